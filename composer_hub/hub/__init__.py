@@ -1,0 +1,1 @@
+"""Rows and a card in, a dataset revision on the Hub out, and back."""

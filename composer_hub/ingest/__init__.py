@@ -1,0 +1,1 @@
+"""Session files in, `Trace` records out: one reader a harness, then redaction and error sites."""

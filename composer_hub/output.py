@@ -1,0 +1,154 @@
+"""What commands print: data on stdout in one of five formats, progress and hints on stderr.
+
+The formats are those of the `hf` command: `auto` picks `agent` where an agent runs the command and `human` elsewhere;
+`json` prints one JSON value a command; `quiet` prints ids only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+FORMATS = ("auto", "human", "agent", "json", "quiet")
+
+
+class Output:
+    """Where a command's results go. One object a run, passed down by Click's context."""
+
+    def __init__(self, format: str = "auto") -> None:
+        self.format = format
+        self.mode = _resolve(format)
+
+    def record(self, values: Mapping[str, Any], *, id_key: str) -> None:
+        """Print one result: aligned `key: value` lines, a JSON object, or in quiet mode the value of `id_key`."""
+        if self.mode == "json":
+            print(_json(values, indent=2))
+        elif self.mode == "quiet":
+            print(values[id_key])
+        elif self.mode == "agent":
+            print("\n".join(f"{key}={_cell(value)}" for key, value in values.items()))
+        else:
+            width = max(len(key) for key in values)
+            print("\n".join(f"{key:<{width}}  {_cell(value)}" for key, value in values.items()))
+
+    def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
+        """Print rows: an aligned table, tab-separated lines, a JSON list, or in quiet mode one id a line."""
+        if self.mode == "json":
+            print(_json(list(rows), indent=2))
+        elif self.mode == "quiet":
+            for row in rows:
+                print(row[id_key])
+        elif not rows:
+            print(empty)
+        else:
+            head = list(rows[0])
+            cells = [[_cell(row.get(key)) for key in head] for row in rows]
+            if self.mode == "agent":
+                print("\n".join("\t".join(line) for line in [head, *cells]))
+            else:
+                print(_aligned(head, cells, numeric=[_all_numbers(rows, key) for key in head]))
+
+    def text(self, text: str) -> None:
+        """Print free text that is itself the result; JSON and quiet leave it out."""
+        if self.mode in ("human", "agent"):
+            print(text)
+
+    def note(self, text: str) -> None:
+        """Say something beside the result, on stderr; JSON and quiet keep silent."""
+        if self.mode in ("human", "agent"):
+            print(text, file=sys.stderr)
+
+    @contextlib.contextmanager
+    def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
+        """Show a live line on stderr while work goes on; it only moves on a terminal."""
+        bar = Progress(label, total, shown=self.mode == "human" and sys.stderr.isatty())
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+
+class Progress:
+    """One line on stderr: label, how far, how fast, and whatever the caller adds."""
+
+    def __init__(self, label: str, total: int | None, *, shown: bool) -> None:
+        self.label, self.total, self.shown = label, total, shown
+        self.done = 0
+        self._start = self._drawn = time.monotonic()
+
+    def advance(self, amount: int = 1, **facts: Any) -> None:
+        """Count work done; the line is redrawn at most ten times a second."""
+        self.done += amount
+        now = time.monotonic()
+        if self.shown and now - self._drawn >= 0.1:
+            self._drawn = now
+            self._draw(now, facts)
+
+    def close(self) -> None:
+        if self.shown:
+            print("\r\x1b[2K", end="", file=sys.stderr, flush=True)
+
+    def _draw(self, now: float, facts: Mapping[str, Any]) -> None:
+        rate = self.done / max(now - self._start, 1e-9)
+        parts = [f"{self.label} {self.done:,}"]
+        if self.total:
+            parts[0] += f"/{self.total:,} ({self.done / self.total:.0%})"
+            left = (self.total - self.done) / max(rate, 1e-9)
+            parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
+        parts += [f"{key} {_cell(value)}" for key, value in facts.items()]
+        print("\r\x1b[2K" + " · ".join(parts), end="", file=sys.stderr, flush=True)
+
+
+def size(num_bytes: float) -> str:
+    """Return bytes as a person writes them: 640 B, 12.3 kB, 4.5 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if num_bytes < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def _resolve(format: str) -> str:
+    if format != "auto":
+        return format
+    from huggingface_hub.utils import is_agent
+
+    return "agent" if is_agent() else "human"
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_cell(item) for item in value) or "-"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_cell(item)}" for key, item in value.items()) or "-"
+    return str(value)
+
+
+def _all_numbers(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
+    return all(isinstance(row.get(key), (int, float)) and not isinstance(row.get(key), bool) for row in rows)
+
+
+def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
+    widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
+    lines = []
+    for line in [[name.upper().replace("_", " ") for name in head], ["-" * width for width in widths], *cells]:
+        aligned = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)

@@ -1,0 +1,441 @@
+"""The rows that travel between stages: one frozen dataclass a row, one column a field.
+
+In: nothing but the standard library. Out: `Trace`, `Message`, `Step`, `ErrorSite`, `Hint`, `Vote`, `Pair`, `Task`,
+their `datasets.Features` (`features_of`), one function each way between rows and records (`to_row`, `from_row`), ids
+made from content (`stable_id`), and `states`, the lazy view of a trace that replay and training read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+SCHEMA_VERSION = 1
+"""Grows when a column changes meaning or goes away; a new column with a default does not need it."""
+
+JsonObject = Annotated[dict[str, Any], "json"]
+"""A field whose values have no common type: stored as a JSON column, given back exactly."""
+
+
+# --------------------------------------------------------------------------------------------------------- messages
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call the assistant asked for; `arguments` is the parsed object, or the raw text where it did not parse."""
+
+    name: str
+    arguments: Any
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One chat message. On the Hub it is one JSON value in the shape chat templates take."""
+
+    role: str  # system, user, assistant or tool
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""  # of the call that a tool message answers
+    name: str = ""  # of the tool, on a tool message
+    reasoning_content: str = ""  # plain text only; never an empty think block
+
+    def to_chat(self, *, reasoning: bool = True) -> dict[str, Any]:
+        """Return the message as chat templates and `DPOTrainer` take it, without empty keys."""
+        chat: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            chat["tool_calls"] = [
+                {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for call in self.tool_calls
+            ]
+        for key in ("tool_call_id", "name"):
+            if value := getattr(self, key):
+                chat[key] = value
+        if reasoning and self.reasoning_content:
+            chat["reasoning_content"] = self.reasoning_content
+        return chat
+
+    @classmethod
+    def from_chat(cls, chat: Mapping[str, Any]) -> Message:
+        """Read a chat message back; keys that a row spells out as None count as absent."""
+        calls = tuple(
+            ToolCall(
+                name=call["function"]["name"],
+                arguments=call["function"].get("arguments"),
+                call_id=call.get("id") or "",
+            )
+            for call in chat.get("tool_calls") or ()
+        )
+        return cls(
+            role=chat["role"],
+            content=chat.get("content") or "",
+            tool_calls=calls,
+            tool_call_id=chat.get("tool_call_id") or "",
+            name=chat.get("name") or "",
+            reasoning_content=chat.get("reasoning_content") or "",
+        )
+
+
+# ----------------------------------------------------------------------------------------------- error sites and hints
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorSite:
+    """A place in a step where something went wrong, and whose fault it was."""
+
+    kind: str  # e.g. edit_no_match; docs/ingest.md lists them
+    blame: str  # model, env, user, harness, provider or outcome
+    source: str  # what told: flag, anchor, exit or text
+    confidence: float
+    rule: str  # the detector's rule, so that a wrong one can be found again
+    tool: str = ""
+    call_id: str = ""
+    message: str = ""  # what the environment said, redacted and short
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A short text that, shown before the step, would have helped at its error site."""
+
+    text: str
+    writer: str  # template, hindsight, environment, user, judge or sibling
+    rule: str  # which template or prompt wrote it
+    version: int
+    kind: str = ""  # of the error site it answers
+    call_id: str = ""
+
+
+# ----------------------------------------------------------------------------------------------------------- traces
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One API message of the assistant: what it had read, what it did, what came back."""
+
+    step_id: str
+    index: int  # position among the steps of its trace
+    action: int  # index of the assistant message in `Trace.messages`
+    prompt: tuple[tuple[int, int], ...]  # half-open ranges of `Trace.messages`, in reading order
+    results: tuple[int, ...] = ()  # indices of the tool messages that answer the action's calls
+    model: str = ""
+    family: str = ""  # anthropic, openai, …: teachers of the same family do not vote on this step
+    reasoning_status: str = "absent"  # plain, summary, encrypted or absent
+    prefix_exact: bool = True
+    prefix_reason: str = ""  # why the prompt is not exactly what the model read
+    on_main_branch: bool = True  # False on a rewound or forked branch
+    error_sites: tuple[ErrorSite, ...] = ()
+    hints: tuple[Hint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One agent session: every distinct message once, and the steps as references into them."""
+
+    trace_id: str
+    source: str  # the harness: claude_code, codex, …
+    session_id: str
+    messages: tuple[Message, ...]
+    steps: tuple[Step, ...]
+    tools: tuple[JsonObject, ...] = ()
+    tools_source: str = "seen"  # recorded (schemas from the session) or seen (names of the tools that were called)
+    system_prompt_source: str = "recorded"  # recorded or synthetic
+    cwd: str = ""
+    repository: str = ""
+    model: str = ""
+    family: str = ""
+    resolved: bool | None = None  # where the harness says whether the task was solved
+    parent_trace_id: str = ""  # of a subagent's trace
+    spawn_call_id: str = ""  # of the call that started the subagent
+    license: str = ""
+    provenance: JsonObject = field(default_factory=dict)  # file digest, harness version, reader version
+    redaction: str = ""  # digest of the rule set that went over this trace; empty = never redacted
+    counts: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class StepRow:
+    """A step as the `steps` config shows it: readable on its own, the prompt left in the trace."""
+
+    step_id: str
+    trace_id: str
+    index: int
+    student_action: str
+    tool_calls: tuple[JsonObject, ...]
+    results: tuple[str, ...]
+    model: str
+    family: str
+    reasoning_status: str
+    prefix_exact: bool
+    prefix_reason: str
+    on_main_branch: bool
+    num_prompt_messages: int
+    num_prompt_chars: int
+    error_sites: tuple[ErrorSite, ...]
+    hints: tuple[Hint, ...]
+    source: str
+    license: str
+
+
+@dataclass(frozen=True, slots=True)
+class TraceState:
+    """What the student had read and what it did next, made from a trace when it is asked for."""
+
+    state_id: str
+    messages: tuple[Message, ...]
+    student_action: str
+    action: Message
+    step: Step
+
+
+# ------------------------------------------------------------------------------------------------- votes, pairs, tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """One teacher's answer at one step, kept whether or not it counted."""
+
+    vote_id: str
+    trace_id: str
+    step_id: str
+    index: int
+    teacher: str
+    family: str
+    status: str  # voted, or why it abstained: length, refusal, invalid_args, route_mismatch, …
+    answer: JsonObject  # the assistant message as it came
+    normal_form: str  # what was compared, "" where it abstained
+    usage: JsonObject = field(default_factory=dict)
+    cost_usd: float = 0.0
+    cost_source: str = ""  # usage, estimated or price
+    cached_tokens: int = 0
+    latency_s: float = 0.0
+    provider: str = ""
+    served_model: str = ""
+    request_id: str = ""
+    price_stamp: str = ""
+    attempt: int = 0  # 1 and more: the same question asked again, for the self-agreement floor
+    excluded: str = ""  # why the vote does not count, e.g. same_family
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A preference: what the teachers agreed on against what the student did, ready for `DPOTrainer`."""
+
+    pair_id: str
+    trace_id: str
+    step_id: str
+    index: int
+    num_steps: int
+    prompt: tuple[Message, ...]
+    chosen: tuple[Message, ...]
+    rejected: tuple[Message, ...]
+    tools: tuple[JsonObject, ...]
+    level: str  # at which the teachers agree
+    num_agree: int
+    num_votes: int
+    teachers: tuple[str, ...]  # that agree
+    excluded_teachers: tuple[str, ...]
+    families: tuple[str, ...]
+    chosen_teacher: str
+    source_model: str
+    source_family: str
+    error_kind: str = ""
+    after_error: bool = False
+    resolved: bool | None = None
+    chosen_text: str = ""
+    rejected_text: str = ""
+    cost_usd: float = 0.0
+    license: str = ""
+    repository: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A verifiable task made from a tested repository."""
+
+    task_id: str
+    kind: str  # the generator, e.g. feature_deletion
+    repository: str
+    revision: str
+    instruction: str
+    patch: str  # applied to the repository before the agent starts
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    environment: JsonObject = field(default_factory=dict)
+    difficulty: JsonObject = field(default_factory=dict)
+    license: str = ""
+    provenance: JsonObject = field(default_factory=dict)
+
+
+# -------------------------------------------------------------------------------------------------------------- ids
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of a value: sorted keys, no spaces, text as it is."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_as_json)
+
+
+def stable_id(*parts: Any) -> str:
+    """Return the id of some content: the same parts give the same 24 hex digits on every machine."""
+    text = canonical_json(parts)
+    # Lone surrogates occur in real logs and have no UTF-8 form.
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_chat()
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_row(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+# ------------------------------------------------------------------------------------------------------ row <-> record
+
+R = TypeVar("R")
+
+
+def to_row(record: Any) -> dict[str, Any]:
+    """Return the record as the row that goes to the Hub."""
+    return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+
+
+def from_row(cls: type[R], row: Mapping[str, Any]) -> R:
+    """Read a row back; columns the class does not know are left out, missing ones take their default."""
+    hints = _hints(cls)
+    known = {name: _typed(hints[name], row[name]) for name in hints if name in row}
+    return cls(**known)
+
+
+def features_of(cls: type) -> Features:
+    """Return the `datasets.Features` of a record class, one column a field."""
+    from datasets import Features
+
+    return Features({name: _feature(hint) for name, hint in _hints(cls).items()})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return value.to_chat()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return to_row(value)
+    return value
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    if value is None or hint == JsonObject:
+        return value
+    hint = _without_none(hint)
+    if hint is Message:
+        return Message.from_chat(value)
+    if typing.get_origin(hint) is tuple:
+        item = typing.get_args(hint)[0]
+        return tuple(_typed(item, one) for one in value)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return from_row(hint, value)
+    return value
+
+
+def _feature(hint: Any) -> Any:
+    from datasets import Json, List, Value
+
+    if hint == JsonObject or hint is Message:
+        return Json()
+    hint = _without_none(hint)
+    if typing.get_origin(hint) is tuple:
+        return List(_feature(typing.get_args(hint)[0]))
+    if dataclasses.is_dataclass(hint):
+        return {name: _feature(inner) for name, inner in _hints(hint).items()}
+    return Value({str: "string", int: "int64", float: "float64", bool: "bool"}[hint])
+
+
+def _without_none(hint: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next(arg for arg in typing.get_args(hint) if arg is not type(None))
+    return hint
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+# ------------------------------------------------------------------------------------------------------- lazy views
+
+
+def prompt_of(trace: Trace, step: Step) -> tuple[Message, ...]:
+    """Return the messages the model had read before this step."""
+    return tuple(message for start, stop in step.prompt for message in trace.messages[start:stop])
+
+
+def states(trace: Trace, *, max_chars: int | None = None) -> Iterator[TraceState]:
+    """Yield the state before each step, in order; `max_chars` leaves out the states whose prompt is longer."""
+    for step in trace.steps:
+        if max_chars is not None and num_prompt_chars(trace, step) > max_chars:
+            continue
+        action = trace.messages[step.action]
+        yield TraceState(step.step_id, prompt_of(trace, step), action_text(action), action, step)
+
+
+def num_prompt_chars(trace: Trace, step: Step) -> int:
+    """Count the characters of a step's prompt without building it."""
+    return sum(message_chars(trace.messages[i]) for start, stop in step.prompt for i in range(start, stop))
+
+
+def message_chars(message: Message) -> int:
+    """Count what a message puts in front of the model: its text and its calls."""
+    calls = sum(len(call.name) + len(canonical_json(call.arguments)) for call in message.tool_calls)
+    return len(message.content) + calls
+
+
+def action_text(action: Message) -> str:
+    """Return the student's action as one text: its words, then its calls, one JSON object a line."""
+    calls = [canonical_json({"name": call.name, "arguments": call.arguments}) for call in action.tool_calls]
+    return "\n".join(part for part in (action.content, *calls) if part)
+
+
+def ranges(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Fold indices into half-open ranges, in the order given."""
+    folded: list[tuple[int, int]] = []
+    for index in indices:
+        if folded and folded[-1][1] == index:
+            folded[-1] = (folded[-1][0], index + 1)
+        else:
+            folded.append((index, index + 1))
+    return tuple(folded)
+
+
+def step_row(trace: Trace, step: Step) -> StepRow:
+    """Return the step as the `steps` config shows it."""
+    action = trace.messages[step.action]
+    return StepRow(
+        step_id=step.step_id,
+        trace_id=trace.trace_id,
+        index=step.index,
+        student_action=action_text(action),
+        tool_calls=tuple(action.to_chat().get("tool_calls", ())),
+        results=tuple(trace.messages[i].content for i in step.results),
+        model=step.model,
+        family=step.family,
+        reasoning_status=step.reasoning_status,
+        prefix_exact=step.prefix_exact,
+        prefix_reason=step.prefix_reason,
+        on_main_branch=step.on_main_branch,
+        num_prompt_messages=sum(stop - start for start, stop in step.prompt),
+        num_prompt_chars=num_prompt_chars(trace, step),
+        error_sites=step.error_sites,
+        hints=step.hints,
+        source=trace.source,
+        license=trace.license,
+    )

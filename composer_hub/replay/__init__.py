@@ -1,0 +1,1 @@
+"""Traces and teachers in, votes and preference pairs out."""
