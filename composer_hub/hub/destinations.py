@@ -432,6 +432,9 @@ def _apply(folder: Path, change: Change) -> None:
     target = folder / change.path
     target.unlink(missing_ok=True)  # may be a link to the old version's file: never write through it
     if isinstance(change, Delete):
+        while target.parent != folder and not any(target.parent.iterdir()):
+            target = target.parent
+            target.rmdir()
         return
     target.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(change.content, bytes):
