@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import json
 import re
 import sqlite3
@@ -17,6 +18,7 @@ from starlette.responses import Response
 from composer_hub.hub.local.accounts import User
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.store import INLINE_LIMIT, Commit, NoRevision, Repo
+from composer_hub.hub.local.xet import adopt
 from composer_hub.hub.local.trees import Delete, Entry, Operation, Put, check_path, git_oid, lfs_entry
 
 LINE_LIMIT = 64 << 20
@@ -24,6 +26,7 @@ COMMIT_LIMIT = 1 << 30
 """The Hub's own bound for the regular files of one commit."""
 _MAX_INLINE = 8 << 20
 _MAX_TITLE = 4096
+_FEW = 64
 _REF = re.compile(r"(?!.*(?:\.\.|//|@\{))[A-Za-z0-9_][\w.+/-]{0,254}(?<![./])")
 
 
@@ -60,7 +63,7 @@ async def commit(call: Call) -> Response:
 
     if as_pull_request and call.hub.open_pull_request is None:
         raise HubError(501, "This embedded Hub has no pull requests.", "NotImplemented")
-    made = await call.in_thread(
+    write = functools.partial(
         call.store.commit,
         repo,
         ref,
@@ -72,6 +75,8 @@ async def commit(call: Call) -> Response:
         parent=draft.parent,
         before=open_pull_request if as_pull_request else None,
     )
+    # A small commit takes less time than the way to a thread and back.
+    made = write() if len(draft.operations) <= _FEW else await call.in_thread(write)
     page = call.url("/" + repo.web_path)
     answer: dict[str, Any] = {"success": True, "commitOid": made.oid, "commitUrl": f"{page}/commit/{made.oid}"}
     if opened:
@@ -167,7 +172,7 @@ async def _read_draft(call: Call, repo: Repo) -> Draft:
         elif key == "file":
             await _add_file(call, draft, value)
         elif key == "lfsFile":
-            draft.operations.append(Put(check_path(text_field(value, "path")), _lfs_file(call, repo, value)))
+            draft.operations.append(Put(check_path(text_field(value, "path")), await _lfs_file(call, repo, value)))
         elif key in ("deletedFile", "deletedFolder"):
             draft.operations.append(Delete(text_field(value, "path"), is_folder=key == "deletedFolder"))
         else:
@@ -200,9 +205,11 @@ def _keep(call: Call, data: bytes) -> Entry:
     return entry
 
 
-def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> Entry:
+async def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> Entry:
     """Return the entry of an LFS file whose bytes this repository was given."""
     sha256 = text_field(value, "oid")
+    if call.store.lfs_size(repo, sha256) is None and call.hub.with_xet:
+        await call.in_thread(adopt, call.hub, repo, sha256)
     size = call.store.lfs_size(repo, sha256)
     if size is None or not call.store.blobs.holds(sha256):
         raise HubError(

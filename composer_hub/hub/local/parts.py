@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from composer_hub.hub.local import commits, files, lfs, repos
+from composer_hub.hub.local import commits, files, lfs, repos, xet
 from composer_hub.hub.local.calls import OpenPullRequest, Route
 from composer_hub.hub.local.store import Repo
 
-ROUTES: tuple[Route, ...] = (*repos.ROUTES, *files.ROUTES, *commits.ROUTES, *lfs.ROUTES)
+ROUTES: tuple[Route, ...] = (*repos.ROUTES, *files.ROUTES, *commits.ROUTES, *lfs.ROUTES, *xet.ROUTES)
 
-SCHEMAS: tuple[str, ...] = ()
+SCHEMAS: tuple[str, ...] = (xet.SCHEMA,)
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = None
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""
