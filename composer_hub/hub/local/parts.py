@@ -1,0 +1,20 @@
+"""The parts of the embedded Hub in the order in which their routes are tried. A new part is one line in each tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from composer_hub.hub.local import commits, files, lfs, repos
+from composer_hub.hub.local.calls import OpenPullRequest, Route
+from composer_hub.hub.local.store import Repo
+
+ROUTES: tuple[Route, ...] = (*repos.ROUTES, *files.ROUTES, *commits.ROUTES, *lfs.ROUTES)
+
+SCHEMAS: tuple[str, ...] = ()
+
+OPEN_PULL_REQUEST: OpenPullRequest | None = None
+"""Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""
+
+DETAILS: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
+"""What the parts add to a repository's info."""
