@@ -430,17 +430,22 @@ def _check_may_manage(call: Call, repo: Repo, discussion: Discussion, user: User
 
 
 def _title(body: Mapping[str, Any]) -> str:
-    title = text_field(body, "title").strip()
+    title = _valid(text_field(body, "title")).strip()
     if not 3 <= len(title) <= MAX_TITLE:
         raise HubError(400, f"A title has 3 to {MAX_TITLE} characters; this one has {len(title)}.", "BadRequest")
     return title
 
 
 def _text(body: Mapping[str, Any], key: str) -> str:
-    text = text_field(body, key).strip()
+    text = _valid(text_field(body, key)).strip()
     if not 1 <= len(text) <= MAX_COMMENT:
         raise HubError(400, f"A comment has 1 to {MAX_COMMENT} characters; this one has {len(text)}.", "BadRequest")
     return text
+
+
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which JSON can carry and no table can hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 _ALL = "/api/{kinds}/{ns}/{name}/discussions"

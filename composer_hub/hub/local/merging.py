@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 
-from composer_hub.hub.local.trees import BadPath, Changes, Entry, Tree, check_no_overlap, pointer
+from composer_hub.hub.local.trees import BadPath, Changes, Entry, Tree, applied, check_no_overlap, pointer
 
 MAX_TEXT = 256 * 1024
 MAX_DIFF = 1024 * 1024
@@ -32,7 +32,7 @@ def merge(base: Tree, ours: Tree, theirs: Tree) -> tuple[Changes, list[str]]:
 def _overlaps(ours: Tree, changes: Changes) -> list[str]:
     """Return the added paths where one side has made a folder of what is a file on the other."""
     try:
-        check_no_overlap(ours, changes)
+        check_no_overlap(ours, changes, applied(ours, changes))
     except BadPath:
         return [path for path, entry in changes.items() if entry is not None and _clashes(path, ours)]
     return []

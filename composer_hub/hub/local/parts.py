@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from composer_hub.hub.local import commits, files, lfs, repos
+from composer_hub.hub.local import buckets, commits, community, files, jobs, lfs, repos, spaces
 from composer_hub.hub.local.calls import OpenPullRequest, Route
 from composer_hub.hub.local.store import Repo
 
-ROUTES: tuple[Route, ...] = (*repos.ROUTES, *files.ROUTES, *commits.ROUTES, *lfs.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *spaces.ROUTES,
+    *community.ROUTES,
+    *jobs.ROUTES,
+    *buckets.ROUTES,
+    *repos.ROUTES,
+    *files.ROUTES,
+    *commits.ROUTES,
+    *lfs.ROUTES,
+)
 
-SCHEMAS: tuple[str, ...] = ()
+SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
 
-OPEN_PULL_REQUEST: OpenPullRequest | None = None
+OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""
 
-DETAILS: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
+DETAILS: tuple[Callable[[Repo], Mapping[str, Any]], ...] = (spaces.details,)
 """What the parts add to a repository's info."""
