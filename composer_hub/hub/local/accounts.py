@@ -60,12 +60,13 @@ class User:
 
 
 class Accounts:
-    """All users and organisations. Tokens are kept as hashes, so that no dump of this object can show one."""
+    """All users and organisations. Tokens are kept as hashes, but for the first: the commands of this machine use it."""
 
     def __init__(self, organisations: Iterable[Organisation] = ()) -> None:
         self.organisations = {organisation.name: organisation for organisation in organisations}
         self.users: dict[str, User] = {}
         self._tokens: dict[str, tuple[str, bool]] = {}
+        self.first_token = ""
 
     def add(self, user: User, token: str, read_token: str = "") -> None:
         """Add a user with a token, and maybe a second one that only reads."""
@@ -78,6 +79,7 @@ class Accounts:
             if secret:
                 self._tokens[_digest(secret)] = (user.name, can_write)
         self.users[user.name] = user
+        self.first_token = self.first_token or token
 
     def user_of(self, token: str) -> User | None:
         """Return the user a token belongs to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import json
 import re
 import sqlite3
@@ -24,6 +25,7 @@ COMMIT_LIMIT = 1 << 30
 """The Hub's own bound for the regular files of one commit."""
 _MAX_INLINE = 8 << 20
 _MAX_TITLE = 4096
+_FEW = 64
 _REF = re.compile(r"(?!.*(?:\.\.|//|@\{))[A-Za-z0-9_][\w.+/-]{0,254}(?<![./])")
 
 
@@ -60,7 +62,7 @@ async def commit(call: Call) -> Response:
 
     if as_pull_request and call.hub.open_pull_request is None:
         raise HubError(501, "This embedded Hub has no pull requests.", "NotImplemented")
-    made = await call.in_thread(
+    write = functools.partial(
         call.store.commit,
         repo,
         ref,
@@ -72,6 +74,8 @@ async def commit(call: Call) -> Response:
         parent=draft.parent,
         before=open_pull_request if as_pull_request else None,
     )
+    # A small commit takes less time than the way to a thread and back.
+    made = write() if len(draft.operations) <= _FEW else await call.in_thread(write)
     page = call.url("/" + repo.web_path)
     answer: dict[str, Any] = {"success": True, "commitOid": made.oid, "commitUrl": f"{page}/commit/{made.oid}"}
     if opened:

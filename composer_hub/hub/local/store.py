@@ -211,8 +211,8 @@ class Store:
             )
             db.execute("delete from moved where kind=? and old=?", (kind, name))
             repo = self.repo_by_id(made.lastrowid or 0)
-            changes: Changes = {path: self.put_small(db, data) for path, data in (files or {}).items()}
-            self._write_commit(db, repo.id, "refs/heads/main", "", changes, {}, "initial commit", "", author)
+            tree = {path: self.put_small(db, data) for path, data in (files or {}).items()}
+            self._write_commit(db, repo.id, "refs/heads/main", "", dict(tree), tree, "initial commit", "", author)
             return repo
 
     def find_repo(self, kind: str, name: str) -> Repo | None:
@@ -337,12 +337,13 @@ class Store:
                 raise Moved(f"{ref} is at {head}, not at {base}. Look at the new head and make the commit again.")
             tree = self.tree(repo, base)
             changes = changes_of(tree, operations)
-            check_no_overlap(tree, changes)
+            after = applied(tree, changes)
+            check_no_overlap(tree, changes, after)
             if before is not None:
                 ref = before(db, base)
             for data in small:
                 self.put_small(db, data)
-            return self._write_commit(db, repo.id, ref, base, changes, tree, title, description, author)
+            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
 
     def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
         """Squash a branch: one commit without a parent that holds the same tree."""
@@ -350,8 +351,8 @@ class Store:
             head = self.head(repo, ref)
             if head is None:
                 raise NoRevision(f"Invalid rev id: {ref}")
-            changes: Changes = dict(self.tree(repo, head))
-            return self._write_commit(db, repo.id, ref, "", changes, {}, title, "", author)
+            tree = self.tree(repo, head)
+            return self._write_commit(db, repo.id, ref, "", dict(tree), tree, title, "", author)
 
     def find_commit(self, repo: Repo, oid: str) -> Commit:
         row = self._any().execute(f"select {_COMMIT} from commits where repo=? and oid=?", (repo.id, oid)).fetchone()
@@ -417,14 +418,13 @@ class Store:
         ref: str,
         parent: str,
         changes: Changes,
-        base: Tree,
+        tree: Tree,
         title: str,
         description: str,
         author: str,
     ) -> Commit:
         """Insert the commit and move the ref; the whole tree goes in when the way back to one has become long."""
         now = self.now()
-        tree = applied(base, changes)
         chain, weight = self._chain(repo_id, parent)
         chain, weight = chain + 1, weight + len(changes)
         is_whole = not parent or chain >= _MAX_CHAIN or weight > max(len(tree), 64)

@@ -118,9 +118,8 @@ def applied(tree: Tree, changes: Mapping[str, Entry | None]) -> dict[str, Entry]
     return result
 
 
-def check_no_overlap(tree: Tree, changes: Changes) -> None:
+def check_no_overlap(tree: Tree, changes: Changes, after: Tree) -> None:
     """Refuse a result in which one path is both a file and a folder."""
-    after = applied(tree, changes)
     for folder in folders_of(path for path, entry in changes.items() if entry is not None) & after.keys():
         raise BadPath(f"{folder!r} is a file, so no file can stand below it. Delete it in the same commit.")
     new_files = [path for path, entry in changes.items() if entry is not None and path not in tree]
