@@ -19,7 +19,7 @@ from starlette.responses import Response
 from composer_hub.hub.local import merging
 from composer_hub.hub.local.accounts import User
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
-from composer_hub.hub.local.store import Commit, NoRevision, Repo, Store
+from composer_hub.hub.local.store import Commit, Repo, Store
 from composer_hub.hub.local.trees import Changes, Delete, Operation, Put, Tree
 
 PAGE = 50
@@ -83,9 +83,7 @@ def open_discussion(
     return num
 
 
-def open_pull_request(
-    db: sqlite3.Connection, repo: Repo, user: User, title: str, description: str, base: str
-) -> int:
+def open_pull_request(db: sqlite3.Connection, repo: Repo, user: User, title: str, description: str, base: str) -> int:
     """Open the pull request of a commit, in the transaction that writes the commit."""
     return open_discussion(db, repo, user.name, title, description, status="open", base=base)
 
@@ -124,7 +122,13 @@ def _comment(text: str, author: str, before: Mapping[str, Any] | None = None) ->
     """Write a comment's data; with `before`, the data it had, it is an edit that keeps the former texts."""
     history = [*before["history"], before["latest"]] if before else []
     latest = {"raw": text, "html": f"<p>{html.escape(text)}</p>", "author": {"name": author}}
-    return {"edited": before is not None, "hidden": False, "latest": latest, "history": history, "numEdits": len(history)}
+    return {
+        "edited": before is not None,
+        "hidden": False,
+        "latest": latest,
+        "history": history,
+        "numEdits": len(history),
+    }
 
 
 # ---------------------------------------------------------------------------------------------------------- merging
@@ -171,12 +175,16 @@ def merge(store: Store, repo: Repo, num: str, user: User, comment: str) -> Commi
         if not pull.is_pr:
             raise HubError(400, f"Discussion {num} is not a pull request: there is nothing to merge.", "BadRequest")
         if pull.status != "open":
-            advice = "Publish it first (status open)." if pull.status == "draft" else "Open it again, or make a new one."
+            advice = (
+                "Publish it first (status open)." if pull.status == "draft" else "Open it again, or make a new one."
+            )
             raise HubError(409, f"Pull request {num} is {pull.status}, so it cannot be merged. {advice}")
         proposal = propose(store, repo, pull)
         if proposal.conflicts:
             names = ", ".join(proposal.conflicts[:10])
-            message = f"Pull request {num} conflicts with main in {names}. Update these files in {pull.ref} and merge again."
+            message = (
+                f"Pull request {num} conflicts with main in {names}. Update these files in {pull.ref} and merge again."
+            )
             raise HubError(409, message, body={"filesWithConflicts": proposal.conflicts})
         operations: list[Operation] = [
             Delete(path) if entry is None else Put(path, entry) for path, entry in proposal.changes.items()
@@ -184,7 +192,8 @@ def merge(store: Store, repo: Repo, num: str, user: User, comment: str) -> Commi
         title = f"{pull.title} (#{pull.num})"
         commit = store.commit(repo, MAIN, operations, title=title, author=user.name)
         db.execute(
-            "update discussions set status='merged', merged_as=? where repo=? and num=?", (commit.oid, repo.id, pull.num)
+            "update discussions set status='merged', merged_as=? where repo=? and num=?",
+            (commit.oid, repo.id, pull.num),
         )
         if comment:
             add_event(db, repo, pull.num, user.name, "comment", _comment(comment, user.name))
@@ -219,7 +228,9 @@ def details(store: Store, repo: Repo, num: str, *, with_diff: bool) -> dict[str,
     if not discussion.is_pr:
         return shown
     proposal = propose(store, repo, discussion)
-    shown["events"] = sorted([*shown["events"], *_commit_events(proposal.commits)], key=lambda event: event["createdAt"])
+    shown["events"] = sorted(
+        [*shown["events"], *_commit_events(proposal.commits)], key=lambda event: event["createdAt"]
+    )
     shown["changes"] = {"base": MAIN, "mergeCommitId": discussion.merged_as or None}
     shown["filesWithConflicts"] = proposal.conflicts if discussion.status in _IS_OPEN else []
     if with_diff:
@@ -416,12 +427,9 @@ def may_push(call: Call, repo: Repo, ref: str) -> bool:
     """Say whether the caller may commit to `refs/pr/N`: its author and those who write to the repository may."""
     if call.may_write(repo):
         return True
-    try:
-        pull = find(call.store.read(), repo, ref.removeprefix("refs/pr/"))
-    except (HubError, NoRevision):
-        return False
-    user = call.user
-    return user is not None and user.can_write and bool(pull.is_pr) and pull.author == user.name
+    query = "select author from discussions where repo=? and is_pr=1 and 'refs/pr/' || num = ?"
+    row = call.store.read().execute(query, (repo.id, ref)).fetchone()
+    return row is not None and call.user is not None and call.user.can_write and row[0] == call.user.name
 
 
 def _check_may_manage(call: Call, repo: Repo, discussion: Discussion, user: User) -> None:
