@@ -125,9 +125,7 @@ async def apply_batch(call: Call) -> Response:
         return source is not None and may_read and bucketstore.holds(db, source, xet_hash)
 
     cas = _need_cas(call.hub)
-    failed = await call.in_thread(
-        bucketstore.apply_batch, call.store, bucket, operations, cas.size_of, may_copy
-    )
+    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, cas.size_of, may_copy)
     status = 422 if failed and len(failed) == len(operations) else 200
     return call.json({"success": not failed, "processed": len(operations), "failed": failed}, status)
 
@@ -164,7 +162,7 @@ async def show_tree(call: Call) -> Response:
         db = call.store.read()
         if not call.flag("recursive"):
             return bucketstore.listing(db, bucket, prefix, after, limit)
-        found = []
+        found: list[dict[str, Any]] = []
         for file in bucketstore.walk(db, bucket, prefix, after):
             if len(found) == limit:
                 return found, found[-1]["path"]

@@ -81,7 +81,9 @@ class BucketFile:
 
 
 def find_bucket(db: sqlite3.Connection, name: str) -> Bucket | None:
-    row = db.execute("select id, name, visibility, created_by, created_at from buckets where name=?", (name,)).fetchone()
+    row = db.execute(
+        "select id, name, visibility, created_by, created_at from buckets where name=?", (name,)
+    ).fetchone()
     return Bucket(*row) if row else None
 
 

@@ -1,7 +1,7 @@
 """Discussions and pull requests: who reads a repository may talk there and propose changes, who writes to it may merge.
 
-A pull request is a discussion with a ref of its own, `refs/pr/N`, and the commit of main at which it was opened. Merging is
-by whole files: a file that both sides changed differently is a conflict (409), and one commit on main carries the rest.
+A pull request is a discussion with a ref of its own, `refs/pr/N`, and the commit of main at which it was opened. Merging
+is by whole files: a file that both sides changed differently is a conflict (409); one commit on main carries the rest.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ create table if not exists discussions(
     created_at text not null, base text not null default '', merged_as text not null default '',
     primary key(repo, num)) without rowid;
 create table if not exists discussion_events(
-    number integer primary key, id text not null unique, repo integer not null, num integer not null, type text not null,
-    author text not null, created_at text not null, data text not null);
+    number integer primary key, id text not null unique, repo integer not null, num integer not null,
+    type text not null, author text not null, created_at text not null, data text not null);
 create index if not exists discussion_events_by_num on discussion_events(repo, num);
 create trigger if not exists discussions_go_with_repo after delete on repos begin
     delete from discussions where repo = old.id;

@@ -1,4 +1,4 @@
-"""Runs jobs as local processes: a slot, the mounts, a supervisor, the end. State goes to the `jobs` table, output to a log file.
+"""Runs jobs as local processes: a slot, the mounts, a supervisor, the end. State goes to the `jobs` table, output to a log.
 
 Secrets live in this object and in the process that needs them; no file and no table of the store gets to see one.
 """
@@ -29,11 +29,11 @@ SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
 """A shorter secret is not masked in the log: it would blank out half of the words."""
 # What a job inherits from the server's environment; tokens and other secrets of the person who serves stay behind.
-_INHERITED = (
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE "
-    "HTTP_PROXY HTTPS_PROXY http_proxy https_proxy NO_PROXY no_proxy LD_LIBRARY_PATH CUDA_HOME CUDA_VISIBLE_DEVICES "
-    "PIP_INDEX_URL PIP_CONFIG_FILE OMP_NUM_THREADS"
-).split()
+_INHERITED = frozenset(
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"  # noqa: SIM905
+    " HTTP_PROXY HTTPS_PROXY http_proxy https_proxy NO_PROXY no_proxy LD_LIBRARY_PATH CUDA_HOME CUDA_VISIBLE_DEVICES"
+    " PIP_INDEX_URL PIP_CONFIG_FILE OMP_NUM_THREADS".split()
+)
 _INHERITED_PREFIXES = ("LC_", "UV_", "XDG_", "NVIDIA_")
 
 
@@ -140,7 +140,8 @@ class Runner:
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
-        assert job.process.stdin is not None and job.process.stdout is not None
+        assert job.process.stdin is not None
+        assert job.process.stdout is not None
         job.process.stdin.write(json.dumps(order).encode() + b"\n")
         if job.is_canceled:
             _stop(job)
@@ -163,7 +164,9 @@ class Runner:
         command = mounts.replace_paths([*spec["command"], *spec["arguments"]], filled)
         names, values = list(spec["environment"]), list(spec["environment"].values())
         asked = dict(zip(names, mounts.replace_paths(values, filled), strict=True))
-        masks = {part for value in job.secrets.values() for part in (value, *value.splitlines()) if len(part) >= MIN_MASK}
+        masks = {
+            part for value in job.secrets.values() for part in (value, *value.splitlines()) if len(part) >= MIN_MASK
+        }
         return {
             "command": command,
             "env": {**self._base_environment(work), **asked, **job.secrets, **mounts.variables(filled)}
@@ -177,20 +180,22 @@ class Runner:
     def _base_environment(self, work: Path) -> dict[str, str]:
         """Return what every job finds: this Hub, the programs beside our Python, and no token but its own."""
         inherited = {
-            key: value
-            for key, value in os.environ.items()
-            if key in _INHERITED or key.startswith(_INHERITED_PREFIXES)
+            key: value for key, value in os.environ.items() if key in _INHERITED or key.startswith(_INHERITED_PREFIXES)
         }
         beside = str(Path(sys.executable).parent)
         home = self.hub.store.root / "home"
         changes = env_changes(inherited, self.hub.endpoint, home=home, with_xet=self.cas is not None)
-        return inherited | {key: value for key, value in changes.items() if value is not None} | {
-            "PATH": os.pathsep.join([beside, inherited.get("PATH", os.defpath)]),
-            "PWD": str(work),
-            "CPU_CORES": str(os.cpu_count() or 1),
-            "PYTHONUNBUFFERED": "1",
-            "UV_NO_PROJECT": "1",
-        }
+        return (
+            inherited
+            | {key: value for key, value in changes.items() if value is not None}
+            | {
+                "PATH": os.pathsep.join([beside, inherited.get("PATH", os.defpath)]),
+                "PWD": str(work),
+                "CPU_CORES": str(os.cpu_count() or 1),
+                "PYTHONUNBUFFERED": "1",
+                "UV_NO_PROJECT": "1",
+            }
+        )
 
     def _refuse(self, job: Running, program: str) -> str:
         advice = " Install it with: pip install uv" if program == "uv" else " Install it, or give another command."

@@ -171,7 +171,7 @@ async def no_metrics(call: Call) -> Response:
 async def no_scheduled_jobs(call: Call) -> Response:
     raise HubError(
         501,
-        "The embedded Hub does not offer scheduled jobs. Start the job with cron and `hf jobs run`, or use the real Hub.",
+        "The embedded Hub does not offer scheduled jobs. Start `hf jobs run` by cron, or use the real Hub.",
         "NotImplemented",
     )
 
@@ -208,9 +208,7 @@ def read_spec(body: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _start(
-    call: Call, namespace: str, author: str, spec: dict[str, Any], values: Mapping[str, str]
-) -> Response:
+async def _start(call: Call, namespace: str, author: str, spec: dict[str, Any], values: Mapping[str, str]) -> Response:
     runner = runner_of(call)
     volumes = [_volume(call, raw) for raw in spec["volumes"]]
     job_id = secrets.token_hex(12)
@@ -363,7 +361,7 @@ def _id(name: str) -> str:
 
 
 async def _events(call: Call, job: Mapping[str, Any], path: Path, tail: int | None) -> AsyncIterator[bytes]:
-    """Yield the lines of a log as events. Every replay gives the same events, so that a client can find its place again."""
+    """Yield the lines of a log as events; a replay gives the same ones, so that a client can find its place again."""
     if tail is None:
         first = {"data": f"===== Job started at {job['created_at']} =====", "timestamp": job["created_at"]}
         yield _event(json.dumps(first).encode())

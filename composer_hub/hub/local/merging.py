@@ -1,4 +1,4 @@
-"""What a pull request would change: the three-way merge of trees by path, and its diff as git would print it. No storage.
+"""What a pull request would change: the three-way merge of trees by path, and its diff as git prints it. No storage.
 
 In: trees (path -> entry) and a function that reads an entry's bytes. Out: changes, conflicting paths, a unified diff.
 """
@@ -64,11 +64,11 @@ def _file_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[
         yield "deleted file mode 100644\n"
     yield f"index {old.oid if old else '0' * 40}..{new.oid if new else '0' * 40}\n"
     names = (f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null")
-    texts = _text(old, read), _text(new, read)
-    if texts[0] is None or texts[1] is None:
+    before, after = _text(old, read), _text(new, read)
+    if before is None or after is None:
         yield f"Binary files {names[0]} and {names[1]} differ\n"
         return
-    for line in difflib.unified_diff(*texts, *names):
+    for line in difflib.unified_diff(before, after, *names):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

@@ -1,8 +1,8 @@
 """Volumes of a local job: a process cannot mount `/data` as a container does, so it gets a folder with the same files.
 
-In: volumes as clients send them. Out: a folder a volume, the job's words with mount paths replaced by folders, and after
-the job what it changed in a writable bucket. Paths inside the job's own files are not replaced; the environment variable
-`COMPOSER_JOB_MOUNT_…` (for `/data`: `COMPOSER_JOB_MOUNT_DATA`) names the folder there.
+In: volumes as clients send them. Out: a folder a volume, the job's words with mount paths replaced by folders, and
+after the job what it changed in a writable bucket. Paths inside the job's own files are not replaced; there the
+environment variable `COMPOSER_JOB_MOUNT_…` (for `/data`: `COMPOSER_JOB_MOUNT_DATA`) names the folder.
 """
 
 from __future__ import annotations

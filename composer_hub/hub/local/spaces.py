@@ -1,7 +1,7 @@
 """What a Space has beside its files: secrets, variables, hardware, sleep time, volumes and a stage. No app is run here.
 
 A secret's value is never needed, so it is not kept: only its name, its description and the time of its last change are.
-The stage follows the requests (pause, restart) and the files; `simulated` in the runtime says that nothing is behind it.
+The stage follows the requests (pause, restart) and the files; `simulated` in the runtime says that nothing is behind.
 """
 
 from __future__ import annotations

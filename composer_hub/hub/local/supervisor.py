@@ -1,8 +1,9 @@
 """The process between the embedded Hub and one job: starts it, writes its log, ends it with everything it started.
 
-In: one JSON line on stdin (`command`, `env`, `cwd`, `log`, `timeout`, `masks`); a second line, or the end of stdin, means stop. Out:
-JSON lines on stdout, `{"started": pid}` then `{"ended": exit code, "cause": "exit" | "timeout" | "canceled" | "server stopped"}`.
-Because the server's death closes stdin, no job outlives a `kill -9` of the server. Runs as a plain file with the standard library only.
+In: one JSON line on stdin (`command`, `env`, `cwd`, `log`, `timeout`, `masks`); a second line, or the end of stdin, means
+stop. Out: JSON lines on stdout, `{"started": pid}`, then `{"ended": exit code, "cause": …}` with the cause exit, timeout,
+canceled or server stopped. Because the server's death closes stdin, no job outlives a `kill -9` of the server. Runs as a
+plain file with the standard library only.
 """
 
 from __future__ import annotations
@@ -94,8 +95,7 @@ def supervise(order: dict[str, Any]) -> None:
 
 def watch(process: subprocess.Popen[bytes], log: Log, deadline: float | None) -> str:
     """Copy output to the log until the job ends or must end; return why."""
-    output = process.stdout
-    assert output is not None
+    output: Any = process.stdout
     os.set_blocking(output.fileno(), False)
     with selectors.DefaultSelector() as selector:
         selector.register(output, selectors.EVENT_READ)

@@ -1,7 +1,7 @@
 """Files in and out of this server's own CAS, with hf_xet as the codec: the server is a client of itself here.
 
-In: an address and a function that makes a token. Out: hashes of uploaded files, downloaded files, streams of a range. All
-of it blocks, so it runs beside the event loop that answers hf_xet's requests meanwhile.
+In: an address and a function that makes a token. Out: hashes of uploaded files, downloaded files, streams of a range.
+All of it blocks, so it runs beside the event loop that answers hf_xet's requests meanwhile.
 """
 
 from __future__ import annotations

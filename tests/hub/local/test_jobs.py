@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, JobInfo, JobStage, Volume
-from huggingface_hub.errors import BadRequestError, HfHubHTTPError, JobNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
 from huggingface_hub.utils import get_session
 
 from composer_hub.hub.local.server import ServerProcess, start_server
@@ -87,7 +87,9 @@ def test_a_job_runs_its_command_and_its_log_comes_back_in_order(ada: HfApi) -> N
 
 def test_following_a_running_job_shows_lines_as_they_come(ada: HfApi, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    code = f"import os, time\nprint('before')\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.05)\nprint('after')"
+    code = (
+        f"import os, time\nprint('before')\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.05)\nprint('after')"
+    )
     job = run(ada, "python", "-c", code)
     lines = iter(ada.fetch_job_logs(job_id=job.id, namespace="ada", follow=True))
     assert next(lines) == "before"
@@ -96,7 +98,9 @@ def test_following_a_running_job_shows_lines_as_they_come(ada: HfApi, tmp_path: 
     assert list(lines) == ["after"]
 
 
-def test_a_replayed_log_has_the_same_events_so_a_client_finds_its_place_again(server: ServerProcess, ada: HfApi) -> None:
+def test_a_replayed_log_has_the_same_events_so_a_client_finds_its_place_again(
+    server: ServerProcess, ada: HfApi
+) -> None:
     job = run(ada, "sh", "-c", "for i in 1 2 2 2 3; do echo $i; done")
     end_of(ada, job)
     url = f"{server.endpoint}/api/jobs/ada/{job.id}/logs"
@@ -219,13 +223,22 @@ def test_a_long_list_of_jobs_is_paged(server: ServerProcess, ada: HfApi) -> None
 
 
 def test_a_job_is_run_again_with_its_secrets(ada: HfApi) -> None:
-    job = run(ada, "sh", "-c", 'test "$API_KEY" = "$WANT" && echo same', env={"WANT": SECRET[::-1]}, secrets={"API_KEY": SECRET[::-1]})
+    job = run(
+        ada,
+        "sh",
+        "-c",
+        'test "$API_KEY" = "$WANT" && echo same',
+        env={"WANT": SECRET[::-1]},
+        secrets={"API_KEY": SECRET[::-1]},
+    )
     again = ada.rerun_job(job_id=job.id, namespace="ada")
     assert again.id != job.id
     assert logs_of(ada, again, follow=True) == ["same"]
 
 
-def test_others_neither_see_nor_end_nor_start_jobs_of_a_namespace(ada: HfApi, bob: HfApi, server: ServerProcess) -> None:
+def test_others_neither_see_nor_end_nor_start_jobs_of_a_namespace(
+    ada: HfApi, bob: HfApi, server: ServerProcess
+) -> None:
     job = run(ada, "true")
     for forbidden in (
         lambda: run(bob, "true"),
@@ -259,8 +272,12 @@ def test_the_hardware_is_this_machine_and_free(ada: HfApi) -> None:
         pytest.param({"timeoutSeconds": 0}, 400, id="no time"),
         pytest.param({"timeoutSeconds": "1h"}, 400, id="timeout as text"),
         pytest.param({"labels": {"a b": "c"}}, 400, id="blank in label"),
-        pytest.param({"volumes": [{"type": "dataset", "source": "a/b", "mountPath": "../x"}]}, 400, id="relative mount"),
-        pytest.param({"volumes": [{"type": "dataset", "source": "no/such", "mountPath": "/x"}]}, 404, id="no such source"),
+        pytest.param(
+            {"volumes": [{"type": "dataset", "source": "a/b", "mountPath": "../x"}]}, 400, id="relative mount"
+        ),
+        pytest.param(
+            {"volumes": [{"type": "dataset", "source": "no/such", "mountPath": "/x"}]}, 404, id="no such source"
+        ),
         pytest.param({"expose": {"ports": [80]}}, 501, id="exposed port"),
         pytest.param({"ssh": {"enabled": True}}, 501, id="ssh"),
     ],
@@ -312,13 +329,17 @@ def test_no_job_outlives_its_server_and_the_next_one_says_so(tmp_path: Path, way
 
 def test_a_repository_is_mounted_at_a_revision_and_paths_are_replaced(ada: HfApi) -> None:
     ada.create_repo("ada/mounted", repo_type="dataset", exist_ok=True)
-    first = ada.upload_file(path_or_fileobj=b"first", path_in_repo="in/a.txt", repo_id="ada/mounted", repo_type="dataset")
+    first = ada.upload_file(
+        path_or_fileobj=b"first", path_in_repo="in/a.txt", repo_id="ada/mounted", repo_type="dataset"
+    )
     ada.upload_file(path_or_fileobj=b"second", path_in_repo="in/a.txt", repo_id="ada/mounted", repo_type="dataset")
     volumes = [
         Volume(type="dataset", source="ada/mounted", mount_path="/data"),
         Volume(type="dataset", source="ada/mounted", mount_path="/data/old", revision=first.oid, path="in"),
     ]
-    script = 'cat /data/in/a.txt; echo; cat "$OLD/a.txt"; echo; cat $COMPOSER_JOB_MOUNT_DATA_OLD/a.txt; echo; echo /dataset'
+    script = (
+        'cat /data/in/a.txt; echo; cat "$OLD/a.txt"; echo; cat $COMPOSER_JOB_MOUNT_DATA_OLD/a.txt; echo; echo /dataset'
+    )
     job = run(ada, "sh", "-c", script, volumes=volumes, env={"OLD": "/data/old"})
     done = end_of(ada, job)
     assert logs_of(ada, job) == ["second", "first", "first", "/dataset"]
