@@ -62,12 +62,11 @@ class App:
         """Find the route and let it answer; turn every known error into the Hub's words for it."""
         try:
             self._check_host(request)
-            call = Call(self.hub, request, self._user(request))
             path = request.scope["raw_path"].decode("latin-1")
             for route in self.routes:
                 if (args := route.match(request.method, path)) is not None:
-                    call.args = args
-                    return await route.handler(call)
+                    user = None if route.own_auth else self._user(request)
+                    return await route.handler(Call(self.hub, request, user, args))
             raise _missing(request.method, path)
         except HubError as error:
             return error_response(error)

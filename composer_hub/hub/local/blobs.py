@@ -38,6 +38,15 @@ class Blobs:
         """Say whether the blob is there, whole."""
         return self.path(content_id).is_file()
 
+    def adopt(self, path: Path, sha256: str, size: int) -> None:
+        """Move a file that something else has written into place, if it is what was announced."""
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+            check_content(digest.hexdigest(), path.stat().st_size, sha256, size)
+            _move(path, file.fileno(), self.path(sha256))
+
     def writer(self) -> BlobWriter:
         """Open an unfinished blob; nothing of it is visible before `BlobWriter.keep`."""
         return BlobWriter(self)
@@ -48,8 +57,8 @@ class BlobWriter:
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        descriptor, name = tempfile.mkstemp(dir=blobs.unfinished)
-        self._file, self._name = os.fdopen(descriptor, "wb", buffering=0), name
+        descriptor, self.name = tempfile.mkstemp(dir=blobs.unfinished)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
         self._sha256 = hashlib.sha256()
         self.size = 0
 
@@ -63,28 +72,41 @@ class BlobWriter:
 
     def keep(self, content_id: str, *, sha256: str | None = None, size: int | None = None) -> None:
         """Flush to disk and move into place, after checking the announced hash and size."""
-        found = self._sha256.hexdigest()
-        if (sha256 is not None and found != sha256) or (size is not None and self.size != size):
-            raise WrongContent(
-                f"Received {self.size} bytes with sha256 {found}, but {size} bytes with sha256 {sha256} were announced. "
-                "Upload the file again; if it is still being written, wait until it is complete."
-            )
-        os.fsync(self._file.fileno())
-        target = self._blobs.path(content_id)
-        target.parent.mkdir(exist_ok=True)
-        os.replace(self._name, target)
-        _sync_folder(target.parent)
+        if sha256 is not None:
+            check_content(self._sha256.hexdigest(), self.size, sha256, size)
+        self.keep_at(self._blobs.path(content_id))
+
+    def keep_at(self, target: Path) -> None:
+        """Flush to disk and move to a path outside of the blobs."""
+        _move(Path(self.name), self._file.fileno(), target)
 
     def close(self) -> None:
         self._file.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._name)
+            os.unlink(self.name)
 
     def __enter__(self) -> BlobWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def check_content(found: str, found_size: int, sha256: str, size: int | None) -> None:
+    """Refuse bytes that are not the announced ones."""
+    if found != sha256 or (size is not None and found_size != size):
+        raise WrongContent(
+            f"Received {found_size} bytes with sha256 {found}, but {size} bytes with sha256 {sha256} were announced. "
+            "Upload the file again; if it is still being written, wait until it is complete."
+        )
+
+
+def _move(path: Path, descriptor: int, target: Path) -> None:
+    """Rename a file once its bytes are on disk."""
+    os.fsync(descriptor)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -15,11 +15,12 @@ from urllib.parse import quote, urlencode
 from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from composer_hub.hub.local import bucketstore
+from composer_hub.hub.local import bucketstore, xetclient
 from composer_hub.hub.local.bucketstore import Bucket, BucketFile
 from composer_hub.hub.local.calls import Call, Hub, HubError, Route
 from composer_hub.hub.local.files import parse_range
 from composer_hub.hub.local.store import Exists
+from composer_hub.hub.local.xet import grant
 
 PAGE = 1000
 MAX_OPERATIONS = 5000
@@ -40,6 +41,11 @@ def find(call: Call, name: str, *, write: bool = False) -> Bucket:
     return bucket
 
 
+def check_offered(hub: Hub) -> None:
+    if not hub.with_xet:
+        raise HubError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
+
+
 def _named(call: Call, *, write: bool = False) -> Bucket:
     return find(call, f"{_namespace(call)}/{call.args['name']}", write=write)
 
@@ -57,8 +63,7 @@ async def create(call: Call) -> Response:
     user, namespace = call.need_user(write=True), _namespace(call)
     name = f"{namespace}/{call.args['name']}"
     body = await call.json_body()
-    if cas_of(call.hub) is None:
-        raise HubError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
+    check_offered(call.hub)
     if not _NAME.fullmatch(call.args["name"]):
         raise HubError(400, f"Invalid bucket name: {call.args['name'][:200]!r}. Use letters, digits, '-', '_' and '.'.")
     if not user.may_create_in(namespace):
@@ -124,8 +129,7 @@ async def apply_batch(call: Call) -> Response:
         )
         return source is not None and may_read and bucketstore.holds(db, source, xet_hash)
 
-    cas = _need_cas(call.hub)
-    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, cas.size_of, may_copy)
+    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, may_copy)
     status = 422 if failed and len(failed) == len(operations) else 200
     return call.json({"success": not failed, "processed": len(operations), "failed": failed}, status)
 
@@ -189,7 +193,7 @@ async def send_file(call: Call) -> Response:
         response = Response(None, 206 if span else 200, headers, "application/octet-stream")
         response.headers["Content-Length"] = str(stop - start)
         return response
-    pieces = _need_cas(call.hub).stream(file.xet_hash, file.size, start, stop)
+    pieces = xetclient.stream(call.hub, file.xet_hash, file.size, start, stop)
     return StreamingResponse(_sent(pieces), 206 if span else 200, headers, "application/octet-stream")
 
 
@@ -212,13 +216,11 @@ def _file_headers(call: Call, bucket: Bucket, file: BucketFile) -> dict[str, str
 
 
 async def read_token(call: Call) -> Response:
-    _named(call)
-    return token_answer(call, write=False)
+    return grant(call, _named(call).scope, write=False)
 
 
 async def write_token(call: Call) -> Response:
-    _named(call, write=True)
-    return token_answer(call, write=True)
+    return grant(call, _named(call, write=True).scope, write=True)
 
 
 def _info(call: Call, bucket: Bucket) -> dict[str, Any]:
@@ -263,15 +265,3 @@ ROUTES = (
     Route("GET", f"{_ONE}/xet-write-token", write_token),
     Route("GET", "/buckets/{ns}/{name}/resolve/{path...}", send_file),
 )
-
-
-def cas_of(hub: Hub) -> Any:
-    return None
-
-
-def _need_cas(hub: Hub) -> Any:
-    return None
-
-
-def token_answer(call: Call, *, write: bool) -> Response:
-    raise NotImplementedError

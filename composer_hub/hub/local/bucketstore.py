@@ -28,8 +28,6 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_MTIME = 1 << 50
 _FILE = "path, xet_hash, size, mtime, uploaded_at"
 
-SizeOf = Callable[[sqlite3.Connection, str], int | None]
-"""Returns the size of a Xet file that the store holds, or None."""
 MayCopy = Callable[[sqlite3.Connection, str, str, str], bool]
 """(connection, source type, source id, Xet hash) -> whether the caller may read this file there."""
 
@@ -55,6 +53,11 @@ class Bucket:
     @property
     def is_private(self) -> bool:
         return self.visibility == "private"
+
+    @property
+    def scope(self) -> str:
+        """Return the scope of the bucket's uploads in the store of chunks."""
+        return f"bucket-{self.id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ def create_bucket(store: Store, name: str, visibility: str, author: str) -> Buck
 def delete_bucket(store: Store, bucket: Bucket) -> None:
     with store.write() as db:
         db.execute("delete from bucket_files where bucket=?", (bucket.id,))
+        db.execute("delete from xet_owned where scope=?", (bucket.scope,))
         db.execute("delete from buckets where id=?", (bucket.id,))
 
 
@@ -185,7 +189,7 @@ def _folder(db: sqlite3.Connection, bucket: Bucket, path: str) -> dict[str, Any]
 
 
 def apply_batch(
-    store: Store, bucket: Bucket, operations: Sequence[Mapping[str, Any]], size_of: SizeOf, may_copy: MayCopy
+    store: Store, bucket: Bucket, operations: Sequence[Mapping[str, Any]], may_copy: MayCopy
 ) -> list[dict[str, str]]:
     """Apply operations in order, in one transaction; return path and reason of those that could not be applied."""
     failed: list[dict[str, str]] = []
@@ -193,7 +197,7 @@ def apply_batch(
         now = store.now()
         for operation in operations:
             try:
-                _apply(db, bucket, operation, now, size_of, may_copy)
+                _apply(db, bucket, operation, now, may_copy)
             except (BadOperation, BadPath) as error:
                 failed.append({"path": str(operation.get("path"))[:1024], "error": str(error)})
     return failed
@@ -204,7 +208,6 @@ def _apply(
     bucket: Bucket,
     operation: Mapping[str, Any],
     now: str,
-    size_of: SizeOf,
     may_copy: MayCopy,
 ) -> None:
     kind, path = operation.get("type"), operation.get("path")
@@ -222,18 +225,26 @@ def _apply(
         raise BadOperation("xetHash must be 64 hexadecimal digits.")
     if isinstance(mtime, bool) or not isinstance(mtime, int) or not 0 <= mtime < _MAX_MTIME:
         raise BadOperation("mtime must be a time in milliseconds.")
-    if kind == "copyFile" and not may_copy(
-        db, str(operation.get("sourceRepoType")), str(operation.get("sourceRepoId")), xet_hash
-    ):
-        raise BadOperation("The source of the copy holds no such file, or you may not read it.")
-    size = size_of(db, xet_hash)
+    if kind == "copyFile":
+        source = str(operation.get("sourceRepoType")), str(operation.get("sourceRepoId"))
+        if not may_copy(db, *source, xet_hash):
+            raise BadOperation("The source of the copy holds no such file, or you may not read it.")
+        db.execute("insert or ignore into xet_owned values(?,?,'')", (bucket.scope, xet_hash))
+    size = _size_of(db, bucket, xet_hash)
     if size is None:
-        raise BadOperation(f"No file with xetHash {xet_hash} was uploaded here. Upload it first.")
+        raise BadOperation(f"No file with xetHash {xet_hash} was uploaded to this bucket. Upload it first.")
     _check_no_overlap(db, bucket, path)
     db.execute(
         f"insert or replace into bucket_files(bucket, {_FILE}) values(?,?,?,?,?,?)",
         (bucket.id, path, xet_hash, size, mtime, now),
     )
+
+
+def _size_of(db: sqlite3.Connection, bucket: Bucket, xet_hash: str) -> int | None:
+    """Return the size of a file that was uploaded to this bucket: to know the hash of another's file is not enough."""
+    query = "select size from xet_files join xet_owned using (hash) where scope=? and hash=?"
+    row = db.execute(query, (bucket.scope, xet_hash)).fetchone()
+    return row[0] if row else None
 
 
 def _check_no_overlap(db: sqlite3.Connection, bucket: Bucket, path: str) -> None:

@@ -86,6 +86,8 @@ class Route:
     method: str
     pattern: str
     handler: Handler
+    own_auth: bool = False
+    """The handler checks a signature of its own; `call.user` is None."""
 
     @functools.cached_property
     def _regex(self) -> re.Pattern[str]:

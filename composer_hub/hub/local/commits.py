@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.store import INLINE_LIMIT, Commit, NoRevision, Repo
+from composer_hub.hub.local.xet import adopt
 from composer_hub.hub.local.trees import Delete, Entry, Operation, Put, check_path, git_oid, lfs_entry
 
 LINE_LIMIT = 64 << 20
@@ -170,7 +171,7 @@ async def _read_draft(call: Call, repo: Repo) -> Draft:
         elif key == "file":
             await _add_file(call, draft, value)
         elif key == "lfsFile":
-            draft.operations.append(Put(check_path(text_field(value, "path")), _lfs_file(call, repo, value)))
+            draft.operations.append(Put(check_path(text_field(value, "path")), await _lfs_file(call, repo, value)))
         elif key in ("deletedFile", "deletedFolder"):
             draft.operations.append(Delete(text_field(value, "path"), is_folder=key == "deletedFolder"))
         else:
@@ -203,9 +204,11 @@ def _keep(call: Call, data: bytes) -> Entry:
     return entry
 
 
-def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> Entry:
+async def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> Entry:
     """Return the entry of an LFS file whose bytes this repository was given."""
     sha256 = text_field(value, "oid")
+    if call.store.lfs_size(repo, sha256) is None and call.hub.with_xet:
+        await call.in_thread(adopt, call.hub, repo, sha256)
     size = call.store.lfs_size(repo, sha256)
     if size is None or not call.store.blobs.holds(sha256):
         raise HubError(

@@ -1,7 +1,7 @@
 """Discussions and pull requests: who reads a repository may talk there and propose changes, who writes to it may merge.
 
-A pull request is a discussion with a ref of its own, `refs/pr/N`, and the commit of main at which it was opened. Merging
-is by whole files: a file that both sides changed differently is a conflict (409); one commit on main carries the rest.
+A pull request is a discussion with a ref of its own, `refs/pr/N`, and the commit of main where it was opened. Merging
+is by whole files: a file changed differently on both sides is a conflict (409); one commit on main carries the rest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs jobs as local processes: a slot, the mounts, a supervisor, the end. State goes to the `jobs` table, output to a log.
+"""Runs jobs as local processes: slot, mounts, supervisor, end. State goes to the `jobs` table, output to a log.
 
 Secrets live in this object and in the process that needs them; no file and no table of the store gets to see one.
 """
@@ -23,7 +23,6 @@ from composer_hub.hub.local.calls import Hub
 from composer_hub.hub.local.env import env_changes
 from composer_hub.hub.local.mounts import Mount, Volume
 from composer_hub.hub.local.store import StoreError
-from composer_hub.hub.local.xetclient import Cas
 
 SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
@@ -54,8 +53,8 @@ class Running:
 class Runner:
     """All jobs of one server. At most `num_slots` run at once; the others wait as SCHEDULING."""
 
-    def __init__(self, hub: Hub, cas: Cas | None, *, num_slots: int | None = None) -> None:
-        self.hub, self.cas = hub, cas
+    def __init__(self, hub: Hub, *, num_slots: int | None = None) -> None:
+        self.hub = hub
         self.root = hub.store.root / "jobs"
         self.running: dict[str, Running] = {}
         self.secrets: dict[str, Mapping[str, str]] = {}
@@ -112,7 +111,7 @@ class Runner:
             return "CANCELED", ""
         work = box / "work"
         work.mkdir(parents=True)
-        filled = await asyncio.to_thread(mounts.fill, self.hub.store, self.cas, job.volumes, box / "mounts")
+        filled = await asyncio.to_thread(mounts.fill, self.hub, job.volumes, box / "mounts")
         order = self._order(job, filled, work)
         program = order["command"][0]
         if shutil.which(program, path=order["env"]["PATH"]) is None:
@@ -184,7 +183,7 @@ class Runner:
         }
         beside = str(Path(sys.executable).parent)
         home = self.hub.store.root / "home"
-        changes = env_changes(inherited, self.hub.endpoint, home=home, with_xet=self.cas is not None)
+        changes = env_changes(inherited, self.hub.endpoint, home=home, with_xet=self.hub.with_xet)
         return (
             inherited
             | {key: value for key, value in changes.items() if value is not None}
@@ -209,10 +208,10 @@ class Runner:
         problems = []
         for mount in filled:
             bucket = mount.volume.source
-            if not mount.volume.is_writable or not isinstance(bucket, Bucket) or self.cas is None:
+            if not mount.volume.is_writable or not isinstance(bucket, Bucket):
                 continue
-            operations, refused = mounts.changes_to_bucket(self.cas, mount)
-            failed = apply_batch(self.hub.store, bucket, operations, self.cas.size_of, lambda *_: False)
+            operations, refused = mounts.changes_to_bucket(self.hub, bucket, mount)
+            failed = apply_batch(self.hub.store, bucket, operations, lambda *_: False)
             problems += [f"{mount.volume.mount_path}/{name}" for name in refused]
             problems += [f"{item['path']} ({item['error']})" for item in failed]
         return f"could not write back to the bucket: {', '.join(problems[:10])}" if problems else ""

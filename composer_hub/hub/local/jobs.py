@@ -52,7 +52,7 @@ _COLUMNS = "id, namespace, author, stage, message, labels, spec, created_at, sta
 def runner_of(call: Call) -> Runner:
     """Return this server's runner; the first job makes it."""
     if "jobs" not in call.hub.extra:
-        call.hub.extra["jobs"] = Runner(call.hub, buckets.cas_of(call.hub))
+        call.hub.extra["jobs"] = Runner(call.hub)
     return call.hub.extra["jobs"]
 
 
@@ -233,8 +233,7 @@ def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
     is_writable = not raw["readOnly"]
     folder, mount_path = raw["path"] or "", raw["mountPath"]
     if raw["type"] == "bucket":
-        if buckets.cas_of(call.hub) is None:
-            raise HubError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
+        buckets.check_offered(call.hub)
         bucket = buckets.find(call, raw["source"], write=is_writable)
         return Volume(bucket, mount_path, folder, is_writable=is_writable)
     repo = call.repo(kind=raw["type"], name=raw["source"])

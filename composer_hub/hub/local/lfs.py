@@ -160,8 +160,8 @@ def _is_object(item: Any) -> bool:
 ROUTES = (
     Route("POST", "/{ns}/{name}.git/info/lfs/objects/batch", batch),
     Route("POST", "/{kinds}/{ns}/{name}.git/info/lfs/objects/batch", batch),
-    Route("PUT", "/_lfs/{sha256}/{signed}", receive),
-    Route("POST", "/_lfs/{sha256}/{signed}/verify", verify),
+    Route("PUT", "/_lfs/{sha256}/{signed}", receive, own_auth=True),
+    Route("POST", "/_lfs/{sha256}/{signed}/verify", verify, own_auth=True),
     Route("GET", "/api/{kinds}/{ns}/{name}/lfs-files", list_objects),
     Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/batch", forget_objects),
 )

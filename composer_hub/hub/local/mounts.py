@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from composer_hub.hub.local import xetclient
 from composer_hub.hub.local.bucketstore import Bucket, walk
-from composer_hub.hub.local.calls import HubError
+from composer_hub.hub.local.calls import Hub, HubError
 from composer_hub.hub.local.store import KINDS, Repo, Store
 from composer_hub.hub.local.trees import BadPath, check_path
-from composer_hub.hub.local.xetclient import Cas
 
 MAX_VOLUMES = 20
 _MOUNT_PATH = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
@@ -75,17 +75,17 @@ def read_volume(raw: Any) -> dict[str, Any]:
     }
 
 
-def fill(store: Store, cas: Cas | None, volumes: Sequence[Volume], root: Path) -> list[Mount]:
+def fill(hub: Hub, volumes: Sequence[Volume], root: Path) -> list[Mount]:
     """Give every volume a folder below `root` and copy its files there; the store's own files stay out of reach."""
-    return [_fill(store, cas, volume, root / str(number)) for number, volume in enumerate(volumes)]
+    return [_fill(hub, volume, root / str(number)) for number, volume in enumerate(volumes)]
 
 
-def _fill(store: Store, cas: Cas | None, volume: Volume, root: Path) -> Mount:
+def _fill(hub: Hub, volume: Volume, root: Path) -> Mount:
     root.mkdir(parents=True)
     if isinstance(volume.source, Repo):
-        _copy_repo(store, volume.source, volume, root)
+        _copy_repo(hub.store, volume.source, volume, root)
     else:
-        _copy_bucket(store, cas, volume.source, volume, root)
+        _copy_bucket(hub, volume.source, volume, root)
     if not volume.is_writable:
         for path in _files(root):
             path.chmod(0o444)
@@ -106,17 +106,17 @@ def _copy_repo(store: Store, repo: Repo, volume: Volume, root: Path) -> None:
             shutil.copyfile(content, target)
 
 
-def _copy_bucket(store: Store, cas: Cas | None, bucket: Bucket, volume: Volume, root: Path) -> None:
+def _copy_bucket(hub: Hub, bucket: Bucket, volume: Volume, root: Path) -> None:
     wanted: list[tuple[str, int, Path]] = []
-    for file in walk(store.read(), bucket, volume.folder):
+    for file in walk(hub.store.read(), bucket, volume.folder):
         target = root / (_below(file.path, volume.folder) or file.path.rpartition("/")[2])
         target.parent.mkdir(parents=True, exist_ok=True)
         if file.size:
             wanted.append((file.xet_hash, file.size, target))
         else:
             target.touch()
-    if wanted and cas is not None:
-        cas.download(wanted)
+    if wanted:
+        xetclient.download(hub, wanted)
 
 
 def _below(path: str, folder: str) -> str | None:
@@ -163,17 +163,18 @@ def _files(root: Path) -> list[Path]:
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
-def changes_to_bucket(cas: Cas, mount: Mount) -> tuple[list[Mapping[str, Any]], list[str]]:
+def changes_to_bucket(hub: Hub, bucket: Bucket, mount: Mount) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Upload what the job wrote and return the operations for the bucket, and the names that it cannot hold."""
     after = signatures(mount.root)
     prefix = f"{mount.volume.folder}/" if mount.volume.folder else ""
-    written, refused = [], []
+    written: list[tuple[str, Path]] = []
+    refused: list[str] = []
     for path in sorted(path for path in after if after[path] != mount.before.get(path)):
         try:
             written.append((check_path(prefix + path), mount.root / path))
         except (BadPath, UnicodeEncodeError):
             refused.append(path)
-    hashes = cas.upload([source for _, source in written]) if written else []
+    hashes = xetclient.upload(hub, bucket.scope, [source for _, source in written]) if written else []
     operations: list[Mapping[str, Any]] = [
         {"type": "deleteFile", "path": prefix + path} for path in mount.before if path not in after
     ]

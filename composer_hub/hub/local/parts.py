@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from composer_hub.hub.local import buckets, commits, community, files, jobs, lfs, repos, spaces
+from composer_hub.hub.local import buckets, commits, community, files, jobs, lfs, repos, spaces, xet
 from composer_hub.hub.local.calls import Call, OpenPullRequest, Route
 from composer_hub.hub.local.store import Repo
 
+# The Spaces stand first: /api/spaces/hardware is no repository.
 ROUTES: tuple[Route, ...] = (
     *spaces.ROUTES,
     *repos.ROUTES,
     *files.ROUTES,
     *commits.ROUTES,
     *lfs.ROUTES,
+    *xet.ROUTES,
     *community.ROUTES,
     *jobs.ROUTES,
     *buckets.ROUTES,
 )
 
-SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
+SCHEMAS: tuple[str, ...] = (xet.SCHEMA, community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""

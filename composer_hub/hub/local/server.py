@@ -215,7 +215,7 @@ class ServerProcess:
 def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = False) -> ServerProcess:
     """Run `composer-hub hub serve` on a folder in a child process and return it when it answers."""
     _make_root(root)
-    command = [sys.executable, "-m", "composer_hub", "hub", "serve", "--data", str(root), *options]
+    command = [sys.executable, "-m", "composer_hub", "hub", "serve", "--data", str(root), "--format", "quiet", *options]
     with open(root / LOG, "ab") as log:
         process = subprocess.Popen(
             command,

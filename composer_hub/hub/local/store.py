@@ -216,11 +216,11 @@ class Store:
             return repo
 
     def find_repo(self, kind: str, name: str) -> Repo | None:
-        row = self._any().execute("select * from repos where kind=? and name=?", (kind, name)).fetchone()
+        row = self.current().execute("select * from repos where kind=? and name=?", (kind, name)).fetchone()
         return _repo(row) if row else None
 
     def repo_by_id(self, repo_id: int) -> Repo:
-        return _repo(self._any().execute("select * from repos where id=?", (repo_id,)).fetchone())
+        return _repo(self.current().execute("select * from repos where id=?", (repo_id,)).fetchone())
 
     def moved_to(self, kind: str, name: str) -> str | None:
         """Return the name a repository has today, by a name it had before."""
@@ -279,7 +279,7 @@ class Store:
 
     def head(self, repo: Repo, ref: str) -> str | None:
         """Return the commit a full ref name points to."""
-        row = self._any().execute("select oid from refs where repo=? and ref=?", (repo.id, ref)).fetchone()
+        row = self.current().execute("select oid from refs where repo=? and ref=?", (repo.id, ref)).fetchone()
         return row[0] if row else None
 
     def resolve(self, repo: Repo, revision: str) -> str:
@@ -288,7 +288,7 @@ class Store:
             if (oid := self.head(repo, ref)) is not None:
                 return oid
         if re.fullmatch(r"[0-9a-f]{7,40}", revision):
-            rows = self._any().execute(
+            rows = self.current().execute(
                 "select oid from commits where repo=? and oid>=? and oid<? limit 2", (repo.id, revision, revision + "g")
             )
             found = rows.fetchall()
@@ -355,7 +355,7 @@ class Store:
             return self._write_commit(db, repo.id, ref, "", dict(tree), tree, title, "", author)
 
     def find_commit(self, repo: Repo, oid: str) -> Commit:
-        row = self._any().execute(f"select {_COMMIT} from commits where repo=? and oid=?", (repo.id, oid)).fetchone()
+        row = self.current().execute(f"select {_COMMIT} from commits where repo=? and oid=?", (repo.id, oid)).fetchone()
         return Commit(*row)
 
     def log(self, repo: Repo, oid: str) -> Iterator[Commit]:
@@ -442,12 +442,12 @@ class Store:
         return Commit(oid, parent, title, description, author, now)
 
     def _chain(self, repo_id: int, oid: str) -> tuple[int, int]:
-        row = self._any().execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid)).fetchone()
+        row = self.current().execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid)).fetchone()
         return row or (0, 0)
 
     def _stored_changes(self, repo_id: int, oid: str) -> tuple[str, Changes, bool]:
         parent, text, is_whole = (
-            self._any()
+            self.current()
             .execute("select parent, changes, is_whole from commits where repo=? and oid=?", (repo_id, oid))
             .fetchone()
         )
@@ -502,10 +502,10 @@ class Store:
 
     def lfs_size(self, repo: Repo, sha256: str) -> int | None:
         """Return the size of LFS content that this repository was given, or None."""
-        row = self._any().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
+        row = self.current().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
         return row[0] if row else None
 
-    def _any(self) -> sqlite3.Connection:
+    def current(self) -> sqlite3.Connection:
         """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
         if self._lock.acquire(blocking=False):
             try:

@@ -1,9 +1,9 @@
 """The process between the embedded Hub and one job: starts it, writes its log, ends it with everything it started.
 
-In: one JSON line on stdin (`command`, `env`, `cwd`, `log`, `timeout`, `masks`); a second line, or the end of stdin, means
-stop. Out: JSON lines on stdout, `{"started": pid}`, then `{"ended": exit code, "cause": …}` with the cause exit, timeout,
-canceled or server stopped. Because the server's death closes stdin, no job outlives a `kill -9` of the server. Runs as a
-plain file with the standard library only.
+In: one JSON line on stdin (`command`, `env`, `cwd`, `log`, `timeout`, `masks`); a second line, or the end of stdin,
+means stop. Out: JSON lines on stdout, `{"started": pid}`, then `{"ended": exit code, "cause": …}` with the cause exit,
+timeout, canceled or server stopped. Because the server's death closes stdin, no job outlives a `kill -9` of the server.
+Runs as a plain file with the standard library only.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def watch(process: subprocess.Popen[bytes], log: Log, deadline: float | None) ->
             if deadline is not None and time.monotonic() >= deadline:
                 return "timeout"
             for key, _ in selector.select(timeout=0.1):
-                if key.fileobj is sys.stdin:
+                if key.fd == sys.stdin.fileno():
                     return "canceled" if os.read(sys.stdin.fileno(), 4096) else "server stopped"
                 if not copy(output, log):
                     selector.unregister(output)

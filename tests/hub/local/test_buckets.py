@@ -125,7 +125,7 @@ def test_what_of_a_batch_cannot_be_done_is_named_and_the_rest_is_done(ada: HfApi
 def test_folders_are_listed_one_level_at_a_time_and_in_pages(ada: HfApi, bucket: str) -> None:
     names = [f"many/f{number:04d}" for number in range(1500)]
     ada.batch_bucket_files(bucket, add=[(b"x", name) for name in [*names, "many-not", "top", "a/b/c"]])
-    assert paths(ada, bucket, recursive=False) == ["a", "many", "many-not", "top"]
+    assert paths(ada, bucket, recursive=False) == ["a", "many-not", "many", "top"]
     assert paths(ada, bucket, "many", recursive=False) == names
     assert paths(ada, bucket, "many") == names
     assert len(paths(ada, bucket)) == 1503
@@ -176,7 +176,7 @@ def test_nobody_else_reads_a_private_bucket_or_writes_a_public_one(
         lambda: bob.update_bucket_settings(bucket, private=True),
         lambda: bob.create_bucket("ada/not-mine"),
     ):
-        with pytest.raises((HfHubHTTPError, PermissionError, RuntimeError)):
+        with pytest.raises((HfHubHTTPError, ConnectionError)):
             forbidden()
     assert paths(ada, bucket) == ["a"]
 
