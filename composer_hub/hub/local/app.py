@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
+from email.utils import formatdate
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -28,7 +29,11 @@ def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) ->
     """Put a Hub together from a store, accounts and the parts of `parts.py`."""
     for schema in parts.SCHEMAS:
         store.add_schema(schema)
-    plugged = {"open_pull_request": parts.OPEN_PULL_REQUEST, "details": parts.DETAILS}
+    plugged: dict[str, Any] = {
+        "open_pull_request": parts.OPEN_PULL_REQUEST,
+        "may_push": parts.MAY_PUSH,
+        "details": parts.DETAILS,
+    }
     return Hub(store, accounts, endpoint, **plugged, **options)
 
 
@@ -48,6 +53,8 @@ class App:
             response = await self.answer(request)
         except ClientDisconnect:
             return None
+        # Exact, where uvicorn's own date is up to two seconds old: clients cut a log after the date of the answer.
+        response.headers.setdefault("Date", formatdate(usegmt=True))
         response.headers.setdefault("X-Request-Id", "Root=" + secrets.token_hex(8))
         return await response(scope, receive, send)
 

@@ -71,6 +71,8 @@ class Hub:
     allow_local_jobs: bool = False
     allowed_hosts: frozenset[str] = frozenset()
     open_pull_request: OpenPullRequest | None = None
+    may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
+    """Says whether the caller may commit to the ref of a pull request."""
     details: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
     """What parts add to the info of a repository (a Space's runtime)."""
     extra: dict[str, Any] = field(default_factory=dict)

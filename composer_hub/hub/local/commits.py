@@ -15,7 +15,6 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from composer_hub.hub.local.accounts import User
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.store import INLINE_LIMIT, Commit, NoRevision, Repo
 from composer_hub.hub.local.xet import adopt
@@ -49,8 +48,8 @@ async def commit(call: Call) -> Response:
     user = call.need_user(write=True)
     repo = call.repo(write=not as_pull_request and not revision.startswith("refs/pr/"))
     ref = _full_ref(revision)
-    if ref.startswith("refs/pr/") and not call.may_write(repo):
-        _check_own_pull_request(call, repo, ref, user)
+    if ref.startswith("refs/pr/") and not as_pull_request:
+        _check_pull_request(call, repo, ref)
     draft = await _read_draft(call, repo)
     if not draft.title:
         raise HubError(400, "The commit has no `summary`.", "BadRequest")
@@ -242,12 +241,11 @@ async def _lines(call: Call) -> AsyncIterator[bytes]:
         yield bytes(rest)
 
 
-def _check_own_pull_request(call: Call, repo: Repo, ref: str, user: User) -> None:
-    """Let the author of a pull request push to it; everybody else needs the right to write."""
-    head = call.store.head(repo, ref)
-    if head is None:
+def _check_pull_request(call: Call, repo: Repo, ref: str) -> None:
+    """Let those push to a pull request whom the part that keeps it lets: its author and who may write."""
+    if call.store.head(repo, ref) is None:
         raise NoRevision(f"Invalid rev id: {ref}")
-    if call.store.find_commit(repo, head).author != user.name:
+    if not call.hub.may_push(call, repo, ref):
         raise HubError(403, f"Forbidden: you do not have write access to {ref} of {repo.name}.")
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.cards import card_errors, card_of, tags_of
+from composer_hub.hub.local.spaces import kept_settings
 from composer_hub.hub.local.store import KINDS, Exists, Repo
 from composer_hub.hub.local.trees import Entry, pointer
 
@@ -20,7 +21,6 @@ LFS_SUFFIXES = (
 ).split()
 GITATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
 _NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
-_SPACE_SETTINGS = ("sdk", "hardware", "sleepTimeSeconds", "secrets", "variables", "volumes")
 _MAX_PAGE = 1000
 
 
@@ -40,7 +40,7 @@ async def create(call: Call) -> Response:
     visibility = body.get("visibility") or _default_visibility(call, namespace, body)
     if visibility not in ("public", "private", "protected"):
         raise HubError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
-    settings = {key: body[key] for key in _SPACE_SETTINGS if key in body} if kind == "space" else {}
+    settings = kept_settings(body, call.store.now()) if kind == "space" else {}
     try:
         repo = await call.in_thread(
             call.store.create_repo,

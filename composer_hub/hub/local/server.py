@@ -120,6 +120,7 @@ def serve(
             ws="none",
             timeout_keep_alive=75,
             timeout_graceful_shutdown=_GRACE_SECONDS,
+            date_header=False,
         )
         try:
             Server(config).run(sockets=[listener])

@@ -247,13 +247,15 @@ def materialise(hub: Hub, name: str, size: int, target: Path) -> None:
     """Write the file with this Xet hash to a path, decoded by hf_xet; never in the event loop, which must serve it."""
     import hf_xet
 
-    until = int(time.time()) + _VALID_SECONDS
-    with hf_xet.XetSession().new_file_download_group(
-        endpoint=f"{hub.endpoint}/_cas/{hub.store.id}",
-        token=_token(hub.store, _SERVER_SCOPE, False, until),
-        token_expiry_unix_secs=until,
-    ) as group:
+    with hf_xet.XetSession().new_file_download_group(**access(hub)) as group:
         group.start_download_file(hf_xet.XetFileInfo(name, size), str(target))
+
+
+def access(hub: Hub, scope: str = _SERVER_SCOPE, *, write: bool = False) -> dict[str, Any]:
+    """Return what hf_xet needs to reach this store as the server itself, or to upload in the name of a scope."""
+    until = int(time.time()) + _VALID_SECONDS
+    token = _token(hub.store, scope, write, until)
+    return {"endpoint": f"{hub.endpoint}/_cas/{hub.store.id}", "token": token, "token_expiry_unix_secs": until}
 
 
 # ---------------------------------------------------------------------------------------------------- details
