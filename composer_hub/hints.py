@@ -166,7 +166,7 @@ def from_hindsight(context: SiteContext) -> Hint | None:
 def from_environment(context: SiteContext) -> Hint | None:
     """Write the environment's own words; only where the kind is about a tool or a program, never about style."""
     said = excerpt(context.site.message, MAX_HINT_CHARS - 100)
-    if not said or not is_tool_runtime_kind(context.site.kind):
+    if context.site.blame not in ("model", "env", "outcome") or not said or not is_tool_runtime_kind(context.site.kind):
         return None
     return _hint(context, f"The environment answers this call with:\n{said}", "environment", "raw")
 

@@ -84,9 +84,7 @@ _DISPATCHERS = _words(
     "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
 )
 _SEARCHERS = _words("grep egrep fgrep rg ag ack zgrep fd")
-_FILTERS = _words(
-    "tail head grep egrep rg sed awk sort uniq wc cat tee less more jq tr cut echo true printf column xargs fold"
-)
+_FILTERS = _words("tail head sed awk sort uniq wc cat tee less more tr cut echo true printf column fold")
 _PROBES = _words("test [ [[ cmp diff colordiff which whereis type command pgrep false")
 _REMOTES = _words("curl wget gh glab ssh scp rsync nc ping docker kubectl aws gcloud hf huggingface-cli")
 _PRINTERS = _words(
@@ -187,7 +185,7 @@ _FORM = (
 EXITS: tuple[Rule, ...] = (
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
-    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:\S{1,100}: ){1,3}(?:command not found(?:: \S+)?|not found)[ \t]*(?:\n|$)"),
+    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"[^\n]{1,150}: ?(?:command not found(?:: \S+)?|not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_137", "timeout", 0.7, "", codes=[137]),
@@ -256,17 +254,19 @@ TEXTS: tuple[Rule, ...] = (
     _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
     _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
     _text("text.test_summary", "test_failure", 0.85, r"(?:\n=+ [^\n]{0,200}\d+ (?:failed|errors?)\b[^\n]{0,200}=+\s*$|\nFAILED \((?:failures|errors)=\d+[^\n]{0,100}\)\s*$|\ntest result: FAILED" + _LAST + ")"),
-    _text("text.git_fatal", "vcs_error", 0.75, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)" + _LAST),
     _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
+    _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
     _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
 )  # fmt: skip
 """What the end of a command's output tells where no exit code was kept: opt-in, since quoted text looks the same."""
+
+_ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
 
 
 def text_rule_of(command: str, output: str) -> Rule | None:
     """Return the first rule of `TEXTS` that the end of an output meets; None where the command only shows files."""
     text = output[-OUTPUT_CHARS:]
-    rules = TEXTS[-1:] if prints_files(commands_in(command)) else TEXTS
+    rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS
     return next((rule for rule in rules if rule.pattern.search(text)), None)
 
 

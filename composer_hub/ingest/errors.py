@@ -1,9 +1,10 @@
 """Where a session went wrong: a `Session` in, its `Trace` with `Step.error_sites` out.
 
-A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at the
-start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told first
-is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls without a
-result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and `error_exits.py`.
+A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at
+the start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told
+first is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls
+without a result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and
+`error_exits.py`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from composer_hub.ingest.error_rules import (
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import Session
 from composer_hub.ingest.tools import command_of, family_of_tool
-from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, stable_id
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace, stable_id
 
 MAX_MESSAGE_CHARS = 500
+MAX_STATUS_CHARS = 40
 MIN_REPEATS = 3  # the seed's rule: the third time in a row is a pattern
 
-_NO_FLAG = ResultFlag(is_error=None, exit_code=None, status="", detail="")
+_NO_FLAG = ResultFlag()
 
 
 def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
@@ -116,7 +118,7 @@ class _Finder:
     def _of_action(self, step: Step) -> Iterator[ErrorSite]:
         """Yield what happened to the message itself: a provider's error, a cut answer, a form the harness refused."""
         flag = self.flags.get(step.action)
-        kind = _kind_of_status(flag.status) if flag else ""
+        kind = _kind_of_flag(flag) if flag else ""
         if flag and not kind and flag.is_error:
             kind = "api_error"
         if flag and kind:
@@ -191,10 +193,11 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
     flagged = _flagged(outcome)
     if flagged is False:
         return _hidden_site(outcome) if text_rules else None
-    typed = _kind_of_status(flag.status)
-    if typed:
-        return _site(_status_rule(flag.status, typed), "flag", outcome.call, text or flag.detail)
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
+    typed = _kind_of_flag(flag)
+    # A typed word names the kind, unless the harness's own sentence says more exactly who stopped the call.
+    if typed and not (anchor and anchor.blame in ("user", "harness")):
+        return _site(_status_rule(flag, typed), "flag", outcome.call, text or flag.detail)
     if anchor:
         return _site(anchor, "flag" if flagged else "anchor", outcome.call, text)
     code = flag.exit_code if flag.exit_code is not None else _exit_code(outcome)
@@ -273,16 +276,22 @@ def _may_hold(rule: Rule, family: str, text: str) -> bool:
     return rule.families == "any" or family in ("shell", "poll", "other")
 
 
+def _kind_of_flag(flag: ResultFlag) -> str:
+    return _kind_of_status(flag.detail) or _kind_of_status(flag.status)
+
+
 def _kind_of_status(status: str) -> str:
-    """Return the kind a typed word stands for: the word itself, or a part of it ("permission-rule", "user.rejected")."""
+    """Return the kind a typed word stands for: the word itself, or a part of it ("user.rejected")."""
+    if len(status) > MAX_STATUS_CHARS:
+        return ""  # a sentence, not a word
     word = canonical_kind(re.sub(r"[^a-z_]+", "_", status.casefold()).strip("_"))
     if word in KINDS:
         return word
     return STATUSES.get(word) or next((STATUSES[part] for part in word.split("_") if part in STATUSES), "")
 
 
-def _status_rule(status: str, kind: str) -> Rule:
-    return Rule(f"flag.{status}", kind, KINDS[kind], 0.97, re.compile(""))
+def _status_rule(flag: ResultFlag, kind: str) -> Rule:
+    return Rule(f"flag.{flag.status or flag.detail}", kind, KINDS[kind], 0.97, re.compile(""))
 
 
 _UNNAMED = Rule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
@@ -322,7 +331,7 @@ MAX_SCANNED_CHARS = 50_000
 
 
 def excerpt(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, or its first and last lines where it is longer; a line too long for itself is cut between words."""
+    """Return the text, or its first and last lines where it is longer; a longer line is cut between words."""
     if len(text) > 2 * MAX_SCANNED_CHARS:
         text = f"{text[:MAX_SCANNED_CHARS]}\n{text[-MAX_SCANNED_CHARS:]}"
     clean = _TAGS.sub("", text).strip()
