@@ -202,7 +202,7 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
         return _site(anchor, "flag" if flagged else "anchor", outcome.call, text)
     code = flag.exit_code if flag.exit_code is not None else _exit_code(outcome)
     if code:
-        return _exit_site(outcome, code, "exit" if flag.is_error is None else "flag")
+        return _exit_site(outcome, code, "flag" if flag.is_error else "exit")
     if flagged:
         return _unnamed_site(outcome)
     if _arguments_broke(outcome.call) and not text:
@@ -213,10 +213,12 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
 def _flagged(outcome: Outcome) -> bool | None:
     """Return what the typed flag says: it failed, it went well, or nothing."""
     flag = outcome.flag
+    if flag.exit_code and not flag.is_error:
+        return None  # OpenHands: the tool itself ran well, the command in it did not
     if flag.is_error is not None:
         return flag.is_error
     if flag.exit_code is not None:
-        return None if flag.exit_code else False
+        return False
     if flag.status in ("success", "completed", "ok", "done"):
         return False
     return True if flag.status in ("error", "failed", "failure") else None
@@ -232,7 +234,7 @@ def _exit_code(outcome: Outcome) -> int | None:
 def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
     body = error_exits.body_of(outcome.content or "")
     rule = error_exits.rule_of_exit(command_of(outcome.call), code, body)
-    return _site(rule, source, outcome.call, body.strip("\n") or f"exit code {code}")
+    return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
 
 def _unnamed_site(outcome: Outcome) -> ErrorSite:
@@ -323,7 +325,7 @@ def _dangling(call: ToolCall) -> ErrorSite:
 
 # -------------------------------------------------------------------------------------------------------- messages
 
-_TAGS = re.compile(r"</?(?:tool_use_error|error|output|returncode)>")
+_TAGS = re.compile(r"\A\s*OBSERVATION:|</?(?:tool_use_error|error|output|returncode)>|\r(?=\n)")
 _CUT = "[…]"
 
 

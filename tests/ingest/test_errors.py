@@ -310,6 +310,20 @@ def test_a_look_alike_is_no_error(name: str) -> None:
     assert sites((tool, arguments, text, flag(is_error=False)), text_rules=True) == []
 
 
+def test_a_tool_that_ran_well_may_hold_a_command_that_did_not() -> None:
+    (site,) = sites(
+        ("terminal", {"command": "cat nope"}, "cat: nope: No such file or directory", flag(is_error=False, exit_code=1))
+    )
+    assert (site.kind, site.source) == ("path_not_found", "exit")
+
+
+def test_a_message_holds_the_environments_words_without_the_harness_s_wrapping() -> None:
+    (site,) = sites(
+        ("Edit", FILE, "OBSERVATION:\r\n<tool_use_error>File has not been read yet.\r\nRead it.</tool_use_error>", None)
+    )
+    assert site.message == "File has not been read yet.\nRead it."
+
+
 def test_a_typed_success_beats_every_text() -> None:
     assert sites(("Edit", FILE, "String to replace not found in file.", flag(is_error=False))) == []
     assert sites(shell("x", "Exit code 1", flag(exit_code=0))) == []
