@@ -1,0 +1,278 @@
+"""Personal data in a text: mail and network addresses, phones, people's names, account and card numbers, home folders.
+
+In: a text. Out: spans of values with their label and rule, and the user names that home folders give away. Addresses of nobody
+(example.com, no-reply senders of services, private and documentation networks) stay.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterator
+
+from composer_hub.ingest.redact_named import Span
+
+# ---------------------------------------------------------------------------------------------------------------- mail
+
+_LOCAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.!#$%&'*+/=?^_`{|}~-"
+_LOCAL_SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-"
+_DOMAIN = re.compile(
+    r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?:[A-Za-z]{2,24}|xn--[a-z0-9-]{2,40})(?![A-Za-z0-9_-])"
+)
+_NOBODY = re.compile(
+    r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu|root)@"
+    r"|^(?:no-?reply|do-?not-?reply|mailer-daemon|postmaster|bounce|notifications?|support|security|info|hello|abuse|webmaster|actions?|bot|dependabot|renovate|opensource|conduct)@|\[bot\]@|^\d+\+[\w-]*bot\b"
+)
+_FILE_ENDINGS = frozenset(
+    "png jpg jpeg gif svg webp js ts jsx tsx mjs cjs css scss py go rs java kt rb php html json md txt yml yaml lock zip gz".split()
+)
+
+
+def mail_spans(text: str) -> Iterator[Span]:
+    """Yield e-mail addresses of people."""
+    at = text.find("@")
+    while at >= 0:
+        domain = _DOMAIN.match(text, at) if at and text[at - 1] in _LOCAL_SAFE else None
+        if domain:
+            head = text[max(0, at - 64) : at]
+            start = _after_escape(text, at - (len(head) - len(head.rstrip(_LOCAL_SAFE))))
+            while start < at and text[start] in ".%+-":
+                start += 1
+            address = text[start : domain.end()]
+            if start < at and _is_mail(address, text, start):
+                yield start, domain.end(), "EMAIL", "email"
+        at = text.find("@", domain.end() if domain else at + 1)
+
+
+def _is_mail(address: str, text: str, start: int) -> bool:
+    if _NOBODY.search(address) or address.rpartition(".")[2].lower() in _FILE_ENDINGS:
+        return False
+    # `user:pass@host` and `git@host:path` are addresses of machines.
+    return text[max(0, start - 3) : start] != "://" and not (
+        start and text[start - 1] == ":" and "://" in text[max(0, start - 40) : start]
+    )
+
+
+def _after_escape(text: str, start: int) -> int:
+    r"""Step over a letter that belongs to an escape: in `\nalice@…` the address begins behind `\n`."""
+    backslashes = (
+        len(text[:start]) - len(text[max(0, start - 32) : start].rstrip("\\")) - max(0, start - 32) if start else 0
+    )
+    if backslashes % 2 and start < len(text):
+        return start + (5 if text[start] == "u" else 1) if text[start] in "nrtbfu" else start
+    return start
+
+
+# ------------------------------------------------------------------------------------------------------------- network
+
+_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:version|release|ver|build|v|rev|tag|@|==|>=|<=|~=|\^|~|/|[a-z]-|\(|\"?version\"?)[\s:=\"']{0,4}$"
+)
+_VERSION_CONTEXT = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|oid")
+_PUBLIC_SERVERS = frozenset(
+    "8.8.8.8 8.8.4.4 1.1.1.1 1.0.0.1 9.9.9.9 149.112.112.112 208.67.222.222 208.67.220.220 169.254.169.254 1.2.3.4 4.3.2.1 5.6.7.8".split()
+)
+_HEX_COLON = frozenset("0123456789abcdefABCDEF:")
+_MAC = re.compile(r"(?<![\w:.-])[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![\w:-])")
+
+
+def network_spans(text: str) -> Iterator[Span]:
+    """Yield public IP addresses and hardware addresses."""
+    if "." in text:
+        for found in _IPV4.finditer(text):
+            if _is_public(found[0]) and not _is_version(text, found.start(), found.end()):
+                yield *found.span(), "IP", "ipv4"
+    yield from _ipv6_spans(text)
+    for found in _MAC.finditer(text):
+        if len(set(found[0])) > 3 and (found[1] == ":" or len({c.isupper() for c in found[0] if c.isalpha()}) == 1):
+            yield *found.span(), "MAC", "mac"
+
+
+def _is_public(address: str) -> bool:
+    try:
+        return (
+            ipaddress.ip_address(address).is_global
+            and address not in _PUBLIC_SERVERS
+            and not address.startswith(("224.", "239.", "0."))
+        )
+    except ValueError:
+        return False
+
+
+def _is_version(text: str, start: int, end: int) -> bool:
+    if _VERSION_BEFORE.search(text[max(0, start - 12) : start]) and text[max(0, start - 3) : start] != "://":
+        return True
+    octets = text[start:end].split(".")
+    return (
+        bool(_VERSION_CONTEXT.search(text[max(0, start - 24) : start]))
+        or (octets[3] == "0" and octets[2] == "0")
+        or text[end : end + 1] in ("-", "+")
+    )
+
+
+def _ipv6_spans(text: str) -> Iterator[Span]:
+    at = text.find(":")
+    last = -1
+    while at >= 0:
+        if at > last and (text[at + 1 : at + 2] == ":" or text[at + 1 : at + 2].isalnum()):
+            start, end = _hex_run(text, at)
+            last = end
+            candidate = text[start:end].rstrip(":")
+            if 8 <= len(candidate) <= 39 and candidate.count(":") >= 3 and _is_ipv6(candidate, text, start):
+                yield start, start + len(candidate), "IP", "ipv6"
+        at = text.find(":", max(at + 1, last))
+
+
+def _hex_run(text: str, at: int) -> tuple[int, int]:
+    start, end = at, at + 1
+    while start > 0 and at - start < 40 and text[start - 1] in _HEX_COLON:
+        start -= 1
+    while end < len(text) and end - at < 48 and text[end] in _HEX_COLON:
+        end += 1
+    return start, end
+
+
+def _is_ipv6(candidate: str, text: str, start: int) -> bool:
+    if start and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
+        return False
+    try:
+        address = ipaddress.IPv6Address(candidate)
+    except ValueError:
+        return False
+    return address.is_global and not address.is_multicast
+
+
+# -------------------------------------------------------------------------------------------------------------- numbers
+
+_NUMBER = re.compile(r"[+(]?\d[\d().\-   ]{6,28}\d")
+_INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
+_NATIONAL = re.compile(
+    r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}"
+)
+_CARD = re.compile(
+    r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5}"
+)
+_SSN = re.compile(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
+_PHONE_WORD = re.compile(
+    r"(?i)(?:phone|mobile|cell|\btel\b|telephone|fax|call|whatsapp|sms|dial|contact|msisdn)[\w \"']{0,16}[:=]?[ \"'(]{0,4}$"
+)
+
+
+def number_spans(text: str) -> Iterator[Span]:
+    """Yield phone, card, social security and bank account numbers."""
+    for found in _NUMBER.finditer(text):
+        yield from _number(text, *found.span())
+    for found in _IBAN.finditer(text):
+        if _is_iban(found[0].replace(" ", "")):
+            yield *found.span(), "IBAN", "iban"
+
+
+def _number(text: str, start: int, end: int) -> Iterator[Span]:
+    before, after = text[start - 1 : start] if start else "", text[end : end + 1]
+    if (
+        before.isalnum()
+        or before in ("_", "#", "$", "/", "=", "-", ".")
+        and before != ""
+        and text[start] != "+"
+        and before not in ("=",)
+    ):
+        return
+    if after.isalnum() or after in ("_", "%"):
+        return
+    number = text[start:end].strip()
+    bare = _json_number(text, start)
+    if (card := _CARD.fullmatch(number)) and _luhn(number) and not bare and card:
+        yield start, end, "CARD", "card"
+    elif _SSN.fullmatch(number):
+        yield start, end, "SSN", "ssn"
+    elif (phone := _INTERNATIONAL.fullmatch(number)) and 8 <= sum(c.isdigit() for c in number) <= 15 and phone:
+        yield start, end, "PHONE", "phone_international"
+    elif _NATIONAL.fullmatch(number):
+        yield start, end, "PHONE", "phone_national"
+    elif (
+        not bare
+        and number.isdigit()
+        and 10 <= len(number) <= 12
+        and _PHONE_WORD.search(text[max(0, start - 32) : start])
+    ):
+        yield start, end, "PHONE", "phone_named"
+
+
+def _json_number(text: str, start: int) -> bool:
+    """Tell whether the digits are a JSON number: a placeholder without quotes would break the text."""
+    return text[max(0, start - 8) : start].rstrip().endswith('":')
+
+
+def _luhn(number: str) -> bool:
+    digits = [int(c) for c in number if c.isdigit()][::-1]
+    doubled = [2 * d - 9 if d > 4 else 2 * d for d in digits[1::2]]
+    return len(set(digits)) > 2 and (sum(digits[::2]) + sum(doubled)) % 10 == 0
+
+
+def _is_iban(number: str) -> bool:
+    turned = number[4:] + number[:4]
+    return 15 <= len(number) <= 34 and int("".join(str(int(c, 36)) for c in turned)) % 97 == 1
+
+
+# ---------------------------------------------------------------------------------------------------------------- names
+
+_PERSON = r"[^\W\d_][\w.'’-]{0,30}(?: (?:[^\W\d_][\w.'’-]{0,30})){0,4}"
+_BEFORE_MAIL = re.compile(rf"(?P<v>{_PERSON}) ?<(?=[\w.%+-]{{1,64}}@)")
+_TRAILER = re.compile(
+    rf"(?i:author|committer|tagger|co-authored-by|signed-off-by|reviewed-by|tested-by|reported-by|acked-by|suggested-by|helped-by|commit-by|user\.name|AUTHOR_NAME|COMMITTER_NAME)[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
+)
+_TRAILER_WORDS = ("author", "committer", "tagger", "-by:", "user.name")
+_NOT_PEOPLE = re.compile(
+    r"(?i)\b(?:claude|anthropic|bot|github|gitlab|openai|codex|copilot|cursor|gemini|google|actions?|dependabot|renovate|team|inc|ltd|llc|gmbh|foundation|contributors?|authors?|"
+    r"noreply|no-reply|example|your|name|unknown|user|date|commit|merge|openhands|devin|aider|amp|agent|assistant|ci|semantic-release|web-flow|the|community|project|developers?|maintainers?|not|committed|yet)\b"
+)
+
+
+def name_spans(text: str, lowered: str) -> Iterator[Span]:
+    """Yield people's names: in front of a mail address, or behind a git trailer."""
+    if "@" in text and "<" in text:
+        for found in _BEFORE_MAIL.finditer(text):
+            name, start = _person(found["v"], found.start("v"))
+            if name:
+                yield start, start + len(name), "NAME", "name_before_mail"
+    if any(word in lowered for word in _TRAILER_WORDS):
+        for found in _TRAILER.finditer(text):
+            name = found["v"].strip()
+            if " " in name and not _NOT_PEOPLE.search(name) and all(part[0].isupper() for part in name.split()):
+                yield found.start("v"), found.start("v") + len(name), "NAME", "git_name"
+
+
+def _person(name: str, start: int) -> tuple[str, int]:
+    """Return the capitalised words at the end of what stands before the address."""
+    words = name.split(" ")
+    while words and not words[0][:1].isupper():
+        start += len(words.pop(0)) + 1
+    person = " ".join(words)
+    return ("", start) if not person or _NOT_PEOPLE.search(person) else (person, start)
+
+
+# --------------------------------------------------------------------------------------------------------- home folders
+
+_GENERIC = frozenset(
+    "user users username you yourname your-name your_username name me root admin administrator ubuntu debian runner runneradmin node vscode app coder codespace "
+    "ec2-user shared public default all docker vagrant jenkins circleci linuxbrew travis agent sandbox workspace work home code test tester dev developer "
+    "openhands nonroot swe-agent sweagent claude build builder ci git www www-data guest nobody foo bar xxx someone somebody library local opt src project projects "
+    "path to repo repos tmp temp data host container gitpod codex oracle azureuser opc core pi daemon demo example sample appuser mambauser jovyan kaggle studio "
+    "model models desktop documents downloads".split()
+)
+_HOMES = re.compile(
+    r"(?:(?:/home/|/Users/|[\\/]Users[\\/]{1,2}|\\\\Users\\\\|/export/home/|/usr/home/|%2FUsers%2F|%2Fhome%2F)(?P<path>[A-Za-z][\w.-]{1,31}?|[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\.?$|\.\s)"
+    r"|(?<![A-Za-z0-9])-(?:Users|home)-(?P<dashed>[A-Za-z][A-Za-z0-9_.]{1,31})(?=-|[/\\\s\"'`:;,)\]}>]|$))"
+)
+_HOME_ANCHORS = ("home/", "Users/", "Users\\", "-Users-", "-home-", "Users%2F", "home%2F")
+
+
+def home_users(text: str) -> Iterator[str]:
+    """Yield the user names that home folders in the text give away."""
+    if any(anchor in text for anchor in _HOME_ANCHORS):
+        for found in _HOMES.finditer(text):
+            name = found["path"] or found["dashed"]
+            if name.lower() not in _GENERIC and not name.lower().startswith(("user", "your", "example", "some")):
+                yield name
