@@ -26,9 +26,11 @@ MIN_SURPRISE = 3.6
 """Bits a letter pair from which letters no longer read as words: 1 of 100 long identifiers is above, 99 of 100 random ones."""
 
 _DUMMY = re.compile(
-    r"(?i)example|placeholder|dummy|sample|redacted|removed|masked|hidden|changeme|change[_-]me|replace|insert|your[_-]?|my[_-]?(?:secret|token|pass|key|api)"
-    r"|not[_-]?a[_-]?(?:real|secret)|fake|foobar|todo|\.\.\.|\u2026|\*\*\*|xxxx|<[a-z]|\$\{|\{\{|%\(|%s|\$\(|#\{|"
-    r"0123456789|1234567890|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|000000000|(?:test|dev|some|the|a|my|local|default|super)[_-]?(?:secret|token|password|passwd|key|api[_-]?key)"
+    r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
+    r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
+    r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s|\$\(|#\{"
+    r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -19,7 +19,7 @@ TOKENS = (
     "secret", "token", "api_key", "apikey", "api-key", "api key", "access_key", "accesskey", "access-key", "auth_key", "authkey", "auth-key",
     "private_key", "privatekey", "private-key", "account_key", "accountkey", "encryption_key", "encryptionkey", "encryption-key", "signing_key",
     "signingkey", "master_key", "masterkey", "master-key", "license_key", "licensekey", "service_key", "servicekey", "credential", "_auth",
-    "bearer", "client-key-data", "sessionid", "session_id", "sid=", "jwt", "_pat", "_dsn", "signature=", "salt", "pepper", "webhook", "otp", "_sas",
+    "bearer", "client-key-data", "jwt", "_pat", "_dsn", "signature=", "salt", "pepper", "webhook", "otp", "_sas",
     "hmac", "storage_key", "shared_key", "sharedkey", "admin_key", "deploy_key", "app_key", "appkey",
 )  # fmt: skip
 WEAK = ("key",)
@@ -33,10 +33,10 @@ _HARMLESS = re.compile(
     r"|(?i:iz|is)[a-z]+|s_|_used"
 )
 _PUBLIC_KEY = re.compile(
-    r"(?i)(?:public|primary|foreign|cache|sort|partition|idempotency|dedup\w*|publishable|hot|short|arrow|row|col\w*|group|map|dict|json|object|index|unique|"
-    r"translation|i18n|query|state|storage|config|bucket|routing|shard|lookup|ssh_host|composite|s3|react|msg|message|event|page|next|prev\w*|start|"
-    r"pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt|completion|input|output|cached|reasoning|tokens?_per|csrf_header|host|on|"
-    r"known|authorized|item|field|column|metric|label|tag|by|the)[\s_\-.]*$"
+    r"(?i)(?<![a-z])(?:public|primary|foreign|cache|sort|partition|idempotency|dedup\w*|publishable|hot|short|arrow|row|col\w*|group|map|"
+    r"dict|json|object|index|unique|translation|i18n|query|state|storage|config|bucket|routing|shard|lookup|composite|react|message|event|"
+    r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt|completion|input|output|cached|reasoning|"
+    r"tokens?_per|known|authorized|item|field|column|metric|label|tag)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
@@ -46,7 +46,7 @@ _OPERATOR = (
     rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,1024}})(?P=q)|(?:(?i:bearer|basic|token|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,2048}}))"
-NAMED = re.compile(_REST + _OPERATOR + _VALUE)
+NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
 _IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
 _WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,]*")
 _EXPRESSION = re.compile(
@@ -56,6 +56,7 @@ _PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_\w+|IMAGE)\]")
 _ENV_LINE = re.compile(
     r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG |env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
+_YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
 _TRIVIAL = frozenset(
     "postgres root admin password secret token test tests testing none null true false user guest default string mysql".split()
 )
@@ -186,11 +187,23 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
         value = value.rstrip(".,;:!?)]}>")
         netrc = "login " in line or "set" in line
         return value, "env" if flag or netrc else "prose"
-    if _ENV_LINE.search(text[max(0, start - 60) : _name_end(text, start)]) and found.group(0).lstrip()[:1] != ":":
+    colon = found["op"].strip(" \t\"'`\\]")[:1] == ":"
+    if colon and _YAML_LINE.search(line_start(text, start)) and _ends_line(text, found.end()):
+        return value, "env"
+    if _ENV_LINE.search(text[max(0, start - 60) : _name_end(text, start)]) and not colon:
         return value.rstrip(",;"), "env"
     for stop in (",", ";", "&", ")", "}", "]", "<", "|"):
         value = value.split(stop)[0] if value[0] != stop else value
     return value.rstrip(".:!?>"), "env" if flag or _plain_name(head) else "bare"
+
+
+def line_start(text: str, at: int) -> str:
+    """Return what stands before this place in its line, as far as it matters."""
+    return text[max(0, at - 60, text.rfind("\n", 0, at) + 1) : at]
+
+
+def _ends_line(text: str, at: int) -> bool:
+    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] in ("\\n", "\\r")
 
 
 def _name_end(text: str, at: int) -> int:

@@ -10,7 +10,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from composer_hub.ingest.redact_named import Span
+from composer_hub.ingest.redact_named import Span, line_start
 
 # ---------------------------------------------------------------------------------------------------------------- mail
 
@@ -66,10 +66,8 @@ def _after_escape(text: str, start: int) -> int:
 # ------------------------------------------------------------------------------------------------------------- network
 
 _IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
-_VERSION_BEFORE = re.compile(
-    r"(?i)(?:version|release|ver|build|v|rev|tag|@|==|>=|<=|~=|\^|~|/|[a-z]-|\(|\"?version\"?)[\s:=\"']{0,4}$"
-)
-_VERSION_CONTEXT = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|oid")
+_VERSION_BEFORE = re.compile(r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$")
+_VERSION_LINE = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|\boid\b")
 _PUBLIC_SERVERS = frozenset(
     "8.8.8.8 8.8.4.4 1.1.1.1 1.0.0.1 9.9.9.9 149.112.112.112 208.67.222.222 208.67.220.220 169.254.169.254 1.2.3.4 4.3.2.1 5.6.7.8".split()
 )
@@ -101,14 +99,10 @@ def _is_public(address: str) -> bool:
 
 
 def _is_version(text: str, start: int, end: int) -> bool:
-    if _VERSION_BEFORE.search(text[max(0, start - 12) : start]) and text[max(0, start - 3) : start] != "://":
+    if _VERSION_BEFORE.search(text[max(0, start - 12) : start]) or text[end : end + 1] in ("-", "+"):
         return True
-    octets = text[start:end].split(".")
-    return (
-        bool(_VERSION_CONTEXT.search(text[max(0, start - 24) : start]))
-        or (octets[3] == "0" and octets[2] == "0")
-        or text[end : end + 1] in ("-", "+")
-    )
+    octets = [int(octet) for octet in text[start:end].split(".")]
+    return max(octets) <= 25 or octets[2:] == [0, 0] or bool(_VERSION_LINE.search(line_start(text, start)[-24:]))
 
 
 def _ipv6_spans(text: str) -> Iterator[Span]:
@@ -264,7 +258,7 @@ _GENERIC = frozenset(
 )
 _HOMES = re.compile(
     r"(?:(?:/home/|/Users/|[\\/]Users[\\/]{1,2}|\\\\Users\\\\|/export/home/|/usr/home/|%2FUsers%2F|%2Fhome%2F)(?P<path>[A-Za-z][\w.-]{1,31}?|[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\.?$|\.\s)"
-    r"|(?<![A-Za-z0-9])-(?:Users|home)-(?P<dashed>[A-Za-z][A-Za-z0-9_.]{1,31})(?=-|[/\\\s\"'`:;,)\]}>]|$))"
+    r"|(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))-(?:Users|home)-(?P<dashed>[A-Za-z][A-Za-z0-9_.]{1,31})(?=-|[/\\\s\"'`:;,)\]}>]|$))"
 )
 _HOME_ANCHORS = ("home/", "Users/", "Users\\", "-Users-", "-home-", "Users%2F", "home%2F")
 

@@ -272,3 +272,28 @@ SHAPES: tuple[Rule, ...] = (
         ),
     ),
 )
+
+
+# ---------------------------------------------------------------------------------------------------- unknown vendors
+
+PREFIXED = re.compile(
+    r"(?<![A-Za-z0-9])(?P<v>(?P<prefix>[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,10}[_-]){0,3})(?P<rest>[A-Za-z0-9]{24,200}))(?![A-Za-z0-9/+=])"
+)
+_TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
+_IDS = frozenset(
+    "toolu msg req call chatcmpl fc rs resp run thread asst file cus evt pi in sub prod price acct user org proj session sess task item batch "
+    "step conv trace span node srvtoolu cmpl gen wf job txn ord inv ses prt part agent chunk index assets main vendor bundle sha sha1 sha256 "
+    "sha384 sha512 md5 blake2 blake3 base64 b64 etag cas layer image commit rev hash digest checkpoint ws ct ci rsp reasoning mcp computer "
+    "web exec cell turn event request response message tool id uuid doc page db vol snap eni subnet vpc sg ami igw rtb lambda build dpl".split()
+)
+
+
+def is_prefixed_token(prefix: str, rest: str) -> bool:
+    """Tell whether `prefix_rest` is some vendor's token rather than an id, a file name or an identifier."""
+    first = prefix.replace("-", "_").split("_")[0].lower()
+    if first in _IDS or is_dummy(rest) or not looks_random(rest):
+        return False
+    if rest.isdigit() or rest.isalpha():
+        return False
+    mixed = any(c.islower() for c in rest) and any(c.isupper() for c in rest)
+    return mixed or bool(_TELLS.search(prefix)) or (len(rest) >= 32 and not all(c in "0123456789abcdefABCDEF" for c in rest))

@@ -14,7 +14,7 @@ import orjson
 
 from composer_hub.ingest.redact_named import Span, context_spans, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_rules import SHAPES, Rule
+from composer_hub.ingest.redact_rules import PREFIXED, SHAPES, Rule, is_prefixed_token
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -80,6 +80,9 @@ def _plain_spans(text: str) -> Iterator[Span]:
         for anchor in rule.anchors:
             if anchor in text:
                 yield from _shape_spans(text, rule, anchor)
+    for found in PREFIXED.finditer(text):
+        if is_prefixed_token(found["prefix"], found["rest"]):
+            yield *found.span("v"), "SECRET", "prefixed"
     yield from context_spans(text, lowered)
     yield from named_spans(text, lowered)
     yield from mail_spans(text)
