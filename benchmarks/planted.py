@@ -56,7 +56,11 @@ def planted_trace(planted: Iterable[Plant], seed: int) -> Trace:
     steps = []
     for i, plant in enumerate(planted):
         filler = rng.choice(FILLER)
-        arguments = {"command": plant.text, "timeout": 5000, "description": "Run it"} if i % 3 == 0 else {"file_path": "src/app.py", "limit": i}
+        arguments = (
+            {"command": plant.text, "timeout": 5000, "description": "Run it"}
+            if i % 3 == 0
+            else {"file_path": "src/app.py", "limit": i}
+        )
         output = filler + plant.text + "\n" + rng.choice(FILLER)
         if i % 3 == 1:
             output = json.dumps({"stdout": output, "code": 0, "id": f"toolu_{i:04d}"}, ensure_ascii=bool(i % 2))
@@ -66,7 +70,15 @@ def planted_trace(planted: Iterable[Plant], seed: int) -> Trace:
         messages.append(Message("tool", output, tool_call_id=f"call_{i}", name="Bash"))
         at = len(messages) - 2
         steps.append(Step(f"step_{i}", i, at, ((0, at),), (at + 1,), model="claude-opus-4-6", family="anthropic"))
-    return Trace(f"trace_{seed}", "claude_code", f"session_{seed}", tuple(messages), tuple(steps), cwd="/srv/app", model="claude-opus-4-6")
+    return Trace(
+        f"trace_{seed}",
+        "claude_code",
+        f"session_{seed}",
+        tuple(messages),
+        tuple(steps),
+        cwd="/srv/app",
+        model="claude-opus-4-6",
+    )
 
 
 @dataclass
@@ -103,7 +115,9 @@ def _found(plant: Plant, text: str) -> bool:
     spellings = [value, json.dumps(value)[1:-1]]
     if plant.klass == "secret":
         spellings += [line for line in value.splitlines() if len(line) >= 40]
-        spellings += [value[i : i + 12] for i in range(0, len(value) - 11, 6)] if len(value) >= 24 and "\n" not in value else []
+        spellings += (
+            [value[i : i + 12] for i in range(0, len(value) - 11, 6)] if len(value) >= 24 and "\n" not in value else []
+        )
         # What a shape shows of itself (`eyJhbGciOiJIUzI1Ni…`) is no leak on its own.
     return any(spelling in text for spelling in spellings)
 
@@ -111,4 +125,6 @@ def _found(plant: Plant, text: str) -> bool:
 def texts_of(trace: Trace) -> list[str]:
     """Return, for each plant in order, the call and the result that may hold it."""
     pairs = zip(trace.messages[1::2], trace.messages[2::2], strict=True)
-    return [json.dumps(call.tool_calls[0].arguments, ensure_ascii=False) + "\n" + result.content for call, result in pairs]
+    return [
+        json.dumps(call.tool_calls[0].arguments, ensure_ascii=False) + "\n" + result.content for call, result in pairs
+    ]

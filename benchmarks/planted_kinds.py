@@ -28,7 +28,9 @@ ALPHABETS = {
 FIRST = "amelie bogdan chiara dmitri esther fatima gunnar hiroko ingrid joaquin katarina lorenzo mireille nikhil oksana priyanka".split()
 LAST = "abernathy bianchi castellano dvorak eriksson fernandez grigoriev haraldsen iwasaki jankowski kowalczyk lindqvist moreau".split()
 DOMAINS = "northwindlabs helioforge quantaquay brightmoor kestrelworks lumenpath".split()
-_HOLE = re.compile(r"<(?:(b62|b64u|b64|hex|HEX|dig|nz|low|UP|lown|upn|b32|pass|iban)(?::([A-Z]{2}:)?(\d+))|(first|last|First|Last|dom))>")
+_HOLE = re.compile(
+    r"<(?:(b62|b64u|b64|hex|HEX|dig|nz|low|UP|lown|upn|b32|pass|iban)(?::([A-Z]{2}:)?(\d+))|(first|last|First|Last|dom))>"
+)
 
 SHAPE_CONTEXTS = (
     "{}",
@@ -97,7 +99,12 @@ def _draw(hole: re.Match[str], rng: random.Random) -> str:
 
 
 def _password(length: int, rng: random.Random) -> str:
-    drawn = [rng.choice(string.ascii_lowercase), rng.choice(string.ascii_uppercase), rng.choice(string.digits), rng.choice("!#%+_-*")]
+    drawn = [
+        rng.choice(string.ascii_lowercase),
+        rng.choice(string.ascii_uppercase),
+        rng.choice(string.digits),
+        rng.choice("!#%+_-*"),
+    ]
     drawn += [rng.choice(ALPHABETS["b62"]) for _ in range(length - 4)]
     rng.shuffle(drawn)
     # A leading sign reads as a flag or an operator in the shell texts.
@@ -197,8 +204,18 @@ KNOWN = (
     _secret("tailscale", "tskey-auth-<b62:12>-<b62:32>"),
     _secret("jwt", "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOi<b64u:80>.<b64u:43>"),
     _secret("bcrypt", "$2b$12$<b62:53>"),
-    _named("aws_secret", "<b64:40>", "AWS_SECRET_ACCESS_KEY={}", "aws_secret_access_key = {}", '{{"SecretAccessKey": "{}"}}'),
-    _named("azure_storage", "<b64:86>==", "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={};EndpointSuffix=core.windows.net"),
+    _named(
+        "aws_secret",
+        "<b64:40>",
+        "AWS_SECRET_ACCESS_KEY={}",
+        "aws_secret_access_key = {}",
+        '{{"SecretAccessKey": "{}"}}',
+    ),
+    _named(
+        "azure_storage",
+        "<b64:86>==",
+        "DefaultEndpointsProtocol=https;AccountName=x;AccountKey={};EndpointSuffix=core.windows.net",
+    ),
     _named("azure_sas", "<b62:43>%3D", "https://x.blob.core.windows.net/c?sv=2024-11-04&se=2026-12-01&sig={}"),
     _named("datadog", "<hex:32>", "DD_API_KEY={}", "DATADOG_API_KEY: {}", 'api_key: "{}"'),
     _named("cloudflare", "<b64u:40>", "CLOUDFLARE_API_TOKEN={}", "CF_API_TOKEN: {}"),
@@ -208,12 +225,28 @@ KNOWN = (
     _named("password", "<pass:12>", *PASSWORD_CONTEXTS),
     _named("password_word", "<low:6><dig:3>", *PASSWORD_CONTEXTS),
     _named("password_long", "<pass:24>", *PASSWORD_CONTEXTS),
-    _named("bearer", "<b64u:48>", "Authorization: Bearer {}", 'curl -H "Authorization: Bearer {}" https://x.io', '{{"headers": {{"Authorization": "Bearer {}"}}}}'),
+    _named(
+        "bearer",
+        "<b64u:48>",
+        "Authorization: Bearer {}",
+        'curl -H "Authorization: Bearer {}" https://x.io',
+        '{{"headers": {{"Authorization": "Bearer {}"}}}}',
+    ),
     _named("basic", "c3ZjOn<b62:20>", "Authorization: Basic {}"),
     _named("header_key", "<b62:32>", "X-Api-Key: {}", "-H 'x-api-key: {}'", "PRIVATE-TOKEN: {}"),
     _named("cookie", "<b64u:40>", "Cookie: theme=dark; session={}", "Set-Cookie: sid={}; Path=/; HttpOnly"),
-    _named("postgres_url", "<pass:14>", "DATABASE_URL=postgres://app:{}@db-1.corp.io:5432/app", "psql postgresql://svc:{}@10.0.0.8/x"),
-    _named("git_url", "<b62:30>", "git clone https://oauth2:{}@gitlab.corp.io/a/b.git", "https://x-access-token:{}@github.com/a/b"),
+    _named(
+        "postgres_url",
+        "<pass:14>",
+        "DATABASE_URL=postgres://app:{}@db-1.corp.io:5432/app",
+        "psql postgresql://svc:{}@10.0.0.8/x",
+    ),
+    _named(
+        "git_url",
+        "<b62:30>",
+        "git clone https://oauth2:{}@gitlab.corp.io/a/b.git",
+        "https://x-access-token:{}@github.com/a/b",
+    ),
     _named("mongo_url", "<pass:12>", "mongodb+srv://root:{}@cluster0.ab1cd.mongodb.net/test"),
     _named("sentry_dsn", "<hex:32>", "SENTRY_DSN=https://{}@o4504.ingest.sentry.io/4505"),
     _named("curl_user", "<pass:12>", "curl -u deploy:{} https://ci.corp.io/job", "curl --user 'svc:{}' https://x.io"),
@@ -225,13 +258,23 @@ KNOWN = (
     _named("k8s_env", "<pass:16>", "- name: DB_PASSWORD\n  value: {}", '{{"name": "DB_PASSWORD", "value": "{}"}}'),
     _named("query_token", "<b62:32>", "GET /v1/me?access_token={}&x=1 HTTP/1.1"),
     _named("kubeconfig_token", "<b64u:60>", "users:\n- name: admin\n  user:\n    token: {}"),
-    _named("pem", _PEM_BODY, "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----", "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n"),
+    _named(
+        "pem",
+        _PEM_BODY,
+        "-----BEGIN RSA PRIVATE KEY-----\n{}\n-----END RSA PRIVATE KEY-----",
+        "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n",
+    ),
     # Personal data.
     Kind("email", "pii", "<first>.<last>@<dom>.com"),
     Kind("email_short", "pii", "<first>@<dom>.io"),
     Kind("email_escaped", "pii", "<last>@<dom>.io", ('{{"log": "x\\n{}\\ny"}}', 'print("by\\n{}")')),
     Kind("noreply_person", "pii", "4<dig:7>+<first><last>@users.noreply.github.com"),
-    Kind("ipv4", "pii", "5<dig:1>.<nz:1><dig:1>.1<dig:2>.<nz:1><dig:1>", ("connect to {}:443", "client {} - - [21/Nov/2026]", "ssh deploy@{}", '{{"ip": "{}"}}')),
+    Kind(
+        "ipv4",
+        "pii",
+        "5<dig:1>.<nz:1><dig:1>.1<dig:2>.<nz:1><dig:1>",
+        ("connect to {}:443", "client {} - - [21/Nov/2026]", "ssh deploy@{}", '{{"ip": "{}"}}'),
+    ),
     Kind("ipv6", "pii", "2a01:4f8:<hex:4>:<hex:4>::<nz:1>"),
     Kind("phone_e164", "pii", "+1415<nz:1><dig:6>"),
     Kind("phone_us", "pii", "(<nz:1>15) <nz:1>55-<dig:4>"),
@@ -241,14 +284,35 @@ KNOWN = (
     Kind("iban_de", "pii", "<iban:DE:18>"),
     Kind("ssn", "pii", "4<dig:2>-4<dig:1>-4<dig:3>"),
     Kind("mac", "pii", "a4:83:e7:<hex:2>:<nz:1><hex:1>:<hex:1><nz:1>"),
-    Kind("git_author", "pii", "<First> <Last>", ("Author: {} <a@<dom>.io>", "Co-authored-by: {} <a@<dom>.io>", "Signed-off-by: {} <a@<dom>.io>")),
-    Kind("home_user", "pii", "<first><last>", ("/home/{}/src/app.py", "/Users/{}/code/x.ts:12", "-Users-{}-code-app", "C:\\Users\\{}\\code", "cat ~/.x; ls /home/{}")),
+    Kind(
+        "git_author",
+        "pii",
+        "<First> <Last>",
+        ("Author: {} <a@<dom>.io>", "Co-authored-by: {} <a@<dom>.io>", "Signed-off-by: {} <a@<dom>.io>"),
+    ),
+    Kind(
+        "home_user",
+        "pii",
+        "<first><last>",
+        (
+            "/home/{}/src/app.py",
+            "/Users/{}/code/x.ts:12",
+            "-Users-{}-code-app",
+            "C:\\Users\\{}\\code",
+            "cat ~/.x; ls /home/{}",
+        ),
+    ),
     # Look-alikes that must stay.
     Kind("git_sha", "keep", "<hex:40>", ("commit {}", "HEAD is now at {}", "{}", "index {}..0000000")),
     Kind("git_short", "keep", "<hex:7>", ("* {} fix the build",)),
     Kind("sha256", "keep", "<hex:64>", ("sha256:{}", "{}  dist/app.whl", '"digest": "sha256:{}"')),
     Kind("md5", "keep", "<hex:32>"),
-    Kind("uuid", "keep", "<hex:8>-<hex:4>-4<hex:3>-a<hex:3>-<hex:12>", ("{}", '"id": "{}"', "session {} resumed", "request_id={}")),
+    Kind(
+        "uuid",
+        "keep",
+        "<hex:8>-<hex:4>-4<hex:3>-a<hex:3>-<hex:12>",
+        ("{}", '"id": "{}"', "session {} resumed", "request_id={}"),
+    ),
     Kind("integrity", "keep", "sha512-<b64:86>==", ('"integrity": "{}"', "  integrity {}")),
     Kind("go_sum", "keep", "h1:<b64:43>=", ("github.com/pkg/errors v0.9.1 {}",)),
     Kind("tool_id", "keep", "toolu_01<b62:22>", ("tool_use {}", '"tool_use_id": "{}"')),

@@ -29,7 +29,7 @@ from composer_hub import exits
 from composer_hub.ingest import redact_named, redact_people
 from composer_hub.ingest.redact_people import home_users
 from composer_hub.ingest.redact_rules import SHAPES
-from composer_hub.ingest.redact_text import MAX_PASSES, redact_text
+from composer_hub.ingest.redact_text import MAX_PASSES, redact_once
 from composer_hub.records import Message, Step, ToolCall, Trace, stable_id
 
 VERSION = 1
@@ -91,6 +91,7 @@ _WORDLIKE = frozenset(
 )
 _PATH = r"(?:/home/|/Users/|[\\/]Users[\\/]{1,2}|-Users-|-home-|~|%2FUsers%2F|%2Fhome%2F)"
 _DESCRIPTIVE = frozenset(("description", "title", "default", "example", "examples", "const"))
+MIN_CHARS = 4
 MAX_CACHED_CHARS = 16_000_000
 MIN_LEARNED = 10
 """Characters from which a secret found by its surroundings is looked for in the rest of its trace as well."""
@@ -138,6 +139,8 @@ class Redactor:
         values: dict[str, str] = {}
 
         def look(text: str, name: str) -> str:
+            if len(text) < MIN_CHARS:
+                return text
             users.update(dict.fromkeys(home_users(text)))
             for label, value, _ in self._rules(text, name)[1]:
                 if len(value) >= MIN_LEARNED and label in ("SECRET", "NAME") and "\n" not in value:
@@ -148,6 +151,8 @@ class Redactor:
         return _Known(self, tuple(users), tuple(values.items()))
 
     def _settle(self, text: str, name: str, known: _Known) -> str:
+        if len(text) < MIN_CHARS:
+            return text
         for _ in range(MAX_PASSES):
             redacted, found = self._rules(text, name)
             redacted = known.replace_in(redacted)
@@ -168,7 +173,7 @@ class Redactor:
             found.append((label, value, rule))
             return self.placeholder(label, value)
 
-        answer = (redact_text(text, place, name), tuple(found))
+        answer = (redact_once(text, place, name), tuple(found))
         self._cached_chars += len(text)
         if self._cached_chars > MAX_CACHED_CHARS:
             self._cache.clear()
@@ -251,14 +256,14 @@ def map_strings(trace: Trace, rewrite: Callable[[str], str]) -> Trace:
 
 
 def _map_message(message: Message, rewrite: Rewrite) -> Message:
-    return replace(
-        message,
-        content=rewrite(message.content, ""),
-        reasoning_content=rewrite(message.reasoning_content, ""),
-        tool_calls=tuple(
-            ToolCall(call.name, _map_json(call.arguments, rewrite, ""), call.call_id) for call in message.tool_calls
-        ),
+    content = rewrite(message.content, "")
+    reasoning = rewrite(message.reasoning_content, "") if message.reasoning_content else ""
+    calls = tuple(
+        ToolCall(call.name, _map_json(call.arguments, rewrite, ""), call.call_id) for call in message.tool_calls
     )
+    if content == message.content and reasoning == message.reasoning_content and calls == message.tool_calls:
+        return message
+    return replace(message, content=content, reasoning_content=reasoning, tool_calls=calls)
 
 
 def _map_step(step: Step, rewrite: Rewrite) -> Step:

@@ -14,15 +14,36 @@ from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_
 Span = tuple[int, int, str, str]
 """Start, end, label and rule of a value to replace."""
 
-PASSWORDS = ("passw", "passphrase", "pwd", "_pass", "pass=", "pass:", "identified by", "securestring")
-TOKENS = (
-    "secret", "token", "api_key", "apikey", "api-key", "api key", "access_key", "accesskey", "access-key", "auth_key", "authkey", "auth-key",
-    "private_key", "privatekey", "private-key", "account_key", "accountkey", "encryption_key", "encryptionkey", "encryption-key", "signing_key",
-    "signingkey", "master_key", "masterkey", "master-key", "license_key", "licensekey", "service_key", "servicekey", "credential", "_auth",
-    "bearer", "client-key-data", "jwt", "_pat", "_dsn", "signature=", "salt", "pepper", "webhook", "otp", "_sas",
-    "hmac", "storage_key", "shared_key", "sharedkey", "admin_key", "deploy_key", "app_key", "appkey",
-)  # fmt: skip
-WEAK = ("key",)
+STEMS = (
+    ("password", ("passw", "passphrase", "pwd", "_pass", "pass=", "pass:", "identified by", "securestring")),
+    (
+        "token",
+        (
+            "secret",
+            "token",
+            "credential",
+            "_auth",
+            "bearer",
+            "jwt",
+            "_pat",
+            "_dsn",
+            "signature=",
+            "salt",
+            "pepper",
+            "webhook",
+            "otp",
+            "_sas",
+            "hmac",
+        ),
+    ),
+    ("key", ("key",)),
+)
+"""How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
+
+_SECRET_KEY = re.compile(
+    r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage|shared|admin|deploy|app|consumer|session|"
+    r"crypt\w*|secret|rpc)[_\- ]?\Z"
+)
 
 # What may stand between the word of the name and the end of the name, and ends the thought that it holds a secret.
 _HARMLESS = re.compile(
@@ -64,23 +85,28 @@ _TRIVIAL = frozenset(
 
 def named_spans(text: str, lowered: str) -> Iterator[Span]:
     """Yield the values that stand beside a name which promises a secret."""
-    for words, strength in ((PASSWORDS, "password"), (TOKENS, "token"), (WEAK, "key")):
-        for word in words:
-            at = lowered.find(word)
+    for strength, stems in STEMS:
+        for stem in stems:
+            at = lowered.find(stem)
             while at >= 0:
-                if span := _assigned(text, at, at + len(word), strength):
+                if span := _assigned(text, at, at + len(stem), _strength(strength, lowered, at)):
                     yield span
-                at = lowered.find(word, at + len(word))
+                at = lowered.find(stem, at + len(stem))
+
+
+def _strength(strength: str, lowered: str, at: int) -> str:
+    """Return how much the name promises; an `api_key` says more than a `key`."""
+    return "token" if strength == "key" and _SECRET_KEY.search(lowered[max(0, at - 12) : at]) else strength
 
 
 def secret_name(name: str) -> str:
     """Return how much a name promises (`password`, `token`, `key`), or nothing."""
     lowered = name.lower() + "="
-    for words, strength in ((PASSWORDS, "password"), (TOKENS, "token"), (WEAK, "key")):
-        for word in words:
-            at = lowered.find(word)
-            if at >= 0 and not _harmless(lowered[:at], lowered[at + len(word) :].rstrip("=")):
-                return strength
+    for strength, stems in STEMS:
+        for stem in stems:
+            at = lowered.find(stem)
+            if at >= 0 and not _harmless(lowered[:at], lowered[at + len(stem) :].rstrip("=")):
+                return _strength(strength, lowered, at)
     return ""
 
 

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
+from composer_hub.ingest.redact_entropy import is_hex
 from composer_hub.ingest.redact_named import Span, line_start
 
 # ---------------------------------------------------------------------------------------------------------------- mail
@@ -65,26 +66,44 @@ def _after_escape(text: str, start: int) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- network
 
-_IPV4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
-_VERSION_BEFORE = re.compile(r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$")
+_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
+_VERSION_BEFORE = re.compile(
+    r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$"
+)
 _VERSION_LINE = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|\boid\b")
 _PUBLIC_SERVERS = frozenset(
     "8.8.8.8 8.8.4.4 1.1.1.1 1.0.0.1 9.9.9.9 149.112.112.112 208.67.222.222 208.67.220.220 169.254.169.254 1.2.3.4 4.3.2.1 5.6.7.8".split()
 )
 _HEX_COLON = frozenset("0123456789abcdefABCDEF:")
-_MAC = re.compile(r"(?<![\w:.-])[0-9A-Fa-f]{2}([:-])(?:[0-9A-Fa-f]{2}\1){4}[0-9A-Fa-f]{2}(?![\w:-])")
+_MAC = re.compile(r":[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){4}(?![\w:-])|-[0-9A-F]{2}(?:-[0-9A-F]{2}){4}(?![\w:-])")
 
 
 def network_spans(text: str) -> Iterator[Span]:
     """Yield public IP addresses and hardware addresses."""
-    if "." in text:
+    if text.count(".") >= 3:
         for found in _IPV4.finditer(text):
-            if _is_public(found[0]) and not _is_version(text, found.start(), found.end()):
-                yield *found.span(), "IP", "ipv4"
-    yield from _ipv6_spans(text)
-    for found in _MAC.finditer(text):
-        if len(set(found[0])) > 3 and (found[1] == ":" or len({c.isupper() for c in found[0] if c.isalpha()}) == 1):
-            yield *found.span(), "MAC", "mac"
+            start, end = found.span()
+            if not _inside(text, start) and _is_public(found[0]) and not _is_version(text, start, end):
+                yield start, end, "IP", "ipv4"
+    if text.count(":") >= 2 or text.count("-") >= 5:
+        yield from _ipv6_spans(text)
+        for found in _MAC.finditer(text):
+            start = found.start() - 2
+            if is_hex(text[max(0, start) : start + 2]) and not _inside(text, start) and len(set(found[0])) > 3:
+                yield start, found.end(), "MAC", "mac"
+
+
+def _inside(text: str, start: int) -> bool:
+    """Tell whether what begins here goes on from a word or a longer number."""
+    return (
+        start < 0
+        or bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:"))
+        and not _escaped(text, start)
+    )
+
+
+def _escaped(text: str, start: int) -> bool:
+    return text[max(0, start - 2) : start] in ("\\n", "\\t", "\\r")
 
 
 def _is_public(address: str) -> bool:
@@ -139,7 +158,7 @@ def _is_ipv6(candidate: str, text: str, start: int) -> bool:
 
 # -------------------------------------------------------------------------------------------------------------- numbers
 
-_NUMBER = re.compile(r"[+(]?\d[\d().\-   ]{6,28}\d")
+_NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
 _NATIONAL = re.compile(
     r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}"
@@ -148,7 +167,7 @@ _CARD = re.compile(
     r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5}"
 )
 _SSN = re.compile(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
+_IBAN = re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
 _PHONE_WORD = re.compile(
     r"(?i)(?:phone|mobile|cell|\btel\b|telephone|fax|call|whatsapp|sms|dial|contact|msisdn)[\w \"']{0,16}[:=]?[ \"'(]{0,4}$"
 )
@@ -157,31 +176,26 @@ _PHONE_WORD = re.compile(
 def number_spans(text: str) -> Iterator[Span]:
     """Yield phone, card, social security and bank account numbers."""
     for found in _NUMBER.finditer(text):
-        yield from _number(text, *found.span())
+        start, end = found.span()
+        while start and text[start - 1] in "+(":
+            start -= 1
+        yield from _number(text, start, end)
     for found in _IBAN.finditer(text):
-        if _is_iban(found[0].replace(" ", "")):
+        if not _inside(text, found.start()) and _is_iban(found[0].replace(" ", "")):
             yield *found.span(), "IBAN", "iban"
 
 
 def _number(text: str, start: int, end: int) -> Iterator[Span]:
-    before, after = text[start - 1 : start] if start else "", text[end : end + 1]
-    if (
-        before.isalnum()
-        or before in ("_", "#", "$", "/", "=", "-", ".")
-        and before != ""
-        and text[start] != "+"
-        and before not in ("=",)
-    ):
+    after = text[end : end + 1]
+    if after.isalnum() or after in ("_", "%") or _continues(text, start):
         return
-    if after.isalnum() or after in ("_", "%"):
-        return
-    number = text[start:end].strip()
+    number = text[start:end]
     bare = _json_number(text, start)
-    if (card := _CARD.fullmatch(number)) and _luhn(number) and not bare and card:
+    if not bare and _CARD.fullmatch(number) and _luhn(number):
         yield start, end, "CARD", "card"
     elif _SSN.fullmatch(number):
         yield start, end, "SSN", "ssn"
-    elif (phone := _INTERNATIONAL.fullmatch(number)) and 8 <= sum(c.isdigit() for c in number) <= 15 and phone:
+    elif _INTERNATIONAL.fullmatch(number) and 8 <= sum(c.isdigit() for c in number) <= 15:
         yield start, end, "PHONE", "phone_international"
     elif _NATIONAL.fullmatch(number):
         yield start, end, "PHONE", "phone_national"
@@ -189,9 +203,15 @@ def _number(text: str, start: int, end: int) -> Iterator[Span]:
         not bare
         and number.isdigit()
         and 10 <= len(number) <= 12
-        and _PHONE_WORD.search(text[max(0, start - 32) : start])
+        and _PHONE_WORD.search(text, max(0, start - 32), start)
     ):
         yield start, end, "PHONE", "phone_named"
+
+
+def _continues(text: str, start: int) -> bool:
+    """Tell whether the digits go on from something: a word, an amount, a path, a hash."""
+    before = text[start - 1 : start]
+    return bool(before) and (before.isalnum() or before in "_#$/-.") and not _escaped(text, start)
 
 
 def _json_number(text: str, start: int) -> bool:
@@ -213,11 +233,12 @@ def _is_iban(number: str) -> bool:
 # ---------------------------------------------------------------------------------------------------------------- names
 
 _PERSON = r"[^\W\d_][\w.'’-]{0,30}(?: (?:[^\W\d_][\w.'’-]{0,30})){0,4}"
-_BEFORE_MAIL = re.compile(rf"(?P<v>{_PERSON}) ?<(?=[\w.%+-]{{1,64}}@)")
-_TRAILER = re.compile(
-    rf"(?i:author|committer|tagger|co-authored-by|signed-off-by|reviewed-by|tested-by|reported-by|acked-by|suggested-by|helped-by|commit-by|user\.name|AUTHOR_NAME|COMMITTER_NAME)[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
-)
+_MAIL_OPENS = re.compile(r"<[\w.%+-]{1,64}@")
+_PERSON_ENDS = re.compile(rf"(?P<v>{_PERSON}) ?\Z")
 _TRAILER_WORDS = ("author", "committer", "tagger", "-by:", "user.name")
+_TRAILER = re.compile(
+    rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
+)
 _NOT_PEOPLE = re.compile(
     r"(?i)\b(?:claude|anthropic|bot|github|gitlab|openai|codex|copilot|cursor|gemini|google|actions?|dependabot|renovate|team|inc|ltd|llc|gmbh|foundation|contributors?|authors?|"
     r"noreply|no-reply|example|your|name|unknown|user|date|commit|merge|openhands|devin|aider|amp|agent|assistant|ci|semantic-release|web-flow|the|community|project|developers?|maintainers?|not|committed|yet)\b"
@@ -227,24 +248,33 @@ _NOT_PEOPLE = re.compile(
 def name_spans(text: str, lowered: str) -> Iterator[Span]:
     """Yield people's names: in front of a mail address, or behind a git trailer."""
     if "@" in text and "<" in text:
-        for found in _BEFORE_MAIL.finditer(text):
-            name, start = _person(found["v"], found.start("v"))
-            if name:
-                yield start, start + len(name), "NAME", "name_before_mail"
-    if any(word in lowered for word in _TRAILER_WORDS):
-        for found in _TRAILER.finditer(text):
-            name = found["v"].strip()
-            if " " in name and not _NOT_PEOPLE.search(name) and all(part[0].isupper() for part in name.split()):
+        for mail in _MAIL_OPENS.finditer(text):
+            yield from _person_before(text, mail.start())
+    for word in _TRAILER_WORDS:
+        at = lowered.find(word)
+        while at >= 0:
+            if (found := _TRAILER.match(text, at)) and _is_person(name := found["v"].strip()):
                 yield found.start("v"), found.start("v") + len(name), "NAME", "git_name"
+            at = lowered.find(word, at + len(word))
 
 
-def _person(name: str, start: int) -> tuple[str, int]:
-    """Return the capitalised words at the end of what stands before the address."""
-    words = name.split(" ")
+def _is_person(name: str) -> bool:
+    return " " in name and not _NOT_PEOPLE.search(name) and all(part[:1].isupper() for part in name.split())
+
+
+def _person_before(text: str, at: int) -> Iterator[Span]:
+    """Yield the capitalised words that stand before a mail address, unless they name no person."""
+    begin = max(0, at - 80)
+    found = _PERSON_ENDS.search(text[begin:at])
+    if not found:
+        return
+    words, start = found["v"].split(" "), begin + found.start("v")
     while words and not words[0][:1].isupper():
         start += len(words.pop(0)) + 1
     person = " ".join(words)
-    return ("", start) if not person or _NOT_PEOPLE.search(person) else (person, start)
+    alone = len(words) == 1 and next(mail_spans(text[at : at + 120]), None) is None
+    if person and not alone and not _NOT_PEOPLE.search(person):
+        yield start, start + len(person), "NAME", "name_before_mail"
 
 
 # --------------------------------------------------------------------------------------------------------- home folders
@@ -256,17 +286,24 @@ _GENERIC = frozenset(
     "path to repo repos tmp temp data host container gitpod codex oracle azureuser opc core pi daemon demo example sample appuser mambauser jovyan kaggle studio "
     "model models desktop documents downloads".split()
 )
-_HOMES = re.compile(
-    r"(?:(?:/home/|/Users/|[\\/]Users[\\/]{1,2}|\\\\Users\\\\|/export/home/|/usr/home/|%2FUsers%2F|%2Fhome%2F)(?P<path>[A-Za-z][\w.-]{1,31}?|[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\.?$|\.\s)"
-    r"|(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))-(?:Users|home)-(?P<dashed>[A-Za-z][A-Za-z0-9_.]{1,31})(?=-|[/\\\s\"'`:;,)\]}>]|$))"
+_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\Z)")
+_DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>]|\Z)")
+_HOMES = (
+    *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "\\Users\\\\", "%2FUsers%2F", "%2Fhome%2F")),
+    *((anchor, _DASHED_USER) for anchor in ("-Users-", "-home-")),
 )
-_HOME_ANCHORS = ("home/", "Users/", "Users\\", "-Users-", "-home-", "Users%2F", "home%2F")
 
 
 def home_users(text: str) -> Iterator[str]:
     """Yield the user names that home folders in the text give away."""
-    if any(anchor in text for anchor in _HOME_ANCHORS):
-        for found in _HOMES.finditer(text):
-            name = found["path"] or found["dashed"]
-            if name.lower() not in _GENERIC and not name.lower().startswith(("user", "your", "example", "some")):
+    for anchor, pattern in _HOMES:
+        at = text.find(anchor)
+        while at >= 0:
+            at += len(anchor)
+            if (found := pattern.match(text, at)) and not _is_generic(name := found["v"].rstrip(".")):
                 yield name
+            at = text.find(anchor, at)
+
+
+def _is_generic(name: str) -> bool:
+    return name.lower() in _GENERIC or name.lower().startswith(("user", "your", "example", "some"))

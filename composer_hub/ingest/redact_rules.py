@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from composer_hub.ingest.redact_entropy import is_dummy, looks_random
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, looks_random
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,9 +276,8 @@ SHAPES: tuple[Rule, ...] = (
 
 # ---------------------------------------------------------------------------------------------------- unknown vendors
 
-PREFIXED = re.compile(
-    r"(?<![A-Za-z0-9])(?P<v>(?P<prefix>[A-Za-z][A-Za-z0-9]{1,11}[_-](?:[A-Za-z0-9]{1,10}[_-]){0,3})(?P<rest>[A-Za-z0-9]{24,200}))(?![A-Za-z0-9/+=])"
-)
+_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.(?:js|css|map|mjs|html|svg|png|woff2?)\b)")
+_PREFIX = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
 _TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
 _IDS = frozenset(
     "toolu msg req call chatcmpl fc rs resp run thread asst file cus evt pi in sub prod price acct user org proj session sess task item batch "
@@ -288,12 +287,35 @@ _IDS = frozenset(
 )
 
 
-def is_prefixed_token(prefix: str, rest: str) -> bool:
-    """Tell whether `prefix_rest` is some vendor's token rather than an id, a file name or an identifier."""
+def prefixed_token(text: str, at: int) -> tuple[int, int] | None:
+    """Return where a short prefix and random characters meet at this separator, as in tokens of vendors without a rule."""
+    tail = _TAIL.match(text, at + 1)
+    if not tail:
+        return None
+    begin = max(0, at - 46)
+    prefix = _PREFIX.search(text[begin:at])
+    return (begin + prefix.start(), tail.end()) if prefix and _is_token(prefix[0], tail["rest"]) else None
+
+
+def _is_token(prefix: str, rest: str) -> bool:
+    """Tell a vendor's token from an id, a file name or an identifier."""
     first = prefix.replace("-", "_").split("_")[0].lower()
-    if first in _IDS or is_dummy(rest) or not looks_random(rest):
-        return False
-    if rest.isdigit() or rest.isalpha():
+    if first in _IDS or rest.isdigit() or rest.isalpha() or not looks_random(rest):
         return False
     mixed = any(c.islower() for c in rest) and any(c.isupper() for c in rest)
-    return mixed or bool(_TELLS.search(prefix)) or (len(rest) >= 32 and not all(c in "0123456789abcdefABCDEF" for c in rest))
+    return mixed or bool(_TELLS.search(prefix)) or (len(rest) >= 32 and not is_hex(rest))
+
+
+# -------------------------------------------------------------------------------------------------- where to try a rule
+
+# Most prefixes end in a separator with a long run behind it, which is rare: one search for such separators tries them all.
+SEPARATOR = re.compile(r"[_\-.](?=[\w\-.+/=]{12})", re.ASCII)
+BY_SEPARATOR: dict[str, tuple[Rule, ...]] = {}
+BY_SEARCH: tuple[tuple[str, Rule], ...] = tuple(
+    (anchor, rule) for rule in SHAPES for anchor in rule.anchors if anchor[-1] not in "_-."
+)
+for _rule in SHAPES:
+    for _anchor in _rule.anchors:
+        if _anchor[-1] in "_-.":
+            BY_SEPARATOR[_anchor] = (*BY_SEPARATOR.get(_anchor, ()), _rule)
+ANCHOR_LENGTHS = tuple(sorted({len(anchor) for anchor in BY_SEPARATOR}, reverse=True))

@@ -14,7 +14,7 @@ import orjson
 
 from composer_hub.ingest.redact_named import Span, context_spans, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_rules import PREFIXED, SHAPES, Rule, is_prefixed_token
+from composer_hub.ingest.redact_rules import ANCHOR_LENGTHS, BY_SEARCH, BY_SEPARATOR, SEPARATOR, Rule, prefixed_token
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -40,21 +40,22 @@ _PEM_BODY = re.compile(
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
     """Return the text with every secret and personal value replaced; doing it again changes nothing."""
     for _ in range(MAX_PASSES):
-        redacted = _once(text, place, name, depth)
+        redacted = redact_once(text, place, name, depth)
         if redacted == text:
             break
         text = redacted
     return text
 
 
-def _once(text: str, place: Place, name: str, depth: int) -> str:
+def redact_once(text: str, place: Place, name: str = "", depth: int = 0) -> str:
+    """Return the text after one pass; what a placeholder makes visible is found by the next."""
     if len(text) < 6:
         return text
     if name and (rule := named_value(name, text)):
         return place("SECRET", text, rule)
     if depth < MAX_DEPTH and _is_json(text):
         return _redact_literals(text, place, depth)
-    if "{" in text and depth < MAX_DEPTH:
+    if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):
         text = _redact_json_lines(text, place, depth)
     text = _without_images(text)
     return _replace(text, list(spans(text)), place)
@@ -76,13 +77,7 @@ def _plain_spans(text: str) -> Iterator[Span]:
         # Only İ changes length; the two texts must agree on positions.
         lowered = text.replace("İ", "I").lower()
     yield from _pem_spans(text)
-    for rule in SHAPES:
-        for anchor in rule.anchors:
-            if anchor in text:
-                yield from _shape_spans(text, rule, anchor)
-    for found in PREFIXED.finditer(text):
-        if is_prefixed_token(found["prefix"], found["rest"]):
-            yield *found.span("v"), "SECRET", "prefixed"
+    yield from _shape_spans(text)
     yield from context_spans(text, lowered)
     yield from named_spans(text, lowered)
     yield from mail_spans(text)
@@ -91,21 +86,36 @@ def _plain_spans(text: str) -> Iterator[Span]:
     yield from name_spans(text, lowered)
 
 
-def _shape_spans(text: str, rule: Rule, anchor: str) -> Iterator[Span]:
-    at = text.find(anchor)
-    while at >= 0:
-        found = rule.pattern.match(text, at)
-        end = at + len(anchor)
-        if found:
-            start, end = found.span("v") if "v" in rule.pattern.groupindex else found.span()
-            if rule.before:
-                head = rule.before.search(text, max(0, at - 64), at)
-                start = head.start() if head else -1
-            elif rule.bounded and not _free(text, at):
-                start = -1
-            if start >= 0 and not rule.keep(text[start:end]):
-                yield start, end, rule.label, rule.name
-        at = text.find(anchor, max(end, at + 1))
+def _shape_spans(text: str) -> Iterator[Span]:
+    for separator in SEPARATOR.finditer(text):
+        at = separator.start()
+        for length in ANCHOR_LENGTHS:
+            for rule in BY_SEPARATOR.get(text[max(0, at + 1 - length) : at + 1], ()):
+                yield from _shape_at(text, rule, at + 1 - length)
+        if (token := prefixed_token(text, at)) and _free(text, token[0]):
+            yield *token, "SECRET", "prefixed"
+    for anchor, rule in [pair for pair in BY_SEARCH if pair[0] in text]:
+        at = text.find(anchor)
+        while at >= 0:
+            yield from _shape_at(text, rule, at)
+            at = text.find(anchor, at + len(anchor))
+
+
+def _shape_at(text: str, rule: Rule, at: int) -> Iterator[Span]:
+    """Yield the value of this rule whose anchor stands here, if there is one."""
+    found = rule.pattern.match(text, at)
+    if not found:
+        return
+    start, end = found.span("v") if "v" in rule.pattern.groupindex else found.span()
+    if rule.before:
+        head = rule.before.search(text[max(0, at - 64) : at])
+        if not head:
+            return
+        start = max(0, at - 64) + head.start()
+    elif rule.bounded and not _free(text, at):
+        return
+    if not rule.keep(text[start:end]):
+        yield start, end, rule.label, rule.name
 
 
 def _free(text: str, at: int) -> bool:
