@@ -85,9 +85,10 @@ _TRIVIAL = frozenset(
 
 def named_spans(text: str, lowered: str) -> Iterator[Span]:
     """Yield the values that stand beside a name which promises a secret."""
+    no_pass = "pass" not in lowered
     for strength, stems in STEMS:
         for stem in stems:
-            at = lowered.find(stem)
+            at = -1 if no_pass and "pass" in stem else lowered.find(stem)
             while at >= 0:
                 if span := _assigned(text, at, at + len(stem), _strength(strength, lowered, at)):
                     yield span
@@ -292,7 +293,7 @@ def context_spans(text: str, lowered: str) -> Iterator[Span]:
     )
     yield from _anchored(text, text, ("://",), _URL, "url_password", _is_url_password)
     yield from _anchored(text, text, ("://",), _URL_TOKEN, "url_token", looks_random)
-    if any(word in lowered for word in _FLAG_ANCHORS):
+    if " -" in text and any(word in lowered for word in _FLAG_ANCHORS):
         yield from _scanned(
             text, _FLAGS, "flag", lambda value: not is_dummy(value) and not value.startswith(("$", "<", "-", "/", "{"))
         )

@@ -296,6 +296,8 @@ _HOMES = (
 
 def home_users(text: str) -> Iterator[str]:
     """Yield the user names that home folders in the text give away."""
+    if "home" not in text and "Users" not in text:
+        return
     for anchor, pattern in _HOMES:
         at = text.find(anchor)
         while at >= 0:

@@ -99,14 +99,14 @@ SHAPES: tuple[Rule, ...] = (
         "SECRET",
         ("8Q~", "7Q~"),
         re.compile(r"[78]Q~[\w.~-]{28,37}"),
-        before=re.compile(r"[\w.~-]{0,3}$"),
+        before=re.compile(r"[\w.~-]{0,3}\Z"),
     ),
     Rule(
         "azure_key",
         "SECRET",
         ("JQQJ99",),
         re.compile(r"JQQJ99[A-Za-z0-9]{20,60}"),
-        before=re.compile(r"[A-Za-z0-9]{30,60}$"),
+        before=re.compile(r"[A-Za-z0-9]{30,60}\Z"),
     ),
     shape("digitalocean", "dop_v1_ doo_v1_ dor_v1_", f"{_H}{{40,80}}"),
     shape("heroku", "HRKU-", f"{_W}{{30,80}}"),
@@ -122,7 +122,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("scaleway", "SCW", f"[A-Z0-9]{{17}}(?!{_A})", not_random),
     shape("alibaba_tencent", "LTAI AKID AKLT", f"{_A}{{12,50}}(?!{_A})", not_random),
     Rule(
-        "terraform", "SECRET", (".atlasv1.",), re.compile(r"\.atlasv1\.[\w-]{50,80}"), before=re.compile(r"\w{10,20}$")
+        "terraform", "SECRET", (".atlasv1.",), re.compile(r"\.atlasv1\.[\w-]{50,80}"), before=re.compile(r"\w{10,20}\Z")
     ),
     shape("vault", "hvs. hvb. hvr.", f"{_W}{{24,300}}"),
     shape("doppler", "dp.pt. dp.st. dp.sa. dp.ct. dp.scim. dp.audit.", r"[\w.-]{30,80}"),
@@ -165,9 +165,10 @@ SHAPES: tuple[Rule, ...] = (
     Rule(
         "discord_bot",
         "SECRET",
-        ("MD", "MT", "Mj", "Mz", "ND", "NT", "Nj", "Nz", "OD", "OT"),
-        re.compile(r"[MNO][\w-]{22,27}\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"),
+        (".",),
+        re.compile(r"\.[\w-]{6}\.[\w-]{27,45}(?![\w-])"),
         not_random,
+        before=re.compile(r"(?<![A-Za-z0-9])[MNO][\w-]{22,27}\Z"),
     ),
     Rule("telegram", "SECRET", (":AA",), re.compile(r":(?P<v>AA[\w-]{32,35})(?![\w-])"), bounded=False),
     shape("linear", "lin_api_ lin_oauth_", f"{_A}{{32,80}}"),
@@ -196,7 +197,7 @@ SHAPES: tuple[Rule, ...] = (
     # Mail and monitoring.
     shape("sendgrid", "SG.", r"[\w-]{16,32}\.[\w-]{30,60}"),
     shape("mailgun", "key-", f"{_H}{{32}}(?!{_H})"),
-    Rule("mailchimp", "SECRET", ("-us",), re.compile(r"-us\d{1,2}(?!\w)"), before=re.compile(r"(?<!\w)[0-9a-f]{32}$")),
+    Rule("mailchimp", "SECRET", ("-us",), re.compile(r"-us\d{1,2}(?!\w)"), before=re.compile(r"(?<!\w)[0-9a-f]{32}\Z")),
     shape("brevo", "xkeysib- xsmtpsib-", f"{_H}{{64}}-{_A}{{16}}"),
     shape("resend", "re_", f"{_A}{{8}}_{_A}{{20,30}}", not_random),
     shape("twilio", "SK", f"[0-9a-f]{{32}}(?!{_A})"),
@@ -214,7 +215,7 @@ SHAPES: tuple[Rule, ...] = (
         "SECRET",
         ("NRAL",),
         re.compile(r"NRAL(?!\w)"),
-        before=re.compile(r"(?<!\w)[0-9a-fA-F]{36}$"),
+        before=re.compile(r"(?<!\w)[0-9a-fA-F]{36}\Z"),
     ),
     shape("grafana", "glsa_ glc_ eyJrIjoi", f"[A-Za-z0-9+/=_]{{32,400}}"),
     shape("dynatrace", "dt0c01. dt0s01. dt0s16. dt0s06.", r"[A-Z0-9]{24}\.[A-Z0-9]{64}"),
@@ -308,14 +309,18 @@ def _is_token(prefix: str, rest: str) -> bool:
 
 # -------------------------------------------------------------------------------------------------- where to try a rule
 
-# Most prefixes end in a separator with a long run behind it, which is rare: one search for such separators tries them all.
-SEPARATOR = re.compile(r"[_\-.](?=[\w\-.+/=]{12})", re.ASCII)
-BY_SEPARATOR: dict[str, tuple[Rule, ...]] = {}
-BY_SEARCH: tuple[tuple[str, Rule], ...] = tuple(
-    (anchor, rule) for rule in SHAPES for anchor in rule.anchors if anchor[-1] not in "_-."
-)
-for _rule in SHAPES:
-    for _anchor in _rule.anchors:
-        if _anchor[-1] in "_-.":
-            BY_SEPARATOR[_anchor] = (*BY_SEPARATOR.get(_anchor, ()), _rule)
-ANCHOR_LENGTHS = tuple(sorted({len(anchor) for anchor in BY_SEPARATOR}, reverse=True))
+# Most prefixes end in a separator with a long run behind it that is no lower-case word: one search for such separators tries
+# them all. The others are found by one search for their capitals and signs, which are rare, or one by one.
+SEPARATOR = re.compile(r"[_\-.](?=[\w\-.+/=]{12})(?=[\w\-.+/=]{0,23}?(?:\d|[a-z][A-Z]|[A-Z][a-z]))", re.ASCII)
+
+
+def _by_anchor(wanted: Callable[[str], bool]) -> dict[str, tuple[Rule, ...]]:
+    anchors = [anchor for rule in SHAPES for anchor in rule.anchors if wanted(anchor)]
+    return {anchor: tuple(rule for rule in SHAPES if anchor in rule.anchors) for anchor in anchors}
+
+
+BY_SEPARATOR = _by_anchor(lambda anchor: anchor[-1] in "_-.")
+BY_CAPITAL = _by_anchor(lambda anchor: anchor[-1] not in "_-." and not anchor[0].islower())
+BY_WORD = _by_anchor(lambda anchor: anchor[-1] not in "_-." and anchor[0].islower())
+ENDINGS = tuple(BY_SEPARATOR)
+CAPITALS = re.compile("|".join(map(re.escape, sorted(BY_CAPITAL, key=len, reverse=True))))

@@ -14,7 +14,16 @@ import orjson
 
 from composer_hub.ingest.redact_named import Span, context_spans, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_rules import ANCHOR_LENGTHS, BY_SEARCH, BY_SEPARATOR, SEPARATOR, Rule, prefixed_token
+from composer_hub.ingest.redact_rules import (
+    BY_CAPITAL,
+    BY_SEPARATOR,
+    BY_WORD,
+    CAPITALS,
+    ENDINGS,
+    SEPARATOR,
+    Rule,
+    prefixed_token,
+)
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -27,6 +36,7 @@ MIN_IMAGE = 2048
 
 _DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=_\s-]{{{MIN_IMAGE},}}")
 _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
+_IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
 _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-F]{2})$")
@@ -88,17 +98,24 @@ def _plain_spans(text: str) -> Iterator[Span]:
 
 def _shape_spans(text: str) -> Iterator[Span]:
     for separator in SEPARATOR.finditer(text):
-        at = separator.start()
-        for length in ANCHOR_LENGTHS:
-            for rule in BY_SEPARATOR.get(text[max(0, at + 1 - length) : at + 1], ()):
-                yield from _shape_at(text, rule, at + 1 - length)
-        if (token := prefixed_token(text, at)) and _free(text, token[0]):
+        end = separator.end()
+        if text.endswith(ENDINGS, 0, end):
+            for anchor in [a for a in ENDINGS if text.endswith(a, 0, end)]:
+                yield from _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor))
+        if (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
             yield *token, "SECRET", "prefixed"
-    for anchor, rule in [pair for pair in BY_SEARCH if pair[0] in text]:
+    for found in CAPITALS.finditer(text):
+        yield from _shapes_at(text, BY_CAPITAL[found[0]], found.start())
+    for anchor in [anchor for anchor in BY_WORD if anchor in text]:
         at = text.find(anchor)
         while at >= 0:
-            yield from _shape_at(text, rule, at)
+            yield from _shapes_at(text, BY_WORD[anchor], at)
             at = text.find(anchor, at + len(anchor))
+
+
+def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
+    for rule in rules:
+        yield from _shape_at(text, rule, at)
 
 
 def _shape_at(text: str, rule: Rule, at: int) -> Iterator[Span]:
@@ -174,7 +191,7 @@ def _without_images(text: str) -> str:
         return text
     if "data:image/" in text:
         text = _DATA_URL.sub("[IMAGE]", text)
-    return _IMAGE.sub("[IMAGE]", text)
+    return _IMAGE.sub("[IMAGE]", text) if any(magic in text for magic in _IMAGE_MAGIC) else text
 
 
 def _replace(text: str, found: list[Span], place: Place) -> str:
