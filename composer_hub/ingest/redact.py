@@ -29,7 +29,7 @@ from composer_hub import exits
 from composer_hub.ingest import redact_named, redact_people
 from composer_hub.ingest.redact_people import home_users
 from composer_hub.ingest.redact_rules import SHAPES
-from composer_hub.ingest.redact_text import MAX_PASSES, redact_once
+from composer_hub.ingest.redact_text import MAX_PASSES, PLACEHOLDER, redact_once, same_length_lower
 from composer_hub.records import Message, Step, ToolCall, Trace, stable_id
 
 VERSION = 1
@@ -89,7 +89,7 @@ _WORDLIKE = frozenset(
     "mark will max art rose grace hope joy bill jack dean grant frank guy ray rob sue pat drew chase hunter mason carter cooper "
     "main base core data file line text code type name node list item user case rich sky dawn april may june summer".split()
 )
-_PATH = r"(?:/home/|/Users/|[\\/]Users[\\/]{1,2}|-Users-|-home-|~|%2FUsers%2F|%2Fhome%2F)"
+_HOMES = ("/home/", "/Users/", "\\Users\\", "-Users-", "-home-", "%2FUsers%2F", "%2Fhome%2F", "/~", " ~", "\n~")
 _DESCRIPTIVE = frozenset(("description", "title", "default", "example", "examples", "const"))
 MIN_CHARS = 4
 MAX_CACHED_CHARS = 16_000_000
@@ -103,14 +103,14 @@ class Redactor:
     def __init__(self, salt: bytes, *, exact: Collection[str] = (), users: Collection[str] = ()) -> None:
         self.report = RedactionReport()
         self._salt = salt
-        self._exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
+        self.exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
         self._users = tuple(sorted(set(users)))
         self._digest = rules_digest()
         self._cache: dict[tuple[str, str], tuple[str, tuple[Found, ...]]] = {}
         self._cached_chars = 0
 
     def __repr__(self) -> str:
-        return f"Redactor(exact={len(self._exact)} values, users={len(self._users)})"
+        return f"Redactor(exact={len(self.exact)} values, users={len(self._users)})"
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker starts with an empty cache and its own counts.
@@ -124,7 +124,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """Return one text redacted on its own, as before a teacher is asked."""
-        return self._settle(text, "", _Known(self, self._users + tuple(home_users(text)), ()))
+        return self._settle(text, "", _Known(self, (*self._users, *home_users(text))))
 
     def placeholder(self, label: str, value: str) -> str:
         """Return the placeholder of a value: the same wherever it occurs, and nothing to compute the value from."""
@@ -135,28 +135,32 @@ class Redactor:
         return f"[{label}_x{digest.hexdigest()[:16]}]"
 
     def _learn(self, trace: Trace) -> _Known:
-        users: dict[str, None] = dict.fromkeys(self._users)
-        values: dict[str, str] = {}
+        """Read the trace once for its users and once for its secrets, which then go wherever they stand."""
+        known = _Known(self, self._users)
 
-        def look(text: str, name: str) -> str:
-            if len(text) < MIN_CHARS:
-                return text
-            users.update(dict.fromkeys(home_users(text)))
-            for label, value, _ in self._rules(text, name)[1]:
-                if len(value) >= MIN_LEARNED and label in ("SECRET", "NAME") and "\n" not in value:
-                    values[value] = label
+        def look_for_users(text: str, name: str) -> str:
+            known.add_users(home_users(text))
             return text
 
-        _map_trace(trace, look)
-        return _Known(self, tuple(users), tuple(values.items()))
+        def look_for_values(text: str, name: str) -> str:
+            for label, value, _ in self._rules(known.without_homes(text), name)[1] if len(text) >= MIN_CHARS else ():
+                if len(value) >= MIN_LEARNED and label in ("SECRET", "NAME") and "\n" not in value:
+                    known.add_value(value, value, label, "learned")
+            return text
+
+        _map_trace(trace, look_for_users)
+        _map_trace(trace, look_for_values)
+        return known
 
     def _settle(self, text: str, name: str, known: _Known) -> str:
+        """Apply what is known and the rules until nothing changes, so that redacting again changes nothing either."""
         if len(text) < MIN_CHARS:
             return text
+        text = known.without_homes(text, self.report.counts)
         for _ in range(MAX_PASSES):
             redacted, found = self._rules(text, name)
-            redacted = known.replace_in(redacted)
             self.report.counts.update((label.lower(), rule) for label, _, rule in found)
+            redacted = known.without_values(redacted, self.report.counts)
             if redacted == text:
                 break
             text = redacted
@@ -182,46 +186,82 @@ class Redactor:
         return answer
 
 
+Counts = Counter[tuple[str, str]]
+
+
 class _Known:
-    """Values to replace wherever they stand: the publisher's own, and those this trace gave away elsewhere."""
+    """Values to replace wherever they stand in a trace: the publisher's own, its users, and what it gave away elsewhere."""
 
-    def __init__(self, redactor: Redactor, users: Sequence[str], values: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, redactor: Redactor, users: Iterable[str]) -> None:
         self._redactor = redactor
-        exact = {variant: (value, "exact", "SECRET") for value in redactor._exact for variant in _variants(value)}
-        self._values = {**{value: (value, "learned", label) for value, label in values}, **exact}
-        self._by_length = sorted(self._values, key=len, reverse=True)
-        self._users = {
-            spelling: user for user in users for spelling in (user.lower(), re.sub(r"[^a-z0-9]", "-", user.lower()))
-        }
-        self._pattern = _users_pattern(self._users)
+        self._values: dict[str, tuple[str, str, str]] = {}
+        self._users: dict[str, str] = {}
+        self.add_users(users)
+        for value in redactor.exact:
+            for variant in _variants(value):
+                self.add_value(variant, value, "SECRET", "exact")
 
-    def replace_in(self, text: str) -> str:
-        for spelling in self._by_length:
-            if spelling in text:
-                value, rule, label = self._values[spelling]
-                self._redactor.report.counts[label.lower(), rule] += text.count(spelling)
-                text = text.replace(spelling, self._redactor.placeholder(label, value))
-        if self._pattern and (lowered := text.lower()) and any(spelling in lowered for spelling in self._users):
-            text = self._pattern.sub(self._user, text)
+    def add_users(self, users: Iterable[str]) -> None:
+        for user in users:
+            lowered = user.lower()
+            if lowered not in self._users:
+                # Harnesses name a session folder after the working directory, every sign written as a dash.
+                self._users[lowered] = self._users[re.sub(r"[^a-z0-9]", "-", lowered)] = lowered
+
+    def add_value(self, spelling: str, value: str, label: str, rule: str) -> None:
+        self._values.setdefault(spelling, (value, label, rule))
+
+    def without_homes(self, text: str, counts: Counts | None = None) -> str:
+        """Replace the users' names where they name a home folder."""
+        return self._without_users(text, counts, _names_home)
+
+    def without_values(self, text: str, counts: Counts) -> str:
+        """Replace the known values, and the users' names where they stand alone."""
+        for spelling in sorted((value for value in self._values if value in text), key=len, reverse=True):
+            value, label, rule = self._values[spelling]
+            counts[label.lower(), rule] += text.count(spelling)
+            text = text.replace(spelling, self._redactor.placeholder(label, value))
+        return self._without_users(text, counts, _names_user)
+
+    def _without_users(self, text: str, counts: Counts | None, accept: Callable[[str, int, str], bool]) -> str:
+        lowered = same_length_lower(text)
+        for spelling in [spelling for spelling in self._users if spelling in lowered]:
+            places = [at for at in _occurrences(lowered, spelling) if accept(text, at, spelling)]
+            if places:
+                if counts is not None:
+                    counts["user", "home_folder"] += len(places)
+                text = _replaced(text, places, len(spelling), self._redactor.placeholder("USER", self._users[spelling]))
+                lowered = same_length_lower(text)
         return text
 
-    def _user(self, found: re.Match[str]) -> str:
-        self._redactor.report.counts["user", "home_folder"] += 1
-        user = self._users[found["name"].lower() if found["name"] else found["word"].lower()]
-        return (found["path"] or "") + self._redactor.placeholder("USER", user)
+
+def _occurrences(text: str, word: str) -> Iterator[int]:
+    """Yield where the word ends at a word's end."""
+    at = text.find(word)
+    while at >= 0:
+        if not text[at + len(word) : at + len(word) + 1].isalnum():
+            yield at
+        at = text.find(word, at + len(word))
 
 
-def _users_pattern(spellings: Iterable[str]) -> re.Pattern[str] | None:
-    ordered = sorted(spellings, key=len, reverse=True)
-    if not ordered:
-        return None
-    plain = [re.escape(s) for s in ordered if len(s) >= 4 and s not in _WORDLIKE] or ["(?!)"]
-    anything = "|".join(map(re.escape, ordered))
-    end = "(?![A-Za-z0-9])"
-    return re.compile(
-        rf"(?P<path>{_PATH})(?P<word>{anything}){end}|(?:(?<![A-Za-z0-9])|(?<=\\n)|(?<=\\t)|(?<=\\r))(?P<name>{'|'.join(plain)}){end}",
-        re.IGNORECASE,
-    )
+def _replaced(text: str, places: Sequence[int], length: int, replacement: str) -> str:
+    ends = [0, *(at + length for at in places)]
+    return replacement.join(text[start:stop] for start, stop in zip(ends, [*places, len(text)], strict=True))
+
+
+def _names_home(text: str, at: int, user: str) -> bool:
+    return text.endswith(_HOMES, 0, at)
+
+
+def _names_user(text: str, at: int, user: str) -> bool:
+    """Tell whether the user's name stands here as a word of its own; names that are words too are left to their paths."""
+    begins = at == 0 or not text[at - 1].isalnum() or text[max(0, at - 2) : at] in ("\\n", "\\t", "\\r")
+    return begins and len(user) >= 4 and user not in _WORDLIKE and not _in_placeholder(text, at)
+
+
+def _in_placeholder(text: str, at: int) -> bool:
+    found = PLACEHOLDER.search(text, max(0, at - 32), at + 40)
+    return bool(found) and found.start() <= at < found.end()
 
 
 def _variants(value: str) -> set[str]:

@@ -81,11 +81,14 @@ def spans(text: str) -> Iterator[Span]:
         yield from _plain_spans(text)
 
 
-def _plain_spans(text: str) -> Iterator[Span]:
+def same_length_lower(text: str) -> str:
+    """Return the text in lower case, each character at its place: only İ would take two."""
     lowered = text.lower()
-    if len(lowered) != len(text):
-        # Only İ changes length; the two texts must agree on positions.
-        lowered = text.replace("İ", "I").lower()
+    return lowered if len(lowered) == len(text) else text.replace("İ", "I").lower()
+
+
+def _plain_spans(text: str) -> Iterator[Span]:
+    lowered = same_length_lower(text)
     yield from _pem_spans(text)
     yield from _shape_spans(text)
     yield from context_spans(text, lowered)
