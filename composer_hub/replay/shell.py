@@ -289,7 +289,7 @@ class _Reader:
             return None
         if self.text.startswith(";;", self.pos):
             raise Unparsable("`;;` belongs to a case.")
-        self.pos += len(found)  # type: ignore[arg-type]
+        self.pos += len(found)
         return found
 
     def _bare_word(self, word: str) -> bool:
