@@ -8,6 +8,7 @@ whatever else is not read with certainty raise `Unparsable`: the caller then tak
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -435,7 +436,11 @@ class _WordReader:
         elif text.startswith("$(", pos):
             self.reader.pos += 2
             body = self.reader.items(")")
-            self._expand(f"{quotes}sub", body, self.reader.pos)
+            text_meant = _document(body) if quotes else None
+            if text_meant is None:
+                self._expand(f"{quotes}sub", body, self.reader.pos)
+            else:
+                self._quote(text_meant)
         elif braced := _BRACED.match(text, pos):
             self._expand(f"{quotes}var", f"${braced.group(1)}", braced.end())
         elif text.startswith("${", pos):
@@ -474,6 +479,18 @@ class _WordReader:
             depth += {"{": 1, "}": -1}.get(char, 0)
             pos += 1
         return pos
+
+
+def _document(body: Sequence[Item]) -> str | None:
+    """Return the text that `cat` of a heredoc alone stands for inside double quotes: how agents write long messages."""
+    command = body[0].pipelines[0].commands[0] if len(body) == 1 and len(body[0].pipelines) == 1 else None
+    if not isinstance(command, Simple) or len(body[0].pipelines[0].commands) > 1 or body[0].background:
+        return None
+    if body[0].pipelines[0].negated or command.assignments or [word.literal for word in command.words] != ["cat"]:
+        return None
+    redirects = command.redirects
+    plain = len(redirects) == 1 and redirects[0].op == "<<" and not redirects[0].expands and not redirects[0].fd
+    return redirects[0].body.rstrip("\n") if plain else None
 
 
 def _merged(parts: list[Part]) -> list[Part]:
