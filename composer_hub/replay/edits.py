@@ -134,22 +134,22 @@ def _hunks(lines: Sequence[str]) -> tuple[Hunk, ...] | None:
 
 
 def patched(text: str, hunks: Sequence[Hunk]) -> str | None:
-    """Apply hunks; None where one's lines do not stand in the file exactly once, in order and letter by letter."""
-    lines = text.split("\n")
+    """Apply hunks, each at the first place behind the last; None where its lines stand nowhere letter by letter."""
+    lines = text.removesuffix("\n").split("\n")
     start = 0
     for hunk in hunks:
         for anchor in hunk.anchors:
             start = next((n + 1 for n in range(start, len(lines)) if lines[n].strip() == anchor), -1)
             if start < 0:
                 return None
-        places = [n for n in range(start, len(lines)) if hunk.old and tuple(lines[n : n + len(hunk.old)]) == hunk.old]
-        if hunk.at_end:
-            places = [n for n in places if n + len(hunk.old) >= len(lines) - 1]
-        if len(places) != 1:
+        first = len(lines) - len(hunk.old) if hunk.at_end else start
+        places = range(max(first, start), len(lines) - len(hunk.old) + 1) if hunk.old else ()
+        place = next((n for n in places if tuple(lines[n : n + len(hunk.old)]) == hunk.old), None)
+        if place is None:
             return None
-        lines[places[0] : places[0] + len(hunk.old)] = hunk.new
-        start = places[0] + len(hunk.new)
-    return "\n".join(lines)
+        lines[place : place + len(hunk.old)] = hunk.new
+        start = place + len(hunk.new)
+    return "\n".join(lines) + "\n"
 
 
 def after_change(change: FileChange, files: Mapping[str, str]) -> str | None:

@@ -170,7 +170,7 @@ def _pair(ballot: Ballot, winners: Sequence[Cast], medoid: Cast, tools: tuple[An
     rejected = published_action(ballot.student, with_prose=policy.with_prose)
     sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
     return Pair(
-        pair_id=stable_id("pair", trace.trace_id, step.step_id, chosen, rejected),
+        pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),
         trace_id=trace.trace_id,
         step_id=step.step_id,
         index=step.index,
@@ -197,6 +197,11 @@ def _pair(ballot: Ballot, winners: Sequence[Cast], medoid: Cast, tools: tuple[An
         license=trace.license,
         repository=trace.repository,
     )
+
+
+def pair_id_of(trace_id: str, step_id: str, chosen: Sequence[Message], rejected: Sequence[Message]) -> str:
+    """Return the id of a pair: the same preference at the same step has the same one, whoever voted for it."""
+    return stable_id("pair", trace_id, step_id, list(chosen), list(rejected))
 
 
 def published_action(action: Message, *, with_prose: bool = False) -> Message:

@@ -239,11 +239,7 @@ def _bias(pairs: Sequence[Pair], tallies: Sequence[Tally], drawn: _Draws, seed: 
 
 def _tool_flips(pairs: Sequence[Pair], tallies: Sequence[Tally], seed: int) -> Iterator[Metric]:
     """Count which tool the teachers took instead of which, and how far that is from pairing at random."""
-    ballots = {(one.trace_id, one.step_id): one for one in tallies}
-    flips = []
-    for pair in pairs:
-        if (one := ballots.get((pair.trace_id, pair.step_id))) and (slip := _chosen_slip(pair, one)):
-            flips.append((one.student[4], slip.levels[4]))
+    flips = [(student[4], teacher[4]) for student, teacher in _forms(pairs, tallies)]
     for (student, teacher), count in sorted(Counter(flips).items(), key=lambda item: (-item[1], item[0])):
         yield Metric("tool_flip", f"{student} → {teacher}", count, n=len(flips))
     yield Metric("tool_flip_bits", value=_finite(mutual_information(Counter(flips))), n=len(flips))
@@ -256,19 +252,22 @@ def _tool_flips(pairs: Sequence[Pair], tallies: Sequence[Tally], seed: int) -> I
     yield Metric("tool_flip_bits_by_chance", value=_finite(float(np.mean(shuffled))), n=len(flips))
 
 
-def _chosen_slip(pair: Pair, one: Tally) -> Slip | None:
-    return next((slip for slip in one.slips if slip.teacher == pair.chosen_teacher and slip.attempt == 0), None)
+def _forms(pairs: Iterable[Pair], tallies: Iterable[Tally]) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Return the levels of the student's action and of the chosen one, for every pair whose ballot is at hand."""
+    forms: dict[tuple[str, str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+    for one in tallies:
+        for slip in one.slips:
+            if slip.attempt == 0:
+                forms[one.trace_id, one.step_id, slip.teacher] = one.student, slip.levels
+    keys = [(pair.trace_id, pair.step_id, pair.chosen_teacher) for pair in pairs]
+    return [forms[key] for key in keys if key in forms]
 
 
 def _soundness(pairs: Sequence[Pair], tallies: Sequence[Tally], veto_level: str) -> Iterator[Metric]:
-    ballots = {(one.trace_id, one.step_id): one for one in tallies}
     level = LEVELS.index(veto_level)
-    near = sum(
-        slip.levels[level] == one.student[level]
-        for pair in pairs
-        if (one := ballots.get((pair.trace_id, pair.step_id))) and (slip := _chosen_slip(pair, one))
-    )
-    yield Metric("near_equal_pairs", veto_level, near, n=len(pairs))
+    forms = _forms(pairs, tallies)
+    near = sum(student[level] == teacher[level] for student, teacher in forms)
+    yield Metric("near_equal_pairs", veto_level, near, n=len(forms))
     yield Metric("duplicate_pairs", value=len(pairs) - len({duplicate_key(pair) for pair in pairs}), n=len(pairs))
     yield Metric("after_error", value=_share([pair.after_error for pair in pairs]), n=len(pairs))
     known = [pair.resolved for pair in pairs if pair.resolved is not None]

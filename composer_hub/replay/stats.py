@@ -49,7 +49,7 @@ def fleiss_kappa(items: Sequence[Sequence[Hashable]], traces: Sequence[int] | No
     With the same number of raters everywhere it is the textbook's number.
     """
     rated = [(item, trace) for item, trace in zip(items, traces or [0] * len(items), strict=True) if len(item) > 1]
-    counts = _counts([item for item, _ in rated])
+    counts = _Counts([item for item, _ in rated])
     observed = np.array(
         [(sum(n * n for n in Counter(item).values()) - len(item)) / (len(item) * (len(item) - 1)) for item, _ in rated]
     )
@@ -72,7 +72,7 @@ def krippendorff_alpha(
 ) -> Callable[[Array], float]:
     """Return Krippendorff's nominal alpha of units with any number of ratings, as a function of the traces' weights."""
     paired = [(unit, trace) for unit, trace in zip(units, traces or [0] * len(units), strict=True) if len(unit) > 1]
-    counts = _counts([unit for unit, _ in paired])
+    counts = _Counts([unit for unit, _ in paired])
     differing = np.array(
         [(len(unit) ** 2 - sum(n * n for n in Counter(unit).values())) / (len(unit) - 1) for unit, _ in paired]
     )
@@ -90,7 +90,7 @@ def krippendorff_alpha(
     return alpha
 
 
-class _counts:  # noqa: N801
+class _Counts:
     """How often each category was named in each item, kept as the cells that are not zero."""
 
     def __init__(self, items: Sequence[Sequence[Hashable]]) -> None:
@@ -100,12 +100,11 @@ class _counts:  # noqa: N801
             for at, item in enumerate(items)
             for name, count in Counter(item).items()
         ]
-        self.item, self.category, self.count = (
-            (np.array(one) for one in zip(*cells, strict=True)) if cells else [np.zeros(0, dtype=np.int64)] * 3
-        )
+        self.item, self.category, self.count = np.array(cells, dtype=np.int64).reshape(-1, 3).T
 
     def totals(self, weights: Array) -> Array:
-        return np.bincount(self.category, weights=weights[self.item] * self.count)
+        """Return how often each category was named, by the weight of the items."""
+        return np.bincount(self.category, weights=weights[self.item] * self.count).astype(np.float64)
 
 
 # ------------------------------------------------------------------------------------------------------------ bias
