@@ -19,11 +19,12 @@ MAY_IMPORT = {
     "output": {"exits"},
     "ingest": {"exits", "records", "output"},
     "hints": {"exits", "records", "ingest"},
+    "prepare": {"exits", "records", "ingest", "hints"},
     "replay": {"exits", "records", "output", "ingest", "hints"},
     "tasks": {"exits", "records", "output"},
     "hub": {"exits", "records", "output"},
     "train": {"exits", "records", "output", "ingest", "hints", "replay", "tasks", "hub"},
-    "commands": {"exits", "records", "output", "ingest", "hints", "replay", "tasks", "hub", "train", "cli"},
+    "commands": {"exits", "records", "output", "ingest", "hints", "prepare", "replay", "tasks", "hub", "train", "cli"},
     "cli": {"exits", "output"},
     "__main__": {"cli"},
 }
