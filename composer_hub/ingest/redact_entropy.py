@@ -6,6 +6,7 @@ library): each digit is the surprise, in bits, of a letter after another; words 
 
 from __future__ import annotations
 
+import functools
 import re
 
 _SURPRISE = (
@@ -36,9 +37,10 @@ _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
 
+@functools.lru_cache(maxsize=8192)
 def is_dummy(value: str) -> bool:
     """Tell whether the value is what documentation writes where a secret would stand."""
-    return bool(_DUMMY.search(value)) or len(set(value)) < min(6, (len(value) + 1) // 2)
+    return len(set(value)) < min(8 if len(value) >= 24 else 6, (len(value) + 1) // 2) or bool(_DUMMY.search(value))
 
 
 def is_hex(value: str) -> bool:
@@ -74,6 +76,7 @@ def num_classes(text: str) -> int:
     )
 
 
+@functools.lru_cache(maxsize=8192)
 def looks_random(value: str) -> bool:
     """Tell whether a value of 12 characters or more was made by a machine rather than a person."""
     if len(value) < 12 or is_dummy(value):

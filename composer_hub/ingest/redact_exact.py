@@ -19,7 +19,9 @@ MIN_EXACT = 8
 
 _LINE = re.compile(r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=\s*(?P<value>.*?)\s*$")
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", "dist", "build", "target"))
-_HARMLESS_NAMES = re.compile(r"(?i)^(?:PATH|PWD|OLDPWD|HOME|SHELL|LANG|LC_.*|TERM.*|LS_COLORS|.*_PATH|.*_DIR|.*_HOME|.*_URL|.*_FILE|.*_SOCK|_)$")
+_HARMLESS_NAMES = re.compile(
+    r"(?i)^(?:PATH|PWD|OLDPWD|HOME|SHELL|LANG|LC_.*|TERM.*|LS_COLORS|.*_PATH|.*_DIR|.*_HOME|.*_URL|.*_FILE|.*_SOCK|_)$"
+)
 
 
 def environment_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
@@ -46,7 +48,9 @@ def _is_secret(name: str, value: str) -> bool:
     if _HARMLESS_NAMES.match(name) or value.startswith(("/", "./", "~")):
         return False
     strength = secret_name(name)
-    return bool(strength) and (looks_random(value) or (strength != "key" and num_classes(value) >= 2 and " " not in value))
+    return bool(strength) and (
+        looks_random(value) or (strength != "key" and num_classes(value) >= 2 and " " not in value)
+    )
 
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:

@@ -6,10 +6,14 @@ expression or a placeholder; how strict that is depends on the name (`password` 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
+
+MAX_JUDGED = 160
+"""Characters of a value by which it is judged random, a word or a placeholder."""
 
 Span = tuple[int, int, str, str]
 """Start, end, label and rule of a value to replace."""
@@ -66,7 +70,7 @@ _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}=|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
-_VALUE = rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,1024}})(?P=q)|(?:(?i:bearer|basic|token|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,2048}}))"
+_VALUE = rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
 NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
 _IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
 _WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,]*")
@@ -92,6 +96,7 @@ def named_spans(text: str, lowered: str) -> Iterator[Span]:
             while at >= 0:
                 if span := _assigned(text, at, at + len(stem), _strength(strength, lowered, at)):
                     yield span
+                    at = max(at, span[1] - len(stem))
                 at = lowered.find(stem, at + len(stem))
 
 
@@ -114,9 +119,10 @@ def secret_name(name: str) -> str:
 def named_value(name: str, value: str) -> str:
     """Return the rule by which the value under this name is a secret, or nothing."""
     strength = secret_name(name) if len(name) <= 80 else ""
-    return f"named_{strength}" if strength and is_secret(value, strength, written="quoted") else ""
+    return f"named_{strength}" if strength and is_secret(value[:MAX_JUDGED], strength, written="quoted") else ""
 
 
+@functools.lru_cache(maxsize=8192)
 def is_secret(value: str, strength: str, written: str) -> bool:
     """Judge a value: `written` is quoted, env (an environment line or a flag), bare (code, YAML) or prose."""
     if len(value) < 6 or value.lower() in _TRIVIAL or is_dummy(value) or _PLACEHOLDER.search(value):
@@ -192,8 +198,10 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
         return None
     quoted = found.group("quoted")
     group = "quoted" if quoted is not None else "bare"
+    if len(set(found[group][:64])) < min(8, len(found[group]) // 2):
+        return None
     value, written = _trimmed(text, start, found, group)
-    if not value or not is_secret(value, strength, written):
+    if not value or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
     at = found.start(group)
     return at, at + len(value), "SECRET", f"named_{strength}"
@@ -226,7 +234,8 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
 
 def line_start(text: str, at: int) -> str:
     """Return what stands before this place in its line, as far as it matters."""
-    return text[max(0, at - 60, text.rfind("\n", 0, at) + 1) : at]
+    begin = max(0, at - 60)
+    return text[max(begin, text.rfind("\n", begin, at) + 1) : at]
 
 
 def _ends_line(text: str, at: int) -> bool:
@@ -306,14 +315,14 @@ def _anchored(text, where, anchors, pattern, rule, accept) -> Iterator[Span]:  #
         at = where.find(anchor)
         while at >= 0:
             found = pattern.match(text, at)
-            if found and not _PLACEHOLDER.search(found["v"]) and accept(found["v"]):
+            if found and not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
                 yield *found.span("v"), "SECRET", rule
-            at = where.find(anchor, at + len(anchor))
+            at = where.find(anchor, found.end() if found else at + len(anchor))
 
 
 def _scanned(text, pattern, rule, accept) -> Iterator[Span]:  # type: ignore[no-untyped-def]
     for found in pattern.finditer(text):
-        if not _PLACEHOLDER.search(found["v"]) and accept(found["v"]):
+        if not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
             yield *found.span("v"), "SECRET", rule
 
 

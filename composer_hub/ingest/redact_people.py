@@ -56,9 +56,8 @@ def _is_mail(address: str, text: str, start: int) -> bool:
 
 def _after_escape(text: str, start: int) -> int:
     r"""Step over a letter that belongs to an escape: in `\nalice@…` the address begins behind `\n`."""
-    backslashes = (
-        len(text[:start]) - len(text[max(0, start - 32) : start].rstrip("\\")) - max(0, start - 32) if start else 0
-    )
+    before = text[max(0, start - 32) : start]
+    backslashes = len(before) - len(before.rstrip("\\"))
     if backslashes % 2 and start < len(text):
         return start + (5 if text[start] == "u" else 1) if text[start] in "nrtbfu" else start
     return start

@@ -40,11 +40,15 @@ def find_kingfisher() -> str | None:
     return shutil.which("kingfisher")
 
 
-def scan_with_kingfisher(texts: Iterable[str] | Path, command: str | None = None, timeout_s: float = 3600) -> Counter[str]:
+def scan_with_kingfisher(
+    texts: Iterable[str] | Path, command: str | None = None, timeout_s: float = 3600
+) -> Counter[str]:
     """Return findings by rule; an empty count is a clean scan. Without the scanner, say so instead of passing."""
     command = command or find_kingfisher()
     if command is None:
-        raise RedactionError("kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without the second scan.")
+        raise RedactionError(
+            "kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without the second scan."
+        )
     if isinstance(texts, Path):
         return _scan(texts, command, timeout_s)
     with tempfile.TemporaryDirectory(prefix="composer_hub_scan_") as folder:
@@ -73,12 +77,25 @@ def _write(texts: Iterable[str], folder: Path) -> None:
 
 
 def _scan(folder: Path, command: str, timeout_s: float) -> Counter[str]:
-    arguments = [command, "scan", str(folder), "--no-validate", "--no-update-check", "--format", "json", "--quiet", "--git-history", "none"]
+    arguments = [
+        command,
+        "scan",
+        str(folder),
+        "--no-validate",
+        "--no-update-check",
+        "--format",
+        "json",
+        "--quiet",
+        "--git-history",
+        "none",
+    ]
     try:
         run = subprocess.run(arguments, capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         # The error's own text may hold what the scanner had printed; only its type is repeated.
-        raise RedactionError(f"kingfisher did not finish ({type(error).__name__}). Run `{command} --version`, then try again.") from None
+        raise RedactionError(
+            f"kingfisher did not finish ({type(error).__name__}). Run `{command} --version`, then try again."
+        ) from None
     if run.returncode not in (0, *FOUND_CODES):
         raise RedactionError(f"kingfisher left with code {run.returncode}. Run `kingfisher scan {folder}` to see why.")
     return _findings(run.stdout, run.returncode)
@@ -89,6 +106,8 @@ def _findings(output: bytes, code: int) -> Counter[str]:
         report = json.loads(output) if output.strip() else {"findings": []}
         rules = [finding["rule"]["id"] for finding in report["findings"]]
     except (ValueError, KeyError, TypeError):
-        raise RedactionError("kingfisher's report could not be read. Its version may be too new; use kingfisher 2.x.") from None
+        raise RedactionError(
+            "kingfisher's report could not be read. Its version may be too new; use kingfisher 2.x."
+        ) from None
     # A code that says "found" without a list must not pass as clean.
     return Counter(rules) if rules or code == 0 else Counter({"unnamed": 1})

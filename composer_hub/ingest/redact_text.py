@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from composer_hub.ingest.redact_named import Span, context_spans, named_spans, named_value
+from composer_hub.ingest.redact_named import MAX_JUDGED, Span, context_spans, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
 from composer_hub.ingest.redact_rules import (
     BY_CAPITAL,
@@ -100,41 +100,52 @@ def _plain_spans(text: str) -> Iterator[Span]:
 
 
 def _shape_spans(text: str) -> Iterator[Span]:
+    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost the square of its length.
+    after = 0
     for separator in SEPARATOR.finditer(text):
         end = separator.end()
-        if text.endswith(ENDINGS, 0, end):
-            for anchor in [a for a in ENDINGS if text.endswith(a, 0, end)]:
-                yield from _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor))
-        if (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
+        if end <= after:
+            continue
+        for anchor in [a for a in ENDINGS if text.endswith(a, 0, end)] if text.endswith(ENDINGS, 0, end) else ():
+            for found in _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor)):
+                after = max(after, found[1])
+                yield found
+        if end > after and (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
+            after = token[1]
             yield *token, "SECRET", "prefixed"
-    for found in CAPITALS.finditer(text):
-        yield from _shapes_at(text, BY_CAPITAL[found[0]], found.start())
+    after = 0
+    for capital in CAPITALS.finditer(text):
+        if capital.start() >= after:
+            for found in _shapes_at(text, BY_CAPITAL[capital[0]], capital.start()):
+                after = max(after, found[1])
+                yield found
     for anchor in [anchor for anchor in BY_WORD if anchor in text]:
         at = text.find(anchor)
         while at >= 0:
-            yield from _shapes_at(text, BY_WORD[anchor], at)
-            at = text.find(anchor, at + len(anchor))
+            after = at + len(anchor)
+            for found in _shapes_at(text, BY_WORD[anchor], at):
+                after = max(after, found[1])
+                yield found
+            at = text.find(anchor, after)
 
 
 def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
     for rule in rules:
-        yield from _shape_at(text, rule, at)
+        if not rule.before and rule.bounded and not _free(text, at):
+            continue
+        if found := rule.pattern.match(text, at):
+            yield from _judged(text, rule, at, *(found.span("v") if "v" in rule.pattern.groupindex else found.span()))
 
 
-def _shape_at(text: str, rule: Rule, at: int) -> Iterator[Span]:
-    """Yield the value of this rule whose anchor stands here, if there is one."""
-    found = rule.pattern.match(text, at)
-    if not found:
-        return
-    start, end = found.span("v") if "v" in rule.pattern.groupindex else found.span()
+def _judged(text: str, rule: Rule, at: int, start: int, end: int) -> Iterator[Span]:
+    """Yield the value unless its beginning is missing or the rule keeps it."""
     if rule.before:
-        head = rule.before.search(text[max(0, at - 64) : at])
+        begin = max(0, at - 64)
+        head = rule.before.search(text[begin:at])
         if not head:
             return
-        start = max(0, at - 64) + head.start()
-    elif rule.bounded and not _free(text, at):
-        return
-    if not rule.keep(text[start:end]):
+        start = begin + head.start()
+    if not rule.keep(text[start : min(end, start + MAX_JUDGED)]):
         yield start, end, rule.label, rule.name
 
 
