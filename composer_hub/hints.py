@@ -90,7 +90,7 @@ def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
         tool_schema=_schema_of(trace, site.tool),
         cwd=trace.cwd,
         later=tuple(_later_calls(trace, position)),
-        user_words=_user_words(trace, position),
+        user_words=_user_words(trace, position) if site.blame == "user" else "",
         trace=trace,
         step=step,
     )

@@ -278,7 +278,12 @@ def _may_hold(rule: Rule, family: str, text: str) -> bool:
     return rule.families == "any" or family in ("shell", "poll", "other")
 
 
+_BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
+
+
 def _kind_of_flag(flag: ResultFlag) -> str:
+    if flag.status == "denied":
+        return "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
     return _kind_of_status(flag.detail) or _kind_of_status(flag.status)
 
 

@@ -347,6 +347,29 @@ def test_a_typed_word_names_the_kind(status: str) -> None:
     assert (site.kind, site.source) == (kind, "flag")
 
 
+@pytest.mark.parametrize(
+    ("detail", "kind"),
+    [
+        ("user-rejected", "user_rejected"),
+        ("permission-rule", "policy_denied"),
+        ("hook", "policy_denied"),
+        ("", "policy_denied"),
+    ],
+)
+def test_a_denial_is_the_users_only_where_the_harness_says_so(detail: str, kind: str) -> None:
+    (site,) = sites(("foo", {}, "No.", flag(is_error=True, status="denied", detail=detail)))
+    assert site.kind == kind
+    (said,) = sites(
+        (
+            "foo",
+            {},
+            "The user doesn't want to proceed with this tool use.",
+            flag(is_error=True, status="denied", detail=detail),
+        )
+    )
+    assert said.kind == "user_rejected"
+
+
 def test_arguments_that_do_not_parse_are_a_json_error() -> None:
     (site,) = sites(("foo", '{"a": 1,}', "bad request", flag(is_error=True)))
     assert site.kind == "json_decode"
