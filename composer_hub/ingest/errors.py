@@ -122,8 +122,8 @@ class _Finder:
         if flag and not kind and flag.is_error:
             kind = "api_error"
         if flag and kind:
-            message = excerpt(self.trace.messages[step.action].content or flag.detail)
-            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, f"flag.{flag.status or 'error'}", message=message)
+            rule = f"flag.{flag.status or 'error'}"
+            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, rule, message=excerpt(flag.detail))
         elif not step.results and (reply := self.replies.get(step.action)):
             rule = _match_anchor(reply, "any", kinds=("format_error", "json_decode", "schema_validation"))
             if rule:
