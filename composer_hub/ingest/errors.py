@@ -27,7 +27,7 @@ from composer_hub.ingest.error_rules import (
 )
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.tools import command_of, family_of_tool
+from composer_hub.ingest.tools import call_in_text, command_of, family_of_tool
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace, stable_id
 
 MAX_MESSAGE_CHARS = 500
@@ -58,8 +58,14 @@ class Outcome:
 
 
 def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[Outcome, ...]:
-    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position."""
+    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position.
+
+    Where the message itself spells out the call, as text protocols do, its observations are that call's results.
+    """
     calls = trace.messages[step.action].tool_calls
+    if not calls and step.results:
+        spelled = call_in_text(trace.messages[step.action].content)
+        return tuple(_outcome(trace, spelled, index, flags or {}) for index in step.results)
     by_id = {trace.messages[index].tool_call_id: index for index in step.results}
     ids_known = all(call.call_id for call in calls) and any(call.call_id in by_id for call in calls)
     in_order = [*step.results, *[None] * len(calls)]
@@ -118,12 +124,11 @@ class _Finder:
     def _of_action(self, step: Step) -> Iterator[ErrorSite]:
         """Yield what happened to the message itself: a provider's error, a cut answer, a form the harness refused."""
         flag = self.flags.get(step.action)
-        kind = _kind_of_flag(flag) if flag else ""
+        word, kind = _kind_of_flag(flag) if flag else ("", "")
         if flag and not kind and flag.is_error:
-            kind = "api_error"
+            word, kind = "error", "api_error"
         if flag and kind:
-            rule = f"flag.{flag.status or 'error'}"
-            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, rule, message=excerpt(flag.detail))
+            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, f"flag.{word}", message=excerpt(flag.detail))
         elif not step.results and (reply := self.replies.get(step.action)):
             rule = _match_anchor(reply, "any", kinds=("format_error", "json_decode", "schema_validation"))
             if rule:
@@ -194,10 +199,10 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
     if flagged is False:
         return _hidden_site(outcome) if text_rules else None
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
-    typed = _kind_of_flag(flag)
+    word, typed = _kind_of_flag(flag)
     # A typed word names the kind, unless the harness's own sentence says more exactly who stopped the call.
     if typed and not (anchor and anchor.blame in ("user", "harness")):
-        return _site(_status_rule(flag, typed), "flag", outcome.call, text or flag.detail)
+        return _site(_status_rule(word, typed), "flag", outcome.call, text or flag.detail)
     if anchor:
         return _site(anchor, "flag" if flagged else "anchor", outcome.call, text)
     code = flag.exit_code if flag.exit_code is not None else _exit_code(outcome)
@@ -281,10 +286,12 @@ def _may_hold(rule: Rule, family: str, text: str) -> bool:
 _BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
 
 
-def _kind_of_flag(flag: ResultFlag) -> str:
+def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
+    """Return the typed word that names a kind, and the kind; two empty strings where none does."""
     if flag.status == "denied":
-        return "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
-    return _kind_of_status(flag.detail) or _kind_of_status(flag.status)
+        return "denied", "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
+    named = ((word, _kind_of_status(word)) for word in (flag.detail, flag.status))
+    return next(((word, kind) for word, kind in named if kind), ("", ""))
 
 
 def _kind_of_status(status: str) -> str:
@@ -297,8 +304,8 @@ def _kind_of_status(status: str) -> str:
     return STATUSES.get(word) or next((STATUSES[part] for part in word.split("_") if part in STATUSES), "")
 
 
-def _status_rule(flag: ResultFlag, kind: str) -> Rule:
-    return Rule(f"flag.{flag.status or flag.detail}", kind, KINDS[kind], 0.97, re.compile(""))
+def _status_rule(word: str, kind: str) -> Rule:
+    return Rule(f"flag.{word}", kind, KINDS[kind], 0.97, re.compile(""))
 
 
 _UNNAMED = Rule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
