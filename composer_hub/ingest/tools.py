@@ -1,8 +1,8 @@
 """What a tool call is about, whatever its harness names the tool: its family, its path, its shell commands.
 
 In: a `ToolCall` of any harness, or a message that spells one out (`call_in_text`). Out: `family_of_tool` (shell, edit,
-read, web, agent, ask, poll, finish or other), `path_of`, `command_of`, and `commands_in`, the simple commands of a shell
-text. Nothing here fails on odd arguments: the answer is then "".
+read, web, agent, ask, poll, finish or other), `path_of`, `command_of`, and `commands_in`, the simple commands of a
+shell text. Nothing here fails on odd arguments: the answer is then "".
 """
 
 from __future__ import annotations
