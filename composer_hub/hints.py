@@ -81,7 +81,7 @@ def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames
 def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
     """Gather what a trace knows about one site of the step at a position."""
     step = trace.steps[position]
-    calls = trace.messages[step.action].tool_calls
+    calls = (outcome.call for outcome in outcomes_of(trace, step))
     call = next((call for call in calls if (call.call_id, call.name) == (site.call_id, site.tool)), None)
     return SiteContext(
         site=site,
@@ -90,7 +90,7 @@ def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
         tool_schema=_schema_of(trace, site.tool),
         cwd=trace.cwd,
         later=tuple(_later_calls(trace, position)),
-        user_words=_user_words(trace, position),
+        user_words=_user_words(trace, position) if site.blame == "user" else "",
         trace=trace,
         step=step,
     )

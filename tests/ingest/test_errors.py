@@ -347,6 +347,29 @@ def test_a_typed_word_names_the_kind(status: str) -> None:
     assert (site.kind, site.source) == (kind, "flag")
 
 
+@pytest.mark.parametrize(
+    ("detail", "kind"),
+    [
+        ("user-rejected", "user_rejected"),
+        ("permission-rule", "policy_denied"),
+        ("hook", "policy_denied"),
+        ("", "policy_denied"),
+    ],
+)
+def test_a_denial_is_the_users_only_where_the_harness_says_so(detail: str, kind: str) -> None:
+    (site,) = sites(("foo", {}, "No.", flag(is_error=True, status="denied", detail=detail)))
+    assert site.kind == kind
+    (said,) = sites(
+        (
+            "foo",
+            {},
+            "The user doesn't want to proceed with this tool use.",
+            flag(is_error=True, status="denied", detail=detail),
+        )
+    )
+    assert said.kind == "user_rejected"
+
+
 def test_arguments_that_do_not_parse_are_a_json_error() -> None:
     (site,) = sites(("foo", '{"a": 1,}', "bad request", flag(is_error=True)))
     assert site.kind == "json_decode"
@@ -428,6 +451,32 @@ def test_a_provider_error_and_a_cut_answer_stand_on_the_action() -> None:
         ("truncated_output", "provider"),
         ("api_error", "provider"),
     ]
+
+
+SPELLED_OUT = {
+    "SWE-smith": ("Look.\n\n<function=bash>\n<parameter=command>cat nope</parameter>\n</function>", "bash", "OBSERVATION:\ncat: nope: No such file or directory"),
+    "mini-swe-agent": ("THOUGHT: look\n\n```mswea_bash_command\ncat nope\n```", "bash", "<returncode>1</returncode>\n<output>\ncat: nope: No such file or directory\n</output>"),
+    "SWE-agent": ("Look.\n```\ncat nope\n```", "bash", "cat: nope: No such file or directory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("harness", SPELLED_OUT)
+def test_a_call_spelled_out_in_text_has_its_observation_as_result(harness: str) -> None:
+    text, tool, observation = SPELLED_OUT[harness]
+    messages = (Message("user", "Do it."), Message("assistant", text), Message("user", observation))
+    trace = Trace("t", "x", "s", messages, (Step("a", 0, 1, ((0, 1),), (2,)),))
+    (site,) = find_errors(Session(trace), text_rules=True).steps[0].error_sites
+    assert (site.kind, site.tool, site.call_id) == ("path_not_found", tool, "")
+    assert site.message == "cat: nope: No such file or directory"
+
+
+def test_a_typed_word_of_a_text_protocol_names_the_kind() -> None:
+    edit = "a/b.py\n```python\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
+    messages = (Message("assistant", edit), Message("user", "The SEARCH block failed."))
+    trace = Trace("t", "aider", "s", messages, (Step("a", 0, 0, (), (1,)),))
+    found = find_errors(Session(trace, {1: flag(True, status="failed", detail="edit_no_match")}))
+    (site,) = found.steps[0].error_sites
+    assert (site.kind, site.tool, site.source) == ("edit_no_match", "edit", "flag")
 
 
 def test_a_refused_form_is_read_from_the_reply_where_no_tool_answers() -> None:
