@@ -256,7 +256,11 @@ def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
     if not hub.store.blobs.holds(sha256):
         with tempfile.TemporaryDirectory(dir=hub.store.blobs.unfinished) as folder:
             path = Path(folder) / "file"
-            materialise(hub, row[0], found[0], path)
+            try:
+                materialise(hub, row[0], found[0], path)
+            except RuntimeError as error:
+                message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
+                raise HubError(500, message) from error
             hub.store.blobs.adopt(path, sha256, found[0])
     hub.store.add_lfs(repo, sha256, found[0])
 
