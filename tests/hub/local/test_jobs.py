@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -267,6 +268,7 @@ def test_the_hardware_is_this_machine_and_free(ada: HfApi) -> None:
         pytest.param({"command": []}, 400, id="no command"),
         pytest.param({"command": "echo hi"}, 400, id="command as text"),
         pytest.param({"command": ["a\0b"]}, 400, id="NUL in command"),
+        pytest.param({"command": ["a\ud800"]}, 400, id="half a surrogate pair in command"),
         pytest.param({"environment": {"A=B": "c"}}, 400, id="name with equals sign"),
         pytest.param({"environment": ["A"]}, 400, id="environment as list"),
         pytest.param({"timeoutSeconds": 0}, 400, id="no time"),
@@ -287,7 +289,8 @@ def test_jobs_that_cannot_be_are_refused_with_a_sentence(
 ) -> None:
     spec = {"command": ["true"], "arguments": [], "environment": {}, "flavor": "cpu-basic", "dockerImage": "x"} | change
     url = f"{server.endpoint}/api/jobs/ada"
-    answer = get_session().post(url, json=spec, headers={"Authorization": "Bearer hf_ada_token"})
+    headers = {"Authorization": "Bearer hf_ada_token", "Content-Type": "application/json"}
+    answer = get_session().post(url, content=json.dumps(spec).encode(), headers=headers)
     assert answer.status_code == status
     assert len(answer.json()["error"]) > 20
 

@@ -173,6 +173,19 @@ def test_names_and_values_no_environment_can_hold_are_refused(ada: HfApi, space:
     assert ada.get_space_secrets(space) == {}
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"secrets": 5}, {"secrets": [5]}, {"variables": [{"key": "A"}]}, {"sleepTimeSeconds": "x"}, {"volumes": {}}],
+    ids=str,
+)
+def test_a_space_is_not_created_with_settings_that_make_no_sense(ada: HfApi, settings: dict[str, object]) -> None:
+    body = {"name": uuid.uuid4().hex, "type": "space", "sdk": "gradio", **settings}
+    headers = {"Authorization": "Bearer hf_ada_token"}
+    answer = get_session().post(f"{ada.endpoint}/api/repos/create", json=body, headers=headers)
+    assert answer.status_code == 400 or not any(settings.values())
+    assert answer.status_code == 400 or ada.get_space_secrets(f"ada/{body['name']}") == {}
+
+
 def test_settings_changed_at_once_all_last(ada: HfApi, space: str) -> None:
     from concurrent.futures import ThreadPoolExecutor
 
