@@ -122,6 +122,11 @@ class Call:
         """Read a yes/no query parameter as the clients write it."""
         return self.query.get(name, "").lower() in ("1", "true")
 
+    def number(self, name: str, default: int) -> int:
+        """Read a number of the query; what is none counts as not given."""
+        text = self.query.get(name, "")
+        return int(text) if text.isdecimal() and len(text) < 10 else default
+
     def need_user(self, *, write: bool = False) -> User:
         """Return who asks; anonymous requests and read-only tokens (where `write`) are refused."""
         if self.user is None:

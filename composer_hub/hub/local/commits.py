@@ -86,7 +86,7 @@ async def commit(call: Call) -> Response:
 async def show_commits(call: Call) -> Response:
     repo = call.repo()
     start = call.store.resolve(repo, call.args["rev"])
-    page, limit = _number(call, "p", 0), min(_number(call, "limit", 50) or 50, 1000)
+    page, limit = call.number("p", 0), min(call.number("limit", 50) or 50, 1000)
     log = await call.in_thread(lambda: list(call.store.log(repo, start)))
     headers = {"X-Total-Count": str(len(log))}
     if (page + 1) * limit < len(log):
@@ -278,11 +278,6 @@ def _authors(item: Commit) -> Sequence[dict[str, str]]:
 
 def _escaped(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-
-
-def _number(call: Call, key: str, default: int) -> int:
-    text = call.query.get(key, "")
-    return int(text) if text.isdecimal() else default
 
 
 ROUTES = (

@@ -37,7 +37,7 @@ async def show_tree(call: Call) -> Response:
         raise entry_not_found(f'{folder} does not exist on "{call.args["rev"]}"', oid)
     cursor = call.query.get("cursor", "")
     paths = [path for path in items if path > cursor] if cursor else list(items)
-    size = min(int(call.query.get("limit") or 0) or _PAGE, _EXPANDED_PAGE if expand else _PAGE)
+    size = min(call.number("limit", _PAGE) or _PAGE, _EXPANDED_PAGE if expand else _PAGE)
     page = paths[:size]
     headers = {"X-Repo-Commit": oid}
     if len(paths) > size:

@@ -102,8 +102,8 @@ async def list_repos(call: Call) -> Response:
     query, kind = call.query, call.args["kinds"][:-1]
     author, search = query.get("author"), query.get("search", "").lower()
     filters = set(query.getlist("filter"))
-    limit = min(_number(query.get("limit"), _MAX_PAGE), _MAX_PAGE)
-    start = _number(query.get("cursor"), 0)
+    limit = min(call.number("limit", _MAX_PAGE), _MAX_PAGE)
+    start = call.number("cursor", 0)
     shown: list[dict[str, Any]] = []
     for index, repo in enumerate(call.store.repos(kind)):
         if index < start or not call.may_read(repo):
@@ -269,10 +269,6 @@ def _already_there(call: Call, kind: str, name: str) -> HubError:
 
 def _expand(call: Call) -> list[str]:
     return [*call.query.getlist("expand"), *call.query.getlist("expand[]")]
-
-
-def _number(text: str | None, default: int) -> int:
-    return int(text) if text and text.isdecimal() else default
 
 
 def _next_page(call: Call, cursor: int) -> dict[str, str]:
