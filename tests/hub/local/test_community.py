@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,25 +15,22 @@ from huggingface_hub.community import DiscussionComment, DiscussionCommit, Discu
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session
 
-from composer_hub.hub.local.server import ServerProcess, start_server
-
-USERS = ("--user", "ada:hf_ada_token", "--user", "bob:hf_bob_token")
+from composer_hub.hub.local.server import ServerProcess
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with start_server(tmp_path_factory.mktemp("hub"), USERS) as server:
-        yield server
+@pytest.fixture
+def server(hub_server: ServerProcess) -> ServerProcess:
+    return hub_server
 
 
 @pytest.fixture
 def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_ada_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
 
 
 @pytest.fixture
 def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_bob_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
 @pytest.fixture
@@ -293,7 +289,7 @@ def test_bad_requests_get_a_status_and_a_sentence(
 ) -> None:
     ada.create_discussion(repo, "First", repo_type="dataset")
     url = f"{ada.endpoint}/api/datasets/{repo}/discussions{path}"
-    headers = {"Authorization": "Bearer hf_ada_token", "Content-Type": "application/json"}
+    headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/json"}
     answer = get_session().post(url, content=json.dumps(body).encode(), headers=headers)
     assert answer.status_code == status
     assert status == 200 or len(answer.json()["error"]) > 20
