@@ -23,6 +23,7 @@ from composer_hub.hub.local import buckets
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.jobrunner import SERVER_STOPPED, Runner, Running
 from composer_hub.hub.local.mounts import MAX_VOLUMES, Volume, read_volume
+from composer_hub.hub.local.repos import check_gate
 
 STAGES = ("SCHEDULING", "RUNNING", "COMPLETED", "CANCELED", "ERROR", "DELETED")
 DEFAULT_TIMEOUT = 30 * 60
@@ -237,6 +238,7 @@ def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
         bucket = buckets.find(call, raw["source"], write=is_writable)
         return Volume(bucket, mount_path, folder, is_writable=is_writable)
     repo = call.repo(kind=raw["type"], name=raw["source"])
+    check_gate(call, repo)
     return Volume(repo, mount_path, folder, revision=call.store.resolve(repo, raw["revision"] or "main"))
 
 

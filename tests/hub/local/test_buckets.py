@@ -316,6 +316,20 @@ def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_
         pytest.skip("uv is not installed")
     assert ended.status.stage == "COMPLETED", log
     assert log[-1] == "args a: 1"
+    command = [
+        sys.executable,
+        "-m",
+        "huggingface_hub.cli.hf",
+        "jobs",
+        "uv",
+        "run",
+        str(script),
+        str(tmp_path / "config.yaml"),
+    ]
+    env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "args a: 1" in done.stdout
 
 
 def test_without_xet_buckets_say_so(tmp_path: Path) -> None:

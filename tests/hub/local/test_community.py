@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -258,6 +259,30 @@ def test_nobody_sees_the_discussions_of_anothers_private_repository(ada: HfApi, 
     ):
         with pytest.raises(RepositoryNotFoundError):
             forbidden()
+
+
+def test_a_gated_repository_shows_its_talk_but_not_its_files(ada: HfApi, bob: HfApi, repo: str) -> None:
+    put(ada, repo, "b.txt", "behind the gate\n", create_pr=True)
+    ada.update_repo_settings(repo, gated="manual", repo_type="dataset")
+    shown = bob.get_discussion_details(repo, 1, repo_type="dataset")
+    assert shown.title == "put b.txt"
+    assert shown.diff is None
+    assert "behind the gate" in (ada.get_discussion_details(repo, 1, repo_type="dataset").diff or "")
+
+
+def test_of_merges_sent_at_once_one_is_done(ada: HfApi, bob: HfApi, repo: str) -> None:
+    put(bob, repo, "b.txt", "two\n", create_pr=True)
+
+    def attempt(number: int) -> int:
+        try:
+            ada.merge_pull_request(repo, 1, repo_type="dataset")
+        except HfHubHTTPError as error:
+            return error.response.status_code
+        return 200
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(attempt, range(6))) == [200] + [409] * 5
+    assert len(ada.list_repo_commits(repo, repo_type="dataset")) == 3
 
 
 def test_an_anonymous_reader_reads_but_does_not_talk(server: ServerProcess, ada: HfApi, repo: str) -> None:

@@ -348,11 +348,14 @@ def test_a_repository_is_mounted_at_a_revision_and_paths_are_replaced(ada: HfApi
     assert "/data is $COMPOSER_JOB_MOUNT_DATA" in (done.status.message or "")
 
 
-def test_anothers_private_repository_cannot_be_mounted(ada: HfApi, bob: HfApi) -> None:
+def test_anothers_private_or_gated_repository_cannot_be_mounted(ada: HfApi, bob: HfApi) -> None:
     ada.create_repo("ada/hidden", repo_type="dataset", private=True, exist_ok=True)
-    volume = Volume(type="dataset", source="ada/hidden", mount_path="/data")
-    with pytest.raises(HfHubHTTPError, match="404"):
-        bob.run_job(image="x", command=["true"], namespace="bob", volumes=[volume])
+    ada.create_repo("ada/gated", repo_type="dataset", private=False, exist_ok=True)
+    ada.update_repo_settings("ada/gated", gated="auto", repo_type="dataset")
+    for name, status in (("ada/hidden", "404"), ("ada/gated", "403")):
+        volume = Volume(type="dataset", source=name, mount_path="/data")
+        with pytest.raises(HfHubHTTPError, match=status):
+            bob.run_job(image="x", command=["true"], namespace="bob", volumes=[volume])
 
 
 def test_the_hf_command_runs_a_job_lists_it_and_shows_its_log(server: ServerProcess) -> None:
