@@ -16,7 +16,7 @@ import re
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -183,20 +183,38 @@ async def show_reconstruction(call: Call) -> Response:
         raise HubError(404, "No such file in this store.")
     size, terms = found
     start, stop = _asked(call, size)
-    parts, places, position, skip = [], {}, 0, None
+    parts, position, skip = [], 0, None
+    wanted: dict[str, list[tuple[int, int]]] = {}
     for xorb, length, first, last in terms:
         if position + length > start and position < stop:
             skip = start - position if skip is None else skip
-            bounds = {"start": first, "end": last}
-            parts.append({"hash": xorb, "unpacked_length": length, "range": bounds})
-            offsets = _offsets(call.store, xorb)
-            span = {"start": offsets[first], "end": offsets[last] - 1}
-            place = {"range": bounds, "url": call.url(_xorb_url(call.store, xorb)), "url_range": span}
-            known: list[dict[str, Any]] = places.setdefault(xorb, [])
-            if place not in known:
-                known.append(place)
+            parts.append({"hash": xorb, "unpacked_length": length, "range": {"start": first, "end": last}})
+            wanted.setdefault(xorb, []).append((first, last))
         position += length
+    places = {xorb: [_place(call, xorb, span) for span in merged(spans)] for xorb, spans in wanted.items()}
     return call.json({"offset_into_first_range": skip or 0, "terms": parts, "fetch_info": places})
+
+
+def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join spans that touch: hf_xet expects to find each term whole in exactly one of the places to fetch from."""
+    joined: list[tuple[int, int]] = []
+    for first, stop in sorted(spans):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(stop, joined[-1][1]))
+        else:
+            joined.append((first, stop))
+    return joined
+
+
+def _place(call: Call, xorb: str, span: tuple[int, int]) -> dict[str, Any]:
+    """Say where the chunks of a span are: which bytes of the xorb, and at which address."""
+    row = call.store.read().execute("select offsets from xorbs where hash=?", (xorb,)).fetchone()
+    offsets, (first, stop) = json.loads(row[0]), span
+    return {
+        "range": {"start": first, "end": stop},
+        "url": call.url(_xorb_url(call.store, xorb)),
+        "url_range": {"start": offsets[first], "end": offsets[stop] - 1},
+    }
 
 
 async def send_xorb(call: Call) -> Response:
@@ -238,7 +256,11 @@ def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
     if not hub.store.blobs.holds(sha256):
         with tempfile.TemporaryDirectory(dir=hub.store.blobs.unfinished) as folder:
             path = Path(folder) / "file"
-            materialise(hub, row[0], found[0], path)
+            try:
+                materialise(hub, row[0], found[0], path)
+            except RuntimeError as error:
+                message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
+                raise HubError(500, message) from error
             hub.store.blobs.adopt(path, sha256, found[0])
     hub.store.add_lfs(repo, sha256, found[0])
 
@@ -289,10 +311,6 @@ def _xorb_path(store: Store, name: str) -> Path:
 def _xorb_url(store: Store, name: str) -> str:
     until = int(time.time()) + _VALID_SECONDS
     return f"/_cas/{store.id}/xorb/{name}/{until}-{_sign(store, f'xorb/{name}/{until}')}"
-
-
-def _offsets(store: Store, xorb: str) -> list[int]:
-    return json.loads(store.read().execute("select offsets from xorbs where hash=?", (xorb,)).fetchone()[0])
 
 
 def _asked(call: Call, size: int) -> tuple[int, int]:
