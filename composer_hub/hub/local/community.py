@@ -19,6 +19,7 @@ from starlette.responses import Response
 from composer_hub.hub.local import merging
 from composer_hub.hub.local.accounts import User
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
+from composer_hub.hub.local.repos import check_gate
 from composer_hub.hub.local.store import Commit, Repo, Store
 from composer_hub.hub.local.trees import Changes, Delete, Operation, Put, Tree
 
@@ -318,9 +319,18 @@ async def create_discussion(call: Call) -> Response:
 
 
 async def show_discussion(call: Call) -> Response:
+    """Answer a discussion; the diff only to whom a gated repository lets read its files."""
     repo = call.repo()
-    with_diff = call.flag("diff")
+    with_diff = call.flag("diff") and _may_read_files(call, repo)
     return call.json(await call.in_thread(details, call.store, repo, call.args["num"], with_diff=with_diff))
+
+
+def _may_read_files(call: Call, repo: Repo) -> bool:
+    try:
+        check_gate(call, repo)
+    except HubError:
+        return False
+    return True
 
 
 async def add_comment(call: Call) -> Response:

@@ -22,7 +22,6 @@ from composer_hub.hub.local.bucketstore import Bucket, apply_batch
 from composer_hub.hub.local.calls import Hub
 from composer_hub.hub.local.env import env_changes
 from composer_hub.hub.local.mounts import Mount, Volume
-from composer_hub.hub.local.store import StoreError
 
 SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
@@ -98,8 +97,8 @@ class Runner:
             async with self._slots:
                 job.is_waiting = False
                 stage, message = await self._run_in(job, box)
-        except (OSError, StoreError, RuntimeError) as error:
-            stage, message = "ERROR", f"could not be run: {error}"
+        except Exception as error:  # whatever it is, the job must end and say why
+            stage, message = "ERROR", f"could not be run: {type(error).__name__}: {error}"
         finally:
             await asyncio.to_thread(shutil.rmtree, box, ignore_errors=True)
             self.running.pop(job.id, None)

@@ -23,6 +23,7 @@ from composer_hub.hub.local import buckets
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.jobrunner import SERVER_STOPPED, Runner, Running
 from composer_hub.hub.local.mounts import MAX_VOLUMES, Volume, read_volume
+from composer_hub.hub.local.repos import check_gate
 
 STAGES = ("SCHEDULING", "RUNNING", "COMPLETED", "CANCELED", "ERROR", "DELETED")
 DEFAULT_TIMEOUT = 30 * 60
@@ -91,8 +92,8 @@ async def list_jobs(call: Call) -> Response:
         key, _, value = label.partition("=")
         where.append("exists (select 1 from json_each(labels) where key=? and value=?)")
         values += [key, value]
-    if cursor := call.query.get("cursor"):
-        where.append("number<?")
+    if (cursor := call.query.get("cursor", "")).isdecimal():
+        where.append("number<cast(? as integer)")
         values.append(cursor)
     rows = call.store.read().execute(
         f"select number, {_COLUMNS} from jobs where {' and '.join(where)} order by number desc limit ?",
@@ -237,6 +238,7 @@ def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
         bucket = buckets.find(call, raw["source"], write=is_writable)
         return Volume(bucket, mount_path, folder, is_writable=is_writable)
     repo = call.repo(kind=raw["type"], name=raw["source"])
+    check_gate(call, repo)
     return Volume(repo, mount_path, folder, revision=call.store.resolve(repo, raw["revision"] or "main"))
 
 
@@ -259,9 +261,14 @@ def _namespace(call: Call, *, write: bool = False) -> tuple[str, str]:
 
 def _words(body: Mapping[str, Any], key: str) -> list[str]:
     value = body.get(key) or []
-    if not isinstance(value, list) or not all(isinstance(word, str) and "\0" not in word for word in value):
+    if not isinstance(value, list) or not all(isinstance(word, str) and _fits(word) for word in value):
         raise HubError(400, f"`{key}` must be a list of texts.", "BadRequest")
     return value
+
+
+def _fits(text: str) -> bool:
+    """Say whether a process can be given this text."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _texts(body: Mapping[str, Any], key: str) -> dict[str, str]:
@@ -270,8 +277,8 @@ def _texts(body: Mapping[str, Any], key: str) -> dict[str, str]:
     if not isinstance(value, dict) or not all(_VARIABLE.fullmatch(name) for name in value):
         raise HubError(400, f"`{key}` must map names of environment variables to texts.", "BadRequest")
     texts = {name: "" if text is None else str(text) for name, text in value.items()}
-    if any("\0" in text for text in texts.values()):
-        raise HubError(400, f"A value of `{key}` holds a NUL character.", "BadRequest")
+    if not all(map(_fits, texts.values())):
+        raise HubError(400, f"A value of `{key}` holds a character that no environment can hold.", "BadRequest")
     return texts
 
 

@@ -27,12 +27,22 @@ Settings = dict[str, Any]
 
 def kept_settings(asked: Mapping[str, Any], now: str) -> Settings:
     """Return what to keep of the settings in a request that creates a Space: no value of a secret is among them."""
-    kept: Settings = {key: asked[key] for key in ("sdk", "hardware", "volumes") if key in asked}
-    if "sleepTimeSeconds" in asked:
-        kept["sleep_time"] = asked["sleepTimeSeconds"]
+    kept: Settings = {key: text_field(asked, key) for key in ("sdk", "hardware") if asked.get(key) is not None}
+    if asked.get("sleepTimeSeconds") is not None:
+        kept["sleep_time"] = _seconds(asked["sleepTimeSeconds"])
+    if asked.get("volumes") is not None:
+        kept["volumes"] = _objects(asked, "volumes")
     for name in ("secrets", "variables"):
-        kept[name] = {item["key"]: _entry(item, now, with_value=name == "variables") for item in asked.get(name) or []}
+        entries = [_entry(item, now, with_value=name == "variables") for item in _objects(asked, name)]
+        kept[name] = {entry["key"]: entry for entry in entries}
     return kept
+
+
+def _objects(body: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
+    items = body.get(key) or []
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise HubError(400, f"The field {key!r} must be a list of objects.", "BadRequest")
+    return items
 
 
 def _entry(item: Mapping[str, Any], now: str, *, with_value: bool) -> dict[str, Any]:
@@ -189,9 +199,7 @@ async def restart(call: Call) -> Response:
 
 
 async def set_volumes(call: Call) -> Response:
-    volumes = (await call.json_body()).get("volumes")
-    if not isinstance(volumes, list) or not all(isinstance(volume, dict) for volume in volumes):
-        raise HubError(400, "The field 'volumes' must be a list of objects.", "BadRequest")
+    volumes = _objects(await call.json_body(), "volumes")
     return _runtime_answer(call, await _change(call, lambda settings: settings.update(volumes=volumes)))
 
 

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,23 +17,22 @@ from huggingface_hub.utils import get_session
 from composer_hub.hub.local.server import ServerProcess, start_server
 
 pytest.importorskip("hf_xet")
-USERS = ("--user", "ada:hf_ada_token", "--user", "bob:hf_bob_token", "--allow-local-jobs")
+USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob", "--allow-local-jobs")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with start_server(tmp_path_factory.mktemp("hub"), USERS) as server:
-        yield server
+@pytest.fixture
+def server(hub_server: ServerProcess) -> ServerProcess:
+    return hub_server
 
 
 @pytest.fixture
 def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_ada_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
 
 
 @pytest.fixture
 def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_bob_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
 @pytest.fixture
@@ -193,7 +191,7 @@ def test_batches_sent_at_once_all_last(ada: HfApi, bucket: str) -> None:
 def test_after_kill_9_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     root = tmp_path / "hub"
     with start_server(root, USERS) as server:
-        ada = HfApi(endpoint=server.endpoint, token="hf_ada_token")
+        ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         ada.create_bucket("ada/b")
         ada.batch_bucket_files("ada/b", add=[(b"x", "seed")])
         (seed,) = ada.get_bucket_paths_info("ada/b", ["seed"])
@@ -203,7 +201,7 @@ def test_after_kill_9_a_batch_is_there_whole_or_not_at_all(tmp_path: Path) -> No
             server.kill()
         done = {number for number, future in enumerate(sent) if future.exception() is None}
     with start_server(root, USERS) as server:
-        found = paths(HfApi(endpoint=server.endpoint, token="hf_ada_token"), "ada/b")
+        found = paths(HfApi(endpoint=server.endpoint, token="hf_test_ada"), "ada/b")
         sizes = {number: sum(path.startswith(f"{number:02d}/") for path in found) for number in range(40)}
     assert set(sizes.values()) <= {0, 50}
     assert done <= {number for number, size in sizes.items() if size == 50}
@@ -233,14 +231,14 @@ def copy_many(api: HfApi, xet_hash: str, number: int) -> None:
     ],
 )
 def test_bad_batches_change_nothing(ada: HfApi, bucket: str, body: bytes, status: int) -> None:
-    headers = {"Authorization": "Bearer hf_ada_token", "Content-Type": "application/x-ndjson"}
+    headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/x-ndjson"}
     answer = get_session().post(f"{ada.endpoint}/api/buckets/{bucket}/batch", content=body, headers=headers)
     assert answer.status_code == status
     assert paths(ada, bucket) == []
 
 
 def test_the_file_system_reads_writes_and_removes_bucket_files(server: ServerProcess, bucket: str) -> None:
-    fs = HfFileSystem(endpoint=server.endpoint, token="hf_ada_token", skip_instance_cache=True)
+    fs = HfFileSystem(endpoint=server.endpoint, token="hf_test_ada", skip_instance_cache=True)
     root = f"hf://buckets/{bucket}"
     with fs.open(f"{root}/dir/a.txt", "w") as file:
         file.write("written")
@@ -256,7 +254,7 @@ def test_the_file_system_reads_writes_and_removes_bucket_files(server: ServerPro
 
 def in_process(server: ServerProcess, code: str, *args: str) -> str:
     """Run Python in a process whose environment points to the server, and return what it printed."""
-    env = os.environ | server.env | {"HF_TOKEN": "hf_ada_token"}
+    env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
     done = subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
@@ -275,7 +273,7 @@ def test_datasets_pushes_to_and_loads_from_a_bucket(server: ServerProcess, bucke
 def test_the_hf_command_lists_copies_and_syncs_buckets(server: ServerProcess, bucket: str, tmp_path: Path) -> None:
     def hf(*words: str) -> str:
         command = [sys.executable, "-m", "huggingface_hub.cli.hf", *words]
-        env = os.environ | server.env | {"HF_TOKEN": "hf_ada_token"}
+        env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
         done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout
@@ -318,10 +316,24 @@ def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_
         pytest.skip("uv is not installed")
     assert ended.status.stage == "COMPLETED", log
     assert log[-1] == "args a: 1"
+    command = [
+        sys.executable,
+        "-m",
+        "huggingface_hub.cli.hf",
+        "jobs",
+        "uv",
+        "run",
+        str(script),
+        str(tmp_path / "config.yaml"),
+    ]
+    env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "args a: 1" in done.stdout
 
 
 def test_without_xet_buckets_say_so(tmp_path: Path) -> None:
     with start_server(tmp_path / "hub", (*USERS, "--no-xet")) as server:
-        ada = HfApi(endpoint=server.endpoint, token="hf_ada_token")
+        ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         with pytest.raises(HfHubHTTPError, match="501"):
             ada.create_bucket("ada/b")

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,25 +16,22 @@ from huggingface_hub.community import DiscussionComment, DiscussionCommit, Discu
 from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session
 
-from composer_hub.hub.local.server import ServerProcess, start_server
-
-USERS = ("--user", "ada:hf_ada_token", "--user", "bob:hf_bob_token")
+from composer_hub.hub.local.server import ServerProcess
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with start_server(tmp_path_factory.mktemp("hub"), USERS) as server:
-        yield server
+@pytest.fixture
+def server(hub_server: ServerProcess) -> ServerProcess:
+    return hub_server
 
 
 @pytest.fixture
 def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_ada_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
 
 
 @pytest.fixture
 def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_bob_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
 @pytest.fixture
@@ -264,6 +261,30 @@ def test_nobody_sees_the_discussions_of_anothers_private_repository(ada: HfApi, 
             forbidden()
 
 
+def test_a_gated_repository_shows_its_talk_but_not_its_files(ada: HfApi, bob: HfApi, repo: str) -> None:
+    put(ada, repo, "b.txt", "behind the gate\n", create_pr=True)
+    ada.update_repo_settings(repo, gated="manual", repo_type="dataset")
+    shown = bob.get_discussion_details(repo, 1, repo_type="dataset")
+    assert shown.title == "put b.txt"
+    assert shown.diff is None
+    assert "behind the gate" in (ada.get_discussion_details(repo, 1, repo_type="dataset").diff or "")
+
+
+def test_of_merges_sent_at_once_one_is_done(ada: HfApi, bob: HfApi, repo: str) -> None:
+    put(bob, repo, "b.txt", "two\n", create_pr=True)
+
+    def attempt(number: int) -> int:
+        try:
+            ada.merge_pull_request(repo, 1, repo_type="dataset")
+        except HfHubHTTPError as error:
+            return error.response.status_code
+        return 200
+
+    with ThreadPoolExecutor(6) as pool:
+        assert sorted(pool.map(attempt, range(6))) == [200] + [409] * 5
+    assert len(ada.list_repo_commits(repo, repo_type="dataset")) == 3
+
+
 def test_an_anonymous_reader_reads_but_does_not_talk(server: ServerProcess, ada: HfApi, repo: str) -> None:
     ada.create_discussion(repo, "Open talk", repo_type="dataset")
     nobody = HfApi(endpoint=server.endpoint, token=False)
@@ -293,7 +314,7 @@ def test_bad_requests_get_a_status_and_a_sentence(
 ) -> None:
     ada.create_discussion(repo, "First", repo_type="dataset")
     url = f"{ada.endpoint}/api/datasets/{repo}/discussions{path}"
-    headers = {"Authorization": "Bearer hf_ada_token", "Content-Type": "application/json"}
+    headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/json"}
     answer = get_session().post(url, content=json.dumps(body).encode(), headers=headers)
     assert answer.status_code == status
     assert status == 200 or len(answer.json()["error"]) > 20

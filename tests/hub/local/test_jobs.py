@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,24 +19,23 @@ from huggingface_hub.utils import get_session
 from composer_hub.hub.local.server import ServerProcess, start_server
 
 SECRET = "sk-THE-VALUE-nobody-may-read-back"
-USERS = ("--user", "ada:hf_ada_token", "--user", "bob:hf_bob_token")
+USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob")
 ALLOWED = (*USERS, "--allow-local-jobs")
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    with start_server(tmp_path_factory.mktemp("hub"), ALLOWED) as server:
-        yield server
+@pytest.fixture
+def server(hub_server: ServerProcess) -> ServerProcess:
+    return hub_server
 
 
 @pytest.fixture
 def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_ada_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
 
 
 @pytest.fixture
 def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_bob_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
 def run(api: HfApi, *command: str, **options: object) -> JobInfo:
@@ -104,7 +104,7 @@ def test_a_replayed_log_has_the_same_events_so_a_client_finds_its_place_again(
     job = run(ada, "sh", "-c", "for i in 1 2 2 2 3; do echo $i; done")
     end_of(ada, job)
     url = f"{server.endpoint}/api/jobs/ada/{job.id}/logs"
-    headers = {"Authorization": "Bearer hf_ada_token"}
+    headers = {"Authorization": "Bearer hf_test_ada"}
     whole = get_session().get(url, headers=headers).text
     assert whole == get_session().get(url, headers=headers).text
     events = [line for line in whole.splitlines() if line.startswith("data: {")]
@@ -153,14 +153,14 @@ def test_a_secret_is_in_no_answer_no_log_and_no_file(server: ServerProcess, ada:
     assert logs_of(ada, job) == ["key=***"]
     assert list(done.secrets or {}) == ["API_KEY"]
     url = f"{server.endpoint}/api/jobs/ada/{job.id}"
-    assert SECRET not in get_session().get(url, headers={"Authorization": "Bearer hf_ada_token"}).text
+    assert SECRET not in get_session().get(url, headers={"Authorization": "Bearer hf_test_ada"}).text
     assert files_holding(server.root, job.id)
     assert files_holding(server.root, SECRET) == []
 
 
 def test_a_job_talks_to_this_hub_with_the_token_it_was_given(ada: HfApi) -> None:
     code = "from huggingface_hub import HfApi; print(HfApi().whoami()['name'])"
-    job = run(ada, "python", "-c", code, secrets={"HF_TOKEN": "hf_ada_token"})
+    job = run(ada, "python", "-c", code, secrets={"HF_TOKEN": "hf_test_ada"})
     assert logs_of(ada, job, follow=True) == ["ada"]
 
 
@@ -267,6 +267,7 @@ def test_the_hardware_is_this_machine_and_free(ada: HfApi) -> None:
         pytest.param({"command": []}, 400, id="no command"),
         pytest.param({"command": "echo hi"}, 400, id="command as text"),
         pytest.param({"command": ["a\0b"]}, 400, id="NUL in command"),
+        pytest.param({"command": ["a\ud800"]}, 400, id="half a surrogate pair in command"),
         pytest.param({"environment": {"A=B": "c"}}, 400, id="name with equals sign"),
         pytest.param({"environment": ["A"]}, 400, id="environment as list"),
         pytest.param({"timeoutSeconds": 0}, 400, id="no time"),
@@ -287,7 +288,8 @@ def test_jobs_that_cannot_be_are_refused_with_a_sentence(
 ) -> None:
     spec = {"command": ["true"], "arguments": [], "environment": {}, "flavor": "cpu-basic", "dockerImage": "x"} | change
     url = f"{server.endpoint}/api/jobs/ada"
-    answer = get_session().post(url, json=spec, headers={"Authorization": "Bearer hf_ada_token"})
+    headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/json"}
+    answer = get_session().post(url, content=json.dumps(spec).encode(), headers=headers)
     assert answer.status_code == status
     assert len(answer.json()["error"]) > 20
 
@@ -301,7 +303,7 @@ def test_scheduled_jobs_are_answered_by_name(ada: HfApi) -> None:
 
 def test_without_the_option_no_job_is_run(tmp_path: Path) -> None:
     with start_server(tmp_path / "hub", USERS) as server:
-        ada = HfApi(endpoint=server.endpoint, token="hf_ada_token")
+        ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         with pytest.raises(HfHubHTTPError, match="--allow-local-jobs"):
             run(ada, "touch", str(tmp_path / "made"))
         assert list(ada.list_jobs(namespace="ada")) == []
@@ -312,14 +314,14 @@ def test_without_the_option_no_job_is_run(tmp_path: Path) -> None:
 def test_no_job_outlives_its_server_and_the_next_one_says_so(tmp_path: Path, way: str) -> None:
     marker = f"composer-{way}-marker"
     with start_server(tmp_path / "hub", ALLOWED) as server:
-        ada = HfApi(endpoint=server.endpoint, token="hf_ada_token")
+        ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         job = run(ada, "bash", "-c", f"(exec -a {marker} setsid sleep 300) & echo started; wait", secrets={"K": SECRET})
         until(lambda: ada.inspect_job(job_id=job.id, namespace="ada").status.stage == "RUNNING")
         until(lambda: is_alive(marker))
         getattr(server, way)()
     until(lambda: not is_alive(marker))
     with start_server(tmp_path / "hub", ALLOWED) as server:
-        ada = HfApi(endpoint=server.endpoint, token="hf_ada_token")
+        ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         ended = ada.inspect_job(job_id=job.id, namespace="ada")
         assert (ended.status.stage, ended.status.message) == ("ERROR", "server stopped")
         assert logs_of(ada, job, follow=True) == ["started"]
@@ -346,17 +348,20 @@ def test_a_repository_is_mounted_at_a_revision_and_paths_are_replaced(ada: HfApi
     assert "/data is $COMPOSER_JOB_MOUNT_DATA" in (done.status.message or "")
 
 
-def test_anothers_private_repository_cannot_be_mounted(ada: HfApi, bob: HfApi) -> None:
+def test_anothers_private_or_gated_repository_cannot_be_mounted(ada: HfApi, bob: HfApi) -> None:
     ada.create_repo("ada/hidden", repo_type="dataset", private=True, exist_ok=True)
-    volume = Volume(type="dataset", source="ada/hidden", mount_path="/data")
-    with pytest.raises(HfHubHTTPError, match="404"):
-        bob.run_job(image="x", command=["true"], namespace="bob", volumes=[volume])
+    ada.create_repo("ada/gated", repo_type="dataset", private=False, exist_ok=True)
+    ada.update_repo_settings("ada/gated", gated="auto", repo_type="dataset")
+    for name, status in (("ada/hidden", "404"), ("ada/gated", "403")):
+        volume = Volume(type="dataset", source=name, mount_path="/data")
+        with pytest.raises(HfHubHTTPError, match=status):
+            bob.run_job(image="x", command=["true"], namespace="bob", volumes=[volume])
 
 
 def test_the_hf_command_runs_a_job_lists_it_and_shows_its_log(server: ServerProcess) -> None:
     def hf(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "huggingface_hub.cli.hf", *words]
-        env = os.environ | server.env | {"HF_TOKEN": "hf_ada_token"}
+        env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
         return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
     done = hf("jobs", "run", "--name", "from-hf", "python:3.12", "echo", "hello from hf")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,26 +10,24 @@ from huggingface_hub import HfApi, Volume
 from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNotFoundError
 from huggingface_hub.utils import get_session
 
-from composer_hub.hub.local.server import ServerProcess, start_server
+from composer_hub.hub.local.server import ServerProcess
 
 SECRET = "sk-THE-VALUE-nobody-may-read-back"
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    users = ("--user", "ada:hf_ada_token", "--user", "bob:hf_bob_token")
-    with start_server(tmp_path_factory.mktemp("hub"), users) as server:
-        yield server
+@pytest.fixture
+def server(hub_server: ServerProcess) -> ServerProcess:
+    return hub_server
 
 
 @pytest.fixture
 def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_ada_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
 
 
 @pytest.fixture
 def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_bob_token")
+    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
 @pytest.fixture
@@ -57,7 +54,7 @@ def test_a_secret_comes_back_by_name_and_description_and_never_by_value(ada: HfA
     assert list(ada.get_space_secrets(space)) == ["API_KEY"]
     for path in ("secrets", "runtime", "", "variables"):
         url = f"{ada.endpoint}/api/spaces/{space}/{path}".rstrip("/")
-        answer = get_session().get(url, headers={"Authorization": "Bearer hf_ada_token"})
+        answer = get_session().get(url, headers={"Authorization": "Bearer hf_test_ada"})
         assert answer.status_code == 200
         assert SECRET not in answer.text
 
@@ -171,6 +168,19 @@ def test_names_and_values_no_environment_can_hold_are_refused(ada: HfApi, space:
     with pytest.raises(BadRequestError):
         ada.add_space_secret(space, key, value)
     assert ada.get_space_secrets(space) == {}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"secrets": 5}, {"secrets": [5]}, {"variables": [{"key": "A"}]}, {"sleepTimeSeconds": "x"}, {"volumes": {}}],
+    ids=str,
+)
+def test_a_space_is_not_created_with_settings_that_make_no_sense(ada: HfApi, settings: dict[str, object]) -> None:
+    body = {"name": uuid.uuid4().hex, "type": "space", "sdk": "gradio", **settings}
+    headers = {"Authorization": "Bearer hf_test_ada"}
+    answer = get_session().post(f"{ada.endpoint}/api/repos/create", json=body, headers=headers)
+    assert answer.status_code == 400 or not any(settings.values())
+    assert answer.status_code == 400 or ada.get_space_secrets(f"ada/{body['name']}") == {}
 
 
 def test_settings_changed_at_once_all_last(ada: HfApi, space: str) -> None:
