@@ -56,7 +56,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    kind = record.get("type")
+    kind = text_of(record.get("type"))
     if "parentUuid" in record and "uuid" in record:
         return True
     return kind in BESIDE_TREE and any(key in record for key in ("sessionId", "leafUuid", "messageId"))
@@ -83,13 +83,14 @@ class _File:
         self.kept: dict[str, tuple[str, str]] = {}
         self.spawned: dict[str, str] = {}  # agent id -> call
         self.deferred: dict[str, None] = {}
-        self.seen: dict[str, Any] = {}  # first value of cwd, version, …
+        self.seen: dict[str, str] = {}  # the first value of each of the next
+        self.unseen = {"cwd", "version", "gitBranch", "timestamp"}
 
     # ---- lines
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind = record.get("type")
+        kind = text_of(record.get("type"))
         if session := text_of(record.get("sessionId")):
             self.session_ids[session] = self.session_ids.get(session, 0) + 1
         if kind == "content-replacement":
@@ -104,13 +105,15 @@ class _File:
         if uuid in self.nodes:
             self.report.add("duplicate_lines")
             return
-        for key in ("cwd", "version", "gitBranch", "timestamp"):
+        for key in self.unseen.copy():
             if value := text_of(record.get(key)):
-                self.seen.setdefault(key, value)
+                self.seen[key] = value
+                self.unseen.discard(key)
         if record.get("isSidechain") is True:
             self.side[uuid] = text_of(record.get("agentId"))
-        self.withdrawn.update(text_of(one) for one in list_of(record.get("supersedesUuids")))
-        self.withdrawn.update(text_of(one) for one in list_of(record.get("retractedMessageUuids")))
+        for key in ("supersedesUuids", "retractedMessageUuids"):
+            if key in record:
+                self.withdrawn.update(text_of(one) for one in list_of(record[key]))
         self.nodes[uuid] = self._node(uuid, record, number)
 
     def _node(self, uuid: str, record: dict[str, Any], number: int) -> Node:
@@ -216,7 +219,7 @@ class _File:
             node.flags = (ResultFlag(status=status, detail=detail or text_of(message.get("stop_reason"))),)
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
-        subtype = record.get("subtype")
+        subtype = text_of(record.get("subtype"))
         if subtype not in SYSTEM_SUBTYPES:
             self.report.unknown(f"system/{subtype}", number)
         elif subtype == "compact_boundary":

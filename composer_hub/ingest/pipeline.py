@@ -1,19 +1,19 @@
 """From paths to sessions: find the files, read them in parallel, drop copies, and say what happened.
 
-In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A file
-is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed from the
-spool, so that neither a long session nor a file of many fills the memory.
+In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A
+file is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed
+from the spool, so that neither a long session nor a file of many fills the memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import multiprocessing
 import os
 import pickle
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -61,7 +61,7 @@ class Ingest:
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options = Options(),  # noqa: B008  # frozen
+        options: Options = Options(),
         on_file: Callable[[FileReport], None] = lambda report: None,
     ) -> None:
         self.options, self.on_file = options, on_file
@@ -261,7 +261,10 @@ def _unreadable(report: FileReport, message: str) -> None:
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:
@@ -336,6 +339,9 @@ _transform: Transform | None = None
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
+    # Sessions are large and hold no circles: the default thresholds walk all of them again and again.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)
 
 
 def _spooled(job: _Job, spool: Path) -> FileReport:
