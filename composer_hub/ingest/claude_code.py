@@ -50,8 +50,14 @@ _PARENT_KEY = re.compile(rb'"parentUuid"\s*:')
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Claude Code session by its records' own keys."""
     records = head_records(head)
-    if not records:  # the first line alone is longer than the head
-        return head[:1] == b"{" and bool(_PARENT_KEY.search(head[:4096])) and b'"harness"' not in head[:4096]
+    if not records:
+        # The first line alone may be longer than the head.
+        return (
+            b"\n" not in head
+            and head[:1] == b"{"
+            and bool(_PARENT_KEY.search(head[:4096]))
+            and b'"harness"' not in head[:4096]
+        )
     return any(_is_ours(record) for record in records)
 
 

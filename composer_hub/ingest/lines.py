@@ -14,6 +14,8 @@ import orjson
 
 from composer_hub.ingest.report import FileReport, SessionError
 
+TOO_DEEP = "[nested too deeply]"
+
 
 def json_lines(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of a JSONL file; lines that are not an object are counted and skipped."""
@@ -124,7 +126,12 @@ def list_of(value: Any) -> list[Any]:
 
 def shallow(value: Any, depth: int = 60) -> Any:
     """Return the value, or its JSON text where it is nested deeper than any tool's arguments are."""
-    return value if _within(value, depth) else orjson.dumps(value).decode()
+    if _within(value, depth):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _within(value: Any, depth: int) -> bool:

@@ -249,7 +249,7 @@ def _guarded(source: Source, job: _Job, report: FileReport) -> Iterator[Session]
     except Exception as error:
         if job.options.strict:
             raise
-        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {error}).")
+        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {str(error)[:200]}).")
     else:
         report.add("read")
 
