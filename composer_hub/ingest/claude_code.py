@@ -353,7 +353,12 @@ class _File:
         )
 
     def _subagent_facts(self, session_id: str, lane: str, nodes: list[Node], calls: dict[str, ToolCall]) -> TraceFacts:
-        spawn = _meta_call_id(self.path) or self.spawned.get(lane, "") or _call_with_prompt(nodes, calls)
+        spawn = (
+            self.spawned.get(lane, "")
+            or _call_with_prompt(nodes, calls)
+            or _meta_call_id(self.path)
+            or _call_in_parent(self.path, session_id, lane)
+        )
         return self._facts(f"{session_id}/{lane}", nodes, parent_session_id=session_id, spawn_call_id=spawn)
 
 
@@ -366,6 +371,25 @@ def _meta_call_id(path: Path) -> str:
         return text_of(dict_of(json_file(meta, FileReport())).get("toolUseId"))
     except (OSError, SessionError):
         return ""
+
+
+def _call_in_parent(path: Path, session_id: str, agent: str) -> str:
+    """Return the call whose result, in the parent's file, names this agent."""
+    folder = next((parent for parent in path.parents if parent.name == "subagents"), None)
+    parent = folder.parent.with_suffix(".jsonl") if folder else path.with_name(f"{session_id}.jsonl")
+    if parent == path or not parent.is_file():
+        return ""
+    needle = f'"{agent}"'.encode("utf-8", "replace")
+    try:
+        with parent.open("rb") as file:
+            records = head_records(b"".join(line for line in file if b'"agentId"' in line and needle in line))
+    except OSError:
+        return ""
+    for record in records:
+        if dict_of(record.get("toolUseResult")).get("agentId") == agent:
+            blocks = list_of(dict_of(record.get("message")).get("content"))
+            return next((text_of(block.get("tool_use_id")) for block in map(dict_of, blocks)), "")
+    return ""
 
 
 def _call_with_prompt(nodes: list[Node], calls: dict[str, ToolCall]) -> str:

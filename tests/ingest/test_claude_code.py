@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -159,6 +160,15 @@ def test_a_subagent_file_is_a_trace_of_its_own_linked_to_the_call_that_started_i
     assert child.trace.spawn_call_id == "toolu_task"
     assert child.trace.trace_id != parent.trace.trace_id
     assert child.trace.model == "claude-haiku-4-5"
+
+
+def test_without_its_meta_file_a_subagent_is_found_in_its_parents_results(written, read, tmp_path):
+    sid = "44444444-4444-4444-8444-444444444444"
+    shutil.copytree(written / "claude_code/project", tmp_path / "project")
+    child = tmp_path / "project" / sid / "subagents/agent-abc123.jsonl"
+    child.with_name("agent-abc123.meta.json").unlink()
+    (session,), _ = read(child)
+    assert session.trace.spawn_call_id == "toolu_task"
 
 
 def test_an_inline_sidechain_is_a_trace_of_its_own(written, read):

@@ -243,6 +243,22 @@ def test_every_row_has_the_columns_of_its_config_and_comes_back_the_same(folder)
             assert from_row(StepRow, step).trace_id == session.trace.trace_id
 
 
+def test_published_rows_load_again_with_datasets(folder, tmp_path):
+    from datasets import Dataset, load_dataset
+
+    sessions, _ = run(folder)
+    rows = {"traces": [trace_row(s) for s in sessions], "steps": [row for s in sessions for row in step_rows(s)]}
+    for name, features in config_features().items():
+        Dataset.from_list(rows[name], features=features).to_parquet(tmp_path / f"{name}.parquet")
+        loaded = load_dataset(
+            "parquet", data_files=str(tmp_path / f"{name}.parquet"), split="train", streaming=True, features=features
+        )
+        back = list(loaded)
+        assert len(back) == len(rows[name])
+        if name == "traces":
+            assert [from_row(Trace, row) for row in back] == [session.trace for session in sessions]
+
+
 def test_the_report_adds_up(folder):
     ingest, tally = Ingest([folder]), Tally()
     for session in ingest:
