@@ -16,6 +16,7 @@ numbers stable over runs:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
 import re
@@ -41,6 +42,7 @@ class RedactionError(exits.ComposerError, ValueError):
     """A redaction input (map, denylist, scanner output) cannot be used."""
 
 
+@functools.cache
 def rules_digest() -> str:
     """Return the digest of the rule set: it goes into `Trace.redaction`, so a version says what went over it."""
     patterns = [

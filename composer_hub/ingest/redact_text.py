@@ -34,7 +34,7 @@ MAX_DEPTH = 6
 MIN_IMAGE = 2048
 """Base64 characters from which an inline image is a picture rather than an icon in a style sheet."""
 
-_DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=_\s-]{{{MIN_IMAGE},}}")
+_DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
@@ -215,11 +215,16 @@ def _replace(text: str, found: list[Span], place: Place) -> str:
     parts: list[str] = []
     last = 0
     for start, end, label, rule in found:
-        if start < last or PLACEHOLDER.search(text, start, end):
+        if start < last or _touches_placeholder(text, start, end):
             continue
         parts += [text[last:start], place(label, text[start:end], rule)]
         last = end
     return "".join([*parts, text[last:]])
+
+
+def _touches_placeholder(text: str, start: int, end: int) -> bool:
+    found = PLACEHOLDER.search(text, max(0, start - 1), end + 32)
+    return bool(found) and found.start() < end
 
 
 # ----------------------------------------------------------------------------------------------------- JSON inside text
