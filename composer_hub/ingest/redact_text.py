@@ -1,7 +1,8 @@
 """Redact one text: find every value, replace each by its placeholder, leave everything around it as it was.
 
-In: a text, the name (JSON key) it stands under, and a function that makes placeholders. Out: the redacted text. JSON inside the text
-stays valid: string literals are decoded, redacted and encoded one by one, and nothing between them is touched.
+In: a text, the name (JSON key) it stands under, and a function that makes placeholders. Out: the redacted text. JSON
+inside the text stays valid: string literals are decoded, redacted and encoded one by one, and nothing between them is
+touched.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
 _PEM_BODY = re.compile(
-    r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
+    r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash"
+    r"|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
 )
 
 
@@ -224,7 +226,7 @@ def _replace(text: str, found: list[Span], place: Place) -> str:
 
 def _touches_placeholder(text: str, start: int, end: int) -> bool:
     found = PLACEHOLDER.search(text, max(0, start - 1), end + 32)
-    return bool(found) and found.start() < end
+    return found is not None and found.start() < end
 
 
 # ----------------------------------------------------------------------------------------------------- JSON inside text
