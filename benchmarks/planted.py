@@ -1,6 +1,7 @@
 """Plant secrets, personal data and look-alikes in a trace, and count what a redactor made of them.
 
-In: kinds and a seed. Out: `Plant`s (what was planted where), a `Trace` that holds them among ordinary text, and `score`.
+In: kinds and a seed. Out: `Plant`s (what was planted where), a `Trace` that holds them among ordinary text, and
+`score`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from composer_hub.records import Message, Step, ToolCall, Trace
 FILLER = (
     "def parse_token(text):\n    token = text.split()[0]\n    return token if token else None\n",
     "PASS tests/test_auth.py::test_password_is_hashed\n12 passed in 0.41s\n",
-    "diff --git a/app.py b/app.py\nindex 83db48f..bf2a2c1 100644\n--- a/app.py\n+++ b/app.py\n@@ -1,4 +1,4 @@\n-x = 1\n+x = 2\n",
-    "drwxr-xr-x  3 root root  4096 Nov 21 05:18 node_modules\n-rw-r--r--  1 root root 12093 Nov 21 05:18 package.json\n",
+    "diff --git a/app.py b/app.py\nindex 83db48f..bf2a2c1 100644\n--- a/app.py\n+++ b/app.py\n@@ -1,4 "
+    "+1,4 @@\n-x = 1\n+x = 2\n",
+    "drwxr-xr-x  3 root root  4096 Nov 21 05:18 node_modules\n-rw-r--r--  1 root root 12093 Nov 21 "
+    "05:18 package.json\n",
     "The function reads the key from the configuration and returns the cached object if its version matches.\n",
     '  "dependencies": {\n    "react": "^19.1.0",\n    "typescript": "~5.9.2"\n  },\n',
 )

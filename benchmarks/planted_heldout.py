@@ -1,7 +1,7 @@
 """Kinds of secrets, personal data and look-alikes that no redaction rule was written for or tuned on.
 
-In: nothing. Out: `HELD_OUT`, rows of `planted.Kind`. While rules are tuned only the total over these rows is looked at, never a
-single failure; the numbers in `docs/redaction.md` name them apart from the known kinds.
+In: nothing. Out: `HELD_OUT`, rows of `planted.Kind`. While rules are tuned only the total over these rows is looked
+at, never a single failure; the numbers in `docs/redaction.md` name them apart from the known kinds.
 """
 
 from __future__ import annotations

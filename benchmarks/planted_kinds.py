@@ -1,7 +1,7 @@
 """Kinds of values that the redaction benchmark plants, and the small language their shapes are written in.
 
-In: nothing. Out: `Kind`, `fill`, and `KNOWN`, the kinds that rules were written for. `<b62:36>` stands for 36 random characters of an
-alphabet, `<first>` for a name; `{}` in a context is where the value goes, `{{` a brace.
+In: nothing. Out: `Kind`, `fill`, and `KNOWN`, the kinds that rules were written for. `<b62:36>` stands for 36 random
+characters of an alphabet, `<first>` for a name; `{}` in a context is where the value goes, `{{` a brace.
 """
 
 from __future__ import annotations
@@ -25,11 +25,43 @@ ALPHABETS = {
     "upn": string.ascii_uppercase + string.digits,
     "b32": string.ascii_uppercase + "234567",
 }
-FIRST = "amelie bogdan chiara dmitri esther fatima gunnar hiroko ingrid joaquin katarina lorenzo mireille nikhil oksana priyanka".split()
-LAST = "abernathy bianchi castellano dvorak eriksson fernandez grigoriev haraldsen iwasaki jankowski kowalczyk lindqvist moreau".split()
-DOMAINS = "northwindlabs helioforge quantaquay brightmoor kestrelworks lumenpath".split()
+FIRST = [
+    "amelie",
+    "bogdan",
+    "chiara",
+    "dmitri",
+    "esther",
+    "fatima",
+    "gunnar",
+    "hiroko",
+    "ingrid",
+    "joaquin",
+    "katarina",
+    "lorenzo",
+    "mireille",
+    "nikhil",
+    "oksana",
+    "priyanka",
+]
+LAST = [
+    "abernathy",
+    "bianchi",
+    "castellano",
+    "dvorak",
+    "eriksson",
+    "fernandez",
+    "grigoriev",
+    "haraldsen",
+    "iwasaki",
+    "jankowski",
+    "kowalczyk",
+    "lindqvist",
+    "moreau",
+]
+DOMAINS = ["northwindlabs", "helioforge", "quantaquay", "brightmoor", "kestrelworks", "lumenpath"]
 _HOLE = re.compile(
-    r"<(?:(b62|b64u|b64|hex|HEX|dig|nz|low|UP|lown|upn|b32|pass|iban)(?::([A-Z]{2}:)?(\d+))|(first|last|First|Last|dom))>"
+    r"<(?:(b62|b64u|b64|hex|HEX|dig|nz|low|UP|lown|upn|b32|pass|iban)(?::([A-Z]{2}:)?(\d+))|(first"
+    r"|last|First|Last|dom))>"
 )
 
 SHAPE_CONTEXTS = (

@@ -1,11 +1,11 @@
 """Take secrets and personal data out of traces, before anything leaves the machine.
 
-In: a `Trace` as a reader made it. Out: the same trace with every secret and personal value replaced by a placeholder; ids, roles,
-types, tool names, argument names and model names are never touched, and JSON inside strings stays JSON.
+In: a `Trace` as a reader made it. Out: the same trace with every secret and personal value replaced by a placeholder;
+ids, roles, types, tool names, argument names and model names are never touched, and JSON inside strings stays JSON.
 
-A `Redactor` is pure and picklable, so each worker process holds a copy. It writes placeholders that carry a keyed digest of the
-value (`[EMAIL_x3f9a…]`), so workers agree without talking; `Numbering`, in the parent, turns them into `[EMAIL_3]` and keeps the
-numbers stable over runs:
+A `Redactor` is pure and picklable, so each worker process holds a copy. It writes placeholders that carry a keyed
+digest of the value (`[EMAIL_x3f9a…]`), so workers agree without talking; `Numbering`, in the parent, turns them into
+`[EMAIL_3]` and keeps the numbers stable over runs:
 
     numbering = redact_numbers.Numbering.open(folder / "redaction.jsonl")   # makes the salt on first use, 0600
     redactor = Redactor(numbering.salt, exact=environment_secrets(os.environ))
@@ -16,14 +16,17 @@ numbers stable over runs:
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import hmac
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from composer_hub import exits
 from composer_hub.ingest import redact_named, redact_people
@@ -41,6 +44,7 @@ class RedactionError(exits.ComposerError, ValueError):
     """A redaction input (map, denylist, scanner output) cannot be used."""
 
 
+@functools.cache
 def rules_digest() -> str:
     """Return the digest of the rule set: it goes into `Trace.redaction`, so a version says what went over it."""
     patterns = [
@@ -86,8 +90,54 @@ class RedactionReport:
 
 # A user name that is also a word is replaced in paths only.
 _WORDLIKE = frozenset(
-    "mark will max art rose grace hope joy bill jack dean grant frank guy ray rob sue pat drew chase hunter mason carter cooper "
-    "main base core data file line text code type name node list item user case rich sky dawn april may june summer".split()
+    [
+        "mark",
+        "will",
+        "max",
+        "art",
+        "rose",
+        "grace",
+        "hope",
+        "joy",
+        "bill",
+        "jack",
+        "dean",
+        "grant",
+        "frank",
+        "guy",
+        "ray",
+        "rob",
+        "sue",
+        "pat",
+        "drew",
+        "chase",
+        "hunter",
+        "mason",
+        "carter",
+        "cooper",
+        "main",
+        "base",
+        "core",
+        "data",
+        "file",
+        "line",
+        "text",
+        "code",
+        "type",
+        "name",
+        "node",
+        "list",
+        "item",
+        "user",
+        "case",
+        "rich",
+        "sky",
+        "dawn",
+        "april",
+        "may",
+        "june",
+        "summer",
+    ]
 )
 _HOMES = ("/home/", "/Users/", "\\Users\\", "-Users-", "-home-", "%2FUsers%2F", "%2Fhome%2F", "/~", " ~", "\n~")
 _DESCRIPTIVE = frozenset(("description", "title", "default", "example", "examples", "const"))
@@ -261,14 +311,11 @@ def _names_user(text: str, at: int, user: str) -> bool:
 
 def _in_placeholder(text: str, at: int) -> bool:
     found = PLACEHOLDER.search(text, max(0, at - 32), at + 40)
-    return bool(found) and found.start() <= at < found.end()
+    return found is not None and found.start() <= at < found.end()
 
 
 def _variants(value: str) -> set[str]:
     """Return the spellings a value takes in logs: as it is, in a URL, in JSON."""
-    import json
-    from urllib.parse import quote
-
     return {value, quote(value, safe=""), json.dumps(value)[1:-1]}
 
 

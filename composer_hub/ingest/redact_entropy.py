@@ -1,12 +1,14 @@
 """Tell a random string from a word, an identifier or a placeholder.
 
-In: one string. Out: a number or a yes/no. The letter-pair table was counted over identifiers and English prose (Python's own
-library): each digit is the surprise, in bits, of a letter after another; words average about 2.5, random letters about 5.
+In: one string. Out: a number or a yes/no. The letter-pair table was counted over identifiers and English prose
+(Python's own library): each digit is the surprise, in bits, of a letter after another; words average about 2.5,
+random letters about 5.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 _SURPRISE = (
@@ -63,7 +65,7 @@ def switches(text: str) -> float:
     classes = [1 if c.islower() else 2 if c.isupper() else 3 for c in text if c.isalnum()]
     if len(classes) < 2:
         return 0.0
-    return sum(a != b for a, b in zip(classes, classes[1:], strict=False)) / (len(classes) - 1)
+    return sum(a != b for a, b in itertools.pairwise(classes)) / (len(classes) - 1)
 
 
 def num_classes(text: str) -> int:

@@ -1,7 +1,7 @@
 """The publisher's own secrets, so that they go wherever they stand and whatever they look like.
 
-In: environment variables, or folders with `.env` files. Out: the values, for `Redactor(exact=…)`; they are held in memory only and
-never written, counted by value, or shown.
+In: environment variables, or folders with `.env` files. Out: the values, for `Redactor(exact=…)`; they are held in
+memory only and never written, counted by value, or shown.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ def environment_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 def dotenv_secrets(folders: Iterable[Path]) -> tuple[str, ...]:
     """Return the secret values of the `.env` files in these folders and below."""
-    found: dict[str, str] = {}
     values: set[str] = set()
     for folder in folders:
         for path in _dotenv_files(folder):
-            found = dict(_assignments(path.read_text(encoding="utf-8", errors="replace")))
-            values.update(environment_secrets(found))
+            text = path.read_text(encoding="utf-8", errors="replace")
+            values.update(environment_secrets(dict(_assignments(text))))
     return tuple(sorted(values))
 
 

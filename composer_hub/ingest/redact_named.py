@@ -1,14 +1,16 @@
 """Secrets that only their surroundings give away: a name, a header, a flag or a URL beside the value.
 
-In: a text. Out: spans of values with the rule that found them. A value counts only if it does not read as a word, an identifier, an
-expression or a placeholder; how strict that is depends on the name (`password` says more than `key`) and on how the value is written.
+In: a text. Out: spans of values with the rule that found them. A value counts only if it does not read as a word, an
+identifier, an expression or a placeholder; how strict that is depends on the name (`password` says more than `key`)
+and on how the value is written.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
 
@@ -45,45 +47,81 @@ STEMS = (
 """How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
 
 _SECRET_KEY = re.compile(
-    r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage|shared|admin|deploy|app|consumer|session|"
+    r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
+    r"|shared|admin|deploy|app|consumer|session|"
     r"crypt\w*|secret|rpc)[_\- ]?\Z"
 )
 
 # What may stand between the word of the name and the end of the name, and ends the thought that it holds a secret.
 _HARMLESS = re.compile(
-    r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|"
-    r"regex|pattern|policy|hint|reset|manager|store|provider|service|version|versions|arn|format|prefix|suffix|env|var|placeholder|title|text|"
-    r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help|description|required|min|max|"
-    r"algorithm|alg|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
+    r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename"
+    r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|"
+    r"regex|pattern|policy|hint|reset|manager|store|provider|service|version|versions|arn|format"
+    r"|prefix|suffix|env|var|placeholder|title|text|"
+    r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help"
+    r"|description|required|min|max|"
+    r"algorithm|alg|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by"
+    r"|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
     r"|(?i:iz|is)[a-z]+|s_|_used"
 )
 _PUBLIC_KEY = re.compile(
-    r"(?i)(?<![a-z])(?:public|primary|foreign|cache|sort|partition|idempotency|dedup\w*|publishable|hot|short|arrow|row|col\w*|group|map|"
-    r"dict|json|object|index|unique|translation|i18n|query|state|storage|config|bucket|routing|shard|lookup|composite|react|message|event|"
-    r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt|completion|input|output|cached|reasoning|"
+    r"(?i)(?<![a-z])(?:public|primary|foreign|cache|sort|partition|idempotency|dedup\w*|publishable"
+    r"|hot|short|arrow|row|col\w*|group|map|"
+    r"dict|json|object|index|unique|translation|i18n|query|state|storage|config|bucket|routing|shard"
+    r"|lookup|composite|react|message|event|"
+    r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt"
+    r"|completion|input|output|cached|reasoning|"
     r"tokens?_per|known|authorized|item|field|column|metric|label|tag)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
 _OPERATOR = (
-    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}=|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
-    rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
+    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
+    rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)"
+    rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
-_VALUE = rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
+_VALUE = (
+    rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
+    rf"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token"
+    rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
+)
 NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
 _IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
 _WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,]*")
 _EXPRESSION = re.compile(
-    r"^[$<({\[%@!~*&|=.,;:)\]}>+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false|undefined|string|str|int|bool|any|void)\b|\[[A-Z]+_\w+\]"
+    r"^[$<({\[%@!~*&|=.,;:)\]}>+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false"
+    r"|undefined|string|str|int|bool|any|void)\b|\[[A-Z]+_\w+\]"
 )
 _PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_\w+|IMAGE)\]")
 _ENV_LINE = re.compile(
-    r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG |env |-e |--env )?[A-Z][A-Z0-9_.]*$"
+    r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG "
+    r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
 _TRIVIAL = frozenset(
-    "postgres root admin password secret token test tests testing none null true false user guest default string mysql".split()
+    [
+        "postgres",
+        "root",
+        "admin",
+        "password",
+        "secret",
+        "token",
+        "test",
+        "tests",
+        "testing",
+        "none",
+        "null",
+        "true",
+        "false",
+        "user",
+        "guest",
+        "default",
+        "string",
+        "mysql",
+    ]
 )
 
 
@@ -135,11 +173,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not _reads_as_words(value)
     if written == "bare" and strength == "password":
         return (
-            num_classes(value) >= 2
-            and not _IDENTIFIER.fullmatch(value)
-            and not _reads_as_words(value)
-            or looks_random(value)
-        )
+            num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not _reads_as_words(value)
+        ) or looks_random(value)
     if len(value) < 8:
         return False
     if strength == "key":
@@ -256,7 +291,8 @@ def _plain_name(head: str) -> bool:
 # ------------------------------------------------------------------------------------------- headers, flags and URLs
 
 _HEADER = re.compile(
-    r"(?i)authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate)\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
+    r"(?i)authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
+    r"|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate)\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
 )
 _BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
 _BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
@@ -264,9 +300,14 @@ _COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
 _URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
 _FLAGS = re.compile(
-    r"(?:curl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)\s*[\"']?[^\s:\"']{0,100}:|\b(?:mysql|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p|\bdocker\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|"
-    r"\bpodman\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|\bsshpass\s+-p\s*[\"']?|\bredis-cli\b[^\n]{0,200}?\s-a\s+[\"']?|\bldap\w+\b[^\n]{0,200}?\s-w\s+[\"']?|\bsqlcmd\b[^\n]{0,200}?\s-P\s+[\"']?|"
-    r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?)"
+    r"(?:curl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)\s*[\"']?[^\s:\"']{0,100}:|\b(?:mysql"
+    r"|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p|\bdocker\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|"
+    r"\bpodman\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|\bsshpass\s+-p\s*[\"']?"
+    r"|\bredis-cli\b[^\n]{0,200}?\s-a\s+[\"']?|\bldap\w+\b[^\n]{0,200}?\s-w\s+[\"']?"
+    r"|\bsqlcmd\b[^\n]{0,200}?\s-P\s+[\"']?|"
+    r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in"
+    r"|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:"
+    r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?)"
     r"(?P<v>[^\s\"'\\]{4,256})"
 )
 _FLAG_ANCHORS = (
@@ -291,7 +332,7 @@ def context_spans(text: str, lowered: str) -> Iterator[Span]:
     """Yield credentials in headers, command lines and URLs."""
     yield from _anchored(text, lowered, ("authorization",), _HEADER, "header", _is_header)
     yield from _anchored(text, lowered, ("bearer ",), _BEARER, "bearer", _is_header)
-    yield from _anchored(text, lowered, ("basic ",), _BASIC, "basic", lambda value: _is_basic(value))
+    yield from _anchored(text, lowered, ("basic ",), _BASIC, "basic", _is_basic)
     yield from _anchored(
         text,
         lowered,
@@ -310,7 +351,9 @@ def context_spans(text: str, lowered: str) -> Iterator[Span]:
         yield from _scanned(text, _PGPASS, "pgpass", lambda value: not is_dummy(value))
 
 
-def _anchored(text, where, anchors, pattern, rule, accept) -> Iterator[Span]:  # type: ignore[no-untyped-def]
+def _anchored(
+    text: str, where: str, anchors: Sequence[str], pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]
+) -> Iterator[Span]:
     for anchor in anchors:
         at = where.find(anchor)
         while at >= 0:
@@ -320,7 +363,7 @@ def _anchored(text, where, anchors, pattern, rule, accept) -> Iterator[Span]:  #
             at = where.find(anchor, found.end() if found else at + len(anchor))
 
 
-def _scanned(text, pattern, rule, accept) -> Iterator[Span]:  # type: ignore[no-untyped-def]
+def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
     for found in pattern.finditer(text):
         if not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
             yield *found.span("v"), "SECRET", rule
@@ -331,8 +374,6 @@ def _is_header(value: str) -> bool:
 
 
 def _is_basic(value: str) -> bool:
-    import base64
-
     try:
         return b":" in base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except ValueError:

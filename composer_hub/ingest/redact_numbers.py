@@ -1,8 +1,8 @@
 """Number the placeholders of a dataset, the same way in every run.
 
-In: traces whose placeholders carry digests (`[EMAIL_x3f9a…]`). Out: traces with numbers (`[EMAIL_3]`). The numbers are kept in a local
-file of JSON lines, readable by its owner only: the salt, then one line a placeholder. It holds keyed digests, never values; without it
-the next version of the dataset would number anew.
+In: traces whose placeholders carry digests (`[EMAIL_x3f9a…]`). Out: traces with numbers (`[EMAIL_3]`). The numbers
+are kept in a local file of JSON lines, readable by its owner only: the salt, then one line a placeholder. It holds
+keyed digests, never values; without it the next version of the dataset would number anew.
 """
 
 from __future__ import annotations

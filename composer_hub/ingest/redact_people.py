@@ -1,7 +1,7 @@
 """Personal data in a text: mail and network addresses, phones, people's names, account and card numbers, home folders.
 
-In: a text. Out: spans of values with their label and rule, and the user names that home folders give away. Addresses of nobody
-(example.com, no-reply senders of services, private and documentation networks) stay.
+In: a text. Out: spans of values with their label and rule, and the user names that home folders give away. Addresses
+of nobody (example.com, no-reply senders of services, private and documentation networks) stay.
 """
 
 from __future__ import annotations
@@ -15,17 +15,52 @@ from composer_hub.ingest.redact_named import Span, line_start
 
 # ---------------------------------------------------------------------------------------------------------------- mail
 
-_LOCAL = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.!#$%&'*+/=?^_`{|}~-"
+
 _LOCAL_SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-"
 _DOMAIN = re.compile(
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?:[A-Za-z]{2,24}|xn--[a-z0-9-]{2,40})(?![A-Za-z0-9_-])"
 )
 _NOBODY = re.compile(
-    r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu|root)@"
-    r"|^(?:no-?reply|do-?not-?reply|mailer-daemon|postmaster|bounce|notifications?|support|security|info|hello|abuse|webmaster|actions?|bot|dependabot|renovate|opensource|conduct)@|\[bot\]@|^\d+\+[\w-]*bot\b"
+    r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg"
+    r"|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu"
+    r"|root)@"
+    r"|^(?:no-?reply|do-?not-?reply|mailer-daemon|postmaster|bounce|notifications?|support|security"
+    r"|info|hello|abuse|webmaster|actions?|bot|dependabot|renovate|opensource|conduct)@|\[bot\]@"
+    r"|^\d+\+[\w-]*bot\b"
 )
 _FILE_ENDINGS = frozenset(
-    "png jpg jpeg gif svg webp js ts jsx tsx mjs cjs css scss py go rs java kt rb php html json md txt yml yaml lock zip gz".split()
+    [
+        "png",
+        "jpg",
+        "jpeg",
+        "gif",
+        "svg",
+        "webp",
+        "js",
+        "ts",
+        "jsx",
+        "tsx",
+        "mjs",
+        "cjs",
+        "css",
+        "scss",
+        "py",
+        "go",
+        "rs",
+        "java",
+        "kt",
+        "rb",
+        "php",
+        "html",
+        "json",
+        "md",
+        "txt",
+        "yml",
+        "yaml",
+        "lock",
+        "zip",
+        "gz",
+    ]
 )
 
 
@@ -71,7 +106,20 @@ _VERSION_BEFORE = re.compile(
 )
 _VERSION_LINE = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|\boid\b")
 _PUBLIC_SERVERS = frozenset(
-    "8.8.8.8 8.8.4.4 1.1.1.1 1.0.0.1 9.9.9.9 149.112.112.112 208.67.222.222 208.67.220.220 169.254.169.254 1.2.3.4 4.3.2.1 5.6.7.8".split()
+    [
+        "8.8.8.8",
+        "8.8.4.4",
+        "1.1.1.1",
+        "1.0.0.1",
+        "9.9.9.9",
+        "149.112.112.112",
+        "208.67.222.222",
+        "208.67.220.220",
+        "169.254.169.254",
+        "1.2.3.4",
+        "4.3.2.1",
+        "5.6.7.8",
+    ]
 )
 _HEX_COLON = frozenset("0123456789abcdefABCDEF:")
 _MAC = re.compile(r":[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){4}(?![\w:-])|-[0-9A-F]{2}(?:-[0-9A-F]{2}){4}(?![\w:-])")
@@ -94,10 +142,8 @@ def network_spans(text: str) -> Iterator[Span]:
 
 def _inside(text: str, start: int) -> bool:
     """Tell whether what begins here goes on from a word or a longer number."""
-    return (
-        start < 0
-        or bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:"))
-        and not _escaped(text, start)
+    return start < 0 or (
+        bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:")) and not _escaped(text, start)
     )
 
 
@@ -160,15 +206,18 @@ def _is_ipv6(candidate: str, text: str, start: int) -> bool:
 _NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
 _NATIONAL = re.compile(
-    r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}"
+    r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}"
+    r"|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}"
 )
 _CARD = re.compile(
-    r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}|3[47]\d{2}([ -]?)\d{6}\2\d{5}"
+    r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}"
+    r"|3[47]\d{2}([ -]?)\d{6}\2\d{5}"
 )
 _SSN = re.compile(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
 _IBAN = re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
 _PHONE_WORD = re.compile(
-    r"(?i)(?:phone|mobile|cell|\btel\b|telephone|fax|call|whatsapp|sms|dial|contact|msisdn)[\w \"']{0,16}[:=]?[ \"'(]{0,4}$"
+    r"(?i)(?:phone|mobile|cell|\btel\b|telephone|fax|call|whatsapp|sms|dial|contact"
+    r"|msisdn)[\w \"']{0,16}[:=]?[ \"'(]{0,4}$"
 )
 
 
@@ -231,7 +280,7 @@ def _is_iban(number: str) -> bool:
 
 # ---------------------------------------------------------------------------------------------------------------- names
 
-_PERSON = r"[^\W\d_][\w.'’-]{0,30}(?: (?:[^\W\d_][\w.'’-]{0,30})){0,4}"
+_PERSON = r"[^\W\d_][\w.'\u2019-]{0,30}(?: (?:[^\W\d_][\w.'\u2019-]{0,30})){0,4}"
 _MAIL_OPENS = re.compile(r"<[\w.%+-]{1,64}@")
 _PERSON_ENDS = re.compile(rf"(?P<v>{_PERSON}) ?\Z")
 _TRAILER_WORDS = ("author", "committer", "tagger", "-by:", "user.name")
@@ -239,8 +288,11 @@ _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
 )
 _NOT_PEOPLE = re.compile(
-    r"(?i)\b(?:claude|anthropic|bot|github|gitlab|openai|codex|copilot|cursor|gemini|google|actions?|dependabot|renovate|team|inc|ltd|llc|gmbh|foundation|contributors?|authors?|"
-    r"noreply|no-reply|example|your|name|unknown|user|date|commit|merge|openhands|devin|aider|amp|agent|assistant|ci|semantic-release|web-flow|the|community|project|developers?|maintainers?|not|committed|yet)\b"
+    r"(?i)\b(?:claude|anthropic|bot|github|gitlab|openai|codex|copilot|cursor|gemini|google|actions?"
+    r"|dependabot|renovate|team|inc|ltd|llc|gmbh|foundation|contributors?|authors?|"
+    r"noreply|no-reply|example|your|name|unknown|user|date|commit|merge|openhands|devin|aider|amp"
+    r"|agent|assistant|ci|semantic-release|web-flow|the|community|project|developers?|maintainers?|not"
+    r"|committed|yet)\b"
 )
 
 
@@ -279,11 +331,104 @@ def _person_before(text: str, at: int) -> Iterator[Span]:
 # --------------------------------------------------------------------------------------------------------- home folders
 
 _GENERIC = frozenset(
-    "user users username you yourname your-name your_username name me root admin administrator ubuntu debian runner runneradmin node vscode app coder codespace "
-    "ec2-user shared public default all docker vagrant jenkins circleci linuxbrew travis agent sandbox workspace work home code test tester dev developer "
-    "openhands nonroot swe-agent sweagent claude build builder ci git www www-data guest nobody foo bar xxx someone somebody library local opt src project projects "
-    "path to repo repos tmp temp data host container gitpod codex oracle azureuser opc core pi daemon demo example sample appuser mambauser jovyan kaggle studio "
-    "model models desktop documents downloads".split()
+    [
+        "user",
+        "users",
+        "username",
+        "you",
+        "yourname",
+        "your-name",
+        "your_username",
+        "name",
+        "me",
+        "root",
+        "admin",
+        "administrator",
+        "ubuntu",
+        "debian",
+        "runner",
+        "runneradmin",
+        "node",
+        "vscode",
+        "app",
+        "coder",
+        "codespace",
+        "ec2-user",
+        "shared",
+        "public",
+        "default",
+        "all",
+        "docker",
+        "vagrant",
+        "jenkins",
+        "circleci",
+        "linuxbrew",
+        "travis",
+        "agent",
+        "sandbox",
+        "workspace",
+        "work",
+        "home",
+        "code",
+        "test",
+        "tester",
+        "dev",
+        "developer",
+        "openhands",
+        "nonroot",
+        "swe-agent",
+        "sweagent",
+        "claude",
+        "build",
+        "builder",
+        "ci",
+        "git",
+        "www",
+        "www-data",
+        "guest",
+        "nobody",
+        "foo",
+        "bar",
+        "xxx",
+        "someone",
+        "somebody",
+        "library",
+        "local",
+        "opt",
+        "src",
+        "project",
+        "projects",
+        "path",
+        "to",
+        "repo",
+        "repos",
+        "tmp",
+        "temp",
+        "data",
+        "host",
+        "container",
+        "gitpod",
+        "codex",
+        "oracle",
+        "azureuser",
+        "opc",
+        "core",
+        "pi",
+        "daemon",
+        "demo",
+        "example",
+        "sample",
+        "appuser",
+        "mambauser",
+        "jovyan",
+        "kaggle",
+        "studio",
+        "model",
+        "models",
+        "desktop",
+        "documents",
+        "downloads",
+    ]
 )
 _USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\Z)")
 _DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>]|\Z)")

@@ -1,7 +1,8 @@
 """The shapes of secrets that give themselves away: a vendor's prefix, a key block, a hash with its scheme.
 
-In: nothing. Out: `Rule`, and `SHAPES`, one row a shape. A rule is tried only where one of its anchors occurs: anchors are found with
-`str.find`, the pattern is matched from there, so a rule costs nothing on text without its anchor and stays linear on any text.
+In: nothing. Out: `Rule`, and `SHAPES`, one row a shape. A rule is tried only where one of its anchors occurs: anchors
+are found with `str.find`, the pattern is matched from there, so a rule costs nothing on text without its anchor and
+stays linear on any text.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ SHAPES: tuple[Rule, ...] = (
     # Clouds.
     shape("aws_key_id", "AKIA ASIA ABIA ACCA", f"[A-Z2-7]{{16}}(?!{_A})"),
     shape("aws_key_id_loose", "AKIA ASIA", f"[A-Z0-9]{{16}}(?!{_A})"),
-    shape("aws_session", "FwoGZXIvYXdz IQoJb3JpZ2lu", f"[A-Za-z0-9+/=%]{{60,3000}}"),
+    shape("aws_session", "FwoGZXIvYXdz IQoJb3JpZ2lu", "[A-Za-z0-9+/=%]{60,3000}"),
     shape("aws_bedrock", "ABSK bedrock-api-key-", f"{_B}{{60,400}}=*", not_random),
     shape("google_api", "AIza", f"{_W}{{33,39}}"),
     shape("google_oauth", "ya29. GOCSPX- 1//0 4/0A", r"[\w.-]{20,1200}", not_random),
@@ -115,7 +116,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("vercel", "vcp_ vci_ vca_ vcr_ vck_ vercel_blob_rw_", f"{_W}{{20,100}}", not_random),
     shape("netlify", "nfp_ nfc_ nfo_ nfb_", f"{_A}{{30,60}}"),
     shape("supabase", "sbp_ sb_secret_", f"{_W}{{20,80}}", not_random),
-    shape("flyio", "FlyV1 fo1_ fm1r_ fm2_", f"\\s?[\\w+/=,-]{{40,2000}}", not_random),
+    shape("flyio", "FlyV1 fo1_ fm1r_ fm2_", "\\s?[\\w+/=,-]{40,2000}", not_random),
     shape("render", "rnd_", f"{_A}{{24,60}}", not_random),
     shape("neon", "napi_ npg_", f"{_A}{{12,80}}", not_random),
     shape("planetscale", "pscale_tkn_ pscale_pw_ pscale_oauth_", r"[\w.-]{30,80}"),
@@ -129,7 +130,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("pulumi", "pul-", f"{_H}{{40}}(?!{_H})"),
     shape("tailscale", "tskey-", f"{_W}{{16,100}}"),
     shape("age", "AGE-SECRET-KEY-1 AGE-SECRET-KEY-PQ-1", "[A-Z0-9]{50,2500}"),
-    shape("onepassword", "ops_eyJ", f"[A-Za-z0-9_=-]{{100,2000}}"),
+    shape("onepassword", "ops_eyJ", "[A-Za-z0-9_=-]{100,2000}"),
     # Talk and work.
     shape(
         "slack", "xoxb- xoxp- xoxa- xoxo- xoxs- xoxr- xoxe- xoxc- xoxd- xoxe.xoxb- xoxe.xoxp- xapp-", r"[\w%.-]{16,400}"
@@ -184,7 +185,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("mapbox", "sk.eyJ", r"[\w.-]{60,200}"),
     shape("posthog", "phx_ phs_", f"{_A}{{32,64}}"),
     # Money.
-    shape("stripe", "sk_live_ sk_test_ rk_live_ rk_test_ sk_org_", f"\\w{{16,250}}"),
+    shape("stripe", "sk_live_ sk_test_ rk_live_ rk_test_ sk_org_", "\\w{16,250}"),
     shape("webhook_signing", "whsec_", f"{_B}{{20,100}}={{0,2}}"),
     shape("square", "sq0atp- sq0csp- sq0idp- EAAA", f"{_W}{{22,80}}", not_random),
     shape("paypal", "access_token$production$ access_token$sandbox$", r"[a-z0-9]{16}\$[0-9a-f]{32}"),
@@ -208,7 +209,7 @@ SHAPES: tuple[Rule, ...] = (
         re.compile(r"://(?P<v>[0-9a-f]{32}(?::[0-9a-f]{32})?)@[\w.-]+/\d+"),
         bounded=False,
     ),
-    shape("sentry", "sntrys_ sntryu_ sntrya_", f"[A-Za-z0-9+/=_]{{40,400}}"),
+    shape("sentry", "sntrys_ sntryu_ sntrya_", "[A-Za-z0-9+/=_]{40,400}"),
     shape("newrelic", "NRAK- NRAA- NRII- NRIQ- NRRA- NRJS-", f"{_W}{{19,48}}"),
     Rule(
         "newrelic_license",
@@ -217,7 +218,7 @@ SHAPES: tuple[Rule, ...] = (
         re.compile(r"NRAL(?!\w)"),
         before=re.compile(r"(?<!\w)[0-9a-fA-F]{36}\Z"),
     ),
-    shape("grafana", "glsa_ glc_ eyJrIjoi", f"[A-Za-z0-9+/=_]{{32,400}}"),
+    shape("grafana", "glsa_ glc_ eyJrIjoi", "[A-Za-z0-9+/=_]{32,400}"),
     shape("dynatrace", "dt0c01. dt0s01. dt0s16. dt0s06.", r"[A-Z0-9]{24}\.[A-Z0-9]{64}"),
     shape("circleci", "CCIPAT_ CCIPRJ_", r"\w{40,100}"),
     shape("buildkite", "bkua_ bkaa_ bkpat_", f"{_H}{{40}}"),
@@ -236,7 +237,8 @@ SHAPES: tuple[Rule, ...] = (
         "SECRET",
         ("LS0tLS1CRUdJTi",),
         re.compile(
-            r"LS0tLS1CRUdJTi(?:BSU0EgUFJJVk|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI|BFTkNSWVBU|BEU0EgUFJJVk|BQR1AgUFJJV)[A-Za-z0-9+/=\s]{20,20000}"
+            r"LS0tLS1CRUdJTi(?:BSU0EgUFJJVk|BQUklWQVRF|BFQyBQUklW|BPUEVOU1NI|BFTkNSWVBU|BEU0EgUFJJVk"
+            r"|BQR1AgUFJJV)[A-Za-z0-9+/=\s]{20,20000}"
         ),
         lambda value: False,
     ),
@@ -260,7 +262,10 @@ SHAPES: tuple[Rule, ...] = (
             "{SHA}",
         ),
         re.compile(
-            r"(?:\$2[aby]\$\d\d\$[A-Za-z0-9./]{53}|\$(?:[1567y]|apr1)\$(?:rounds=\d+\$)?[A-Za-z0-9./]{1,40}(?:\$[A-Za-z0-9./]{1,40})?\$[A-Za-z0-9./]{22,90}|\$argon2(?:id|i|d)\$[A-Za-z0-9+/=,$]{30,200}|\$(?:scrypt|pbkdf2)[\w-]*\$[A-Za-z0-9+/=,.$]{30,300}|\{S?SHA\}[A-Za-z0-9+/=]{28,64})"
+            r"(?:\$2[aby]\$\d\d\$[A-Za-z0-9./]{53}|\$(?:[1567y]"
+            r"|apr1)\$(?:rounds=\d+\$)?[A-Za-z0-9./]{1,40}(?:\$[A-Za-z0-9./]{1,40})?\$[A-Za-z0-9./]{22,90}"
+            r"|\$argon2(?:id|i|d)\$[A-Za-z0-9+/=,$]{30,200}|\$(?:scrypt"
+            r"|pbkdf2)[\w-]*\$[A-Za-z0-9+/=,.$]{30,300}|\{S?SHA\}[A-Za-z0-9+/=]{28,64})"
         ),
         bounded=False,
     ),
@@ -269,7 +274,8 @@ SHAPES: tuple[Rule, ...] = (
         "SECRET",
         ("pbkdf2_sha", "pbkdf2:sha", "scrypt:32768"),
         re.compile(
-            r"(?:pbkdf2_sha\d+\$\d+\$|pbkdf2:sha\d+(?::\d+)?\$|scrypt:[\d:]+\$)[A-Za-z0-9./+=]{8,40}\$[A-Za-z0-9+/=]{40,200}"
+            r"(?:pbkdf2_sha\d+\$\d+\$|pbkdf2:sha\d+(?::\d+)?\$"
+            r"|scrypt:[\d:]+\$)[A-Za-z0-9./+=]{8,40}\$[A-Za-z0-9+/=]{40,200}"
         ),
     ),
 )
@@ -281,10 +287,111 @@ _TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.(?:js|css|
 _PREFIX = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
 _TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
 _IDS = frozenset(
-    "toolu msg req call chatcmpl fc rs resp run thread asst file cus evt pi in sub prod price acct user org proj session sess task item batch "
-    "step conv trace span node srvtoolu cmpl gen wf job txn ord inv ses prt part agent chunk index assets main vendor bundle sha sha1 sha256 "
-    "sha384 sha512 md5 blake2 blake3 base64 b64 etag cas layer image commit rev hash digest checkpoint ws ct ci rsp reasoning mcp computer "
-    "web exec cell turn event request response message tool id uuid doc page db vol snap eni subnet vpc sg ami igw rtb lambda build dpl".split()
+    [
+        "toolu",
+        "msg",
+        "req",
+        "call",
+        "chatcmpl",
+        "fc",
+        "rs",
+        "resp",
+        "run",
+        "thread",
+        "asst",
+        "file",
+        "cus",
+        "evt",
+        "pi",
+        "in",
+        "sub",
+        "prod",
+        "price",
+        "acct",
+        "user",
+        "org",
+        "proj",
+        "session",
+        "sess",
+        "task",
+        "item",
+        "batch",
+        "step",
+        "conv",
+        "trace",
+        "span",
+        "node",
+        "srvtoolu",
+        "cmpl",
+        "gen",
+        "wf",
+        "job",
+        "txn",
+        "ord",
+        "inv",
+        "ses",
+        "prt",
+        "part",
+        "agent",
+        "chunk",
+        "index",
+        "assets",
+        "main",
+        "vendor",
+        "bundle",
+        "sha",
+        "sha1",
+        "sha256",
+        "sha384",
+        "sha512",
+        "md5",
+        "blake2",
+        "blake3",
+        "base64",
+        "b64",
+        "etag",
+        "cas",
+        "layer",
+        "image",
+        "commit",
+        "rev",
+        "hash",
+        "digest",
+        "checkpoint",
+        "ws",
+        "ct",
+        "ci",
+        "rsp",
+        "reasoning",
+        "mcp",
+        "computer",
+        "web",
+        "exec",
+        "cell",
+        "turn",
+        "event",
+        "request",
+        "response",
+        "message",
+        "tool",
+        "id",
+        "uuid",
+        "doc",
+        "page",
+        "db",
+        "vol",
+        "snap",
+        "eni",
+        "subnet",
+        "vpc",
+        "sg",
+        "ami",
+        "igw",
+        "rtb",
+        "lambda",
+        "build",
+        "dpl",
+    ]
 )
 
 

@@ -1,7 +1,7 @@
 """Let a second scanner look at what is about to be published; anything it finds stops the push.
 
-In: redacted texts, or a folder. Out: nothing found, or `LeakFound` with counts by rule and never a value. The scanner is `kingfisher`
-(`pip install kingfisher-bin`), used if it is on the path; it asks nobody whether a finding is live.
+In: redacted texts, or a folder. Out: nothing found, or `LeakFound` with counts by rule and never a value. The scanner
+is `kingfisher` (`pip install kingfisher-bin`), used if it is on the path; it asks nobody whether a finding is live.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ class LeakFound(exits.Refused, ValueError):
         self.findings = findings
         rules = ", ".join(f"{rule} {number}" for rule, number in sorted(findings.items()))
         super().__init__(
-            f"kingfisher found {sum(findings.values())} possible secrets in the redacted text ({rules}). Nothing was published. "
-            "Find them with `kingfisher scan` on the local output, add the traces to the denylist or the values to an .env file, and run again."
+            f"kingfisher found {sum(findings.values())} possible secrets in the redacted text ({rules}). "
+            f"Nothing was published. "
+            "Find them with `kingfisher scan` on the local output, add the traces to the denylist or the "
+            "values to an .env file, and run again."
         )
 
 
@@ -47,7 +49,8 @@ def scan_with_kingfisher(
     command = command or find_kingfisher()
     if command is None:
         raise RedactionError(
-            "kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without the second scan."
+            "kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without "
+            "the second scan."
         )
     if isinstance(texts, Path):
         return _scan(texts, command, timeout_s)

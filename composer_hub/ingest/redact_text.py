@@ -1,7 +1,8 @@
 """Redact one text: find every value, replace each by its placeholder, leave everything around it as it was.
 
-In: a text, the name (JSON key) it stands under, and a function that makes placeholders. Out: the redacted text. JSON inside the text
-stays valid: string literals are decoded, redacted and encoded one by one, and nothing between them is touched.
+In: a text, the name (JSON key) it stands under, and a function that makes placeholders. Out: the redacted text. JSON
+inside the text stays valid: string literals are decoded, redacted and encoded one by one, and nothing between them is
+touched.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MAX_DEPTH = 6
 MIN_IMAGE = 2048
 """Base64 characters from which an inline image is a picture rather than an icon in a style sheet."""
 
-_DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=_\s-]{{{MIN_IMAGE},}}")
+_DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
@@ -43,7 +44,8 @@ _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
 _PEM_BODY = re.compile(
-    r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
+    r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash"
+    r"|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
 )
 
 
@@ -215,11 +217,16 @@ def _replace(text: str, found: list[Span], place: Place) -> str:
     parts: list[str] = []
     last = 0
     for start, end, label, rule in found:
-        if start < last or PLACEHOLDER.search(text, start, end):
+        if start < last or _touches_placeholder(text, start, end):
             continue
         parts += [text[last:start], place(label, text[start:end], rule)]
         last = end
     return "".join([*parts, text[last:]])
+
+
+def _touches_placeholder(text: str, start: int, end: int) -> bool:
+    found = PLACEHOLDER.search(text, max(0, start - 1), end + 32)
+    return found is not None and found.start() < end
 
 
 # ----------------------------------------------------------------------------------------------------- JSON inside text

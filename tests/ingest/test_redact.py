@@ -315,7 +315,7 @@ def test_a_denied_trace_and_the_subagents_it_started_are_left_out(tmp_path: Path
 def test_a_denylist_of_something_else_says_which_line_is_wrong(tmp_path: Path) -> None:
     path = tmp_path / "denied.txt"
     path.write_text("please remove t1\n")
-    with pytest.raises(RedactionError, match="denied.txt: 'please remove t1' is not a trace id"):
+    with pytest.raises(RedactionError, match=r"denied.txt: 'please remove t1' is not a trace id"):
         read_denylist(path)
 
 
