@@ -18,8 +18,7 @@ from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import Session
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
 
-settings.register_profile("stable", settings(max_examples=100, deadline=None, derandomize=True))
-settings.load_profile("stable")
+STABLE = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 def flag(is_error: bool | None = None, exit_code: int | None = None, status: str = "", detail: str = "") -> ResultFlag:
@@ -509,6 +508,7 @@ FLAGS = st.one_of(
 )  # fmt: skip
 
 
+@STABLE
 @given(st.lists(st.tuples(st.sampled_from(NAMES), ARGUMENTS, RESULTS, FLAGS), max_size=6), st.booleans())
 def test_sites_belong_to_their_step_and_stay_short(made: Sequence[Made], text_rules: bool) -> None:
     session = session_of(*made)
@@ -525,6 +525,7 @@ def test_sites_belong_to_their_step_and_stay_short(made: Sequence[Made], text_ru
     assert find_errors(Session(trace, session.flags), text_rules=text_rules) == trace
 
 
+@STABLE
 @given(st.text(alphabet="ab \n<>/error_us", max_size=3000), st.integers(60, 600))
 def test_an_excerpt_is_cut_between_lines_and_never_inside_a_word(text: str, max_chars: int) -> None:
     cut = excerpt(text, max_chars)
