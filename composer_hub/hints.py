@@ -242,9 +242,8 @@ def is_tool_runtime_kind(kind: str) -> bool:
 
 def control_hint(hint: Hint, rng: random.Random) -> Hint:
     """Return a hint of the same shape and length that says nothing about its site: advice for other kinds of error."""
-    pool = [kind for kind in TEMPLATES if kind != canonical_kind(hint.kind)]
-    opening = "Reminder: " if hint.text.startswith("Reminder: ") else ""
-    text = opening
+    pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
+    text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
     for kind in rng.sample(pool, len(pool)):
         text += _plain_advice(kind) + " "
         if len(text) > len(hint.text):
@@ -254,9 +253,12 @@ def control_hint(hint: Hint, rng: random.Random) -> Hint:
     )
 
 
+_ADVICE = dict(TEMPLATES)  # as the package has them: a user's own may need more than a blank site
+
+
 def _plain_advice(kind: str) -> str:
     blank = ErrorSite(kind, "model", "flag", 1.0, "")
-    return TEMPLATES[kind](SiteContext(blank)) or ""
+    return _ADVICE[kind](SiteContext(blank)) or ""
 
 
 def _cut_to(text: str, length: int) -> str:

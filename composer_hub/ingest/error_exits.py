@@ -179,21 +179,26 @@ _FORM = (
     r"|[Nn]o such (?:option|command)\b|the following arguments are required|option requires an argument"
     r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
     r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
-    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error)"
+    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
+    r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
 EXITS: tuple[Rule, ...] = (
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
-    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"[^\n]{1,150}: ?(?:command not found(?:: \S+)?|not found)[ \t]*(?:\n|$)"),
+    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_137", "timeout", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
+    _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
+    _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
+    _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
     _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
     _out("exit.test_report", "test_failure", 0.95, _L + r"(?:=+ [^\n]{0,200}\d+ (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +\d+ failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*\d+ failing\b|FAILED \((?:failures|errors)=|FAILURES!)", purposes=_RUNS),
-    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|make(?:\[\d+\])?: \*\*\* |BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
     _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
     _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
     _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs search probe"),
@@ -202,7 +207,7 @@ EXITS: tuple[Rule, ...] = (
     _out("exit.checker", "compile_or_lint", 0.85, "", purposes="check"),
     _out("exit.no_match", "nonzero_empty", 0.95, r"^\s*0?\s*$", purposes="search", codes=[1]),
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
-    _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:GraphQL: |To get started with GitHub CLI))"),
+    _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |CONFLICT |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),

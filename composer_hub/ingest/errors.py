@@ -32,7 +32,7 @@ from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
 MAX_MESSAGE_CHARS = 500
 MAX_STATUS_CHARS = 40
-MIN_REPEATS = 3  # the seed's rule: the third time in a row is a pattern
+MIN_REPEATS = 3  # the third time in a row is a pattern
 
 _NO_FLAG = ResultFlag()
 

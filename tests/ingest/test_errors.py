@@ -18,8 +18,7 @@ from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import Session
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
 
-settings.register_profile("stable", settings(max_examples=100, deadline=None, derandomize=True))
-settings.load_profile("stable")
+STABLE = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 def flag(is_error: bool | None = None, exit_code: int | None = None, status: str = "", detail: str = "") -> ResultFlag:
@@ -188,6 +187,12 @@ EXITS = [
     ("exit.code_130", "./train", 130, "^C"),
     ("exit.quoting", "ls *.foo", 1, "(eval):1: no matches found: *.foo"),
     ("exit.quoting", "echo 'x", 2, "bash: -c: line 1: unexpected EOF while looking for matching `''"),
+    ("exit.cd", "cd nope && npm test", 1, "(eval):cd:1: no such file or directory: nope"),
+    ("exit.cd", "cd nope && git status", 1, "/bin/bash: line 1: cd: nope: No such file or directory"),
+    ("exit.test_path", "pytest tests/nope.py", 4, "collected 0 items\n\nERROR: file or directory not found: tests/nope.py"),
+    ("exit.no_module", "python -m pytest", 1, "/usr/bin/python3: No module named pytest"),
+    ("exit.make", "make -C lib", 2, "make: *** [Makefile:3: all] Error 1"),
+    ("exit.test_runner", "make test", 2, "boom\nmake: *** [Makefile:3: test] Error 1"),
     ("exit.no_target", "make tset", 2, "make: *** No rule to make target 'tset'.  Stop."),
     ("exit.no_target", "npm run biuld", 1, 'npm error Missing script: "biuld"'),
     ("exit.test_report", "./ci.sh", 1, "ok\n--- FAIL: TestX (0.00s)\n    x_test.go:9: got 1"),
@@ -198,6 +203,10 @@ EXITS = [
     ("exit.usage", "gh pr view --jsn x", 1, "unknown flag: --jsn\n\nUsage:  gh pr view"),
     ("exit.usage", "ls --fooo", 2, "ls: unrecognized option '--fooo'"),
     ("exit.usage", "pytest --foo", 4, "ERROR: usage: pytest [options]\npytest: error: unrecognized arguments: --foo"),
+    ("exit.usage", "cat a.json | jq '.[] | .b'", 5, "jq: error (at <stdin>:1): Cannot iterate over null (null)"),
+    ("exit.usage", "sed 's/a/b' f", 1, "sed: -e expression #1, char 5: unterminated `s' command"),
+    ("exit.usage", "find . -nam x", 1, "find: unknown predicate `-nam'"),
+    ("exit.remote", "gh pr create", 1, "pull request create failed: GraphQL: No commits between main and x (createPullRequest)"),
     ("exit.usage_text", "./tool.sh", 1, "Usage: tool.sh <step>"),
     ("exit.no_tests", "pytest tests/x", 5, "collected 0 items"),
     ("exit.test_runner", "cd a && npm test", 1, "oops"),
@@ -509,6 +518,7 @@ FLAGS = st.one_of(
 )  # fmt: skip
 
 
+@STABLE
 @given(st.lists(st.tuples(st.sampled_from(NAMES), ARGUMENTS, RESULTS, FLAGS), max_size=6), st.booleans())
 def test_sites_belong_to_their_step_and_stay_short(made: Sequence[Made], text_rules: bool) -> None:
     session = session_of(*made)
@@ -525,6 +535,7 @@ def test_sites_belong_to_their_step_and_stay_short(made: Sequence[Made], text_ru
     assert find_errors(Session(trace, session.flags), text_rules=text_rules) == trace
 
 
+@STABLE
 @given(st.text(alphabet="ab \n<>/error_us", max_size=3000), st.integers(60, 600))
 def test_an_excerpt_is_cut_between_lines_and_never_inside_a_word(text: str, max_chars: int) -> None:
     cut = excerpt(text, max_chars)
