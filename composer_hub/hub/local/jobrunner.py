@@ -213,7 +213,8 @@ class Runner:
             failed = apply_batch(self.hub.store, bucket, operations, lambda *_: False)
             problems += [f"{mount.volume.mount_path}/{name}" for name in refused]
             problems += [f"{item['path']} ({item['error']})" for item in failed]
-        return f"could not write back to the bucket: {', '.join(problems[:10])}" if problems else ""
+        names = ", ".join(problems[:10]).encode("utf-8", "replace").decode()
+        return f"could not write back to the bucket: {names}" if problems else ""
 
     def _set(self, job_id: str, *, stage: str, message: str = "", is_end: bool = False) -> None:
         """Move a job to another stage; what has ended stays as it ended."""
@@ -245,7 +246,7 @@ def _outcome(ended: Mapping[str, Any], about: str) -> tuple[str, str]:
     if cause == "canceled":
         return "CANCELED", ""
     if cause != "exit":
-        return "ERROR", SERVER_STOPPED
+        return "ERROR", "its supervisor was ended from outside"
     if code == 0:
         return "COMPLETED", about
     if isinstance(code, int) and code < 0:

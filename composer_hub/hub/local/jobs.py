@@ -374,14 +374,12 @@ async def _events(call: Call, job: Mapping[str, Any], path: Path, tail: int | No
     at, quiet = 0, 0.0
     if tail is not None:
         lines, at = await call.in_thread(_last_lines, path, tail)
-        for line in lines:
-            yield _event(line)
+        yield b"".join(map(_event, lines))
     while True:
         # The stage first: what a job wrote before it ended is then in the file.
         is_over = job["stage"] in _ENDED and job["id"] not in runner_of(call).running
         lines, at = await call.in_thread(_new_lines, path, at)
-        for line in lines:
-            yield _event(line)
+        yield b"".join(map(_event, lines))
         if is_over and not lines:
             return
         quiet = 0.0 if lines else quiet + _POLL_SECONDS

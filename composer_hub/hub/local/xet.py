@@ -185,14 +185,35 @@ async def show_reconstruction(call: Call) -> Response:
     start, stop = _asked(call, size)
     parts, position, skip = [], 0, None
     wanted: dict[str, list[tuple[int, int]]] = {}
-    for xorb, length, first, last in terms:
-        if position + length > start and position < stop:
-            skip = start - position if skip is None else skip
+    for term in terms:
+        if position + term[1] > start and position < stop:
+            before, (xorb, length, first, last) = _trimmed(call.store, term, start - position, stop - position)
+            skip = start - position - before if skip is None else skip
             parts.append({"hash": xorb, "unpacked_length": length, "range": {"start": first, "end": last}})
             wanted.setdefault(xorb, []).append((first, last))
-        position += length
+        position += term[1]
     places = {xorb: [_place(call, xorb, span) for span in merged(spans)] for xorb, spans in wanted.items()}
     return call.json({"offset_into_first_range": skip or 0, "terms": parts, "fetch_info": places})
+
+
+def _trimmed(store: Store, term: Term, start: int, stop: int) -> tuple[int, Term]:
+    """Cut a term to the chunks that a range of its bytes touches; return how many bytes went before, and the rest.
+
+    A term is up to a whole xorb long, and hf_xet decodes a term as one piece: uncut, a range of a few bytes costs 64 MiB.
+    """
+    xorb, length, first, last = term
+    if start <= 0 and stop >= length:
+        return 0, term
+    row = store.read().execute("select lengths from xorbs where hash=?", (xorb,)).fetchone()
+    lengths, before = json.loads(row[0]), 0
+    while before + lengths[first] <= start:
+        before += lengths[first]
+        first += 1
+    after, last = before, first
+    while last < term[3] and after < stop:
+        after += lengths[last]
+        last += 1
+    return before, (xorb, after - before, first, last)
 
 
 def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:

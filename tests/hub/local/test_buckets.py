@@ -92,6 +92,15 @@ def test_a_plain_get_answers_ranges(ada: HfApi, bucket: str) -> None:
     assert get(ada, bucket, "missing.bin")[0] == 404
 
 
+def test_ranges_of_a_file_longer_than_any_buffer_are_exact(ada: HfApi, bucket: str) -> None:
+    block = os.urandom(1 << 20)
+    data = b"".join(block[i * 997 :] + block[: i * 997] for i in range(21))
+    ada.batch_bucket_files(bucket, add=[(data, "long.bin")])
+    assert get(ada, bucket, "long.bin") == (200, data)
+    for start, stop in ((0, 1), (8 << 20, (8 << 20) + 1), (8_388_000, 16_777_999), (123_456, 20_123_456)):
+        assert get(ada, bucket, "long.bin", Range=f"bytes={start}-{stop - 1}") == (206, data[start:stop])
+
+
 def test_a_batch_copies_and_deletes_in_the_same_step(ada: HfApi, bucket: str) -> None:
     ada.batch_bucket_files(bucket, add=[(b"one", "a"), (b"two", "b")])
     (a,) = ada.get_bucket_paths_info(bucket, ["a", "missing"])
