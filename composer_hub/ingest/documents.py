@@ -7,15 +7,18 @@ in the report with its place, and the rest goes on. `head_records` looks at the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.values import as_dict, dicts, parse_json
 
 MAX_DOCUMENT = 1 << 29
 """A file that has to be parsed in one piece may be this large; longer ones belong in JSONL or Parquet."""
+
+HEAD = 1 << 16
+"""What a sniffer gets to see."""
 
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|["\[\]{},]', re.DOTALL)
 _CLOSER = {b"[": b"]", b"{": b"}"}
@@ -28,21 +31,18 @@ def head_records(head: bytes) -> list[dict[str, Any]]:
         return list(dicts(_cut_json(text)))
     if text[:1] != b"{":
         return []
-    lines = _whole_lines(text)
-    return lines or [value] if (value := as_dict(_cut_json(text))) or lines else []
+    return _whole_lines(text) or list(filter(None, [as_dict(_cut_json(text))]))
 
 
 def _whole_lines(text: bytes) -> list[dict[str, Any]]:
-    """Return the objects that stand on lines of their own; none where the first line is not one."""
+    """Return the objects that stand on lines of their own; a document printed over lines has none."""
     records = []
     for line in text.split(b"\n"):
         try:
-            value = parse_json(line) if line.strip() else None
+            value = parse_json(line) if line[:1] == b"{" and line.rstrip()[-1:] == b"}" else None
         except ValueError:
-            if not records:
-                break
             continue
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             records.append(value)
     return records
 
@@ -87,32 +87,41 @@ def read_document(path: Path, report: FileReport) -> Any:
         return None
 
 
-def read_lines(path: Path, report: FileReport) -> Iterator[tuple[int, Any]]:
+def read_lines(file: IO[bytes], report: FileReport) -> Iterator[tuple[int, Any]]:
     """Yield each line's value with its number; a corrupt line is counted and left out."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.strip():
-                continue
-            report.count("lines")
-            try:
-                yield number, parse_json(line)
-            except ValueError as error:
-                report.count("corrupt")
-                report.problem(number, f"is not JSON ({error}).")
+    for number, line in enumerate(file, start=1):
+        if not line.strip():
+            continue
+        report.count("lines")
+        try:
+            yield number, parse_json(line.removeprefix(b"\xef\xbb\xbf"))
+        except ValueError as error:
+            report.count("corrupt")
+            report.problem(number, f"is not JSON ({error}).")
 
 
 def read_records(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the objects of a file with their line or position: lines, a list, or one document."""
     with path.open("rb") as file:
-        head = file.read(1 << 16).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head[:1] == b"{" and _whole_lines(head):
-        records: Iterator[tuple[int, Any]] = read_lines(path, report)
-    else:
-        document = read_document(path, report)
-        records = enumerate(document if isinstance(document, list) else [document], start=1)
-    for number, record in records:
-        if isinstance(record, dict):
-            yield number, record
-        elif record is not None:
+        if _has_lines(file.read(HEAD)):
+            file.seek(0)
+            yield from _objects(read_lines(file, report), report)
+            return
+    document = read_document(path, report)
+    values = document if isinstance(document, list) else [] if document is None else [document]
+    yield from _objects(enumerate(values, start=1), report)
+
+
+def _has_lines(head: bytes) -> bool:
+    """Tell lines of JSON from a document: a line that is whole, or one longer than the head."""
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    return text[:1] == b"{" and (b"\n" not in text.rstrip() or bool(_whole_lines(text)))
+
+
+def _objects(values: Iterable[tuple[int, Any]], report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, value in values:
+        if isinstance(value, dict):
+            yield number, value
+        else:
             report.count("corrupt")
-            report.problem(number, f"holds {type(record).__name__}, where an object is expected.")
+            report.problem(number, f"holds {type(value).__name__}, where an object is expected.")

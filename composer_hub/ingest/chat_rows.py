@@ -1,0 +1,221 @@
+"""Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent and SWE-rebench-openhands, plain SFT).
+
+In: a JSON list, JSON lines or a Parquet file; `read_hub` takes `hf://datasets/owner/name[@revision]` and streams the
+dataset's files from whatever endpoint the caller's file system talks to. Out: a session a row. The rows are linear, so
+each prompt is what stands before the message. Where calls are written in the text (`<function=…>`, fenced commands), the
+text stays as the model wrote it and the user message after it is its result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from composer_hub.exits import ComposerError
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_lines, read_records
+from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.session import Session
+from composer_hub.ingest.values import (
+    as_bool,
+    as_dict,
+    as_list,
+    as_text,
+    chat_calls,
+    clean,
+    content_text,
+    dicts,
+    parse_json,
+)
+from composer_hub.records import Message
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfFileSystem
+
+NAME = "chat_rows"
+
+_COLUMNS = ("messages", "trajectory", "conversations")
+_FOREIGN = {"harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
+_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
+          "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
+_EXIT_CODE = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z|\A<returncode>(-?\d{1,6})</returncode>")
+_URI = re.compile(r"hf://datasets/(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<under>.+))?")
+_FILES = (".parquet", ".jsonl", ".json")
+
+
+class DatasetError(ComposerError, OSError):
+    """A Hub dataset that is not there, or holds no rows of chat messages."""
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a row by a column of chat messages; Parquet by the names of its columns."""
+    if head[:4] == b"PAR1":
+        columns = set(parquet_columns(path))
+        return bool(columns.intersection(_COLUMNS)) and not columns & _FOREIGN
+    row = next(iter(head_records(head)), {})
+    return not row.keys() & _FOREIGN and any(map(_is_chat, _messages(row)[:1]))
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield a session a row."""
+    yield from sessions_of(read_rows(path, report), report)
+
+
+def read_hub(uri: str, report: FileReport, fs: HfFileSystem) -> Iterator[Session]:
+    """Yield a session a row of a Hub dataset; the commit read and the card's licence go with every row."""
+    match = _URI.fullmatch(uri)
+    if match is None:
+        raise DatasetError(f"{uri} names no dataset. Write hf://datasets/owner/name, or …/name@revision.")
+    info = fs._api.dataset_info(match["repo"], revision=match["revision"])
+    root = f"datasets/{match['repo']}@{info.sha}"
+    files = [name for name in sorted(fs.find(f"{root}/{match['under'] or ''}".rstrip("/"))) if name.endswith(_FILES)]
+    if not files:
+        raise DatasetError(f"{uri} holds no Parquet or JSON file. Name a folder of it that does.")
+    card = info.card_data
+    licence = as_text(card.get("license")) if card else ""
+    origin = {"dataset": match["repo"], "revision": info.sha}
+    for name in files:
+        with fs.open(name, "rb") as file:
+            rows = _parquet_rows(file) if name.endswith(".parquet") else read_lines(file, report)
+            for session in sessions_of(rows, report, license=licence, provenance=origin):
+                yield session
+
+
+def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:
+    """Yield the session of each row; a row without an assistant's message is counted."""
+    for number, row in rows:
+        session = session_of(as_dict(row), **facts)
+        if session:
+            yield session
+        else:
+            report.count("empty_rows")
+            report.problem(number, "holds a row in which no assistant speaks.")
+
+
+def read_rows(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the rows of a Parquet or JSON file with their line or position."""
+    with path.open("rb") as file:
+        if file.read(4) == b"PAR1":
+            yield from _parquet_rows(file)
+            return
+    yield from read_records(path, report)
+
+
+def parquet_columns(path: Path) -> list[str]:
+    """Return the columns of a Parquet file; none where it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except (pa.ArrowException, OSError):
+        return []
+
+
+def _parquet_rows(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield rows a few at a time, since one may hold megabytes of messages."""
+    import pyarrow.parquet as pq
+
+    number = 0
+    for batch in pq.ParquetFile(file).iter_batches(batch_size=16):
+        for row in batch.to_pylist():
+            number += 1
+            yield number, row
+
+
+# ------------------------------------------------------------------------------------------------------------- a row
+
+
+def session_of(row: Mapping[str, Any], *, source: str = NAME, license: str = "", **facts: Any) -> Session | None:
+    """Make the session of one row, whichever dataset's columns it has."""
+    entries = [entry for entry in _messages(row) if _role(entry)]
+    told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
+    provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
+    return talk_of(entries).session(
+        source=source,
+        session_id=_first(row, "traj_id", "trajectory_id", "session_id"),
+        name=told["instance_id"] or told["run_id"],
+        model=_first(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
+        repository=_first(row, "repo", "repository"),
+        resolved=_verdict(row),
+        tools=tuple(clean(tool) for tool in dicts(_parsed(row.get("tools")))),
+        license=_first(row, "license") or license,
+        provenance=provenance,
+        **facts,
+    )
+
+
+def talk_of(entries: list[dict[str, Any]]) -> Conversation:
+    """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
+    talk = Conversation()
+    by_text = not any(_role(entry) == "tool" or entry.get("tool_calls") for entry in entries)
+    for entry in entries:
+        message = message_of(entry)
+        if message.role == "assistant":
+            talk.act(message)
+        elif message.role == "tool":
+            talk.answer(message, _flag(message.content))
+        elif message.role == "user" and by_text:
+            talk.observe(message, _flag(message.content))
+        else:
+            talk.say(message)
+    return talk
+
+
+def message_of(entry: Mapping[str, Any]) -> Message:
+    """Read a message in the OpenAI form, nebius' `{role: ai, text}` or ShareGPT's `{from, value}`."""
+    role = _role(entry)
+    ids = as_list(entry.get("tool_call_ids"))
+    texts = (content_text(entry.get(key)) for key in ("content", "text", "value", "system_prompt"))
+    return Message(
+        role=role,
+        content=next(filter(None, texts), ""),
+        tool_calls=chat_calls(_parsed(entry.get("tool_calls"))) if role == "assistant" else (),
+        tool_call_id=as_text(entry.get("tool_call_id")) or as_text(ids[0] if ids else "") if role == "tool" else "",
+        name=as_text(entry.get("name")) if role == "tool" else "",
+        reasoning_content=_thinking(entry) if role == "assistant" else "",
+    )
+
+
+def _thinking(entry: Mapping[str, Any]) -> str:
+    return as_text(entry.get("reasoning_content")) or as_text(entry.get("reasoning")) or as_text(entry.get("thinking"))
+
+
+def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return next((list(dicts(found)) for name in _COLUMNS if (found := _parsed(row.get(name)))), [])
+
+
+def _is_chat(entry: Mapping[str, Any]) -> bool:
+    return bool(_role(entry)) and any(key in entry for key in ("content", "text", "value", "tool_calls"))
+
+
+def _role(entry: Mapping[str, Any]) -> str:
+    return _ROLES.get(as_text(entry.get("role")) or as_text(entry.get("from")), "")
+
+
+def _parsed(value: Any) -> Any:
+    """Return a value that some datasets store as JSON text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_json(value)
+    except ValueError:
+        return None
+
+
+def _first(row: Mapping[str, Any], *names: str) -> str:
+    return next(filter(None, (as_text(row.get(name)) for name in names)), "")
+
+
+def _verdict(row: Mapping[str, Any]) -> bool | None:
+    verdicts = (as_bool(row.get(name)) for name in ("resolved", "target"))
+    return next((verdict for verdict in verdicts if verdict is not None), None)
+
+
+def _flag(text: str) -> ResultFlag | None:
+    """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
+    match = _EXIT_CODE.search(text)
+    return ResultFlag(None, int(match[1] or match[2]), "", "") if match else None
