@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
-from composer_hub.exits import ComposerError
 from composer_hub.ingest.conversation import Conversation
-from composer_hub.ingest.documents import head_records, read_lines, read_records
+from composer_hub.ingest.documents import head_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.rows import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.session import Session
 from composer_hub.ingest.values import (
     as_bool,
@@ -25,10 +25,10 @@ from composer_hub.ingest.values import (
     as_list,
     as_text,
     chat_calls,
-    clean,
     content_text,
     dicts,
-    parse_json,
+    first_text,
+    parsed,
 )
 from composer_hub.records import Message
 
@@ -42,18 +42,12 @@ _FOREIGN = {"harness", "sessionId", "schema_version", "trajectory_format", "proj
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
 _EXIT_CODE = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z|\A<returncode>(-?\d{1,6})</returncode>")
-_URI = re.compile(r"hf://datasets/(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<under>.+))?")
-_FILES = (".parquet", ".jsonl", ".json")
-
-
-class DatasetError(ComposerError, OSError):
-    """A Hub dataset that is not there, or holds no rows of chat messages."""
 
 
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a row by a column of chat messages; Parquet by the names of its columns."""
     if head[:4] == b"PAR1":
-        columns = set(parquet_columns(path))
+        columns = parquet_columns(path)
         return bool(columns.intersection(_COLUMNS)) and not columns & _FOREIGN
     row = next(iter(head_records(head)), {})
     return not row.keys() & _FOREIGN and any(map(_is_chat, _messages(row)[:1]))
@@ -66,22 +60,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 def read_hub(uri: str, report: FileReport, fs: HfFileSystem) -> Iterator[Session]:
     """Yield a session a row of a Hub dataset; the commit read and the card's licence go with every row."""
-    match = _URI.fullmatch(uri)
-    if match is None:
-        raise DatasetError(f"{uri} names no dataset. Write hf://datasets/owner/name, or …/name@revision.")
-    info = fs._api.dataset_info(match["repo"], revision=match["revision"])
-    root = f"datasets/{match['repo']}@{info.sha}"
-    files = [name for name in sorted(fs.find(f"{root}/{match['under'] or ''}".rstrip("/"))) if name.endswith(_FILES)]
-    if not files:
-        raise DatasetError(f"{uri} holds no Parquet or JSON file. Name a folder of it that does.")
-    card = info.card_data
-    licence = as_text(card.get("license")) if card else ""
-    origin = {"dataset": match["repo"], "revision": info.sha}
-    for name in files:
-        with fs.open(name, "rb") as file:
-            rows = _parquet_rows(file) if name.endswith(".parquet") else read_lines(file, report)
-            for session in sessions_of(rows, report, license=licence, provenance=origin):
-                yield session
+    table = hub_table(uri, fs)
+    origin = {"dataset": table.repo, "revision": table.revision}
+    yield from sessions_of(hub_rows(table, report, fs), report, license=table.license, provenance=origin)
 
 
 def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:
@@ -91,39 +72,7 @@ def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: An
         if session:
             yield session
         else:
-            report.count("empty_rows")
-            report.problem(number, "holds a row in which no assistant speaks.")
-
-
-def read_rows(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the rows of a Parquet or JSON file with their line or position."""
-    with path.open("rb") as file:
-        if file.read(4) == b"PAR1":
-            yield from _parquet_rows(file)
-            return
-    yield from read_records(path, report)
-
-
-def parquet_columns(path: Path) -> list[str]:
-    """Return the columns of a Parquet file; none where it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return list(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):
-        return []
-
-
-def _parquet_rows(file: IO[bytes]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield rows a few at a time, since one may hold megabytes of messages."""
-    import pyarrow.parquet as pq
-
-    number = 0
-    for batch in pq.ParquetFile(file).iter_batches(batch_size=16):
-        for row in batch.to_pylist():
-            number += 1
-            yield number, row
+            report.corrupt(number, "is a row in which no assistant speaks, and was skipped.")
 
 
 # ------------------------------------------------------------------------------------------------------------- a row
@@ -136,13 +85,13 @@ def session_of(row: Mapping[str, Any], *, source: str = NAME, license: str = "",
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
     return talk_of(entries).session(
         source=source,
-        session_id=_first(row, "traj_id", "trajectory_id", "session_id"),
+        session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
         name=told["instance_id"] or told["run_id"],
-        model=_first(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
-        repository=_first(row, "repo", "repository"),
+        model=first_text(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
+        repository=first_text(row, "repo", "repository"),
         resolved=_verdict(row),
-        tools=tuple(clean(tool) for tool in dicts(_parsed(row.get("tools")))),
-        license=_first(row, "license") or license,
+        tools=tuple(dicts(parsed(row.get("tools")))),
+        license=first_text(row, "license") or license,
         provenance=provenance,
         **facts,
     )
@@ -173,7 +122,7 @@ def message_of(entry: Mapping[str, Any]) -> Message:
     return Message(
         role=role,
         content=next(filter(None, texts), ""),
-        tool_calls=chat_calls(_parsed(entry.get("tool_calls"))) if role == "assistant" else (),
+        tool_calls=chat_calls(parsed(entry.get("tool_calls"))) if role == "assistant" else (),
         tool_call_id=as_text(entry.get("tool_call_id")) or as_text(ids[0] if ids else "") if role == "tool" else "",
         name=as_text(entry.get("name")) if role == "tool" else "",
         reasoning_content=_thinking(entry) if role == "assistant" else "",
@@ -185,7 +134,7 @@ def _thinking(entry: Mapping[str, Any]) -> str:
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return next((list(dicts(found)) for name in _COLUMNS if (found := _parsed(row.get(name)))), [])
+    return next((list(dicts(found)) for name in _COLUMNS if (found := parsed(row.get(name)))), [])
 
 
 def _is_chat(entry: Mapping[str, Any]) -> bool:
@@ -196,20 +145,6 @@ def _role(entry: Mapping[str, Any]) -> str:
     return _ROLES.get(as_text(entry.get("role")) or as_text(entry.get("from")), "")
 
 
-def _parsed(value: Any) -> Any:
-    """Return a value that some datasets store as JSON text."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return parse_json(value)
-    except ValueError:
-        return None
-
-
-def _first(row: Mapping[str, Any], *names: str) -> str:
-    return next(filter(None, (as_text(row.get(name)) for name in names)), "")
-
-
 def _verdict(row: Mapping[str, Any]) -> bool | None:
     verdicts = (as_bool(row.get(name)) for name in ("resolved", "target"))
     return next((verdict for verdict in verdicts if verdict is not None), None)
@@ -218,4 +153,4 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
 def _flag(text: str) -> ResultFlag | None:
     """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
     match = _EXIT_CODE.search(text)
-    return ResultFlag(None, int(match[1] or match[2]), "", "") if match else None
+    return ResultFlag(exit_code=int(match[1] or match[2])) if match else None

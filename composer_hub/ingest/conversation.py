@@ -33,6 +33,7 @@ class Draft:
     reasoning: str
     reason: str
     main: bool
+    key: str
     results: list[int] = field(default_factory=list)
 
 
@@ -70,14 +71,18 @@ class Conversation:
         reason: str = "",
         main: bool = True,
         prompt: Sequence[int] | None = None,
+        key: str = "",
     ) -> Draft:
-        """Begin a step: the model, having read its view (or `prompt`), wrote this message."""
+        """Begin a step: the model, having read its view (or `prompt`), wrote this message.
+
+        `key` is the provider's id of the message, where there is one: copies of it in other files have the same.
+        """
         index = len(self.messages)
         message = dataclasses.replace(message, tool_calls=_with_ids(message.tool_calls, index))
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
-        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main)
+        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main, key)
         self.drafts.append(draft)
         self._callers.update((call.call_id, draft) for call in message.tool_calls)
         return draft
@@ -113,7 +118,7 @@ class Conversation:
         """Tie a result to a step whatever its call id says; the view stays as it is."""
         index = self._append(message)
         draft.results.append(index)
-        if flag is not None:
+        if flag:
             self.flags[index] = flag
         return index
 
@@ -127,7 +132,7 @@ class Conversation:
     def _result(self, draft: Draft, message: Message, flag: ResultFlag | None) -> int:
         index = self.say(message)
         draft.results.append(index)
-        if flag is not None:
+        if flag:
             self.flags[index] = flag
         return index
 
@@ -169,7 +174,7 @@ class Conversation:
             family=family_of(model),
             **facts,
         )
-        return Session(trace, self.flags)
+        return Session(trace, self.flags, tuple(draft.key for draft in self.drafts))
 
     def _step(self, trace_id: str, number: int, draft: Draft, model: str) -> Step:
         return Step(

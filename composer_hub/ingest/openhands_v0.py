@@ -23,7 +23,6 @@ from composer_hub.ingest.values import (
     as_list,
     as_text,
     chat_calls,
-    clean,
     content_text,
     dicts,
 )
@@ -62,7 +61,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         yield from _sessions([({}, records)], path.stem, report)
 
 
-def _sessions(lists: list[tuple[dict[str, Any], list[dict[str, Any]]]], stem: str, report: FileReport) -> Iterator[Session]:
+def _sessions(
+    lists: list[tuple[dict[str, Any], list[dict[str, Any]]]], stem: str, report: FileReport
+) -> Iterator[Session]:
     for row, events in lists:
         if session := _History(row, report).session(events, stem):
             yield session
@@ -96,7 +97,7 @@ class _History:
             elif isinstance(event.get("observation"), str):
                 self._observation(event, as_int(event.get("id")) or position)
             else:
-                self.report.count("unknown")
+                self.report.unknown("neither action nor observation", position)
         issue, metadata = as_dict(self.row.get("issue")), as_dict(self.row.get("metadata"))
         repository = "/".join(filter(None, [as_text(issue.get("owner")), as_text(issue.get("repo"))]))
         number = as_text(issue.get("number"))
@@ -118,7 +119,7 @@ class _History:
         kind, args = as_text(event.get("action")), _arguments(event)
         if kind == "system":
             self._keep(number, self.talk.say(Message("system", as_text(args.get("content")))))
-            self.tools = self.tools or tuple(clean(tool) for tool in dicts(args.get("tools")))
+            self.tools = self.tools or tuple(dicts(args.get("tools")))
             self.version = as_text(args.get("openhands_version"))
         elif kind == "condensation":
             self._condense(event, args, number)
@@ -127,7 +128,9 @@ class _History:
         elif kind == "message" and not self._by_agent(event):
             self._keep(number, self.talk.say(Message("user", as_text(args.get("content")))))
         elif self._by_user(event):
-            self._keep(number, self.talk.say(Message("user", f"User executed the command:\n{as_text(args.get('command'))}")))
+            self._keep(
+                number, self.talk.say(Message("user", f"User executed the command:\n{as_text(args.get('command'))}"))
+            )
         else:
             self._step(event, kind, args, number)
 
@@ -143,7 +146,7 @@ class _History:
         response = as_dict(as_dict(event.get("tool_call_metadata")).get("model_response"))
         response_id = as_text(response.get("id"))
         if self.draft and response_id and response_id == self.response:
-            self.report.count("merged")
+            self.report.add("merged")
             self.at[self.draft.action].add(number)
             return
         said = next((as_dict(choice.get("message")) for choice in dicts(response.get("choices"))), None)
@@ -153,7 +156,7 @@ class _History:
             self.talk.note(REBUILT if message.tool_calls else "")
         else:
             message = _spoken(said)
-        self.draft = self.talk.act(message, model=as_text(response.get("model")))
+        self.draft = self.talk.act(message, model=as_text(response.get("model")), key=response_id)
         self.response = response_id
         self.model = self.model or as_text(response.get("model"))
         self._keep(number, self.draft.action)
@@ -170,7 +173,7 @@ class _History:
         self.cwd = self.cwd or as_text(metadata.get("working_dir"))
         call = as_dict(event.get("tool_call_metadata"))
         code = as_int(metadata.get("exit_code", extras.get("exit_code", event.get("exit_code"))))
-        flag = ResultFlag(_failed(kind), None if code == -1 else code, _STATUS.get(kind, ""), "")
+        flag = ResultFlag(kind in _STATUS or None, None if code == -1 else code, *_STATUS.get(kind, ("", "")))
         text = _shown(kind, as_text(event.get("content")), metadata)
         if event.get("source") == "user" or not self.talk.drafts:
             self._keep(number, self.talk.say(Message("user", text)))
@@ -183,7 +186,7 @@ class _History:
             return
         index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
         if index is None:
-            self.report.count("orphans")
+            self.report.add("orphan_results")
         else:
             self._keep(number, index)
 
@@ -192,13 +195,15 @@ class _History:
         return len(self.talk.messages[draft.action].tool_calls) > len(draft.results)
 
     def _tells_more(self, extras: dict[str, Any]) -> bool:
-        return any(extras.get(key) for key in ("repo_name", "repo_instructions", "runtime_hosts", "microagent_knowledge"))
+        return any(
+            extras.get(key) for key in ("repo_name", "repo_instructions", "runtime_hosts", "microagent_knowledge")
+        )
 
     # ------------------------------------------------------------------------------------------------ condensation
 
     def _condense(self, event: dict[str, Any], args: dict[str, Any], number: int) -> None:
         """Forget the events it names, by list or range, and put the summary where it says."""
-        self.report.count("boundaries")
+        self.report.add("boundaries")
         first, last = as_int(args.get("forgotten_events_start_id")), as_int(args.get("forgotten_events_end_id"))
         gone = {item for item in as_list(args.get("forgotten_event_ids")) if isinstance(item, int)}
         kept = [i for i in self.talk.view if not self._gone(self.at.get(i, set()), gone, first, last)]
@@ -218,11 +223,7 @@ class _History:
         self.at.setdefault(index, set()).add(number)
 
 
-_STATUS = {"error": "error", "user_rejected": "user_rejected"}
-
-
-def _failed(kind: str) -> bool | None:
-    return True if kind in _STATUS else None
+_STATUS = {"error": ("failed", "error"), "user_rejected": ("denied", "user")}
 
 
 def _arguments(event: dict[str, Any]) -> dict[str, Any]:
@@ -234,7 +235,9 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
 
 def _spoken(said: dict[str, Any]) -> Message:
     thinking = as_text(said.get("reasoning_content"))
-    return Message("assistant", content_text(said.get("content")), chat_calls(said.get("tool_calls")), reasoning_content=thinking)
+    return Message(
+        "assistant", content_text(said.get("content")), chat_calls(said.get("tool_calls")), reasoning_content=thinking
+    )
 
 
 def _rebuilt(kind: str, args: dict[str, Any], number: int) -> Message:
@@ -242,7 +245,7 @@ def _rebuilt(kind: str, args: dict[str, Any], number: int) -> Message:
     if kind == "message":
         return Message("assistant", as_text(args.get("content")))
     thought = as_text(args.get("thought"))
-    arguments = {key: clean(value) for key, value in args.items() if key not in _HARNESS_KEYS and value is not None}
+    arguments = {key: value for key, value in args.items() if key not in _HARNESS_KEYS and value is not None}
     return Message("assistant", thought, (ToolCall(kind, arguments, f"event-{number}"),))
 
 

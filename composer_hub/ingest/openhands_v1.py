@@ -25,7 +25,6 @@ from composer_hub.ingest.values import (
     as_list,
     as_text,
     chat_calls,
-    clean,
     content_text,
     dicts,
 )
@@ -85,8 +84,7 @@ class _Events:
         if reader:
             reader(self, event)
         elif kind not in _SILENT:
-            self.report.count("unknown")
-            self.report.problem(number, f"holds an event of unknown kind {kind!r}; it is left out.")
+            self.report.unknown(kind, number)
 
     def session(self, name: str) -> Session | None:
         self._close_step()
@@ -98,7 +96,7 @@ class _Events:
         if response != self.response:
             self._close_step()
         elif self.calls:
-            self.report.count("merged")
+            self.report.add("merged")
         self.response = response
         self.calls.append((as_text(event.get("id")), event))
 
@@ -111,6 +109,7 @@ class _Events:
         draft = self.talk.act(
             Message("assistant", content_text(first.get("thought")), calls, reasoning_content=_thinking(first)),
             reasoning=_status(first),
+            key=as_text(first.get("llm_response_id")),
         )
         self.at[draft.action] = self.calls[0][0]
         self.calls, self.response = [], ""
@@ -130,11 +129,15 @@ class _Events:
 
     def _message(self, event: dict[str, Any]) -> None:
         inner = as_dict(event.get("llm_message"))
-        text = "\n".join(filter(None, [content_text(inner.get("content")), content_text(event.get("extended_content"))]))
+        text = "\n".join(
+            filter(None, [content_text(inner.get("content")), content_text(event.get("extended_content"))])
+        )
         if event.get("source") == "agent" or inner.get("role") == "assistant":
-            message = Message("assistant", text, chat_calls(inner.get("tool_calls")), reasoning_content=_thinking(inner))
+            message = Message(
+                "assistant", text, chat_calls(inner.get("tool_calls")), reasoning_content=_thinking(inner)
+            )
             self._begin()
-            draft = self.talk.act(message, reasoning=_status(inner))
+            draft = self.talk.act(message, reasoning=_status(inner), key=as_text(event.get("llm_response_id")))
             self._keep(event, draft.action)
         else:
             self._keep(event, self.talk.say(Message("user", text)))
@@ -149,25 +152,28 @@ class _Events:
         if len(text) > CUT and "metadata" in seen:
             self.talk.note("long terminal output was cut for the model")
         code = as_int(seen.get("exit_code"))
-        status = "timeout" if as_bool(seen.get("timeout")) else "error" if as_bool(seen.get("is_error")) else ""
-        flag = ResultFlag(as_bool(seen.get("is_error")), None if code == -1 else code, status, "")
+        failed = as_bool(seen.get("is_error"))
+        status = "timeout" if as_bool(seen.get("timeout")) else "failed" if failed else ""
+        flag = ResultFlag(failed, None if code == -1 else code, status)
         self._answer(event, text, flag)
 
     def _error(self, event: dict[str, Any]) -> None:
         kind = as_text(as_dict(event.get("classification")).get("kind"))
-        self._answer(event, as_text(event.get("error")), ResultFlag(True, None, "agent_error", kind))
+        self._answer(
+            event, as_text(event.get("error")), ResultFlag(True, None, "failed", f"agent_error {kind}".rstrip())
+        )
 
     def _rejection(self, event: dict[str, Any]) -> None:
         reason = as_text(event.get("rejection_reason")) or "User rejected the action"
         by_hook = event.get("rejection_source") == "hook"
-        flag = ResultFlag(True, None, "policy_denied" if by_hook else "user_rejected", reason)
+        flag = ResultFlag(True, None, "denied", "hook" if by_hook else "user")
         self._answer(event, f"Action rejected: {reason}", flag)
 
     def _answer(self, event: dict[str, Any], text: str, flag: ResultFlag) -> None:
         call_id, name = as_text(event.get("tool_call_id")), as_text(event.get("tool_name"))
         index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
         if index is None:
-            self.report.count("orphans")
+            self.report.add("orphan_results")
         self._keep(event, index)
 
     def _state(self, event: dict[str, Any]) -> None:
@@ -179,7 +185,7 @@ class _Events:
 
     def _condensation(self, event: dict[str, Any]) -> None:
         """Forget the events it names and put the summary where it says, as the SDK's view does."""
-        self.report.count("boundaries")
+        self.report.add("boundaries")
         forgotten = {as_text(item) for item in as_list(event.get("forgotten_event_ids"))}
         kept = [index for index in self.talk.view if self.at.get(index) not in forgotten]
         summary, offset = as_text(event.get("summary")), as_int(event.get("summary_offset"))
@@ -250,6 +256,6 @@ def _shown(seen: dict[str, Any], metadata: dict[str, Any]) -> str:
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool in the OpenAI form; newer logs keep the SDK's own definition, without a schema."""
     if isinstance(tool.get("function"), dict):
-        return clean(tool)
+        return tool
     name = as_text(tool.get("name")) or as_text(tool.get("title")) or as_text(tool.get("kind"))
     return {"type": "function", "function": {"name": name, "description": as_text(tool.get("description"))}}

@@ -18,7 +18,7 @@ from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, content_text, dicts, parse_json
+from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, content_text, dicts, parsed
 from composer_hub.records import Message
 
 NAME = "swe_agent"
@@ -51,7 +51,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         if session := run.session():
             yield session
         elif attempt:
-            report.problem(1, "holds a trajectory in which the model never spoke.")
+            report.problem(0, "holds a trajectory in which the model never spoke.")
 
 
 class _Run:
@@ -59,7 +59,7 @@ class _Run:
         self.trajectory = list(dicts(document.get("trajectory")))
         self.history = list(dicts(document.get("history")))
         self.info = as_dict(document.get("info"))
-        self.config = _parsed(document.get("replay_config"))
+        self.config = as_dict(parsed(document.get("replay_config")))
         self.path, self.attempt = path, attempt
         self.talk = Conversation(interning=True)
 
@@ -69,7 +69,7 @@ class _Run:
         else:
             self._read_history()
         name = as_text(as_dict(self.config.get("problem_statement")).get("id")) or self.path.stem
-        state = _parsed(self.trajectory[0].get("state")) if self.trajectory else {}
+        state = as_dict(parsed(self.trajectory[0].get("state"))) if self.trajectory else {}
         return self.talk.session(
             source=NAME,
             name=name if self.attempt is None else f"{name}.{self.attempt}",
@@ -171,15 +171,7 @@ def _literal(calls: Any) -> Any:
         return None
 
 
-def _parsed(value: Any) -> dict[str, Any]:
-    """Return an object that may stand as JSON text."""
-    try:
-        return as_dict(parse_json(value) if isinstance(value, str) else value)
-    except ValueError:
-        return {}
-
-
 def _format_error(text: str) -> ResultFlag:
     told = _ERROR_CODE.search(text)
     code = told.group(1) if told else next((code for words, code in _ERROR_TEXTS if words in text), "")
-    return ResultFlag(is_error=True, exit_code=None, status="format_error", detail=code)
+    return ResultFlag(is_error=True, status="failed", detail=f"format_error {code}".rstrip())

@@ -1,24 +1,20 @@
 """Safe hands for foreign JSON: whatever a field holds, the caller gets the type it can work with.
 
-In: any value a log may hold. Out: dict, list, text or number, empty or None where the value is something else. Text
-comes back as valid Unicode: lone surrogates, which some logs hold, become U+FFFD.
+In: any value that `lines.parse` returned. Out: dict, list, text or number, and empty or None where it is something else.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import orjson
-
-from composer_hub.records import ToolCall
+from composer_hub.ingest.lines import parse
+from composer_hub.records import ToolCall, canonical_json
 
 IMAGE = "[image]"
 """What stands where a message held an image: the model saw one, the record keeps none."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_DEPTH = 60
+"""Arguments nested deeper are kept as text: Arrow, JSON writers and people give up somewhere beyond."""
 
 
 def as_dict(value: Any) -> dict[str, Any]:
@@ -37,7 +33,7 @@ def dicts(value: Any) -> Iterator[dict[str, Any]]:
 def as_text(value: Any) -> str:
     """Return text as it is, a number as its digits, and "" for anything else."""
     if isinstance(value, str):
-        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
+        return value
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 
@@ -49,41 +45,45 @@ def as_int(value: Any) -> int | None:
 
 def as_bool(value: Any) -> bool | None:
     """Return True or False where the value says it, 0 and 1 included."""
-    return bool(value) if isinstance(value, (bool, int)) and value in (0, 1) else None
+    return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
-def clean(value: Any) -> Any:
-    """Return a JSON value with valid Unicode in every text, keys included."""
-    if isinstance(value, str):
-        return as_text(value)
-    if isinstance(value, list):
-        return [clean(item) for item in value]
-    if isinstance(value, dict):
-        return {as_text(key): clean(item) for key, item in value.items()}
-    return value
+def first_text(row: Any, *names: str) -> str:
+    """Return the first of some fields that holds text."""
+    return next(filter(None, (as_text(as_dict(row).get(name)) for name in names)), "")
 
 
-def parse_json(text: str | bytes) -> Any:
-    """Parse JSON, lone surrogates and NaN included; raises ValueError where there is none."""
+def parsed(value: Any) -> Any:
+    """Return a value that may stand as JSON text; None where the text is no JSON."""
+    if not isinstance(value, str):
+        return value
     try:
-        return orjson.loads(text)
+        return parse(value.encode("utf-8", "surrogatepass"))
     except ValueError:
-        pass
-    try:
-        return json.loads(text)
-    except RecursionError as error:
-        raise ValueError("nested too deep") from error
+        return None
 
 
 def arguments_of(value: Any) -> Any:
     """Return a call's arguments as an object where they are one, and else the raw text the model wrote."""
-    if isinstance(value, str):
-        try:
-            parsed = parse_json(value)
-        except ValueError:
-            return as_text(value)
-        return clean(parsed) if isinstance(parsed, dict) else as_text(value)
-    return {} if value is None else clean(value)
+    if value is None:
+        return {}
+    arguments = parsed(value)
+    if not isinstance(arguments, dict):
+        return value if isinstance(value, str) else canonical_json(value)
+    return arguments if _depth(arguments) <= MAX_DEPTH else canonical_json(arguments)
+
+
+def _depth(value: Any) -> int:
+    """Measure nesting level by level, since the nesting may be deeper than Python's stack."""
+    level, depth = [value], 0
+    while level:
+        level = [inner for item in level if isinstance(item, (dict, list)) for inner in _inside(item)]
+        depth += 1
+    return depth
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value
 
 
 def content_text(content: Any) -> str:
@@ -98,8 +98,7 @@ def content_text(content: Any) -> str:
 def _part_text(part: Any) -> str:
     if not isinstance(part, dict):
         return as_text(part)
-    kind = as_text(part.get("type"))
-    if kind in ("image", "image_url", "input_image") or "inlineData" in part:
+    if part.get("type") in ("image", "image_url", "input_image") or "inlineData" in part:
         return IMAGE
     return as_text(part.get("text"))
 
