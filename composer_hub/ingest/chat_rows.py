@@ -2,8 +2,8 @@
 
 In: a JSON list, JSON lines or a Parquet file; `read_hub` takes `hf://datasets/owner/name[@revision]` and streams the
 dataset's files from whatever endpoint the caller's file system talks to. Out: a session a row. The rows are linear, so
-each prompt is what stands before the message. Where calls are written in the text (`<function=…>`, fenced commands), the
-text stays as the model wrote it and the user message after it is its result.
+each prompt is what stands before the message. Where calls are written in the text (`<function=…>`, fenced commands),
+the text stays as the model wrote it and the user message after it is its result.
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ def read_hub(uri: str, report: FileReport, fs: HfFileSystem) -> Iterator[Session
 
 
 def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:
-    """Yield the session of each row; a row without an assistant's message is counted."""
-    for number, row in rows:
-        session = session_of(as_dict(row), **facts)
-        if session:
+    """Yield the session of each row."""
+    for _, row in rows:
+        if session := session_of(as_dict(row), report, **facts):
             yield session
-        else:
-            report.corrupt(number, "is a row in which no assistant speaks, and was skipped.")
 
 
 # ------------------------------------------------------------------------------------------------------------- a row
 
 
-def session_of(row: Mapping[str, Any], *, source: str = NAME, license: str = "", **facts: Any) -> Session | None:
+def session_of(
+    row: Mapping[str, Any], report: FileReport, *, source: str = NAME, license: str = "", **facts: Any
+) -> Session | None:
     """Make the session of one row, whichever dataset's columns it has."""
     entries = [entry for entry in _messages(row) if _role(entry)]
     told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
     return talk_of(entries).session(
+        report,
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
         name=told["instance_id"] or told["run_id"],

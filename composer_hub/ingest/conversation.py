@@ -15,10 +15,9 @@ from typing import Any
 
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
-from composer_hub.ingest.session import Session
-from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json, ranges, stable_id
-
-SYNTHETIC_SYSTEM_PROMPT = "You are a coding agent. Work on the user's task with the tools you have."
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
+from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
 
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
@@ -93,9 +92,9 @@ class Conversation:
         draft = self._callers.get(message.tool_call_id)
         if draft is None:
             self.orphans += 1
-            self._reason = self._reason or "a tool result without its call was left out"
+            self.note("orphan_result")
             return None
-        return self._result(draft, message, flag)
+        return self._result(draft, self._named(draft, message), flag)
 
     def observe(self, message: Message, flag: ResultFlag | None = None) -> int:
         """Tie an observation of a text protocol to the last step; before any step it is a plain message."""
@@ -106,8 +105,9 @@ class Conversation:
         self._view = list(ranges(list(keep)))
 
     def note(self, reason: str) -> None:
-        """Remember why what follows is not exactly what the model read; the first reason stays."""
-        self._reason = self._reason or reason
+        """Remember why what follows is not exactly what the model read."""
+        if reason and reason not in self._reason.split("; "):
+            self._reason = "; ".join(filter(None, [self._reason, reason]))
 
     def intern(self, message: Message) -> int:
         """Return the index of the first message that says the same, or of a new one; the view stays as it is."""
@@ -136,6 +136,11 @@ class Conversation:
             self.flags[index] = flag
         return index
 
+    def _named(self, draft: Draft, message: Message) -> Message:
+        calls = self.messages[draft.action].tool_calls
+        name = message.name or next(call.name for call in calls if call.call_id == message.tool_call_id)
+        return dataclasses.replace(message, name=name)
+
     def _adopted(self, message: Message) -> Message:
         """Give a result without an id to the first unanswered call of the last step."""
         if not self.drafts:
@@ -146,39 +151,29 @@ class Conversation:
         free = (call.call_id for call in calls if call.call_id not in answered)
         return dataclasses.replace(message, tool_call_id=next(free, ""))
 
-    def session(self, *, source: str, session_id: str = "", name: str = "", **facts: Any) -> Session | None:
+    def session(
+        self, report: FileReport, *, source: str, session_id: str = "", name: str = "", model: str = "", **facts: Any
+    ) -> Session | None:
         """Close the conversation; None where the model never spoke.
 
         `session_id` is for harnesses whose ids are unique; a `name`, such as a task's, gets the content's digest behind
-        it, since one task is solved many times. `facts` are further fields of `Trace`.
+        it, since one task is solved many times. `model` made the steps that name none; `facts` are of `TraceFacts`.
         """
-        if not self.drafts:
-            return None
-        if not any(message.role == "system" for message in self.messages):
-            self._prepend(Message("system", SYNTHETIC_SYSTEM_PROMPT))
-            facts["system_prompt_source"] = "synthetic"
+        if self.orphans:
+            report.add("orphan_results", self.orphans)
+        recorded = any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
-        trace_id = stable_id(source, session_id)
-        model = facts.pop("model", "") or next((draft.model for draft in self.drafts if draft.model), "")
-        steps = tuple(self._step(trace_id, number, draft, model) for number, draft in enumerate(self.drafts))
-        tools = facts.pop("tools", ())
-        trace = Trace(
-            trace_id=trace_id,
-            source=source,
-            session_id=session_id,
-            messages=tuple(self.messages),
-            steps=steps,
-            tools=tools or seen_tools(self.messages),
-            tools_source="recorded" if tools else "seen",
-            model=model,
-            family=family_of(model),
-            **facts,
-        )
-        return Session(trace, self.flags, tuple(draft.key for draft in self.drafts))
+        told = TraceFacts(source, session_id, tools_source="recorded", **facts)
+        if not recorded:
+            self._prepend(system_message(told))
+        steps = [self._step(told.trace_id(), number, draft, model) for number, draft in enumerate(self.drafts)]
+        keys = [f"{source}:{draft.key}" if draft.key else "" for draft in self.drafts]
+        system = "recorded" if recorded else "synthetic"
+        return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, report)
 
     def _step(self, trace_id: str, number: int, draft: Draft, model: str) -> Step:
         return Step(
-            step_id=stable_id(trace_id, number),
+            step_id=stable_id("step", trace_id, draft.key or number),
             index=number,
             action=draft.action,
             prompt=draft.prompt,
@@ -203,19 +198,13 @@ class Conversation:
             draft.prompt = (first, *moved[1:]) if first else ((0, 1), *moved)
 
 
-def seen_tools(messages: Iterable[Message]) -> tuple[dict[str, Any], ...]:
-    """Return the names of the tools that were called, for logs that record no schemas."""
-    names = dict.fromkeys(call.name for message in messages for call in message.tool_calls)
-    return tuple({"type": "function", "function": {"name": name}} for name in names)
-
-
 def _without_think_block(message: Message) -> Message:
     """Move thinking that a model wrote into its text (`<think>…</think>` at the start) to where thinking belongs."""
     block = _THINK_BLOCK.match(message.content) if message.role == "assistant" else None
     if block is None:
         return message
     thinking = message.reasoning_content or block.group(1).strip()
-    return dataclasses.replace(message, content=message.content[block.end() :].lstrip("\n"), reasoning_content=thinking)
+    return dataclasses.replace(message, content=message.content[block.end() :], reasoning_content=thinking)
 
 
 def _key(message: Message) -> str:

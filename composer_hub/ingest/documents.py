@@ -1,7 +1,7 @@
 """Files of JSON in every shape harnesses write it: one document, a list of rows, a row a line.
 
-In: a path and the file's report. Out: parsed objects with the line or row they stand on; what is broken is counted in the
-report with its place, and the rest goes on. `head_records` looks at the first bytes only, for the sniffers.
+In: a path and the file's report. Out: parsed objects with the line or row they stand on; what is broken is counted in
+the report with its place, and the rest goes on. `head_records` looks at the first bytes only, for the sniffers.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """mini-swe-agent trajectories (.traj.json): v1's bare list of messages and v2's `mini-swe-agent-1.1` document.
 
 In: one document a file. Out: one session; the history is linear, so every prompt is what stands before the message. v2
-answers calls with tool messages (or, through the Responses API, with `function_call_output` items) and keeps the return
-code and the exception in `extra`; v1, and v2's text models, answer fenced commands with a user message. A format error
-hides the model's message inside the complaint: it comes back as a step of its own.
+answers calls with tool messages (or, through the Responses API, with `function_call_output` items) and keeps the
+return code and the exception in `extra`; v1, and v2's text models, answer fenced commands with a user message. A
+format error hides the model's message inside the complaint: it comes back as a step of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.values import as_dict, as_int, as_text, arguments_of, chat_calls, content_text, dicts
+from composer_hub.ingest.values import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.records import Message, ToolCall
 
 NAME = "mini_swe_agent"
@@ -60,6 +60,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     for number, entry in enumerate(dicts(entries), start=1):
         reader.read(number, entry)
     session = reader.talk.session(
+        report,
         source=NAME,
         name=as_text(as_dict(document).get("instance_id")) or path.name.partition(".")[0],
         model=as_text(as_dict(config.get("model")).get("model_name")),
@@ -72,8 +73,6 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     )
     if session:
         yield session
-    elif document is not None:
-        report.problem(0, "holds a trajectory in which the model never spoke.")
 
 
 class _Reader:
@@ -106,8 +105,7 @@ class _Reader:
     def _answer(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
         call_id = as_text(entry.get("tool_call_id")) or as_text(entry.get("call_id"))
         text = content_text(entry.get("content")) or content_text(entry.get("output"))
-        if self.talk.answer(Message("tool", text, tool_call_id=call_id), _flag(text, extra)) is None:
-            self.report.add("orphan_results")
+        self.talk.answer(Message("tool", text, tool_call_id=call_id), _flag(text, extra))
 
     def _user(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
         message = Message("user", content_text(entry.get("content")))

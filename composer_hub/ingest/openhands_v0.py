@@ -1,8 +1,9 @@
 """OpenHands v0: lists of actions and observations, from the resolver, the benchmarks or the app's event store.
 
-In: rows whose `history` is such a list (`output.jsonl`), a bare list of events, or a folder `events/0.json, 1.json, …`.
-Out: a session a list. Where an event carries `tool_call_metadata` the step is the model's own message and results read as
-the memory shows them; without it (before 0.15) the text the model wrote is lost, and the step is made from the action.
+In: rows whose `history` is such a list (`output.jsonl`), a bare list of events, or a folder `events/0.json, 1.json,
+…`. Out: a session a list. Where an event carries `tool_call_metadata` the step is the model's own message and results
+read as the memory shows them; without it (before 0.15) the text the model wrote is lost, and the step is made from the
+action.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from composer_hub.ingest.values import (
 from composer_hub.records import Message, ToolCall
 
 NAME = "openhands_v0"
-REBUILT = "the events record the action, not the text the model wrote"
+REBUILT = "action_text_lost"
+"""The events record the action that was parsed, not the text the model wrote."""
 
 _SILENT_ACTIONS = {"recall", "change_agent_state", "condensation_request", "null", "start", "pause", "resume", "stop"}
 _SILENT_OBSERVATIONS = {"agent_state_changed", "null", "recall", "loop_detection"}
@@ -103,6 +105,7 @@ class _History:
         number = as_text(issue.get("number"))
         name = as_text(self.row.get("instance_id")) or (f"{repository}#{number}" if repository and number else stem)
         return self.talk.session(
+            self.report,
             source=NAME,
             name=name,
             model=as_text(as_dict(metadata.get("llm_config")).get("model")) or self.model,
@@ -167,7 +170,7 @@ class _History:
         kind, extras = as_text(event.get("observation")), as_dict(event.get("extras"))
         if kind in _SILENT_OBSERVATIONS:
             if kind == "recall" and self._tells_more(extras):
-                self.talk.note("the workspace context is written by a template that the log does not hold")
+                self.talk.note("recall_template")
             return
         metadata = as_dict(extras.get("metadata"))
         self.cwd = self.cwd or as_text(metadata.get("working_dir"))
@@ -185,9 +188,7 @@ class _History:
             self._keep(number, self.talk.observe(Message("user", text), flag))
             return
         index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
-        if index is None:
-            self.report.add("orphan_results")
-        else:
+        if index is not None:
             self._keep(number, index)
 
     def _awaits_result(self) -> bool:

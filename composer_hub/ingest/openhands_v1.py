@@ -1,8 +1,8 @@
 """OpenHands v1 (Agent SDK): events with a `kind`, as JSONL, a JSON list, or a folder of `event-00000-<id>.json` files.
 
-In: the events of one conversation. Out: one session. Calls of one `llm_response_id` are one step; a result reads as the
-SDK shows it to the model (error header, working directory, exit code); a `Condensation` takes events out of view and puts
-its summary in. `AgentErrorEvent` and `UserRejectObservation` become typed flags.
+In: the events of one conversation. Out: one session. Calls of one `llm_response_id` are one step; a result reads as
+the SDK shows it to the model (error header, working directory, exit code); a `Condensation` takes events out of view
+and puts its summary in. `AgentErrorEvent` and `UserRejectObservation` become typed flags.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class _Events:
 
     def session(self, name: str) -> Session | None:
         self._close_step()
-        return self.talk.session(source=NAME, name=name, model=self.model, cwd=self.cwd, tools=self.tools)
+        return self.talk.session(self.report, source=NAME, name=name, model=self.model, cwd=self.cwd, tools=self.tools)
 
     def _action(self, event: dict[str, Any]) -> None:
         """Gather the calls of one response; a call of another response closes the step."""
@@ -116,7 +116,7 @@ class _Events:
 
     def _begin(self) -> None:
         if not self.talk.messages:
-            self.talk.note("the log begins in the middle of the conversation")
+            self.talk.note("log_starts_late")
 
     def _keep(self, event: dict[str, Any], index: int | None) -> None:
         if index is not None:
@@ -150,7 +150,7 @@ class _Events:
         if extra := content_text(event.get("extended_content")):
             text = f"{text}\n{extra}"
         if len(text) > CUT and "metadata" in seen:
-            self.talk.note("long terminal output was cut for the model")
+            self.talk.note("long_output_cut")
         code = as_int(seen.get("exit_code"))
         failed = as_bool(seen.get("is_error"))
         status = "timeout" if as_bool(seen.get("timeout")) else "failed" if failed else ""
@@ -172,8 +172,6 @@ class _Events:
     def _answer(self, event: dict[str, Any], text: str, flag: ResultFlag) -> None:
         call_id, name = as_text(event.get("tool_call_id")), as_text(event.get("tool_name"))
         index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
-        if index is None:
-            self.report.add("orphan_results")
         self._keep(event, index)
 
     def _state(self, event: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Rows of a table, wherever it lies: a JSON list, JSON lines, a Parquet file, or the files of a Hub dataset.
 
-In: a path, or `hf://datasets/owner/name[@revision][/folder]` with the file system to read it through. Out: (number, row).
-Nothing is held but the rows of one batch.
+In: a path, or `hf://datasets/owner/name[@revision][/folder]` with the file system to read it through. Out: (number,
+row). Nothing is held but the rows of one batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SWE-agent trajectories (.traj, 0.x and 1.x): JSON with `trajectory`, `history` and `info`.
 
-In: one document a file; a retry run holds several `attempts`. Out: a session an attempt. 1.x records each step's `query`,
-which is the model's input word for word, requeries after a format error included; before that only the `history` stands,
-and history processors may have shortened what the model read.
+In: one document a file; a retry run holds several `attempts`. Out: a session an attempt. 1.x records each step's
+`query`, which is the model's input word for word, requeries after a format error included; before that only the
+`history` stands, and history processors may have shortened what the model read.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, co
 from composer_hub.records import Message
 
 NAME = "swe_agent"
-PROCESSED = "history processors may have shortened the prompt"
+PROCESSED = "history_processed"
+"""History processors may have shortened what the model read, and the log does not say."""
 
 _ERROR_CODE = re.compile(r"error_code=(\w+)")
 # What the default templates of 1.x say for each code; a template of one's own has only the bracketed form.
@@ -48,10 +49,8 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     attempts = list(dicts(document.get("attempts"))) or [document]
     for number, attempt in enumerate(attempts):
         run = _Run({**document, **attempt}, path, number if len(attempts) > 1 else None)
-        if session := run.session():
+        if session := run.session(report):
             yield session
-        elif attempt:
-            report.problem(0, "holds a trajectory in which the model never spoke.")
 
 
 class _Run:
@@ -63,7 +62,7 @@ class _Run:
         self.path, self.attempt = path, attempt
         self.talk = Conversation(interning=True)
 
-    def session(self) -> Session | None:
+    def session(self, report: FileReport) -> Session | None:
         if any("query" in step or "messages" in step for step in self.trajectory):
             self._read_queries()
         else:
@@ -71,6 +70,7 @@ class _Run:
         name = as_text(as_dict(self.config.get("problem_statement")).get("id")) or self.path.stem
         state = as_dict(parsed(self.trajectory[0].get("state"))) if self.trajectory else {}
         return self.talk.session(
+            report,
             source=NAME,
             name=name if self.attempt is None else f"{name}.{self.attempt}",
             model=as_text(as_dict(as_dict(self.config.get("agent")).get("model")).get("name")),
@@ -106,7 +106,7 @@ class _Run:
             prompt = [self.talk.intern(_message(entry)) for entry in self._query(number)]
             said = action is not None and action.content == as_text(step.get("response"))
             message = action if said and action else Message("assistant", as_text(step.get("response")))
-            draft = self.talk.act(message, prompt=prompt, reason="" if prompt else "the step records no query")
+            draft = self.talk.act(message, prompt=prompt, reason="" if prompt else "no_query")
             if said:
                 for result in results:
                     self.talk.answer_to(draft, result)

@@ -1,6 +1,7 @@
 """Safe hands for foreign JSON: whatever a field holds, the caller gets the type it can work with.
 
-In: any value that `lines.parse` returned. Out: dict, list, text or number, and empty or None where it is something else.
+In: any value that `lines.parse` returned. Out: dict, list, text or number, and empty or None where it is something
+else.
 """
 
 from __future__ import annotations
