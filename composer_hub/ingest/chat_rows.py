@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from huggingface_hub import HfFileSystem
 
 NAME = "chat_rows"
+GIVES = "Steps, results, exit codes at fixed places, model, verdict, licence; calls where the dataset keeps them as calls."
+LACKS = "Error flags, reasoning (but what stands in the text), branches; calls written in the text stay text."
 
 _COLUMNS = ("messages", "trajectory", "conversations")
 _FOREIGN = {"harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
@@ -76,13 +78,19 @@ def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: An
 
 
 def session_of(
-    row: Mapping[str, Any], report: FileReport, *, source: str = NAME, license: str = "", **facts: Any
+    row: Mapping[str, Any],
+    report: FileReport,
+    *,
+    source: str = NAME,
+    license: str = "",
+    inexact: str = "",
+    **facts: Any,
 ) -> Session | None:
-    """Make the session of one row, whichever dataset's columns it has."""
+    """Make the session of one row, whichever dataset's columns it has; `inexact` says why no prompt is as it was read."""
     entries = [entry for entry in _messages(row) if _role(entry)]
     told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
-    return talk_of(entries).session(
+    return talk_of(entries, inexact).session(
         report,
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
@@ -97,9 +105,10 @@ def session_of(
     )
 
 
-def talk_of(entries: list[dict[str, Any]]) -> Conversation:
+def talk_of(entries: list[dict[str, Any]], inexact: str = "") -> Conversation:
     """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
     talk = Conversation()
+    talk.note(inexact)
     by_text = not any(_role(entry) == "tool" or entry.get("tool_calls") for entry in entries)
     for entry in entries:
         message = message_of(entry)

@@ -86,6 +86,17 @@ class Conversation:
         self._callers.update((call.call_id, draft) for call in message.tool_calls)
         return draft
 
+    def recall(self, message: Message) -> int:
+        """Put an assistant's message in view that is no step: copied from elsewhere, or written by the harness.
+
+        Its calls may be answered, so that results keep their call.
+        """
+        index = len(self.messages)
+        message = dataclasses.replace(message, tool_calls=_with_ids(message.tool_calls, index))
+        draft = Draft(index, (), "", "", "", True, "")
+        self._callers.update((call.call_id, draft) for call in message.tool_calls)
+        return self.say(message)
+
     def answer(self, message: Message, flag: ResultFlag | None = None) -> int | None:
         """Tie a tool's result to the call it answers; a result whose call is nowhere is left out and counted."""
         message = message if message.tool_call_id else self._adopted(message)

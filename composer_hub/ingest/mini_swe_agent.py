@@ -22,6 +22,8 @@ from composer_hub.ingest.values import arguments_of, as_dict, as_int, as_text, c
 from composer_hub.records import Message, ToolCall
 
 NAME = "mini_swe_agent"
+GIVES = "Steps, calls and results with return codes, exceptions and timeouts, format errors with the rejected message, reasoning."
+LACKS = "The verdict of the tests; in v1 the model's name and everything but the text."
 
 _ROLES = {"system", "user", "assistant", "tool", "exit"}
 _FENCE = re.compile(r"```(?:mswea_bash_command|bash)\s*\n")

@@ -30,6 +30,8 @@ from composer_hub.ingest.values import (
 from composer_hub.records import Message, ToolCall
 
 NAME = "openhands_v0"
+GIVES = "Steps, calls and results, errors and exit codes, rejections, condensations, the benchmark's verdict."
+LACKS = "The model's own text before 0.15; the text of workspace context and microagents, so prompts with them are inexact."
 REBUILT = "action_text_lost"
 """The events record the action that was parsed, not the text the model wrote."""
 

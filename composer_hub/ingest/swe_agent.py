@@ -22,6 +22,8 @@ from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, co
 from composer_hub.records import Message
 
 NAME = "swe_agent"
+GIVES = "Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, every attempt."
+LACKS = "Exact prompts before 1.x, tool schemas, error flags (other than format errors), the verdict of the tests."
 PROCESSED = "history_processed"
 """History processors may have shortened what the model read, and the log does not say."""
 
