@@ -1,8 +1,9 @@
 """Aider's `.aider.chat.history.md`: chats one after the other, as markdown.
 
 In: `# aider chat started at`, `#### ` lines of the user, `> ` lines of the program, and the model's text between them.
-Out: a session a chat in which the model spoke. Lossy: no system prompt, no repository map, no file contents, so no prompt
-is exact; edits stand as SEARCH/REPLACE blocks in the text, and what the program said after them is their result.
+Out: a session a chat in which the model spoke. Lossy: no system prompt, no repository map, no file contents, so no
+prompt is exact; edits stand as SEARCH/REPLACE blocks in the text, and what the program said after them is their
+result.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ _FAILED = (
     ("did not conform to the edit format", "format_error"),
 )
 # Said about the program, not about what the model did: not a result of a step.
-_NOTICE = re.compile(r"Tokens: |You can use /undo|Use /help|\^C|Git repo:|Repo-map:|Main model:|Models?: |Aider v|\S*aider( |$)")
+_NOTICE = re.compile(
+    r"Tokens: |You can use /undo|Use /help|\^C|Git repo:|Repo-map:|Main model:|Models?: |Aider v|\S*aider( |$)"
+)
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -60,7 +63,8 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 def _chats(lines: Iterable[str], report: FileReport) -> Iterator[tuple[str, list[str]]]:
     """Split the file where a chat begins."""
-    started, chat = "", []
+    started = ""
+    chat: list[str] = []
     for line in lines:
         report.add("lines")
         if match := _STARTED.match(line):
@@ -117,7 +121,8 @@ def _result(talk: Conversation, text: str) -> None:
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, str]]:
     """Yield who spoke and what: neighbouring lines of one speaker are one block."""
-    speaker, block = "", []
+    speaker = ""
+    block: list[str] = []
     for who, text in _spoken(lines):
         if who != speaker and block:
             yield speaker, "\n".join(block).strip()

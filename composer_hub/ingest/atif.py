@@ -1,8 +1,8 @@
 """Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8), in. `export.to_atif` is the way out.
 
-In: one trajectory document; embedded `subagent_trajectories` are traces of their own. Out: sessions. ATIF is linear: the
-prompt of a step is what stands before it, which is exact only where the producer kept one document a context. Errors are
-no part of the format; they are read from where producers put them: `observation.results[].extra`.
+In: one trajectory document; embedded `subagent_trajectories` are traces of their own. Out: sessions. ATIF is linear:
+the prompt of a step is what stands before it, which is exact only where the producer kept one document a context.
+Errors are no part of the format; they are read from where producers put them: `observation.results[].extra`.
 """
 
 from __future__ import annotations
@@ -67,9 +67,7 @@ def _spawn_calls(document: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def _session(
-    document: Mapping[str, Any], report: FileReport, stem: str, parent: str, call_id: str
-) -> Session | None:
+def _session(document: Mapping[str, Any], report: FileReport, stem: str, parent: str, call_id: str) -> Session | None:
     agent, extra = as_dict(document.get("agent")), as_dict(document.get("extra"))
     ours = as_dict(extra.get(_OURS))
     talk = Conversation()

@@ -1,4 +1,4 @@
-"""Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent and SWE-rebench-openhands, plain SFT).
+"""Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
 
 In: a JSON list, JSON lines or a Parquet file; `read_hub` takes `hf://datasets/owner/name[@revision]` and streams the
 dataset's files from whatever endpoint the caller's file system talks to. Out: a session a row. The rows are linear, so
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from huggingface_hub import HfFileSystem
 
 NAME = "chat_rows"
-GIVES = "Steps, results, exit codes at fixed places, model, verdict, licence; calls where the dataset keeps them as calls."
+GIVES = (
+    "Steps, results, exit codes at fixed places, model, verdict, licence; calls where the dataset keeps them as calls."
+)
 LACKS = "Error flags, reasoning (but what stands in the text), branches; calls written in the text stay text."
 
 _COLUMNS = ("messages", "trajectory", "conversations")
@@ -86,7 +88,7 @@ def session_of(
     inexact: str = "",
     **facts: Any,
 ) -> Session | None:
-    """Make the session of one row, whichever dataset's columns it has; `inexact` says why no prompt is as it was read."""
+    """Make the session of one row, whichever dataset's columns it has; `inexact` says why no prompt is exact."""
     entries = [entry for entry in _messages(row) if _role(entry)]
     told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}

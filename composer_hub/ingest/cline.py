@@ -1,9 +1,9 @@
 """Cline: `<session>.messages.json` (SDK, version 1) and the older `api_conversation_history.json` of a task.
 
 In: Anthropic messages, in a document with a session id or as a bare list. Out: one session. The message that follows a
-compaction (`metadata.kind`) is where the model reads on; what stood before it is no longer in the file, so later prompts
-are as the file has them. The old tasks write their calls as XML in the text: there the text stays, and the user message
-after it is the result.
+compaction (`metadata.kind`) is where the model reads on; what stood before it is no longer in the file, so later
+prompts are as the file has them. The old tasks write their calls as XML in the text: there the text stays, and the
+user message after it is the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ from composer_hub.records import Message, ToolCall, canonical_json
 
 NAME = "cline"
 GIVES = "Steps, calls and results with their error flag, thinking in plain text, the model of each message."
-LACKS = "Tool schemas; the system prompt in most versions; what a compaction removed. Calls of old tasks stay XML in the text."
+LACKS = (
+    "Tool schemas; the system prompt in most versions; what a compaction removed. Calls of old tasks stay "
+    "XML in the text."
+)
 
 _BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "file", "document"}
 _WORKDIR = re.compile(r"# Current Working Directory \((.+?)\) Files")
@@ -38,7 +41,9 @@ def sniff(head: bytes, path: Path) -> bool:
         return all(map(_is_message, records[:3]))
     document = records[0]
     message = next(dicts(document.get("messages")), {})
-    return "projectHash" not in document and {"version", "messages", "agent"} <= document.keys() and _is_message(message)
+    return (
+        "projectHash" not in document and {"version", "messages", "agent"} <= document.keys() and _is_message(message)
+    )
 
 
 def _is_message(entry: dict[str, Any]) -> bool:

@@ -163,16 +163,25 @@ class Conversation:
         return dataclasses.replace(message, tool_call_id=next(free, ""))
 
     def session(
-        self, report: FileReport, *, source: str, session_id: str = "", name: str = "", model: str = "", **facts: Any
+        self,
+        report: FileReport,
+        *,
+        source: str,
+        session_id: str = "",
+        name: str = "",
+        model: str = "",
+        whole: bool = False,
+        **facts: Any,
     ) -> Session | None:
         """Close the conversation; None where the model never spoke.
 
         `session_id` is for harnesses whose ids are unique; a `name`, such as a task's, gets the content's digest behind
-        it, since one task is solved many times. `model` made the steps that name none; `facts` are of `TraceFacts`.
+        it, since one task is solved many times. `model` made the steps that name none. `whole`: the log holds all that
+        the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
         """
         if self.orphans:
             report.add("orphan_results", self.orphans)
-        recorded = any(message.role == "system" for message in self.messages)
+        recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
         told = TraceFacts(source, session_id, tools_source="recorded", **facts)
         if not recorded:

@@ -1,7 +1,8 @@
 """A trace in the formats others read: Harbor's ATIF, and the Hub's STS lines.
 
-In: a `Trace`, with the flags of its session where they are at hand. Out: an ATIF 1.7 document, or lines of JSON. Both are
-linear, so only the main branch goes out: each message once, in the order of the trace, those of rewound branches left out.
+In: a `Trace`, with the flags of its session where they are at hand. Out: an ATIF 1.7 document, or lines of JSON. Both
+are linear, so only the main branch goes out: each message once, in the order of the trace, those of rewound branches
+left out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Gemini CLI chats: the `ConversationRecord` document, and the JSON lines that replaced it in 0.40.
 
-In: messages of type user and gemini, results inside the calls. Out: one session. In JSON lines a message is appended again
-when it grows (the last copy counts), `$rewindTo` takes back all from a message on (a branch, which is kept), and `$set`
-with `messages` is a checkpoint the model reads on from. The CLI records what it shows: no system prompt, thoughts as
-summaries, outputs cut at 50 kB.
+In: messages of type user and gemini, results inside the calls. Out: one session. In JSON lines a message is appended
+again when it grows (the last copy counts), `$rewindTo` takes back all from a message on (a branch, which is kept), and
+`$set` with `messages` is a checkpoint the model reads on from. The CLI records what it shows: no system prompt,
+thoughts as summaries, outputs cut at 50 kB.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from composer_hub.ingest.documents import head_records, read_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.values import as_dict, as_list, as_text, arguments_of, content_text, dicts
+from composer_hub.ingest.values import arguments_of, as_dict, as_list, as_text, content_text, dicts
 from composer_hub.records import Message, ToolCall, canonical_json
 
 NAME = "gemini"

@@ -1,8 +1,8 @@
 """Trace rows as the Hub and `datasets` make them: `harness, session_id, messages, tools, metadata, trace, …`.
 
-In: JSON lines, a JSON list, Parquet or a Hub dataset of such rows. Out: the sessions of each row. Where `trace` holds the
-raw events and a reader knows them, that reader gets them, with everything it can tell; else the row's chat messages are
-read as they stand: linear, in file order, without error flags.
+In: JSON lines, a JSON list, Parquet or a Hub dataset of such rows. Out: the sessions of each row. Where `trace` holds
+the raw events and a reader knows them, that reader gets them, with everything it can tell; else the row's chat
+messages are read as they stand: linear, in file order, without error flags.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from composer_hub.ingest.readers import Source
 
 NAME = "hf_native"
-GIVES = "All that the harness's own reader gives, where the row holds the raw events; else chat messages and tool schemas."
+GIVES = (
+    "All that the harness's own reader gives, where the row holds the raw events; else chat messages and tool schemas."
+)
 LACKS = "Without raw events: error flags, branches, compactions and exact prompts."
 CONVERTED = "converted_row"
 """The row was made from a session in file order; branches and compactions are gone."""

@@ -1,8 +1,8 @@
 """Inspect logs (`.eval`): a zip with one JSON file a sample.
 
-In: the zip; `header.json` names model and task. Out: a session a sample, a step a `ModelEvent`: its `input` is what the
-model read, word for word, whether it stands in the event or as `input_refs` into a pool of messages; long texts are
-`attachment://` references. Tool errors are typed. A sample without model events falls back on its message list.
+In: the zip; `header.json` names model and task. Out: a session a sample, a step a `ModelEvent`: its `input` is what
+the model read, word for word, whether it stands in the event or as `input_refs` into a pool of messages; long texts
+are `attachment://` references. Tool errors are typed. A sample without model events falls back on its message list.
 
 Nothing is unpacked to disk, and no member is read past its limit: an archive may claim anything about its size.
 """
@@ -35,8 +35,8 @@ MAX_TOTAL = 1 << 31
 _ATTACHMENT = "attachment://"
 _MEMBERS = (b"_journal/start.json", b"header.json", b"samples/")
 _STATUS = {"timeout": "timeout", "permission": "failed", "approval": "denied", "cancelled": "cancelled"}
-_YES = {"C", "c", True, 1, 1.0}
-_NO = {"I", "i", "N", False, 0, 0.0}
+_YES = {"C", "c", True}
+_NO = {"I", "i", "N", False}
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -51,7 +51,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         with zipfile.ZipFile(path) as archive:
             yield from _Log(archive, path, report).sessions()
     except zipfile.BadZipFile as error:
-        raise SessionError(f"{path} is no whole zip archive ({error}). If the run is still going, wait for its end.") from error
+        raise SessionError(
+            f"{path} is no whole zip archive ({error}). If the run is still going, wait for its end."
+        ) from error
 
 
 class _Log:
@@ -106,7 +108,8 @@ class _Sample:
         events = [event for event in dicts(self.sample.get("events")) if event.get("event") == "model"]
         for event in events:
             self._step(event)
-        if not self.talk.drafts:
+        whole = bool(self.talk.drafts)
+        if not whole:
             self._read_messages()
         self._last_results()
         number, epoch = as_text(self.sample.get("id")), as_text(self.sample.get("epoch"))
@@ -117,6 +120,7 @@ class _Sample:
             session_id=as_text(self.sample.get("uuid")) or (f"{run}/{number}/{epoch}" if run else ""),
             name=f"{as_text(self.task.get('task'))}/{number}/{epoch}",
             model=as_text(self.task.get("model")),
+            whole=whole,
             tools=tuple(self.tools.values()),
             resolved=_verdict(as_dict(self.sample.get("scores"))),
             provenance={
@@ -137,7 +141,9 @@ class _Sample:
             return
         for tool in dicts(event.get("tools")):
             name = as_text(tool.get("name"))
-            self.tools.setdefault(name, tool_schema(name, as_text(tool.get("description")), as_dict(tool.get("parameters"))))
+            self.tools.setdefault(
+                name, tool_schema(name, as_text(tool.get("description")), as_dict(tool.get("parameters")))
+            )
         message = self._message(said)
         draft = self.talk.act(
             message,
@@ -218,7 +224,9 @@ class _Sample:
 
 def _visible(content: Any) -> Any:
     """Leave reasoning out of the text."""
-    return [part for part in dicts(content) if part.get("type") != "reasoning"] if isinstance(content, list) else content
+    return (
+        [part for part in dicts(content) if part.get("type") != "reasoning"] if isinstance(content, list) else content
+    )
 
 
 def _reasoning_parts(entry: dict[str, Any]) -> list[dict[str, Any]]:

@@ -17,21 +17,25 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session
+from composer_hub.ingest.session import Session, tool_schema
 from composer_hub.ingest.values import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.records import Message, ToolCall
 
 NAME = "mini_swe_agent"
-GIVES = "Steps, calls and results with return codes, exceptions and timeouts, format errors with the rejected message, reasoning."
+GIVES = (
+    "Steps, calls and results with return codes, exceptions and timeouts, format errors with the rejected "
+    "message, reasoning."
+)
 LACKS = "The verdict of the tests; in v1 the model's name and everything but the text."
 
-_ROLES = {"system", "user", "assistant", "tool", "exit"}
 _FENCE = re.compile(r"```(?:mswea_bash_command|bash)\s*\n")
 _RETURN_CODE = re.compile(r"\s*<returncode>(-?\d{1,6})</returncode>")
-_TOOLS = ({"type": "function", "function": {
-    "name": "bash", "description": "Execute a bash command",
-    "parameters": {"type": "object", "required": ["command"],
-                   "properties": {"command": {"type": "string", "description": "The bash command to execute"}}}}},)  # fmt: skip
+_COMMAND = {"type": "string", "description": "The bash command to execute"}
+_BASH = tool_schema(
+    "bash",
+    "Execute a bash command",
+    {"type": "object", "properties": {"command": _COMMAND}, "required": ["command"]},
+)
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -67,7 +71,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         name=as_text(as_dict(document).get("instance_id")) or path.name.partition(".")[0],
         model=as_text(as_dict(config.get("model")).get("model_name")),
         cwd=as_text(as_dict(config.get("environment")).get("cwd")),
-        tools=_TOOLS if reader.has_calls else (),
+        tools=(_BASH,) if reader.has_calls else (),
         provenance={
             "harness_version": as_text(info.get("mini_version")),
             "exit_status": as_text(info.get("exit_status")) or reader.exit_status,

@@ -31,14 +31,32 @@ from composer_hub.records import Message, ToolCall
 
 NAME = "openhands_v0"
 GIVES = "Steps, calls and results, errors and exit codes, rejections, condensations, the benchmark's verdict."
-LACKS = "The model's own text before 0.15; the text of workspace context and microagents, so prompts with them are inexact."
+LACKS = (
+    "The model's own text before 0.15; the text of workspace context and microagents, so prompts with them are inexact."
+)
 REBUILT = "action_text_lost"
 """The events record the action that was parsed, not the text the model wrote."""
 
 _SILENT_ACTIONS = {"recall", "change_agent_state", "condensation_request", "null", "start", "pause", "resume", "stop"}
 _SILENT_OBSERVATIONS = {"agent_state_changed", "null", "recall", "loop_detection"}
-_HARNESS_KEYS = ("thought", "keep_prompt", "is_confirmed", "confirmation_state", "action_risk", "security_risk", "hidden",
-                 "kernel_init_code", "blocking", "is_static", "cwd", "is_input_mode", "agent", "impl_source")  # fmt: skip
+_HARNESS_KEYS = frozenset(
+    (
+        "thought",
+        "keep_prompt",
+        "is_confirmed",
+        "confirmation_state",
+        "action_risk",
+        "security_risk",
+        "hidden",
+        "kernel_init_code",
+        "blocking",
+        "is_static",
+        "cwd",
+        "is_input_mode",
+        "agent",
+        "impl_source",
+    )
+)
 
 
 def sniff(head: bytes, path: Path) -> bool:

@@ -22,7 +22,10 @@ from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, co
 from composer_hub.records import Message
 
 NAME = "swe_agent"
-GIVES = "Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, every attempt."
+GIVES = (
+    "Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, "
+    "every attempt."
+)
 LACKS = "Exact prompts before 1.x, tool schemas, error flags (other than format errors), the verdict of the tests."
 PROCESSED = "history_processed"
 """History processors may have shortened what the model read, and the log does not say."""
@@ -65,7 +68,8 @@ class _Run:
         self.talk = Conversation(interning=True)
 
     def session(self, report: FileReport) -> Session | None:
-        if any("query" in step or "messages" in step for step in self.trajectory):
+        whole = any("query" in step or "messages" in step for step in self.trajectory)
+        if whole:
             self._read_queries()
         else:
             self._read_history()
@@ -75,6 +79,7 @@ class _Run:
             report,
             source=NAME,
             name=name if self.attempt is None else f"{name}.{self.attempt}",
+            whole=whole,
             model=as_text(as_dict(as_dict(self.config.get("agent")).get("model")).get("name")),
             cwd=as_text(state.get("working_dir")),
             repository=as_text(as_dict(as_dict(self.config.get("env")).get("repo")).get("repo_name")),
