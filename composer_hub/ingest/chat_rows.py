@@ -42,7 +42,7 @@ GIVES = (
 LACKS = "Error flags, reasoning (but what stands in the text), branches; calls written in the text stay text."
 
 _COLUMNS = ("messages", "trajectory", "conversations")
-_FOREIGN = {"harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
+_FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
 _EXIT_CODE = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z|\A<returncode>(-?\d{1,6})</returncode>")

@@ -6,6 +6,7 @@ the report with its place, and the rest goes on. `head_records` looks at the fir
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 
 from composer_hub.ingest.lines import json_file, json_lines, parse
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.values import as_dict, dicts
+from composer_hub.ingest.values import MAX_DEPTH, as_dict, dicts
 
 MAX_DOCUMENT = 1 << 29
 """A file that has to be parsed in one piece may be this large; longer ones belong in JSONL or Parquet."""
@@ -47,6 +48,7 @@ def read_records(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str
             report.corrupt(number, f"is a JSON {type(value).__name__}, not an object, and was skipped.")
 
 
+@functools.lru_cache(maxsize=2)  # every sniffer asks for the same head
 def head_records(head: bytes) -> list[dict[str, Any]]:
     """Return the first objects of a JSON document, a list, or lines of JSON, cut off wherever the head ends."""
     text = _text(head)
@@ -95,6 +97,8 @@ def _cut_json(text: bytes) -> Any:
             break
         if token in _CLOSER:
             stack.append(_CLOSER[token])
+            if len(stack) > MAX_DEPTH:  # no session is nested like this, and each cut costs its depth
+                return None
         elif token in (b"]", b"}"):
             if not stack or stack.pop() != token:
                 break
