@@ -48,6 +48,7 @@ class Conversation:
         self._view: list[tuple[int, int]] = []
         self._callers: dict[str, Draft] = {}
         self._known: dict[str, int] = {}
+        self._keys: set[str] = set()
         self._reason = ""
 
     @property
@@ -81,7 +82,7 @@ class Conversation:
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
-        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main, key)
+        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main, self._once(key))
         self.drafts.append(draft)
         self._callers.update((call.call_id, draft) for call in message.tool_calls)
         return draft
@@ -147,6 +148,26 @@ class Conversation:
             self.flags[index] = flag
         return index
 
+    def _settle(self) -> None:
+        """Make a plain message of a tool's answer to a call that nobody made, as broken inputs hold them."""
+        called = {call.call_id for message in self.messages for call in message.tool_calls}
+        for index, message in enumerate(self.messages):
+            if message.role == "tool" and message.tool_call_id not in called:
+                self.messages[index] = Message("user", message.content)
+                self.orphans += 1
+        for draft in self.drafts:
+            ids = {call.call_id for call in self.messages[draft.action].tool_calls}
+            draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
+
+    def _id(self, index: int) -> str:
+        return self.messages[index].tool_call_id
+
+    def _once(self, key: str) -> str:
+        """Return the key of a step, and "" for a second step under the same one."""
+        known = key in self._keys
+        self._keys.add(key)
+        return "" if known else key
+
     def _named(self, draft: Draft, message: Message) -> Message:
         calls = self.messages[draft.action].tool_calls
         name = message.name or next(call.name for call in calls if call.call_id == message.tool_call_id)
@@ -179,6 +200,7 @@ class Conversation:
         it, since one task is solved many times. `model` made the steps that name none. `whole`: the log holds all that
         the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
         """
+        self._settle()
         if self.orphans:
             report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)

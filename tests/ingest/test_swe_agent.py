@@ -20,7 +20,8 @@ def test_a_0x_trajectory_has_a_step_an_assistant_message_of_its_history(samples,
     assert len(trace.messages) == 43
     assert len(trace.steps) == 21
     assert sum(len(step.results) for step in trace.steps) == 20
-    assert [trace.messages[step.action].content for step in trace.steps] == [s["response"] for s in raw["trajectory"]]
+    said = [entry["content"] for entry in raw["history"] if entry["role"] == "assistant"]
+    assert [trace.messages[step.action].content for step in trace.steps] == said
     assert {step.prefix_reason for step in trace.steps} == {"history_processed"}
     assert trace.cwd == "/__Users__talora__LLM_CTF_Dataset_Dev__2016__CSAW-Quals__web__I-Got-Id"
     assert trace.provenance["exit_status"] == "submitted"
