@@ -26,14 +26,14 @@ from composer_hub.ingest.values import (
     as_text,
     chat_calls,
     content_text,
-    dicts,
     first_text,
     parsed,
+    parsed_dicts,
 )
 from composer_hub.records import Message
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfFileSystem
+    from huggingface_hub import HfApi, HfFileSystem
 
 NAME = "chat_rows"
 GIVES = (
@@ -62,9 +62,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     yield from sessions_of(read_rows(path, report), report)
 
 
-def read_hub(uri: str, report: FileReport, fs: HfFileSystem) -> Iterator[Session]:
+def read_hub(uri: str, report: FileReport, api: HfApi, fs: HfFileSystem) -> Iterator[Session]:
     """Yield a session a row of a Hub dataset; the commit read and the card's licence go with every row."""
-    table = hub_table(uri, fs)
+    table = hub_table(uri, api, fs)
     origin = {"dataset": table.repo, "revision": table.revision}
     yield from sessions_of(hub_rows(table, report, fs), report, license=table.license, provenance=origin)
 
@@ -100,7 +100,7 @@ def session_of(
         model=first_text(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
         repository=first_text(row, "repo", "repository"),
         resolved=_verdict(row),
-        tools=tuple(dicts(parsed(row.get("tools")))),
+        tools=tuple(parsed_dicts(row.get("tools"))),
         license=first_text(row, "license") or license,
         provenance=provenance,
         **facts,
@@ -145,7 +145,8 @@ def _thinking(entry: Mapping[str, Any]) -> str:
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return next((list(dicts(found)) for name in _COLUMNS if (found := parsed(row.get(name)))), [])
+    columns = (parsed_dicts(row.get(name)) for name in _COLUMNS)
+    return next((found for found in columns if found), [])
 
 
 def _is_chat(entry: Mapping[str, Any]) -> bool:

@@ -20,10 +20,10 @@ from composer_hub.ingest.documents import HEAD, head_records
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.rows import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.values import as_dict, as_list, as_text
+from composer_hub.ingest.values import as_dict, as_text, parsed, parsed_dicts
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfFileSystem
+    from huggingface_hub import HfApi, HfFileSystem
 
     from composer_hub.ingest.readers import Source
 
@@ -49,9 +49,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     yield from sessions_of(read_rows(path, report), report)
 
 
-def read_hub(uri: str, report: FileReport, fs: HfFileSystem) -> Iterator[Session]:
+def read_hub(uri: str, report: FileReport, api: HfApi, fs: HfFileSystem) -> Iterator[Session]:
     """Yield the sessions of a Hub dataset's rows."""
-    table = hub_table(uri, fs)
+    table = hub_table(uri, api, fs)
     origin = {"dataset": table.repo, "revision": table.revision}
     yield from sessions_of(hub_rows(table, report, fs), report, license=table.license, provenance=origin)
 
@@ -88,6 +88,8 @@ def _reader_of(raw: bytes, path: Path) -> Source | None:
 
 def _raw_bytes(trace: Any) -> bytes:
     """Return raw events as the lines of the file they came from: stored as text, or decoded into objects."""
+    if isinstance(trace, str) and trace[:1] in ('"', "["):
+        trace = parsed(trace) or trace  # a JSON column holds even text as JSON
     if isinstance(trace, str):
         return trace.encode("utf-8", "replace")
     if isinstance(trace, list):
@@ -108,8 +110,8 @@ def _with_origin(session: Session, row: Mapping[str, Any], facts: Mapping[str, A
 
 
 def _from_messages(row: Mapping[str, Any], report: FileReport, **facts: Any) -> Session | None:
-    metadata = as_dict(row.get("metadata"))
-    if not as_list(row.get("messages")):
+    metadata = as_dict(parsed(row.get("metadata")))
+    if not parsed_dicts(row.get("messages")):
         report.add("no_steps")
         return None
     told = {"model": as_text(metadata.get("model")), "cwd": as_text(metadata.get("cwd"))}

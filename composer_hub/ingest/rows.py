@@ -19,7 +19,7 @@ from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.values import as_text
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfFileSystem
+    from huggingface_hub import HfApi, HfFileSystem
 
 BATCH = 16
 """Rows decoded at once; one row may hold megabytes of messages."""
@@ -62,9 +62,8 @@ def parquet_columns(path: Path) -> set[str]:
         return set()
 
 
-def hub_table(uri: str, fs: HfFileSystem) -> HubTable:
+def hub_table(uri: str, api: HfApi, fs: HfFileSystem) -> HubTable:
     """Find a dataset's files, at the commit that its revision names now."""
-    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError
 
     match = _URI.fullmatch(uri)
@@ -73,10 +72,10 @@ def hub_table(uri: str, fs: HfFileSystem) -> HubTable:
             f"{uri!r} names no dataset. Write hf://datasets/owner/name or hf://datasets/owner/name@revision."
         )
     try:
-        info = HfApi(endpoint=fs.endpoint, token=fs.token).dataset_info(match["repo"], revision=match["revision"])
+        info = api.dataset_info(match["repo"], revision=match["revision"])
     except HfHubHTTPError as error:
         raise DatasetError(
-            f"{uri} cannot be read from {fs.endpoint}: {error}. Check its name, revision and your token."
+            f"{uri} cannot be read from {api.endpoint}: {error}. Check its name, revision and your token."
         ) from error
     root = f"datasets/{match['repo']}@{info.sha}/{match['under'] or ''}".rstrip("/")
     files = tuple(name for name in sorted(fs.find(root)) if name.endswith(_READABLE))

@@ -64,6 +64,11 @@ def parsed(value: Any) -> Any:
         return None
 
 
+def parsed_dicts(value: Any) -> list[dict[str, Any]]:
+    """Return the objects of a list that may stand as JSON text, whole or item by item, as JSON columns come in Parquet."""
+    return list(dicts([parsed(item) for item in as_list(parsed(value))]))
+
+
 def arguments_of(value: Any) -> Any:
     """Return a call's arguments as an object where they are one, and else the raw text the model wrote."""
     if value is None:
