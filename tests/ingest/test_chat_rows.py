@@ -10,7 +10,7 @@ import pytest
 
 from composer_hub.ingest import chat_rows
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.rows import DatasetError
+from composer_hub.ingest.tables import DatasetError
 from composer_hub.records import prompt_of
 
 
