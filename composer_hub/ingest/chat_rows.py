@@ -17,8 +17,8 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.session import Session
+from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.values import (
     as_bool,
     as_dict,

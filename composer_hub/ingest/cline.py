@@ -47,8 +47,8 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def _is_message(entry: dict[str, Any]) -> bool:
-    blocks = list(dicts(entry.get("content")))
-    return entry.get("role") in ("user", "assistant") and bool(blocks) and all(b.get("type") in _BLOCKS for b in blocks)
+    kinds = [as_text(block.get("type")) for block in dicts(entry.get("content"))]
+    return entry.get("role") in ("user", "assistant") and bool(kinds) and _BLOCKS.issuperset(kinds)
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
@@ -149,7 +149,7 @@ def _status(blocks: list[dict[str, Any]]) -> str:
 def _result_text(content: Any) -> str:
     """Return a result's text; the SDK also keeps results as JSON values, which the model reads as JSON."""
     blocks = list(dicts(content))
-    if blocks and all(block.get("type") in _BLOCKS for block in blocks):
+    if blocks and all(as_text(block.get("type")) in _BLOCKS for block in blocks):
         return _text(blocks)
     return as_text(content) if isinstance(content, str) or content is None else canonical_json(content)
 

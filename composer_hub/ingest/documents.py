@@ -59,6 +59,17 @@ def head_records(head: bytes) -> list[dict[str, Any]]:
     return _whole_lines(text) or list(filter(None, [as_dict(_cut_json(text))]))
 
 
+def files_beside(path: Path, pattern: re.Pattern[str]) -> list[Path]:
+    """Return the files of a folder whose names match, ordered by the number in the pattern's group."""
+    return list(_numbered(path.parent, path.parent.stat().st_mtime_ns, pattern))
+
+
+@functools.lru_cache(maxsize=4)  # each file of the folder asks
+def _numbered(folder: Path, changed: int, pattern: re.Pattern[str]) -> tuple[Path, ...]:
+    found = ((match, file) for file in folder.iterdir() if (match := pattern.fullmatch(file.name)))
+    return tuple(file for _, file in sorted((int(match[1]), file) for match, file in found))
+
+
 def is_list(head: bytes) -> bool:
     """Tell a JSON list from a document or lines."""
     return _text(head)[:1] == b"["

@@ -30,7 +30,6 @@ DISPLAYED = "display_log"
 
 _EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,6})\s*$", re.MULTILINE)
 _STATUS = {"success": "completed", "error": "failed", "cancelled": "cancelled"}
-_SHOWN_ONLY = {"info", "warning", "error"}
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -132,7 +131,7 @@ def _speak(talk: Conversation, entry: _Entry, prompt: list[int]) -> list[int]:
     record = entry.record
     if record.get("type") == "user":
         return [talk.say(Message("user", content_text(record.get("content"))))]
-    if record.get("type") != "gemini":
+    if record.get("type") != "gemini":  # info, warning, error: shown to the user, never sent
         return []
     calls = tuple(call for item in dicts(record.get("toolCalls")) if (call := _call(item)))
     draft = talk.act(

@@ -18,8 +18,8 @@ import orjson
 from composer_hub.ingest import chat_rows
 from composer_hub.ingest.documents import HEAD, head_records
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.session import Session
+from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
 from composer_hub.ingest.values import as_dict, as_text, parsed, parsed_dicts
 
 if TYPE_CHECKING:

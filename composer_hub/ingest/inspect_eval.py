@@ -144,7 +144,7 @@ class _Sample:
             self.tools.setdefault(
                 name, tool_schema(name, as_text(tool.get("description")), as_dict(tool.get("parameters")))
             )
-        message = self._message(said)
+        message = self._message({**said, "role": "assistant"})
         draft = self.talk.act(
             message,
             model=as_text(output.get("model")) or as_text(event.get("model")),

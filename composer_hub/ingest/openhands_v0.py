@@ -8,12 +8,13 @@ action.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, Draft
-from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.documents import files_beside, head_records, read_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
@@ -37,6 +38,7 @@ LACKS = (
 REBUILT = "action_text_lost"
 """The events record the action that was parsed, not the text the model wrote."""
 
+_STORED = re.compile(r"(\d+)\.json")
 _SILENT_ACTIONS = {"recall", "change_agent_state", "condensation_request", "null", "start", "pause", "resume", "stop"}
 _SILENT_OBSERVATIONS = {"agent_state_changed", "null", "recall", "loop_detection"}
 _HARNESS_KEYS = frozenset(
@@ -69,12 +71,13 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield a session a row, or one for the whole list; in an event store the first file stands for all."""
+    """Yield a session a row, or one for the whole list; in an event store the newest file stands for all."""
     if _stored(path):
-        files = sorted(path.parent.glob("[0-9]*.json"), key=lambda file: int(file.stem) if file.stem.isdigit() else 0)
-        if path == files[0]:
+        files = files_beside(path, _STORED)
+        if path == files[-1]:
             events = [event for file in files for _, event in read_records(file, report)]
-            yield from _sessions([({}, events)], path.parent.parent.name, report)
+            session = _History({}, report).session(events, session_id=path.parent.parent.name)
+            yield from filter(None, [session])
         return
     records = [record for _, record in read_records(path, report)]
     if records and isinstance(records[0].get("history"), list):
@@ -87,12 +90,12 @@ def _sessions(
     lists: list[tuple[dict[str, Any], list[dict[str, Any]]]], stem: str, report: FileReport
 ) -> Iterator[Session]:
     for row, events in lists:
-        if session := _History(row, report).session(events, stem):
+        if session := _History(row, report).session(events, stem=stem):
             yield session
 
 
 def _stored(path: Path) -> bool:
-    return path.parent.name == "events" and path.stem.isdigit() and path.suffix == ".json"
+    return path.parent.name == "events" and bool(_STORED.fullmatch(path.name))
 
 
 def _is_event(event: dict[str, Any]) -> bool:
@@ -112,7 +115,7 @@ class _History:
         self.tools: tuple[dict[str, Any], ...] = ()
         self.draft: Draft | None = None
 
-    def session(self, events: list[dict[str, Any]], stem: str) -> Session | None:
+    def session(self, events: list[dict[str, Any]], *, stem: str = "", session_id: str = "") -> Session | None:
         for position, event in enumerate(events):
             if isinstance(event.get("action"), str):
                 self._action(event, as_int(event.get("id")) or position)
@@ -127,6 +130,7 @@ class _History:
         return self.talk.session(
             self.report,
             source=NAME,
+            session_id=session_id,
             name=name,
             model=as_text(as_dict(metadata.get("llm_config")).get("model")) or self.model,
             cwd=self.cwd,

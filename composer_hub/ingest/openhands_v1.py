@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
-from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.documents import files_beside, head_records, read_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
@@ -57,19 +57,20 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the conversation; in a folder of event files the first file stands for all of them."""
-    if _EVENT_FILE.fullmatch(path.name):
-        files = sorted(other for other in path.parent.iterdir() if _EVENT_FILE.fullmatch(other.name))
-        if path != files[0]:
-            return
-        name = path.parent.parent.name if path.parent.name == "events" else path.parent.name
-    else:
-        files, name = [path], path.stem
+    """Yield the conversation; in a folder of event files the newest file stands for all of them.
+
+    The newest, because a run that looks only at changed files then sees a conversation that went on.
+    """
+    stored = bool(_EVENT_FILE.fullmatch(path.name))
+    files = files_beside(path, _EVENT_FILE) if stored else [path]
+    if path != files[-1]:
+        return
     events = _Events(report)
     for file in files:
         for number, event in read_records(file, report):
             events.read(number, event)
-    if session := events.session(name):
+    folder = path.parent.parent if path.parent.name == "events" else path.parent
+    if session := events.session(session_id=folder.name if stored else "", name=path.stem):
         yield session
 
 
@@ -94,9 +95,10 @@ class _Events:
         elif kind not in _SILENT:
             self.report.unknown(kind, number)
 
-    def session(self, name: str) -> Session | None:
+    def session(self, session_id: str, name: str) -> Session | None:
         self._close_step()
-        return self.talk.session(self.report, source=NAME, name=name, model=self.model, cwd=self.cwd, tools=self.tools)
+        facts: dict[str, Any] = {"model": self.model, "cwd": self.cwd, "tools": self.tools}
+        return self.talk.session(self.report, source=NAME, session_id=session_id, name=name, **facts)
 
     def _action(self, event: dict[str, Any]) -> None:
         """Gather the calls of one response; a call of another response closes the step."""

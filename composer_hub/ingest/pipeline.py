@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import pickle
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -61,7 +60,7 @@ class Ingest:
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options = Options(),  # noqa: B008  # frozen
+        options: Options = Options(),  # frozen
         on_file: Callable[[FileReport], None] = lambda report: None,
     ) -> None:
         self.options, self.on_file = options, on_file

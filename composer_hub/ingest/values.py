@@ -65,7 +65,7 @@ def parsed(value: Any) -> Any:
 
 
 def parsed_dicts(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list that may stand as JSON text, whole or item by item, as JSON columns come in Parquet."""
+    """Return the objects of a list that may stand as JSON text, whole or item by item (a JSON column of Parquet)."""
     return list(dicts([parsed(item) for item in as_list(parsed(value))]))
 
 

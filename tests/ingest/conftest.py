@@ -1,51 +1,73 @@
-"""What the tests of ingest may ask for: real sample files where they are at hand, own fixtures, and one notion of sound."""
+"""What the tests of ingest may ask for."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from composer_hub.ingest.readers import HEAD_BYTES, sniff
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
 from composer_hub.records import Trace, from_row, to_row
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
+
+Read = Callable[[Path], tuple[list[Session], FileReport]]
 
 
 @pytest.fixture(scope="session")
 def samples() -> Path:
-    """The folder of real session files, which the repository does not carry."""
-    folder = Path(os.environ.get("COMPOSER_SAMPLES") or ROOT.parent / "shared" / "samples" / "traces")
-    if not folder.is_dir():
-        pytest.skip(f"the real session files are not at {folder}; COMPOSER_SAMPLES may name another place")
-    return folder
+    """The folder of real session files, which is not part of the repository."""
+    places = [ROOT.parent / "shared/samples/traces", ROOT.parent.parent / "shared/samples/traces"]
+    if named := os.environ.get("COMPOSER_SAMPLES"):
+        places.insert(0, Path(named))
+    for place in places:
+        if place.is_dir():
+            return place
+    pytest.skip("the real session files are not here: set COMPOSER_SAMPLES to their folder")
 
 
 @pytest.fixture(scope="session")
-def logs() -> Path:
-    """The folder of small session files written for these tests."""
-    return ROOT / "tests" / "fixtures" / "ingest"
+def written() -> Path:
+    """The folder of sessions written for these tests."""
+    return ROOT / "tests/fixtures/ingest"
+
+
+@pytest.fixture(scope="session")
+def read() -> Read:
+    """Read a file with the reader that its content asks for."""
+
+    def read_file(path: Path) -> tuple[list[Session], FileReport]:
+        report = FileReport(str(path))
+        with path.open("rb") as file:
+            source = sniff(file.read(HEAD_BYTES), path)
+        assert source is not None, f"{path} is in no known format"
+        return list(source.read(path, report)), report
+
+    return read_file
 
 
 @pytest.fixture(scope="session")
 def read_file() -> Callable[..., tuple[list[Session], FileReport]]:
     """Read a file with a reader module and check every session that comes out."""
 
-    def read(module, path: Path) -> tuple[list[Session], FileReport]:
+    def read_with(module: ModuleType, path: Path) -> tuple[list[Session], FileReport]:
         report = FileReport(str(path))
         sessions = list(module.read(path, report))
         for session in sessions:
             check_session(session)
         return sessions, report
 
-    return read
+    return read_with
 
 
 @pytest.fixture(scope="session")
 def sound() -> Callable[[Session], None]:
+    """Hold a session against what every reader promises."""
     return check_session
 
 

@@ -23,12 +23,29 @@ def model_event(refs, text, calls=(), **more):
     message = {"role": "assistant", "content": text, "tool_calls": list(calls), **more}
     tools = [{"name": "bash", "description": "run", "parameters": {"type": "object", "properties": {"cmd": {}}}}]
     output = {"model": "gpt-5-2025-08-07", "choices": [{"message": message}]}
-    return {"event": "model", "model": "openai/gpt-5", "input": [], "input_refs": refs, "tools": tools, "output": output}
+    return {
+        "event": "model",
+        "model": "openai/gpt-5",
+        "input": [],
+        "input_refs": refs,
+        "tools": tools,
+        "output": output,
+    }
 
 
 def sample():
-    first = {"role": "assistant", "content": "I look.", "tool_calls": [call("bash", "c1", cmd="ls"), call("bash", "c2", cmd="x")]}
-    slow = {"role": "tool", "tool_call_id": "c2", "function": "bash", "content": "", "error": {"type": "timeout", "message": "slow"}}
+    first = {
+        "role": "assistant",
+        "content": "I look.",
+        "tool_calls": [call("bash", "c1", cmd="ls"), call("bash", "c2", cmd="x")],
+    }
+    slow = {
+        "role": "tool",
+        "tool_call_id": "c2",
+        "function": "bash",
+        "content": "",
+        "error": {"type": "timeout", "message": "slow"},
+    }
     fine = {"role": "tool", "tool_call_id": "c1", "function": "bash", "content": "attachment://h1"}
     last = {"role": "tool", "tool_call_id": "c3", "function": "bash", "content": "bye"}
     pool = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Guess."}, first, fine, slow]
@@ -79,7 +96,13 @@ def test_the_input_of_a_step_is_resolved_through_pool_and_attachments(read_file,
     (session,), _ = read_file(inspect_eval, write(tmp_path / "a.eval", [sample()]))
     first, second = session.trace.steps
     assert [m.content for m in prompt_of(session.trace, first)] == ["sys", "Guess."]
-    assert [m.content for m in prompt_of(session.trace, second)] == ["sys", "Guess.", "I look.", "a long listing", "slow"]
+    assert [m.content for m in prompt_of(session.trace, second)] == [
+        "sys",
+        "Guess.",
+        "I look.",
+        "a long listing",
+        "slow",
+    ]
     assert [len(step.results) for step in session.trace.steps] == [2, 1]
     assert session.trace.tools[0]["function"]["parameters"]["properties"] == {"cmd": {}}
     assert (session.trace.session_id, session.trace.resolved) == ("u-7", False)
@@ -103,10 +126,8 @@ def test_tool_errors_are_typed_and_ciphertext_is_encrypted_reasoning(read_file, 
 def test_a_sample_without_events_falls_back_on_its_messages(read_file, tmp_path):
     bare = {**sample(), "events": []}
     (session,), _ = read_file(inspect_eval, write(tmp_path / "a.eval", [bare]))
-    assert {step.prefix_reason for step in session.trace.steps} == {"no_model_events", "no_model_events; orphan_result"} or {
-        step.prefix_reason for step in session.trace.steps
-    } == {"no_model_events"}
-    assert len(session.trace.steps) == 2
+    reasons = [step.prefix_reason for step in session.trace.steps]
+    assert reasons == ["no_model_events", "no_model_events"]
 
 
 def test_a_broken_sample_is_counted_and_the_others_are_read(tmp_path):
