@@ -17,7 +17,7 @@ def calls_of(*calls: tuple[str, dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name, arguments, f"c{number}") for number, (name, arguments) in enumerate(calls))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_trace() -> Callable[..., Trace]:
     """Return a function from the student's calls, one a step, to a trace whose prompts grow."""
 
@@ -54,7 +54,7 @@ def make_trace() -> Callable[..., Trace]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_vote() -> Callable[..., Vote]:
     """Return a function from a trace, a step's number, a teacher and its call to a vote."""
 
