@@ -28,7 +28,7 @@ LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
 _FRESH_SHELLS = frozenset(("exec_command", "shell", "shell_command", "local_shell", "run_shell_command"))
 _CREATORS = frozenset(("create", "create_file", "str_replace_editor", "str_replace_based_edit_tool", "file_editor"))
-_PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<-?\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
+_PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
 _EDIT_ARGUMENTS = next(tool.arguments for tool in TOOLS if tool.kind == "edit")
 
 

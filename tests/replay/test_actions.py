@@ -35,6 +35,7 @@ SAME = [
     ("shell", {"command": ["bash", "-lc", "ls  src"]}, "shell", {"command": ["ls", "./src"]}),
     ("shell_command", {"command": "make", "workdir": "pkg"}, "shell_command", {"command": "cd pkg && make"}),
     ("Bash", {"command": "ls", "run_in_background": False}, "Bash", {"command": "ls"}),
+    ("execute_bash", {"command": "ls", "is_input": "false"}, "Bash", {"command": "ls"}),
     ("Read", {"file_path": "/repo/a.py"}, "read", {"path": "a.py"}),
     ("Read", {"file_path": "/repo/a.py", "offset": 1}, "Read", {"file_path": "/repo/a.py", "limit": None}),
     ("Read", {"file_path": "a.py", "offset": 5, "limit": 4}, "view", {"path": "a.py", "view_range": [5, 8]}),
@@ -158,6 +159,16 @@ def test_paths_are_read_in_the_windows_way_where_the_session_ran_there() -> None
     assert (
         act("Read", {"file_path": "D:\\repo\\a.py"}, WINDOWS).text != act("Read", {"file_path": "a.py"}, WINDOWS).text
     )
+
+
+def test_a_windows_shell_is_read_only_where_every_shell_reads_the_same() -> None:
+    def text(command: str) -> str:
+        return act("Bash", {"command": command}, WINDOWS).text
+
+    assert text("git  status") == text("git status")
+    assert text("type a\\b") != text("type ab")
+    assert text("echo 'a''b'") != text("echo ab")
+    assert text("echo ^%X^%") != text("echo %X%")
 
 
 def test_without_a_working_directory_relative_and_absolute_paths_stay_apart() -> None:
