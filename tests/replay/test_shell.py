@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.records import canonical_json
@@ -458,11 +459,15 @@ JOINTS = [" && ", " ; ", " || ", " | ", " & wait; "]
 PREFIXES = ["", "", "", "cd src && ", "cd . && ", "cd {root} && ", "cd src; ", "X=a; ", "! ", "(cd src) && "]
 
 
-@st.composite
-def scripts(draw: st.DrawFn) -> str:
-    commands = draw(st.lists(st.tuples(st.sampled_from(PROGRAMS), st.sampled_from(OPERANDS)), min_size=1, max_size=2))
-    text = draw(st.sampled_from(JOINTS)).join(f"{program} {operand}" for program, operand in commands)
-    return draw(st.sampled_from(PREFIXES)) + text
+def scripts(num: int, root: Path) -> list[str]:
+    """Return different small scripts, always the same ones."""
+    rng = random.Random(0)
+    found: dict[str, None] = {}
+    while len(found) < num:
+        commands = [f"{rng.choice(PROGRAMS)} {rng.choice(OPERANDS)}" for _ in range(rng.choice([1, 1, 2]))]
+        text = rng.choice(PREFIXES) + rng.choice(JOINTS).join(commands)
+        found[text.replace("{root}", str(root))] = None
+    return list(found)
 
 
 def effect_of(text: str, root: Path) -> tuple[int, str, dict[str, str]]:
@@ -485,19 +490,21 @@ def effect_of(text: str, root: Path) -> tuple[int, str, dict[str, str]]:
     )
     left = {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
     # Two spellings of a path are printed as they were given.
-    return done.returncode, done.stdout.replace(f"{root}/", "").replace("./", ""), left
+    said = done.stdout.replace(f"{root}/", "").replace("//", "/").replace("./", "")
+    return done.returncode, said, left
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(scripts(), min_size=8, max_size=8, unique=True))
-def test_commands_of_one_form_leave_the_same_files_and_say_the_same(tmp_path: Path, texts: list[str]) -> None:
+def test_commands_of_one_form_leave_the_same_files_and_say_the_same(tmp_path: Path) -> None:
     root = tmp_path / "root"
-    by_form: dict[str, tuple[str, tuple[int, str, dict[str, str]]]] = {}
-    for text in (text.replace("{root}", str(root)) for text in texts):
+    by_form: dict[str, list[str]] = {}
+    for text in scripts(1500, root):
         found = canonical_json(shell_form(text, base=str(root), cwd=str(root)).value)
-        effect = effect_of(text, root)
-        first, seen = by_form.setdefault(found, (text, effect))
-        assert effect == seen, f"{first!r} and {text!r} have one form"
+        by_form.setdefault(found, []).append(text)
+    shared = [texts for texts in by_form.values() if len(texts) > 1]
+    assert len(shared) > 40
+    for texts in shared:
+        effects = [effect_of(text, root) for text in texts]
+        assert effects == effects[:1] * len(effects), texts
 
 
 SPELLINGS = [
