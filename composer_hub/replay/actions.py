@@ -79,6 +79,14 @@ def normalise(action: Message, context: ActionContext) -> NormalForm:
     if not action.tool_calls:
         said = canonical_json(["say", action.content])
         return NormalForm((action.content, said, said, '["say"]', "say"), problem="text_only")
+    try:
+        return _called(action, context)
+    except RecursionError:
+        # Arguments nested a thousand deep are nobody's honest answer.
+        return NormalForm(("too deep",) * 5, problem="invalid_args")
+
+
+def _called(action: Message, context: ActionContext) -> NormalForm:
     arguments = [parsed_arguments(call) for call in action.tool_calls]
     raw = "\n".join([action.content, *(f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls)])
     canonical = [

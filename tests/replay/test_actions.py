@@ -199,6 +199,15 @@ def test_arguments_that_miss_the_schema_are_no_vote(arguments: Any, problem: str
     assert act("Frob", arguments, ActionContext(tools={"Frob": schema})).problem == problem
 
 
+@pytest.mark.parametrize("depth", [600, 5000])
+def test_arguments_nested_without_end_are_no_vote(depth: int) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = [deep]
+    assert act("Bash", {"command": deep}).problem == "invalid_args"
+    assert act("Bash", '{"command": ' + "[" * depth + "]" * depth + "}").problem == "invalid_args"
+
+
 def test_words_alone_and_tools_that_are_not_there_are_no_vote() -> None:
     assert normalise(Message("assistant", "Done."), REPO).problem == "text_only"
     assert act("Frob", {}, ActionContext(tools={"Bash": {}})).problem == "unknown_tool"
