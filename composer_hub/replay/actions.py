@@ -28,7 +28,7 @@ LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
 _FRESH_SHELLS = frozenset(("exec_command", "shell", "shell_command", "local_shell", "run_shell_command"))
 _CREATORS = frozenset(("create", "create_file", "str_replace_editor", "str_replace_based_edit_tool", "file_editor"))
-_PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<-?\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
+_PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
 _EDIT_ARGUMENTS = next(tool.arguments for tool in TOOLS if tool.kind == "edit")
 
 
@@ -79,6 +79,14 @@ def normalise(action: Message, context: ActionContext) -> NormalForm:
     if not action.tool_calls:
         said = canonical_json(["say", action.content])
         return NormalForm((action.content, said, said, '["say"]', "say"), problem="text_only")
+    try:
+        return _called(action, context)
+    except RecursionError:
+        # Arguments nested a thousand deep are nobody's honest answer.
+        return NormalForm(("too deep",) * 5, problem="invalid_args")
+
+
+def _called(action: Message, context: ActionContext) -> NormalForm:
     arguments = [parsed_arguments(call) for call in action.tool_calls]
     raw = "\n".join([action.content, *(f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls)])
     canonical = [

@@ -187,6 +187,12 @@ def _canonical(tool: Tool, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str
         canonical = tool.arguments.get(name)
         if canonical is None or canonical in found:
             return None
+        value = _flag(value) if isinstance(tool.defaults.get(canonical), bool) else value
         if canonical not in tool.defaults or value != tool.defaults[canonical]:
             found[canonical] = value
     return (tool, found) if tool.needed <= set(found) else None
+
+
+def _flag(value: Any) -> Any:
+    """Return a flag that a harness passes as text, such as OpenHands' `is_input`, as the flag it is."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value

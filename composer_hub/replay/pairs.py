@@ -73,11 +73,10 @@ def pairs_from(cast_ballots: Iterable[Ballot], *, policy: Policy) -> tuple[list[
             drops[reason] += 1
             continue
         pair = _pair(ballot, winners, _medoid(winners, prices), tools, policy)
-        if duplicate_key(pair) in seen:
+        if fresh := list(without_duplicates([pair], seen)):
+            pairs += fresh
+        else:
             drops["duplicate"] += 1
-            continue
-        seen.add(duplicate_key(pair))
-        pairs.append(pair)
     return pairs, drops
 
 

@@ -40,7 +40,7 @@ _OPERATORS = (
     "<",
 )
 _REDIRECTS = frozenset({"&>>", "<<<", "<<-", "&>", "<<", ">>", "<&", ">&", "<>", ">|", ">", "<"})
-_COMPOUND = "if then elif else fi for while until do done case esac select function coproc [[ time }"
+_COMPOUND = "! { if then elif else fi for while until do done case esac select function coproc [[ time }"
 _KEYWORDS = frozenset(_COMPOUND.split())
 _PLAIN = re.compile(r"[^\s'\"\\$`*?\[\]{}~|&;()<>]+")
 _PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
@@ -367,8 +367,9 @@ class _WordReader:
             self._take(self.reader.pos + 1, "lit")
 
     def _finished(self) -> tuple[Part, ...]:
-        if _BRACE_LIST.search(self.mask) or _BRACKET.search(self.mask):
-            # Inside braces and brackets a quoted comma or dash means something else: only the spelling itself is safe.
+        tilde = self.quoted and any(part.kind == "tilde" for part in self.parts)
+        if tilde or _BRACE_LIST.search(self.mask) or _BRACKET.search(self.mask):
+            # A quoted comma, dash or slash means something else there: only the spelling itself is safe.
             if any(not isinstance(part.value, str) for part in self.parts):
                 raise Unparsable("Braces around a command substitution are not read.")
             return (Part("raw", self.reader.text[self.start : self.reader.pos]),)

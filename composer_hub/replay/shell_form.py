@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from composer_hub.replay import programs
-from composer_hub.replay.paths import enter, normal_path, tidy
+from composer_hub.replay.paths import enter, is_windows, normal_path, tidy
 from composer_hub.replay.shell import Group, Item, Part, Pipeline, Redirect, Simple, Unparsable, Word, parse
 
 _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
+_ANY_SHELL = re.compile(r"[\w\s./:=@,+&|;<>\"-]*")
 _UNSPLIT = frozenset(("var", "sub", "raw"))
 
 
@@ -45,7 +46,7 @@ class _Act:
 def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = True) -> ShellForm:
     """Return the normal form of a command run in `cwd`; `keeps_cwd` says that the next command starts where it ends."""
     try:
-        items = parse(text)
+        items = _items(text, base)
     except Unparsable:
         words = text.split(maxsplit=1)
         return ShellForm({"text": text}, "shell", tuple(words[:1]), bool(_MOVES.search(text)), read_only=False)
@@ -63,6 +64,12 @@ def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = Tr
             act.paths, act.written = _names_of(act.paths), _names_of(act.written)
     kind, targets = _kind_and_targets(former.acts)
     return ShellForm(form, kind, targets, after != start, all(map(_is_safe, former.acts)))
+
+
+def _items(text: str, base: str) -> tuple[Item, ...]:
+    if is_windows(base) and not _ANY_SHELL.fullmatch(text):
+        raise Unparsable("On Windows the shell may be another one, which reads backslashes and quotes otherwise.")
+    return parse(text)
 
 
 def argv_text(argv: Sequence[str]) -> str:
@@ -312,8 +319,9 @@ def _wrapped(words: Sequence[Word]) -> Sequence[Word]:
 def _program_text(name: str, words: Sequence[Word], run: Any) -> str:
     if name not in programs.SUBCOMMANDS:
         return _path_text(run) or name
-    texts = (word.literal or "" for word in words[1:])
-    return f"{name} {next((text for text in texts if text and text[0] != '-'), '')}".rstrip()
+    plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-"]
+    # `npm run test` and `npm run build` are two programs.
+    return " ".join([name, *plain[: 2 if plain[:1] == ["run"] else 1]])
 
 
 def _path_text(value: Any) -> str:

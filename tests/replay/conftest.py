@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +19,7 @@ def calls_of(*calls: tuple[str, dict[str, Any]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name, arguments, f"c{number}") for number, (name, arguments) in enumerate(calls))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_trace() -> Callable[..., Trace]:
     """Return a function from the student's calls, one a step, to a trace whose prompts grow."""
 
@@ -54,7 +56,7 @@ def make_trace() -> Callable[..., Trace]:
     return make
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_vote() -> Callable[..., Vote]:
     """Return a function from a trace, a step's number, a teacher and its call to a vote."""
 
@@ -87,3 +89,12 @@ def make_vote() -> Callable[..., Vote]:
         return Vote(vote_id, trace.trace_id, step.step_id, index, teacher, answer=answer, **about)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """Return the folder of real session files, which are not part of the repository."""
+    folder = Path(os.environ.get("COMPOSER_SAMPLES") or Path(__file__).parents[3] / "shared" / "samples" / "traces")
+    if not folder.is_dir():
+        pytest.skip("no real session files here: set COMPOSER_SAMPLES to a folder that has them")
+    return folder

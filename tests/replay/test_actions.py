@@ -35,6 +35,7 @@ SAME = [
     ("shell", {"command": ["bash", "-lc", "ls  src"]}, "shell", {"command": ["ls", "./src"]}),
     ("shell_command", {"command": "make", "workdir": "pkg"}, "shell_command", {"command": "cd pkg && make"}),
     ("Bash", {"command": "ls", "run_in_background": False}, "Bash", {"command": "ls"}),
+    ("execute_bash", {"command": "ls", "is_input": "false"}, "Bash", {"command": "ls"}),
     ("Read", {"file_path": "/repo/a.py"}, "read", {"path": "a.py"}),
     ("Read", {"file_path": "/repo/a.py", "offset": 1}, "Read", {"file_path": "/repo/a.py", "limit": None}),
     ("Read", {"file_path": "a.py", "offset": 5, "limit": 4}, "view", {"path": "a.py", "view_range": [5, 8]}),
@@ -160,6 +161,16 @@ def test_paths_are_read_in_the_windows_way_where_the_session_ran_there() -> None
     )
 
 
+def test_a_windows_shell_is_read_only_where_every_shell_reads_the_same() -> None:
+    def text(command: str) -> str:
+        return act("Bash", {"command": command}, WINDOWS).text
+
+    assert text("git  status") == text("git status")
+    assert text("type a\\b") != text("type ab")
+    assert text("echo 'a''b'") != text("echo ab")
+    assert text("echo ^%X^%") != text("echo %X%")
+
+
 def test_without_a_working_directory_relative_and_absolute_paths_stay_apart() -> None:
     nowhere = ActionContext()
     assert act("Read", {"file_path": "a.py"}, nowhere).text != act("Read", {"file_path": "/repo/a.py"}, nowhere).text
@@ -186,6 +197,15 @@ def test_a_schema_types_arguments_and_drops_its_defaults() -> None:
 def test_arguments_that_miss_the_schema_are_no_vote(arguments: Any, problem: str) -> None:
     schema = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
     assert act("Frob", arguments, ActionContext(tools={"Frob": schema})).problem == problem
+
+
+@pytest.mark.parametrize("depth", [600, 5000])
+def test_arguments_nested_without_end_are_no_vote(depth: int) -> None:
+    deep: Any = 1
+    for _ in range(depth):
+        deep = [deep]
+    assert act("Bash", {"command": deep}).problem == "invalid_args"
+    assert act("Bash", '{"command": ' + "[" * depth + "]" * depth + "}").problem == "invalid_args"
 
 
 def test_words_alone_and_tools_that_are_not_there_are_no_vote() -> None:

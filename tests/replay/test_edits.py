@@ -18,6 +18,7 @@ TEXT = "one\ntwo\ntwo\nthree\n"
         ([Replacement("two", "2")], None),
         ([Replacement("four", "4")], None),
         ([Replacement("", "4")], None),
+        ([Replacement("one", "one")], None),
         ([Replacement("one", "1"), Replacement("one", "2")], None),
         ([Replacement("one\ntwo", "")], "\ntwo\nthree\n"),
     ],

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import random
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -107,6 +111,7 @@ DIFFERENT = [
     ("rm {a,b}", "rm '{a,b}'"),
     ('rm {a,b","c}', "rm {a,b,c}"),
     ("ls ~", "ls '~'"),
+    ("ls ~", 'ls ~""'),
     ("echo '$X'", 'echo "$X"'),
     ('echo "$X"', "echo $X"),
     ("echo $X", "echo \\$X"),
@@ -222,6 +227,7 @@ MEANT = [
     ("sed -i s/a/b/ a.py", "edit", ("a.py",)),
     ("CI=1 timeout 60 pytest -x tests 2>&1 | tail -3", "shell", (("pytest", "tests"),)),
     ("git add -A && git commit -m x", "shell", (("git add",), ("git commit",))),
+    ("npm run test -- --watch", "shell", (("npm run test",),)),
     ("echo hi", "shell", (("echo",),)),
     ("while true; do :; done", "shell", ("while",)),
 ]
@@ -277,6 +283,8 @@ def test_a_form_says_whether_the_shell_moved_and_whether_files_may_have_changed(
         "cat <<EOF",
         "echo $'a'",
         "if a; then b; fi",
+        "a; {",
+        "a || !",
         "$(" * (MAX_DEPTH + 1),
         "(" * 5000,
         "a" * (MAX_CHARS + 1),
@@ -375,6 +383,155 @@ def _one_file(one: str, other: str) -> bool:
     options = one.startswith("-") or other.startswith("-") or not one or not other
     above = ".." in one or ".." in other
     return options or above or plain(one) == plain(other) or "::" in one + other
+
+
+# ------------------------------------------------------------------------------------- against real effects
+
+FILES = {"a": "1\n2\n3\n", "b": "2\nx y\n", "src/a": "a1\na2\n", "-n": "dash\n", "c d": "space\n", "1": "one\n"}
+PROGRAMS = [
+    "cat",
+    "cat -n",
+    "head -n 1",
+    "head -1",
+    "head -n1",
+    "head -c 1",
+    "head",
+    "head -n 10",
+    "tail -n 1",
+    "tail -n +2",
+]
+PROGRAMS += [
+    "rm",
+    "rm -f",
+    "rm -rf",
+    "rm -r -f",
+    "rm -fr",
+    "cp -r src",
+    "cp a",
+    "mv b",
+    "mkdir -p",
+    "touch",
+    "wc -l",
+    "ls",
+]
+PROGRAMS += [
+    "grep -h 2",
+    "grep -h -v 2",
+    "grep -hv 2",
+    "grep -n 2",
+    "sed -n 1p",
+    "sed 1d",
+    "echo",
+    "echo hi >",
+    "echo hi >>",
+]
+OPERANDS = [
+    "a",
+    "./a",
+    "src/a",
+    "./src//a",
+    "src",
+    "src/",
+    "b",
+    "'a'",
+    "*",
+    "'*'",
+    "./*",
+    "[ab]",
+    "'[ab]'",
+    "{a,b}",
+    "-n",
+]
+OPERANDS += [
+    "./-n",
+    "-- -n",
+    "'c d'",
+    "c\\ d",
+    "c d",
+    "$X",
+    '"$X"',
+    "'$X'",
+    "~",
+    "new",
+    "./new",
+    "{root}/a",
+    "src/../a",
+    "1",
+]
+JOINTS = [" && ", " ; ", " || ", " | ", " & wait; "]
+PREFIXES = ["", "", "", "cd src && ", "cd . && ", "cd {root} && ", "cd src; ", "X=a; ", "! ", "(cd src) && "]
+
+
+def scripts(num: int, root: Path) -> list[str]:
+    """Return different small scripts, always the same ones."""
+    rng = random.Random(0)
+    found: dict[str, None] = {}
+    while len(found) < num:
+        commands = [f"{rng.choice(PROGRAMS)} {rng.choice(OPERANDS)}" for _ in range(rng.choice([1, 1, 2]))]
+        text = rng.choice(PREFIXES) + rng.choice(JOINTS).join(commands)
+        found[text.replace("{root}", str(root))] = None
+    return list(found)
+
+
+def effect_of(text: str, root: Path) -> tuple[int, str, dict[str, str]]:
+    """Run a script among the test's own files; return exit code, output and the files it leaves."""
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("there is no bash on this machine")
+    shutil.rmtree(root, ignore_errors=True)
+    for name, content in FILES.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(content)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(root / "src"), "X": "a b", "LC_ALL": "C"}
+    done = subprocess.run(
+        [bash, "--norc", "-c", text],
+        cwd=root,
+        env=environment,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    left = {str(path.relative_to(root)): path.read_text() for path in sorted(root.rglob("*")) if path.is_file()}
+    # Two spellings of a path are printed as they were given.
+    said = done.stdout.replace(f"{root}/", "").replace("//", "/").replace("./", "")
+    return done.returncode, said, left
+
+
+def test_commands_of_one_form_leave_the_same_files_and_say_the_same(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    by_form: dict[str, list[str]] = {}
+    for text in scripts(1500, root):
+        found = canonical_json(shell_form(text, base=str(root), cwd=str(root)).value)
+        by_form.setdefault(found, []).append(text)
+    shared = [texts for texts in by_form.values() if len(texts) > 1]
+    assert len(shared) > 40
+    for texts in shared:
+        effects = [effect_of(text, root) for text in texts]
+        assert effects == effects[:1] * len(effects), texts
+
+
+SPELLINGS = [
+    ("rm -rf {src}", ["src", "./src", "{root}/src", "'src'"]),
+    ("cat {a} > {new}", ["a", "./a", "{root}/a", '"a"']),
+    ("head -n 1 {a} && touch {new}", ["a", "{root}/./a"]),
+    ("cp -r {src} {new}", ["src", "./src"]),
+    ("grep -h -v 2 {a}", ["a", "./a", "{root}//a"]),
+    ("cd {src} && cat a && cat ../b", ["src", "./src", "{root}/src"]),
+]
+
+
+@pytest.mark.parametrize(("template", "spellings"), SPELLINGS, ids=[one for one, _ in SPELLINGS])
+def test_spellings_of_one_form_have_one_real_effect(template: str, spellings: list[str], tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    texts = [
+        re.sub(r"\{(src|a)\}", lambda _, one=spelling: one, template)
+        .replace("{new}", "new")
+        .replace("{root}", str(root))
+        for spelling in spellings
+    ]
+    assert len({canonical_json(shell_form(text, base=str(root), cwd=str(root)).value) for text in texts}) == 1
+    effects = [effect_of(text, root) for text in texts]
+    assert effects == effects[:1] * len(effects)
 
 
 PATHS = st.lists(st.sampled_from(["a", "b.py", "src", "-x", "c d"]), min_size=1, max_size=3).map("/".join)
