@@ -3,8 +3,8 @@
 In: questions (keys made from route, messages, tools and parameters), reservations, outcomes. Out: stored answers, the
 run's money, and `CapReached` where a call no longer fits.
 
-One SQLite file (WAL) is one run and one cap. A *question* is what is asked; a *try* is one HTTP request for it. Each try
-is reserved at its worst case first and then moves once:
+One SQLite file (WAL) is one run and one cap. A *question* is what is asked; a *try* is one HTTP request for it. Each
+try is reserved at its worst case first and then moves once:
 
     reserved ─┬─▶ settled     the endpoint told what it cost
               ├─▶ ambiguous   nobody knows (the answer was lost, the process died): the worst case stays counted
@@ -18,54 +18,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sqlite3
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
+from composer_hub.replay.ledger_file import SCHEMA, VERSION, advice, statements
 from composer_hub.replay.owners import Owner, is_alive
 from composer_hub.replay.prices import Price, show
 
-SCHEMA = """
-CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE money (
-    cap INTEGER NOT NULL, settled INTEGER NOT NULL, reserved INTEGER NOT NULL, ambiguous INTEGER NOT NULL
-);
-CREATE TABLE owners (owner TEXT PRIMARY KEY, host TEXT, boot TEXT, pid INTEGER, started TEXT, heartbeat REAL);
-CREATE TABLE questions (
-    key TEXT PRIMARY KEY, teacher TEXT NOT NULL, trace_id TEXT NOT NULL, step_id TEXT NOT NULL, attempt INTEGER NOT NULL,
-    state TEXT NOT NULL DEFAULT 'planned', kind TEXT NOT NULL DEFAULT '', final INTEGER NOT NULL DEFAULT 0,
-    response BLOB, latency REAL NOT NULL DEFAULT 0, paid_by INTEGER
-);
-CREATE INDEX questions_by_trace ON questions (trace_id, teacher);
-CREATE TABLE tries (
-    id INTEGER PRIMARY KEY, key TEXT NOT NULL, owner TEXT NOT NULL, state TEXT NOT NULL,
-    reserved INTEGER NOT NULL CHECK (reserved >= 0), cost INTEGER NOT NULL DEFAULT 0 CHECK (cost >= 0),
-    cost_source TEXT NOT NULL DEFAULT '', price_stamp TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '',
-    prompt_tokens INTEGER NOT NULL DEFAULT 0, cached_tokens INTEGER NOT NULL DEFAULT 0, ended REAL
-);
-CREATE INDEX tries_open ON tries (owner) WHERE state = 'reserved';
-CREATE INDEX tries_by_key ON tries (key);
-CREATE TABLE prices (id INTEGER PRIMARY KEY, route TEXT NOT NULL, stamp TEXT NOT NULL, price TEXT NOT NULL);
-CREATE TRIGGER reserve AFTER INSERT ON tries BEGIN
-    UPDATE money SET reserved = reserved + NEW.reserved;
-    SELECT RAISE(ABORT, 'cap') FROM money WHERE settled + reserved + ambiguous > cap;
-END;
-CREATE TRIGGER move AFTER UPDATE OF state, cost ON tries BEGIN
-    UPDATE money SET
-        settled = settled + (NEW.state = 'settled') * NEW.cost - (OLD.state = 'settled') * OLD.cost,
-        reserved = reserved + (NEW.state = 'reserved') * NEW.reserved - (OLD.state = 'reserved') * OLD.reserved,
-        ambiguous = ambiguous + (NEW.state = 'ambiguous') * NEW.reserved - (OLD.state = 'ambiguous') * OLD.reserved;
-END;
-"""
-
-VERSION = "1"
 HEARTBEAT_S = 10.0
 
 
@@ -198,7 +164,8 @@ class Ledger:
         with self._said():
             row = self._db.execute(
                 "SELECT q.response, q.kind, q.latency, t.cost, t.reserved, t.state, t.cost_source, t.price_stamp "
-                "FROM questions q LEFT JOIN tries t ON t.id = q.paid_by WHERE q.key = ? AND (q.state = 'settled' OR q.final)",
+                "FROM questions q LEFT JOIN tries t ON t.id = q.paid_by "
+                "WHERE q.key = ? AND (q.state = 'settled' OR q.final)",
                 (key,),
             ).fetchone()
         if row is None:
@@ -223,7 +190,8 @@ class Ledger:
                 (question.key, self._owner.owner, amount, price_stamp),
             )
             db.execute(
-                "INSERT INTO questions (key, teacher, trace_id, step_id, attempt, state) VALUES (?, ?, ?, ?, ?, 'reserved') "
+                "INSERT INTO questions (key, teacher, trace_id, step_id, attempt, state) "
+                "VALUES (?, ?, ?, ?, ?, 'reserved') "
                 "ON CONFLICT (key) DO UPDATE SET state = 'reserved'",
                 (question.key, question.teacher, question.trace_id, question.step_id, question.attempt),
             )
@@ -244,8 +212,8 @@ class Ledger:
         state = "ambiguous" if cost is None else "settled"
         with self._said(), self._write() as db:
             db.execute(
-                "UPDATE tries SET state = ?, cost = ?, cost_source = ?, prompt_tokens = ?, cached_tokens = ?, ended = ? "
-                "WHERE id = ? AND state IN ('reserved', 'ambiguous')",
+                "UPDATE tries SET state = ?, cost = ?, cost_source = ?, prompt_tokens = ?, cached_tokens = ?, "
+                "ended = ? WHERE id = ? AND state IN ('reserved', 'ambiguous')",
                 (state, cost or 0, cost_source, prompt_tokens, cached_tokens, self._clock(), try_id),
             )
             db.execute(
@@ -262,7 +230,8 @@ class Ledger:
         state = {None: "ambiguous", 0: "failed"}.get(cost, "settled")
         with self._said(), self._write() as db:
             db.execute(
-                "UPDATE tries SET state = ?, cost = ?, kind = ?, ended = ? WHERE id = ? AND state IN ('reserved', 'ambiguous')",
+                "UPDATE tries SET state = ?, cost = ?, kind = ?, ended = ? "
+                "WHERE id = ? AND state IN ('reserved', 'ambiguous')",
                 (state, cost or 0, kind, self._clock(), try_id),
             )
             db.execute(
@@ -310,8 +279,10 @@ class Ledger:
                 "  sum(t.reserved * (t.state = 'ambiguous')) AS ambiguous, count(*) AS requests, "
                 "  sum(t.prompt_tokens) AS prompt_tokens, sum(t.cached_tokens) AS cached_tokens "
                 "  FROM tries t JOIN questions q ON q.key = t.key GROUP BY q.teacher) "
-                "SELECT q.teacher AS teacher, sum(q.state = 'planned') AS planned, sum(q.state = 'reserved') AS reserved, "
-                "  sum(q.state = 'settled') AS settled, sum(q.state = 'ambiguous') AS lost, sum(q.state = 'failed') AS failed, "
+                "SELECT q.teacher AS teacher, sum(q.state = 'planned') AS planned, "
+                "  sum(q.state = 'reserved') AS reserved, "
+                "  sum(q.state = 'settled') AS settled, sum(q.state = 'ambiguous') AS lost, "
+                "  sum(q.state = 'failed') AS failed, "
                 "  coalesce(paid.requests, 0) AS requests, coalesce(paid.prompt_tokens, 0) AS prompt_tokens, "
                 "  coalesce(paid.cached_tokens, 0) AS cached_tokens, coalesce(paid.spent, 0) AS spent, "
                 "  coalesce(paid.ambiguous, 0) AS ambiguous "
@@ -337,7 +308,7 @@ class Ledger:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 if cap is None:
                     raise exits.UsageError(f"{self.path} is a new ledger; give its cap with --max-usd.")
-                for statement in _statements(SCHEMA):
+                for statement in statements(SCHEMA):
                     db.execute(statement)
                 db.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
                 db.execute("INSERT INTO money VALUES (?, 0, 0, 0)", (cap,))
@@ -379,8 +350,8 @@ class Ledger:
 
     def _asked_by_others(self, key: str) -> bool:
         owners = self._db.execute(
-            "SELECT o.owner, o.host, o.boot, o.pid, o.started, o.heartbeat FROM tries t JOIN owners o ON o.owner = t.owner "
-            "WHERE t.key = ? AND t.state = 'reserved' AND t.owner != ?",
+            "SELECT o.owner, o.host, o.boot, o.pid, o.started, o.heartbeat "
+            "FROM tries t JOIN owners o ON o.owner = t.owner WHERE t.key = ? AND t.state = 'reserved' AND t.owner != ?",
             (key, self._owner.owner),
         ).fetchall()
         alive = [self._is_alive(row) or not self._disown(row[0]) for row in owners]
@@ -397,7 +368,8 @@ class Ledger:
             (owner,),
         )
         return self._db.execute(
-            "UPDATE tries SET state = 'ambiguous', kind = 'interrupted', ended = ? WHERE owner = ? AND state = 'reserved'",
+            "UPDATE tries SET state = 'ambiguous', kind = 'interrupted', ended = ? "
+            "WHERE owner = ? AND state = 'reserved'",
             (self._clock(), owner),
         ).rowcount
 
@@ -426,41 +398,4 @@ class Ledger:
         try:
             yield
         except sqlite3.Error as error:
-            raise LedgerError(f"{self.path}: {_advice(error, self.path)}") from error
-
-
-def _statements(script: str) -> Iterator[str]:
-    """Split a script where SQLite sees complete statements (a trigger holds semicolons of its own)."""
-    statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
-        if sqlite3.complete_statement(statement):
-            yield statement
-            statement = ""
-
-
-_ADVICE: Mapping[str, str] = {
-    "disk is full": "the disk is full. Free some space and run again: paid answers are kept, calls in flight count as ambiguous",
-    "disk I/O": "the disk reports an error. Look at its health (or quota) and run again; WAL needs a local disk, not a network one",
-    "locked": "another program has held it locked for 30 s. End that program (or a stuck SQLite shell) and run again",
-    "readonly": "it is read-only. Make the file and its folder writable, or give another --run folder",
-    "unable to open": "it cannot be opened. Its folder must exist and be writable; or give another --run folder",
-    "not a database": "it is not a ledger. Give another --run folder; this file was left as it is",
-    "malformed": (
-        "it is damaged. Keep a copy, try `sqlite3 ledger.sqlite .recover`, or start a new --run folder with the cap "
-        "lowered by what was already spent"
-    ),
-}
-
-
-def _advice(error: sqlite3.Error, path: Path) -> str:
-    text = str(error)
-    for sign, advice in _ADVICE.items():
-        if sign in text:
-            return f"{advice}."
-    return f"SQLite says: {text}. Is {path.parent} on a local disk, and the file written by this program?"
-
-
-def size_of(path: Path) -> int:
-    """Return the bytes a ledger takes on disk, its log included."""
-    return sum(os.path.getsize(f"{path}{end}") for end in ("", "-wal", "-shm") if os.path.exists(f"{path}{end}"))
+            raise LedgerError(f"{self.path}: {advice(error, self.path)}") from error

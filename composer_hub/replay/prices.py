@@ -1,4 +1,4 @@
-"""What a teacher costs: prices from an endpoint's own list, the stamped table or the command line; costs in nano-dollars.
+"""What a teacher costs: prices from its endpoint's list, the stamped table or the command line, in nano-dollars.
 
 In: the entries of a `/v1/models` list (OpenRouter's and the Hugging Face router's shapes), `--price` options, token
 counts. Out: `Price` with a stamp that says where and when it was read, and integer costs, always rounded up.
@@ -167,10 +167,11 @@ def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> Price | None:
     # Negative prices mark routers whose price depends on the model they pick.
     if any(str(pricing[key]).startswith("-") for key in ("prompt", "completion")):
         return None
-    tiers = []
-    for override in pricing.get("overrides") or ():
-        if isinstance(override, Mapping) and override.get("min_prompt_tokens"):
-            tiers.append((int(override["min_prompt_tokens"]), _token_rates({**pricing, **override})))
+    tiers = [
+        (int(override["min_prompt_tokens"]), _token_rates({**pricing, **override}))
+        for override in pricing.get("overrides") or ()
+        if isinstance(override, Mapping) and override.get("min_prompt_tokens")
+    ]
     tiers.sort(key=lambda tier: tier[0])
     caches = pricing.get("input_cache_read") is not None
     return _stamped(Price(_token_rates(pricing), tuple(tiers), caches=caches), stamp)
@@ -238,5 +239,6 @@ def parse_given(options: Sequence[str], *, today: str) -> dict[str, Price]:
             raise PriceError(
                 f"--price {option}: write it as name=in/out[/cached[/write]] in dollars per million tokens."
             )
-        given[name] = per_million(*parts, stamp=f"given {today}")
+        input, output, cached, write = (*parts, None, None)[:4]
+        given[name] = per_million(input, output, cached, write, stamp=f"given {today}")
     return given

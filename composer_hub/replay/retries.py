@@ -3,8 +3,8 @@
 In: a `Failure` and how often its question was tried. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`. Every
 request that follows is reserved in the ledger like the first one, so a retry can never pass the cap.
 
-What a failure may have cost stands beside it: nothing where the endpoint refused before working, an unknown amount where
-the answer was lost on its way.
+What a failure may have cost stands beside it: nothing where the endpoint refused before working, an unknown amount
+where the answer was lost on its way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNANSWERABLE = {400: "bad_request", 405: "bad_request", 413: "too_long", 415: "b
 UNBILLED = frozenset(
     {*PUT_OFF.values(), *STOPPING.values(), *UNANSWERABLE.values(), "budget_in_flight", "not_connected"}
 )
-"""Kinds for which no endpoint of facts bills: it refused before any work began."""
+"""Kinds that no endpoint bills: it refused before any work began."""
 
 
 @dataclass(frozen=True, slots=True)
