@@ -4,10 +4,10 @@ In: a trace, teachers in order of price, what has been answered so far. Out: the
 teacher in step order (so that each becomes a lane over a growing prefix), and in the end the `Vote`s.
 
 - `all`: every eligible teacher at every step.
-- `sequential`: the first k teachers everywhere, each further one only where no k agree yet and still could. The winning
-  action is the same as with `all` for 2 of 3: once two agree, the third can neither change nor undo it.
-- `cascade`: the cheapest everywhere; the rest, as above, only where it does not repeat the student. Where it repeats the
-  student although two others would agree on something else, a pair is missed; `audit` of the steps are asked on all the
+- `sequential`: the first k teachers everywhere, each further one only where no k agree yet and still could. The
+  winning action is the same as with `all` for 2 of 3: once two agree, the third cannot undo it.
+- `cascade`: the cheapest everywhere; the rest, as above, only where it does not repeat the student. Where it does
+  although two others would agree on something else, a pair is missed; `audit` of the steps are asked on all the
   same, so that the share of missed pairs is measured and not assumed.
 """
 

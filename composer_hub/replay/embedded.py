@@ -1,7 +1,7 @@
 """The embedded teachers: a small OpenAI-compatible server on loopback, with a bill of its own and faults on demand.
 
-In: policies, an oracle, faults. Out: `/v1/models` (with prices), `/v1/chat/completions` (with tool calls and usage),
-`/billing` (what the server charged, delivered or not) and `/faults`. It counts cached prefixes as providers do: a prefix
+In: policies, an oracle, faults. Out: `/v1/models` with prices, `/v1/chat/completions` with tool calls and usage,
+`/billing` (what the server charged, delivered or not) and `/faults`. It counts cached prefixes as providers do: one
 is cached once a call that read it has ended, for as long as its time to live, in whole blocks, on the backend the
 session sticks to.
 """

@@ -1,4 +1,4 @@
-"""Lanes: one queue of questions for each (trace, teacher), asked in step order so that the provider's prefix cache pays.
+"""Lanes: one queue of questions for each (trace, teacher), asked in step order so that the prefix cache pays.
 
 In: `TraceRun`s (what to ask), a ledger, one client a teacher. Out: finished `TraceRun`s. Lanes that were started are
 finished before new ones begin; among those ready, the one whose cache goes cold first is next. How many calls a teacher
@@ -233,11 +233,11 @@ class Scheduler:
     def _launch(self) -> None:
         now = self.clock.monotonic()
         while self._later and self._later[0][0] <= now:
-            lane = heapq.heappop(self._later)[2]
-            self._pools[lane.teacher.name].push(lane, now)
+            due = heapq.heappop(self._later)[2]
+            self._pools[due.teacher.name].push(due, now)
         for pool in self._pools.values():
             while pool.has_room and not self.draining and not pool.stopped and pool.paused_until <= now:
-                lane = pool.pop(now, only_started=self.cap_reached is not None)
+                lane: _Lane | None = pool.pop(now, only_started=self.cap_reached is not None)
                 if lane is None:
                     break
                 pool.in_flight += 1

@@ -1,10 +1,10 @@
 """What a teacher is sent for a step, how many tokens that can be at most, and the key under which the answer is kept.
 
 In: a `Trace`. Out: chat messages (thinking stripped, calls paired with results), an upper bound of their tokens, and a
-digest. All of it is kept a message at a time, so that a trace of growing prompts costs its length once, not its square.
+digest. All of it is kept a message at a time: a trace of growing prompts costs its length once, not its square.
 
-**The token bound.** A byte-level tokenizer makes at most one token of a byte, so the UTF-8 bytes of the JSON that is sent
-bound the tokens of its text; JSON's own syntax more than pays for the markers a chat template puts around a message, and
+**The token bound.** A byte-level tokenizer makes at most one token of a byte, so the UTF-8 bytes of the JSON that is
+sent bound the tokens of its text; JSON's own syntax more than pays for the markers a chat template puts around it, and
 `MESSAGE_MARKERS`, `TOOL_MARKERS` and `TEMPLATE_PREAMBLE` stand on top. Tokenizers that normalise (NFKC) may lengthen
 text before they split it; the longer form counts. Once the endpoint has counted a prefix of the prompt itself, that
 count plus a margin replaces the prefix's bytes (`bound_after`), which brings the bound within a few percent.
@@ -16,7 +16,7 @@ import functools
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -207,7 +207,9 @@ def _mark(message: dict[str, Any]) -> dict[str, Any]:
 
 def tools_of(trace: Trace) -> list[dict[str, Any]]:
     """Return the trace's tools in the OpenAI shape, one a name."""
-    shaped = (tool if "function" in tool else {"type": "function", "function": _schema(tool)} for tool in trace.tools)
+    shaped: Iterator[dict[str, Any]] = (
+        tool if "function" in tool else {"type": "function", "function": _schema(tool)} for tool in trace.tools
+    )
     return list({tool["function"]["name"]: tool for tool in shaped if tool["function"].get("name")}.values())
 
 

@@ -14,7 +14,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -169,7 +169,9 @@ def _plan_trace(result: Plan, trace: Trace, output_tokens: int) -> None:
 
 
 def _lane_cost_of(prompts: Prompts, steps: Sequence[Step], teacher: Teacher, output_tokens: int) -> LaneCost:
-    sizes, bounds, before = [], [], []
+    sizes: list[tuple[int, int]] = []
+    bounds: list[int] = []
+    before: list[tuple[int, int]] = []
     for step in steps:
         here = prompts.sizes(step)
         same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(before, here, strict=False))
@@ -248,7 +250,7 @@ async def _asked(
     report: Report,
     clock: Clock | None,
     rng: random.Random | None,
-) -> AsyncIterator[list[Vote]]:
+) -> AsyncGenerator[list[Vote], None]:
     """Yield the votes of one trace after the other."""
     async with connections(sum(teacher.max_concurrency for teacher in teachers)):
         clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}

@@ -1,8 +1,8 @@
 """Scripted teachers: policies that answer by rule, for the demo and for tests without a network.
 
-In: the chat and tools of a request, optionally the traces it was made from. Out: an action, always the same for the same
-prompt and policy. A policy is right as often as its accuracy says; where it errs, it sometimes errs like the others do,
-as real models do.
+In: the chat and tools of a request, optionally the traces it was made from. Out: an action, always the same for the
+same prompt and policy. A policy is right as often as its accuracy says; where it errs, it sometimes errs like
+the others, as real models do.
 
 What is right comes from an *oracle*. Made from traces, it proposes at a step with an error the call that later worked,
 and the student's own call elsewhere. Without traces it looks at the prompt alone: after an error it looks before it

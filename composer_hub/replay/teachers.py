@@ -80,7 +80,7 @@ class Teacher:
 # ------------------------------------------------------------------------------------------------------ naming them
 
 _OPTIONS = frozenset(
-    ["name", "provider", "family", "max_tokens", "params", "key_env", "cache_key", "cache_marks", "cache_ttl_s", "cache_min_tokens", "bills_errors", "max_concurrency", "serves", "timeout_s", "context_length", "price", "tools"]
+    {option.name for option in dataclasses.fields(Teacher)} - {"model", "base_url", "kind", "terms", "terms_accepted"}
 )
 
 

@@ -1,7 +1,7 @@
 """Which steps are worth their money first, when the cap cannot pay for all of them.
 
-In: a trace, the student's entropy where it is known. Out: a value for each step, and the set of steps that a budget pays
-for. The signals are those that cost nothing; none of them drops a step for good, they only say what comes first.
+In: a trace, the student's entropy where it is known. Out: a value for each step, and which steps a budget pays
+for. The signals cost nothing; none of them drops a step for good, they only say what comes first.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _writes(trace: Trace, step: Step) -> bool:
 
 
 def threshold(valued: Iterable[tuple[float, int]], budget: int) -> float:
-    """Return the least value whose steps, with all above, cost no more than the budget; +inf where not even the best do."""
+    """Return the least value whose steps, with all above, cost no more than the budget; +inf where none fit."""
     by_value: dict[float, int] = {}
     for value, cost in valued:
         by_value[value] = by_value.get(value, 0) + cost
