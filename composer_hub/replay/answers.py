@@ -24,6 +24,8 @@ VOTED = "voted"
 MAX_TOKENS_SEEN = 10**9
 """More tokens than this are no count but nonsense."""
 
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -60,7 +62,7 @@ def parse(body: bytes) -> Any:
             text = json.dumps(json.loads(body), ensure_ascii=False)
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        return json.loads(text.encode("utf-8", "replace"))
+        return json.loads(_SURROGATES.sub("\ufffd", text))
 
 
 def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None:

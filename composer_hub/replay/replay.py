@@ -323,14 +323,15 @@ def _sweeps(
     everything: list[Callable[[Trace, Step], bool] | None] = [None]
     if iter(traces) is traces:
         return everything  # can be read only once
-    budget = ledger.money().left
+    money = ledger.money()
+    budget = money.cap - money.ambiguous
     expected = plan(traces, teachers, rules).expected
     if expected <= budget:
         return everything
     valued = (pair for trace in traces for pair in _valued(trace, teachers, rules))
     least = voi.threshold(valued, budget)
     report.notes.append(
-        f"About {show(expected)} would be needed and {show(budget)} is left: steps of value {least:g} and more are "
+        f"About {show(expected)} would be needed and the cap leaves {show(budget)}: steps of value {least:g} and more are "
         "asked first (errors, first steps, edits)."
     )
     first = voi.at_least(least, rules.entropy)

@@ -36,11 +36,11 @@ def _writes(trace: Trace, step: Step) -> bool:
 
 
 def threshold(valued: Iterable[tuple[float, int]], budget: int) -> float:
-    """Return the least value whose steps, with all above, cost no more than the budget; +inf where none fit."""
+    """Return the least value whose steps, with all above, cost no more than the budget; the best where none fit."""
     by_value: dict[float, int] = {}
     for value, cost in valued:
         by_value[value] = by_value.get(value, 0) + cost
-    least, spent = float("inf"), 0
+    least, spent = max(by_value, default=0.0), 0
     for value in sorted(by_value, reverse=True):
         spent += by_value[value]
         if spent > budget:
