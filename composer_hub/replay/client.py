@@ -149,14 +149,18 @@ def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:
 
 @contextlib.asynccontextmanager
 async def connections(
-    max_connections: int, transport: Callable[[], httpx.AsyncBaseTransport] | None = None
+    teachers: Sequence[Teacher], transport: Callable[[], httpx.AsyncBaseTransport] | None = None
 ) -> AsyncIterator[None]:
-    """Let AsyncInferenceClients made inside use a pool of this size; their own holds 100 and would queue the rest."""
+    """Let AsyncInferenceClients made inside use a pool that holds every lane; their own queues beyond 100."""
+    most = max((teacher.max_concurrency for teacher in teachers), default=1)
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
+    # Reading the certificates takes a tenth of a second: once for all, and not at all without TLS.
+    tls = httpx.create_ssl_context() if any(t.base_url.startswith("https:") for t in teachers) else False
 
     def make() -> httpx.AsyncClient:
-        limits = httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections)
+        inner = transport() if transport else httpx.AsyncHTTPTransport(verify=tls, limits=limits)
         return httpx.AsyncClient(
-            transport=_Bounded(transport() if transport else httpx.AsyncHTTPTransport(limits=limits, retries=0)),
+            transport=_Bounded(inner),
             event_hooks={"response": [_keep]},
             headers={"accept-encoding": "identity"},
             # A redirect would carry the prompt to a host nobody named.

@@ -252,7 +252,7 @@ async def _asked(
     rng: random.Random | None,
 ) -> AsyncGenerator[list[Vote], None]:
     """Yield the votes of one trace after the other."""
-    async with connections(sum(teacher.max_concurrency for teacher in teachers)):
+    async with connections(teachers):
         clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}
         scheduler = Scheduler(clients, ledger, clock=clock, rng=rng, on_progress=on_progress)
         report.progress, report.tally = scheduler.progress, scheduler.tally

@@ -285,7 +285,8 @@ def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
     try:
-        response = httpx.get(f"{base_url}/models", headers=headers, timeout=30, follow_redirects=False)
+        tls = base_url.startswith("https:")
+        response = httpx.get(f"{base_url}/models", headers=headers, timeout=30, follow_redirects=False, verify=tls)
     except httpx.HTTPError as error:
         raise TeacherError(
             f"{base_url} cannot be reached ({type(error).__name__}). Is the server running, and the address right?"

@@ -87,7 +87,11 @@ USAGE = {"prompt_tokens": 1000, "completion_tokens": 10}
     ("usage", "cost", "source"),
     [
         ({**USAGE, "cost": 0.5, "estimated_cost": 1}, 500_000_000, "usage"),
-        ({**USAGE, "cost": 0.1, "is_byok": True, "cost_details": {"upstream_inference_cost": 2}}, 2_100_000_000, "usage"),
+        (
+            {**USAGE, "cost": 0.1, "is_byok": True, "cost_details": {"upstream_inference_cost": 2}},
+            2_100_000_000,
+            "usage",
+        ),
         ({**USAGE, "estimated_cost": 0.3}, 300_000_000, "estimated"),
         ({**USAGE, "cost": float("nan")}, 1_020_000, "price"),
         ({**USAGE, "cost": -1}, 1_020_000, "price"),
@@ -118,7 +122,9 @@ def test_odd_usage_is_read_as_nothing() -> None:
         ("claude-opus-4.7", "claude-opus-4.6", False),
     ],
 )
-def test_one_model_is_recognised_under_its_names_and_its_sizes_are_told_apart(asked: str, served: str, same: bool) -> None:
+def test_one_model_is_recognised_under_its_names_and_its_sizes_are_told_apart(
+    asked: str, served: str, same: bool
+) -> None:
     assert same_model(asked, served) is same
 
 

@@ -37,7 +37,6 @@ class Outcome:
         return [vote.status for vote in sorted(self.votes, key=lambda vote: vote.index)]
 
 
-
 class FastClock:
     """A clock whose pauses pass at once."""
 

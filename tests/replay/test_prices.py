@@ -90,7 +90,9 @@ def test_dollars_are_rounded_up_to_the_next_nano_dollar() -> None:
 
 
 @stable
-@given(input=dollars, output=dollars, cached=dollars, write=dollars, prompt=tokens, answer=tokens, share=st.floats(0, 1))
+@given(
+    input=dollars, output=dollars, cached=dollars, write=dollars, prompt=tokens, answer=tokens, share=st.floats(0, 1)
+)
 def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
     input: object, output: object, cached: object, write: object, prompt: int, answer: int, share: float
 ) -> None:

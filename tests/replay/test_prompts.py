@@ -86,7 +86,11 @@ def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_not
 
 
 def test_tools_of_any_shape_become_functions_one_a_name() -> None:
-    shapes = ({"name": "a", "input_schema": {"type": "object"}}, {"type": "function", "function": {"name": "b"}}, {"name": "a"})
+    shapes = (
+        {"name": "a", "input_schema": {"type": "object"}},
+        {"type": "function", "function": {"name": "b"}},
+        {"name": "a"},
+    )
     assert [tool["function"]["name"] for tool in tools_of(Trace("t", "x", "s", (), (), tools=shapes))] == ["a", "b"]
 
 
