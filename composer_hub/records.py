@@ -13,7 +13,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -311,7 +311,7 @@ def to_row(record: Any) -> dict[str, Any]:
 
 def from_row(cls: type[R], row: Mapping[str, Any]) -> R:
     """Read a row back; columns the class does not know are left out, missing ones take their default."""
-    hints = _hints(cls)
+    hints = _hints(cls)  # type: ignore[arg-type]  # mypy does not see that a class is hashable
     known = {name: _typed(hints[name], row[name]) for name in hints if name in row}
     return cls(**known)
 
@@ -356,7 +356,7 @@ def _feature(hint: Any) -> Any:
     if typing.get_origin(hint) is tuple:
         return List(_feature(typing.get_args(hint)[0]))
     if dataclasses.is_dataclass(hint):
-        return {name: _feature(inner) for name, inner in _hints(hint).items()}
+        return {name: _feature(inner) for name, inner in _hints(hint).items()}  # type: ignore[arg-type]
     return Value({str: "string", int: "int64", float: "float64", bool: "bool"}[hint])
 
 
@@ -367,7 +367,7 @@ def _without_none(hint: Any) -> Any:
 
 
 @functools.cache
-def _hints(cls: Any) -> dict[str, Any]:
+def _hints(cls: Hashable) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
@@ -401,7 +401,9 @@ def message_chars(message: Message) -> int:
 
 def action_text(action: Message) -> str:
     """Return the student's action as one text: its words, then its calls, one JSON object a line."""
-    calls = [canonical_json({"name": call.name, "arguments": call.arguments}) for call in action.tool_calls]
+    calls = [
+        json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in action.tool_calls
+    ]
     return "\n".join(part for part in (action.content, *calls) if part)
 
 

@@ -18,11 +18,12 @@ import orjson
 
 from composer_hub import exits
 from composer_hub.cli import format_option
+from composer_hub.commands.options import to_option
 from composer_hub.output import Output
 from composer_hub.records import Trace, from_row, to_row
 
 if TYPE_CHECKING:
-    from composer_hub.replay.cascade import Judge, Rules
+    from composer_hub.replay.cascade import Rules
     from composer_hub.replay.lanes import Progress
     from composer_hub.replay.replay import Plan, Report
     from composer_hub.replay.teachers import Teacher
@@ -60,8 +61,7 @@ teacher_options = _options(
 
 trace_options = _options(
     click.argument("traces", required=False),
-    click.option("--to", type=click.Choice(["local", "hub"]), default="local", show_default=True,
-                 help="Where TRACES is."),
+    to_option,
     click.option("--traces-file", type=_FILE, help="JSONL rows instead."),
 )  # fmt: skip
 
@@ -129,6 +129,7 @@ def plan(out: Output, max_usd: float, **options: Any) -> None:
 @format_option
 def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool, folder: Path, **options: Any) -> None:
     """Ask the teachers; running the same command again goes on and pays nothing twice."""
+    from composer_hub.replay.judging import by_normal_form
     from composer_hub.replay.ledger import Ledger
     from composer_hub.replay.replay import Report, check_endpoints
     from composer_hub.replay.replay import plan as make_plan
@@ -144,7 +145,7 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
         _say_changed_prices(out, ledger, teachers)
         with out.progress("asking", None) as bar:
             votes = ask(
-                traces, teachers, ledger, judge(), rules,
+                traces, teachers, ledger, by_normal_form, rules,
                 own_endpoint=i_own_this_endpoint, report=report, on_progress=_shown(bar),
             )  # fmt: skip
             try:
@@ -206,15 +207,26 @@ class _TraceFile:
         return traces_in(self.path)
 
 
+class _Published:
+    """The traces of a published version, pinned to its commit and streamed anew each time."""
+
+    def __init__(self, to: str, ref: str) -> None:
+        from composer_hub.hub.destinations import destination
+        from composer_hub.hub.load import open_version
+
+        self.version = open_version(destination(to), ref)
+
+    def __iter__(self) -> Iterator[Trace]:
+        return self.version.records(Trace, "traces")
+
+
 def traces_from(options: dict[str, Any]) -> Any:
     """Return the traces that were named, as something that can be read more than once."""
     if options.get("traces_file"):
         return _TraceFile(options["traces_file"])
     if not options.get("traces"):
         raise exits.UsageError("Name the traces: a dataset (me/traces@v1.0.0) or --traces-file FILE.")
-    from composer_hub.hub.load import load_traces
-
-    return load_traces(options["traces"], options["to"])
+    return _Published(options["to"], options["traces"])
 
 
 def teachers_from(options: dict[str, Any]) -> list[Teacher]:
@@ -272,17 +284,6 @@ def _cap(max_usd: float) -> int:
     if cap is None:
         raise exits.UsageError(f"--max-usd {max_usd} is no amount of dollars.")
     return cap
-
-
-def judge() -> Judge:
-    """Return how actions are compared: by their normal form."""
-    from composer_hub.records import action_text
-    from composer_hub.replay.cascade import Judge
-
-    def same(trace: Any, step: Any, one: Any, other: Any) -> bool:
-        return action_text(one) == action_text(other)
-
-    return Judge(same, same, lambda trace, step, action: action_text(action))
 
 
 # ----------------------------------------------------------------------------------------------------------- showing

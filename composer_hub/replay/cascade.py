@@ -13,6 +13,7 @@ teacher in step order (so that each becomes a lane over a growing prefix), and i
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,17 +26,20 @@ from composer_hub.replay.teachers import Teacher
 
 POLICIES = ("cascade", "sequential", "all")
 
-Same = Callable[[Trace, Step, Message, Message], bool]
-"""(trace, step, an action, another) -> whether they are one."""
+Same = Callable[[Step, Message, Message], bool]
+"""(step, an action, another) -> whether they are one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """How actions are compared: strictly between teachers, loosely against the student."""
+    """How the actions of one trace are compared: strictly between teachers, loosely against the student."""
 
     agree: Same
     repeats: Same
-    normal_form: Callable[[Trace, Step, Message], str]
+    normal_form: Callable[[Step, Message], str]
+
+
+JudgeOf = Callable[[Trace], Judge]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +117,20 @@ class TraceRun:
         trace: Trace,
         teachers: Sequence[Teacher],
         rules: Rules,
-        judge: Judge,
+        judge_of: JudgeOf,
         wanted: Callable[[Trace, Step], bool] | None = None,
     ) -> None:
-        self.trace, self.rules, self.judge = trace, rules, judge
+        self.trace, self.rules, self._judge_of = trace, rules, judge_of
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.prompts = Prompts(trace)
         self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
         self._states = {
             step.step_id: self._state(step, teachers) for step in trace.steps if wanted is None or wanted(trace, step)
         }
+
+    @functools.cached_property
+    def judge(self) -> Judge:
+        return self._judge_of(self.trace)
 
     def next_round(self) -> dict[str, list[Ask]]:
         """Return what to ask now that everything asked so far has an outcome; empty when the trace is done."""
@@ -212,7 +220,7 @@ class TraceRun:
             return False
         first = state.outcomes.get((state.eligible[0].name, 0))
         action = first.answer.action if first and first.answer else None
-        return action is not None and self.judge.repeats(self.trace, state.step, self._student(state), action)
+        return action is not None and self.judge.repeats(state.step, self._student(state), action)
 
     def _student(self, state: _State) -> Message:
         return self.trace.messages[state.step.action]
@@ -226,7 +234,7 @@ class TraceRun:
             if action is None:
                 continue
             for cluster in clusters:
-                if self.judge.agree(self.trace, state.step, cluster[0], action):
+                if self.judge.agree(state.step, cluster[0], action):
                     cluster.append(action)
                     break
             else:
@@ -238,7 +246,7 @@ class TraceRun:
         winner = max(clusters, key=len, default=[])
         if len(winner) < self.rules.num_agree:
             return False
-        return not self.judge.repeats(self.trace, state.step, self._student(state), winner[0])
+        return not self.judge.repeats(state.step, self._student(state), winner[0])
 
     def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
         # Only the first teacher is asked again: its lane is warm, and one teacher's noise is what the floor needs.
@@ -257,7 +265,7 @@ class TraceRun:
             family=teacher.family,
             status=outcome.status,
             answer=dict(answer.message) if answer else {},
-            normal_form=self.judge.normal_form(self.trace, step, action) if action else "",
+            normal_form=self.judge.normal_form(step, action) if action else "",
             usage=dict(answer.usage) if answer else {},
             cost_usd=usd(outcome.cost),
             cost_source=outcome.cost_source,

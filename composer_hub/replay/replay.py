@@ -16,12 +16,11 @@ import signal
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from composer_hub import exits
 from composer_hub.records import Step, Trace, Vote
 from composer_hub.replay import voi
-from composer_hub.replay.cascade import Judge, Rules, Tally, TraceRun, share_of
+from composer_hub.replay.cascade import Judge, JudgeOf, Rules, Tally, TraceRun, share_of
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.lanes import Clock, Progress, Scheduler
 from composer_hub.replay.ledger import Ledger
@@ -143,7 +142,7 @@ def plan(
 
 
 def _plan_trace(result: Plan, trace: Trace, output_tokens: int) -> None:
-    run = TraceRun(trace, [part.teacher for part in result.teachers], result.rules, _NO_JUDGE)
+    run = TraceRun(trace, [part.teacher for part in result.teachers], result.rules, _no_judge)
     ranks = run.ranks()
     for reason in run.exclusions():
         result.excluded[reason] = result.excluded.get(reason, 0) + 1
@@ -185,11 +184,8 @@ def _lane_cost_of(prompts: Prompts, steps: Sequence[Step], teacher: Teacher, out
     return lane_cost(sizes, teacher, output_tokens, bounds)
 
 
-def _never(trace: Trace, step: Step, *actions: Any) -> bool:
-    return False
-
-
-_NO_JUDGE = Judge(agree=_never, repeats=_never, normal_form=lambda trace, step, action: "")
+def _no_judge(trace: Trace) -> Judge:
+    raise AssertionError("a plan compares no actions")
 
 
 # -------------------------------------------------------------------------------------------------------------- run
@@ -208,7 +204,7 @@ def run(
     traces: Iterable[Trace],
     teachers: Sequence[Teacher],
     ledger: Ledger,
-    judge: Judge,
+    judge_of: JudgeOf,
     rules: Rules | None = None,
     *,
     own_endpoint: bool = False,
@@ -226,7 +222,9 @@ def run(
     rules, report = rules or Rules(), report or Report()
     check_endpoints(teachers, own_endpoint)
     wanted = _sweeps(traces, teachers, ledger, rules, report)
-    runs = (TraceRun(checked(trace, own_endpoint), teachers, rules, judge, keep) for keep in wanted for trace in traces)
+    runs = (
+        TraceRun(checked(trace, own_endpoint), teachers, rules, judge_of, keep) for keep in wanted for trace in traces
+    )
     loop = asyncio.new_event_loop()
     stream = _asked(runs, teachers, ledger, environ, on_progress, report, clock, rng)
     try:

@@ -47,11 +47,13 @@ def trace_of(
     return Trace(name, "test", name, tuple(messages), tuple(steps), **{**defaults, **fields})
 
 
-def equal(trace: Trace, step: Step, one: Message, other: Message) -> bool:
-    return action_text(one) == action_text(other)
+def judge_of(trace: Trace) -> Judge:
+    """Compare actions by their text: the teachers of these tests do not paraphrase."""
 
+    def equal(step: Step, one: Message, other: Message) -> bool:
+        return action_text(one) == action_text(other)
 
-JUDGE = Judge(agree=equal, repeats=equal, normal_form=lambda trace, step, action: action_text(action))
+    return Judge(agree=equal, repeats=equal, normal_form=lambda step, action: action_text(action))
 
 
 def teachers_at(url: str, names: Sequence[str] = ("small", "medium", "large"), **options: Any) -> list[Teacher]:

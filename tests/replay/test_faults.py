@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.records import Trace, Vote
-from composer_hub.replay.cascade import Judge, Rules
+from composer_hub.records import Vote
+from composer_hub.replay.cascade import Rules
 from composer_hub.replay.embedded import FAULTS, Teachers, serving
 from composer_hub.replay.lanes import Clock
 from composer_hub.replay.ledger import Ledger, Money
 from composer_hub.replay.prices import NANO
 from composer_hub.replay.replay import run
+from tests.replay.sample import judge_of, teachers_at, trace_of
 
 CAP = NANO  # $1
 ONE = Rules(policy="all", audit=0, repeat=0)
@@ -56,7 +57,7 @@ Ask = Callable[..., Outcome]
 
 
 @pytest.fixture
-def ask(tmp_path: Path, make_trace: Callable[..., Trace], teachers: Callable[..., list], judge: Judge) -> Iterator[Ask]:
+def ask(tmp_path: Path) -> Iterator[Ask]:
     """Replay a trace of three steps by one teacher, with faults queued for its first requests."""
 
     server = Teachers()
@@ -66,7 +67,7 @@ def ask(tmp_path: Path, make_trace: Callable[..., Trace], teachers: Callable[...
         before = server.bills["small"].requests
         with Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
             asked = run(
-                [make_trace(num_steps)], teachers(url, ["small"], **options), ledger, judge, ONE,
+                [trace_of(num_steps)], teachers_at(url, ["small"], **options), ledger, judge_of, ONE,
                 clock=FastClock().clock, rng=random.Random(0), environ={},
             )  # fmt: skip
             votes, stopped = [], ""
@@ -181,16 +182,23 @@ def test_an_answer_beyond_the_time_limit_stays_counted(ask: Ask) -> None:
     assert outcome.money.ambiguous > 0
 
 
-def test_any_mix_of_faults_keeps_the_bill_within_the_ledger(
-    tmp_path: Path, make_trace: Callable[..., Trace], teachers: Callable[..., list], judge: Judge
-) -> None:
+def test_any_mix_of_faults_keeps_the_bill_within_the_ledger(tmp_path: Path) -> None:
     stopping = {"401", "402", "403", "404", "overbill"}
     rates = {fault: 0.015 for fault in FAULTS if fault not in stopping}
     server = Teachers(faults=rates, seed=3)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
-        traces = [make_trace(12, name=f"t{number}") for number in range(6)]
+        traces = [trace_of(12, name=f"t{number}") for number in range(6)]
         votes = list(
-            run(traces, teachers(url), ledger, judge, ONE, clock=FastClock().clock, rng=random.Random(1), environ={})
+            run(
+                traces,
+                teachers_at(url),
+                ledger,
+                judge_of,
+                ONE,
+                clock=FastClock().clock,
+                rng=random.Random(1),
+                environ={},
+            )
         )
         money = ledger.money()
         assert len(votes) == 6 * 12 * 3

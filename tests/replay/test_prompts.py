@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,19 +10,20 @@ from hypothesis import strategies as st
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.replay.embedded import tokens_of
 from composer_hub.replay.prompts import NO_RESULT, Counted, Prompts, marked, paired, tools_of
+from tests.replay.sample import trace_of
 
 stable = settings(max_examples=100, deadline=None, derandomize=True)
 
 
-def test_each_prompt_starts_with_the_one_before(make_trace: Callable[..., Trace]) -> None:
-    prompts = Prompts(trace := make_trace(10))
+def test_each_prompt_starts_with_the_one_before() -> None:
+    prompts = Prompts(trace := trace_of(10))
     chats = [paired(prompts.of(step).chat) for step in trace.steps]
     for before, after in zip(chats, chats[1:], strict=False):
         assert after[: len(before)] == before
 
 
-def test_thinking_never_leaves(make_trace: Callable[..., Trace]) -> None:
-    prompts = Prompts(trace := make_trace(5))
+def test_thinking_never_leaves() -> None:
+    prompts = Prompts(trace := trace_of(5))
     assert "secret thoughts" not in json.dumps(prompts.of(trace.steps[-1]).chat)
 
 
@@ -68,9 +68,7 @@ def test_cache_marks_stand_at_the_system_prompt_the_last_end_and_the_end() -> No
     assert [m["content"] for m in chat] == ["S", "0", "1", "2", "3", "4"]
 
 
-def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_nothing_else(
-    make_trace: Callable[..., Trace],
-) -> None:
+def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_nothing_else() -> None:
     def keys(trace: Trace) -> list[str]:
         prompts = Prompts(trace)
         one, two = (prompts.of(step) for step in trace.steps)
@@ -80,9 +78,9 @@ def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_not
             prompts.key("r", one, {"max_tokens": 1}, 1),
         ]  # fmt: skip
 
-    assert len(set(keys(make_trace(2)))) == 5
-    assert keys(make_trace(2)) == keys(make_trace(2, license="other"))
-    assert not set(keys(make_trace(2))) & set(keys(make_trace(2, tools=())))
+    assert len(set(keys(trace_of(2)))) == 5
+    assert keys(trace_of(2)) == keys(trace_of(2, license="other"))
+    assert not set(keys(trace_of(2))) & set(keys(trace_of(2, tools=())))
 
 
 def test_tools_of_any_shape_become_functions_one_a_name() -> None:
@@ -102,8 +100,8 @@ def test_the_token_bound_holds_for_bytes_and_for_text_that_normalising_lengthens
     assert prompt.bound >= sum(len(text.encode("utf-8", "replace")) + 18 for text in texts)
 
 
-def test_a_counted_prefix_tightens_the_bound_and_keeps_it_one(make_trace: Callable[..., Trace]) -> None:
-    prompts = Prompts(trace := make_trace(20, growth=1500))
+def test_a_counted_prefix_tightens_the_bound_and_keeps_it_one() -> None:
+    prompts = Prompts(trace := trace_of(20, growth=1500))
 
     def counted(step: Step) -> int:
         chat = paired(prompts.of(step).chat)
@@ -116,7 +114,7 @@ def test_a_counted_prefix_tightens_the_bound_and_keeps_it_one(make_trace: Callab
     assert bound < 1.3 * counted(trace.steps[-1])
 
 
-def test_a_count_of_another_branch_does_not_tighten_the_bound(make_trace: Callable[..., Trace]) -> None:
-    prompts = Prompts(trace := make_trace(4))
+def test_a_count_of_another_branch_does_not_tighten_the_bound() -> None:
+    prompts = Prompts(trace := trace_of(4))
     prompt = prompts.of(trace.steps[1])
     assert prompts.bound_after(prompt, Counted(prompts.of(trace.steps[3]).positions, 1)) == prompt.bound

@@ -1,0 +1,44 @@
+# `make demo` and `make test` set themselves up; a second call finds everything in place.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.PHONY: demo test lint bench clean help
+
+help:
+	@echo "make demo   the whole line on the embedded Hub, no account needed"
+	@echo "make test   the test suite"
+	@echo "make lint   ruff and mypy"
+	@echo "make bench  every benchmark, printed as ratios"
+
+demo: $(VENV)/.demo
+	$(BIN)/composer-hub demo
+
+test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.test
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# The stamps hold what was installed for: a changed pyproject or constraint installs again, nothing else does.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing composer_hub into $(VENV) (once) ..."
+	$(PIP) --editable '.[hub]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing composer_hub with everything its tests need into $(VENV) (once, a few minutes) ..."
+	$(PIP) --editable '.[dev,train]'
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,108 @@
+"""Options that several commands share, and what every publishing command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from composer_hub.hub.cards import Card
+from composer_hub.hub.destinations import Destination, destination
+from composer_hub.hub.publish import Lineage, Plan, Published, dry_run, publish
+from composer_hub.hub.tables import Table
+from composer_hub.output import Output, size
+
+TO_HELP = "Where versions live: local (the embedded Hub), hub, or a folder."
+
+
+def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--to`."""
+    return click.option("--to", default="local", show_default=True, metavar="local|hub|FOLDER", help=TO_HELP)(command)
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What the publishing options of a command line say."""
+
+    destination: Destination
+    repo: str
+    version: str | None
+    bump: str | None
+    public: bool
+    dry_run: bool
+    shard_bytes: int
+
+    def carry_out(
+        self, out: Output, tables: Sequence[Table], card: Card, lineage: Lineage, *, title: str = ""
+    ) -> Published | None:
+        """Publish, or print the plan where only that was asked for."""
+        common: dict[str, Any] = {
+            "lineage": lineage,
+            "version": self.version,
+            "bump": self.bump,
+            "public": self.public,
+            "shard_bytes": self.shard_bytes,
+        }
+        if self.dry_run:
+            show_plan(out, dry_run(self.destination, self.repo, tables, card, **common), self.destination.address)
+            return None
+        return publish(self.destination, self.repo, tables, card, title=title, **common)
+
+
+def publish_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the publishing options and pass them as one `publication`."""
+
+    def wrapped(*args: Any, to: str, repo: str, shard_mb: int, **kwargs: Any) -> Any:
+        named = {key: kwargs.pop(key) for key in ("version", "bump", "public", "dry_run")}
+        publication = Publication(destination(to), repo, shard_bytes=shard_mb * 1_000_000, **named)
+        return command(*args, publication=publication, **kwargs)
+
+    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
+    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
+    options = [
+        click.option("--repo", required=True, metavar="OWNER/NAME", help="The dataset repository to publish to."),
+        click.option("--version", metavar="vX.Y.Z", help="Publish as this version instead of the next one."),
+        click.option(
+            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Make the next version at least this."
+        ),
+        click.option("--public", is_flag=True, help="Everyone may read it. Without this, repositories are private."),
+        click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
+        click.option("--shard-mb", default=1000, show_default=True, help="Cut data files at this many MB of rows."),
+    ]
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return to_option(wrapped)
+
+
+def show_plan(out: Output, plan: Plan, address: str) -> None:
+    """Print what a publication would do."""
+    facts = plan.describe(address)
+    if out.mode in ("json", "quiet"):
+        out.record(facts | {"card": plan.card}, id_key="tag")
+        return
+    files = facts.pop("files")
+    facts["num_bytes"] = size(facts["num_bytes"])
+    out.record(facts, id_key="tag")
+    out.text("")
+    out.table([{"file": file["path"], "size": size(file["num_bytes"])} for file in files], id_key="file")
+    out.text("\n" + plan.card)
+    out.note("Nothing was written. Leave --dry-run out to publish.")
+
+
+def show_published(out: Output, published: Published, to: str = "") -> None:
+    """Print the version that is there now, and how to load it."""
+    out.record(
+        {
+            "repo": published.repo,
+            "version": published.tag,
+            "revision": published.revision,
+            "address": published.address,
+            "rows": {config: counts["total"] for config, counts in published.rows.items()},
+        },
+        id_key="revision",
+    )
+    if published.healed:
+        out.note(f"The rows were there already; only the tag {published.tag} was missing, and is there now.")
+    out.note(f'Load it with load_dataset("{published.repo}", revision="{published.tag}").')

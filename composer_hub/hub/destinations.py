@@ -1,0 +1,490 @@
+"""Where versions go and come from: the Hub, the embedded Hub, or a folder; one small set of operations for all three.
+
+`destination("local" | "hub" | FOLDER)` gives a `Destination`. Publishing, loading, diff and lineage know nothing else.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import RepoFile
+from huggingface_hub.utils import httpx
+
+from composer_hub import exits
+
+T = TypeVar("T")
+
+
+class HubError(exits.ComposerError, OSError):
+    """The Hub did not do what was asked."""
+
+
+class HubRefused(exits.Refused, PermissionError):
+    """The token or the visibility forbids it."""
+
+
+class Moved(Exception):
+    """The branch has moved since the plan was made; the plan has to be made anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    """A file to write: bytes, or a path on this machine."""
+
+    path: str
+    content: bytes | Path
+    num_bytes: int
+
+    @classmethod
+    def of(cls, path: str, content: bytes | Path) -> Add:
+        size = len(content) if isinstance(content, bytes) else content.stat().st_size
+        return cls(path, content, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """A file to remove."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a revision: its size and a digest that changes with its bytes."""
+
+    num_bytes: int
+    digest: str
+
+
+Change = Add | Delete
+
+
+class Destination(Protocol):
+    """The operations that publishing and loading need."""
+
+    name: str
+
+    @property
+    def address(self) -> str:
+        """Return where it is, for people."""
+
+    def resolve(self, repo: str, revision: str, repo_type: str = "dataset") -> str | None:
+        """Return the commit a revision names, or None where repository or revision do not exist."""
+
+    def files(self, repo: str, revision: str, repo_type: str = "dataset") -> dict[str, Entry]:
+        """Return path -> entry of a commit."""
+
+    def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
+        """Return a local copy of a file of a commit, or None where there is none."""
+
+    def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
+        """Return tag -> commit."""
+
+    def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
+        """Return the visibility as it is now, or None where the repository does not exist."""
+
+    def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
+        """Make sure the repository exists and may be written."""
+
+    def commit(
+        self,
+        repo: str,
+        changes: Sequence[Change],
+        *,
+        title: str,
+        body: str,
+        parent: str | None,
+        repo_type: str = "dataset",
+    ) -> str:
+        """Write all changes as one commit on top of `parent`; raise `Moved` where that is no longer the head."""
+
+    def tag(self, repo: str, tag: str, revision: str, *, message: str, repo_type: str = "dataset") -> None:
+        """Name a commit."""
+
+
+def destination(to: str) -> Destination:
+    """Return the destination that `--to` names: `local`, `hub`, or a folder."""
+    if to == "hub":
+        return HubDestination("hub", HfApi())
+    if to == "local":
+        from composer_hub.hub.local.server import embedded
+
+        server = embedded()
+        bypass_proxies_on_loopback()
+        return HubDestination("local", HfApi(endpoint=server.endpoint, token=server.token))
+    if os.sep not in to and to != "." and not Path(to).is_dir():
+        raise exits.UsageError(
+            f"--to {to!r}: say local (the embedded Hub), hub, or a folder with a slash in it, like ./{to}."
+        )
+    return FolderDestination(Path(to).expanduser())
+
+
+def bypass_proxies_on_loopback() -> None:
+    """Keep calls to the embedded Hub away from a proxy that the environment names."""
+    for name in ("NO_PROXY", "no_proxy"):
+        hosts = [host for host in os.environ.get(name, "").split(",") if host]
+        os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
+
+
+# ------------------------------------------------------------------------------------------------------------ retries
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long to go on with a Hub that is busy: the number of tries, the waits, and who sleeps."""
+
+    max_tries: int = 6
+    first_wait_s: float = 0.5
+    max_wait_s: float = 30.0
+    sleep: Callable[[float], Any] = time.sleep
+    jitter: Callable[[], float] = random.random
+
+    def wait_s(self, tried: int, error: Exception) -> float:
+        """Return how long to wait: what the server asked for, else twice as long as the last time, jittered."""
+        asked = _retry_after(error)
+        if asked is not None:
+            return min(asked, 10 * self.max_wait_s)
+        return min(self.first_wait_s * 2**tried, self.max_wait_s) * (0.5 + self.jitter() / 2)
+
+    def __call__(self, what: str, call: Callable[[], T]) -> T:
+        """Run a call again while the Hub says busy, breaks off or fails on its own side."""
+        for tried in range(self.max_tries):
+            try:
+                return call()
+            except (HfHubHTTPError, LocalEntryNotFoundError, httpx.TransportError) as error:
+                if not _passing(error):
+                    raise
+                last = error
+                if tried + 1 < self.max_tries:
+                    self.sleep(self.wait_s(tried, error))
+        raise HubError(
+            f"{what} failed {self.max_tries} times, last with: {_sentence(last)} Nothing half-done is visible; "
+            "run the same command again when the Hub answers."
+        ) from last
+
+
+def _status(error: Exception) -> int | None:
+    response = getattr(error, "response", None)
+    return getattr(response, "status_code", None)
+
+
+def _passing(error: Exception) -> bool:
+    # No status: the connection broke, or a download found neither the Hub nor a copy in the cache.
+    status = _status(error)
+    return status is None or status in (409, 429) or status >= 500
+
+
+def _retry_after(error: Exception) -> float | None:
+    response = getattr(error, "response", None)
+    value = response.headers.get("Retry-After") if response is not None else None
+    return float(value) if value and value.strip().isdigit() else None
+
+
+def _sentence(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".") + "."
+
+
+# ---------------------------------------------------------------------------------------------------------------- Hub
+
+
+@dataclass
+class HubDestination:
+    """The Hub, or the embedded Hub: anything that speaks its protocol."""
+
+    name: str
+    api: HfApi
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def address(self) -> str:
+        return self.api.endpoint
+
+    def resolve(self, repo: str, revision: str, repo_type: str = "dataset") -> str | None:
+        try:
+            return self._ask(
+                f"Reading {repo}@{revision}",
+                lambda: self.api.repo_info(repo, revision=revision, repo_type=repo_type).sha,
+            )
+        except (RepositoryNotFoundError, RevisionNotFoundError):
+            return None
+
+    def files(self, repo: str, revision: str, repo_type: str = "dataset") -> dict[str, Entry]:
+        def tree() -> dict[str, Entry]:
+            items = self.api.list_repo_tree(repo, revision=revision, recursive=True, repo_type=repo_type)
+            return {item.path: _entry(item) for item in items if isinstance(item, RepoFile)}
+
+        return self._ask(f"Listing {repo}", tree)
+
+    def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
+        def download() -> Path:
+            return Path(self.api.hf_hub_download(repo, path, revision=revision, repo_type=repo_type))
+
+        try:
+            return self._ask(f"Downloading {repo}/{path}", download)
+        except RemoteEntryNotFoundError:
+            return None
+
+    def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
+        refs = self._ask(f"Listing the tags of {repo}", lambda: self.api.list_repo_refs(repo, repo_type=repo_type))
+        return {tag.name: tag.target_commit for tag in refs.tags}
+
+    def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
+        try:
+            info = self._ask(f"Reading {repo}", lambda: self.api.repo_info(repo, repo_type=repo_type))
+        except RepositoryNotFoundError:
+            return None
+        return bool(info.private)
+
+    def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
+        if self.is_private(repo, repo_type) is None:
+            # `private` counts only for a repository that is made now; the caller reads the visibility back.
+            self._ask(
+                f"Creating {repo}",
+                lambda: self.api.create_repo(repo, private=private, repo_type=repo_type, exist_ok=True),
+            )
+        self._ask(
+            f"Asking for the right to write {repo}", lambda: self.api.auth_check(repo, repo_type=repo_type, write=True)
+        )
+
+    def commit(
+        self,
+        repo: str,
+        changes: Sequence[Change],
+        *,
+        title: str,
+        body: str,
+        parent: str | None,
+        repo_type: str = "dataset",
+    ) -> str:
+        def send() -> str:
+            # Operations remember what was uploaded and may not be used twice, so each try makes its own.
+            try:
+                return self.api.create_commit(
+                    repo,
+                    [_operation(change) for change in changes],
+                    commit_message=title,
+                    commit_description=body,
+                    parent_commit=parent,
+                    repo_type=repo_type,
+                ).oid
+            except HfHubHTTPError as error:
+                if _status(error) in (409, 412):
+                    raise Moved from error
+                raise
+            except httpx.TransportError as error:
+                # The answer got lost, the commit may not have: look at the head again before sending it twice.
+                raise Moved from error
+
+        return self._ask(f"Committing to {repo}", send)
+
+    def tag(self, repo: str, tag: str, revision: str, *, message: str, repo_type: str = "dataset") -> None:
+        def create() -> None:
+            self.api.create_tag(
+                repo, tag=tag, revision=revision, tag_message=message, repo_type=repo_type, exist_ok=True
+            )
+
+        self._ask(f"Tagging {repo} as {tag}", create)
+        there = self.tags(repo, repo_type).get(tag)
+        if there != revision:
+            raise HubError(f"{repo} has a tag {tag} on another commit ({there}): publish again with a free version.")
+
+    def _ask(self, what: str, call: Callable[[], T]) -> T:
+        """Run a call patiently; say plainly what a refusal means."""
+        try:
+            return self.patience(what, call)
+        except (RevisionNotFoundError, RemoteEntryNotFoundError, RepositoryNotFoundError) as error:
+            if isinstance(error, RepositoryNotFoundError) and _status(error) == 401 and self.api.token is None:
+                raise HubRefused(
+                    f"{what}: {self.address} does not know you, or there is no such repository. "
+                    "Log in with `hf auth login`, or check the name."
+                ) from error
+            raise
+        except GatedRepoError as error:
+            raise HubRefused(f"{what}: the repository is gated. Ask for access on its page first.") from error
+        except HfHubHTTPError as error:
+            raise self._explained(what, error) from error
+
+    def _explained(self, what: str, error: HfHubHTTPError) -> Exception:
+        status = _status(error)
+        if status == 401:
+            return HubRefused(f"{what}: the token is not valid at {self.address}. Log in with `hf auth login`.")
+        if status == 402:
+            return HubRefused(f"{what}: {_sentence(error)} The account's plan does not include this.")
+        if status == 403:
+            return HubRefused(f"{what}: {_sentence(error)} Use a token with write access to that owner.")
+        return HubError(f"{what}: the Hub answered {status}: {_sentence(error)}")
+
+
+def _operation(change: Change) -> CommitOperationAdd | CommitOperationDelete:
+    if isinstance(change, Delete):
+        return CommitOperationDelete(path_in_repo=change.path)
+    return CommitOperationAdd(path_in_repo=change.path, path_or_fileobj=change.content)
+
+
+def _entry(item: RepoFile) -> Entry:
+    return Entry(item.size, item.lfs.sha256 if item.lfs else item.blob_id)
+
+
+# ------------------------------------------------------------------------------------------------------------- folder
+
+
+@dataclass
+class FolderDestination:
+    """A folder `<root>/<owner>/<name>` with the same tree as the repository; it holds one version at a time."""
+
+    root: Path
+    name: str = "folder"
+
+    @property
+    def address(self) -> str:
+        return str(self.root)
+
+    def resolve(self, repo: str, revision: str, repo_type: str = "dataset") -> str | None:
+        head = self._head(repo)
+        return head if head is not None and revision in ("main", head, *self.tags(repo)) else None
+
+    def files(self, repo: str, revision: str, repo_type: str = "dataset") -> dict[str, Entry]:
+        folder = self._folder(repo)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+        return {path.relative_to(folder).as_posix(): Entry(path.stat().st_size, _sha256(path)) for path in paths}
+
+    def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
+        local = self._folder(repo) / path
+        return local if local.is_file() else None
+
+    def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
+        tag = self._folder(repo) / ".version"
+        head = self._head(repo)
+        return {tag.read_text().strip(): head} if head is not None and tag.is_file() else {}
+
+    def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
+        return True if self._folder(repo).is_dir() else None
+
+    def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
+        parent = self._folder(repo).parent
+        with _disk_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            _tidy(self._folder(repo))
+
+    def commit(
+        self,
+        repo: str,
+        changes: Sequence[Change],
+        *,
+        title: str,
+        body: str,
+        parent: str | None,
+        repo_type: str = "dataset",
+    ) -> str:
+        folder = self._folder(repo)
+        if self._head(repo) != parent:
+            raise Moved
+        with _disk_errors(folder):
+            # The new tree is built beside the old one, so whoever reads sees one version or the other.
+            fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
+            fresh.chmod(0o755)
+            if folder.is_dir():
+                shutil.copytree(folder, fresh, dirs_exist_ok=True, copy_function=_link_or_copy)
+            (fresh / ".version").unlink(missing_ok=True)
+            for change in changes:
+                _apply(fresh, change)
+            _swap(folder, fresh)
+        head = self._head(repo)
+        assert head is not None  # the tree was just written
+        return head
+
+    def tag(self, repo: str, tag: str, revision: str, *, message: str, repo_type: str = "dataset") -> None:
+        with _disk_errors(self._folder(repo)):
+            (self._folder(repo) / ".version").write_text(tag + "\n")
+
+    def _folder(self, repo: str) -> Path:
+        return self.root / repo
+
+    def _head(self, repo: str) -> str | None:
+        files = {path: entry for path, entry in self.files(repo, "main").items() if path != ".version"}
+        if not files:
+            return None
+        listing = "\n".join(f"{path} {entry.digest}" for path, entry in sorted(files.items()))
+        return hashlib.sha1(listing.encode()).hexdigest()
+
+
+def _apply(folder: Path, change: Change) -> None:
+    target = folder / change.path
+    target.unlink(missing_ok=True)  # may be a link to the old version's file: never write through it
+    if isinstance(change, Delete):
+        while target.parent != folder and not any(target.parent.iterdir()):
+            target = target.parent
+            target.rmdir()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(change.content, bytes):
+        target.write_bytes(change.content)
+    else:
+        shutil.copyfile(change.content, target)
+
+
+def _tidy(folder: Path) -> None:
+    """Undo what an interrupted commit left: bring the old tree back where the new one never took its place."""
+    for old in folder.parent.glob(f".{folder.name}.old-*"):
+        if not folder.exists():
+            old.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    for fresh in folder.parent.glob(f".{folder.name}.new-*"):
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _swap(folder: Path, fresh: Path) -> None:
+    old = fresh.with_name(fresh.name.replace(".new-", ".old-"))
+    if folder.is_dir():
+        folder.rename(old)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _disk_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise HubError(
+                f"The disk that holds {where} is full: free some space and run the same command again."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise HubError(f"{where} cannot be written ({error.strerror}): choose another folder for --to.") from error
+        raise

@@ -1,0 +1,387 @@
+"""Rows and a card in, one version out: ONE commit that holds everything, then its tag.
+
+A version is a commit of `main` named by a tag `vX.Y.Z`. Its identity is the commit; its content is what the digests in
+`composer_manifest.json` say. Publishing the same rows again changes nothing, a crash between commit and tag is healed
+by publishing again, and a head that moved meanwhile means a new plan, never a forced push.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+from composer_hub import __version__, exits
+from composer_hub.hub.cards import Card, render
+from composer_hub.hub.destinations import Add, Change, Delete, Destination, Entry, HubRefused, Moved
+from composer_hub.hub.manifest import MANIFEST, read_index, read_manifest
+from composer_hub.hub.refs import FIRST_VERSION, Version, check_repo, parse_version
+from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
+from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
+
+MAX_OPERATIONS = 100
+BUMPS = ("patch", "minor", "major")
+_MAX_PLANS = 20
+_LIBRARIES = ("huggingface_hub", "datasets", "pyarrow")
+
+
+class PublishError(exits.ComposerError, ValueError):
+    """A version that cannot be published as asked."""
+
+
+class NothingToPublish(exits.NothingToDo):
+    """The newest version already holds exactly these rows."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """A revision that a version was made from."""
+
+    role: str  # source, pairs, teacher, base model, …
+    repo: str
+    revision: str
+    type: str = "dataset"
+    tag: str = ""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a version was made from and how, as far as it is not in the rows."""
+
+    parents: tuple[Parent, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)  # options of the run; digested, and kept
+    sources: Mapping[str, Any] = field(default_factory=dict)  # digests of files, teachers, rule sets
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a publication would do, decided against one head."""
+
+    repo: str
+    version: Version
+    bump: str  # first, patch, minor or major
+    head: str | None
+    changes: tuple[Change, ...]
+    card: str
+    manifest: Mapping[str, Any]
+    rows: Mapping[str, Mapping[str, int]]  # config -> added, removed, changed, total
+    public: bool
+    create: bool
+
+    def describe(self, address: str) -> dict[str, Any]:
+        """Return the plan as plain values, for printing."""
+        adds = [change for change in self.changes if isinstance(change, Add)]
+        return {
+            "repo": self.repo,
+            "address": address,
+            "visibility": "public" if self.public else "private",
+            "create_repo": self.create,
+            "tag": self.version.tag,
+            "bump": self.bump,
+            "head": self.head,
+            "rows": {config: dict(counts) for config, counts in self.rows.items()},
+            "files": [{"path": change.path, "num_bytes": change.num_bytes} for change in adds],
+            "deletes": [change.path for change in self.changes if isinstance(change, Delete)],
+            "num_bytes": sum(change.num_bytes for change in adds),
+        }
+
+
+@dataclass(frozen=True)
+class Published:
+    """A version that is there now."""
+
+    repo: str
+    tag: str
+    revision: str
+    address: str
+    rows: Mapping[str, Mapping[str, int]]
+    healed: bool = False  # the commit was there already and only its tag was missing
+
+
+def publish(
+    destination: Destination,
+    repo: str,
+    tables: Sequence[Table],
+    card: Card,
+    *,
+    lineage: Lineage | None = None,
+    version: str | None = None,
+    bump: str | None = None,
+    public: bool = False,
+    title: str = "",
+    shard_bytes: int = SHARD_BYTES,
+) -> Published:
+    """Publish tables as the next version of a dataset repository."""
+    check_repo(repo)
+    with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
+        built = build_all(tables, Path(scratch), shard_bytes=shard_bytes)
+        destination.prepare(repo, private=not public)
+        check_visibility(destination, repo, public=public)
+        for _ in range(_MAX_PLANS):
+            head = _Head.read(destination, repo)
+            healed = head.heal(destination)
+            if head.holds(built):
+                return head.published(destination, built) if healed else head.nothing()
+            plan = make_plan(head, destination, built, card, lineage or Lineage(), version, bump, public=public)
+            try:
+                revision = _commit(destination, plan, title)
+            except Moved:
+                continue
+            destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
+            return Published(repo, plan.version.tag, revision, destination.address, plan.rows)
+    raise PublishError(
+        f"{repo} kept moving while {_MAX_PLANS} plans were made: publish again when others have finished."
+    )
+
+
+def dry_run(
+    destination: Destination,
+    repo: str,
+    tables: Sequence[Table],
+    card: Card,
+    *,
+    lineage: Lineage | None = None,
+    version: str | None = None,
+    bump: str | None = None,
+    public: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+) -> Plan:
+    """Return the plan that `publish` would carry out, writing nothing."""
+    check_repo(repo)
+    check_visibility(destination, repo, public=public)
+    with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
+        built = build_all(tables, Path(scratch), shard_bytes=shard_bytes)
+        head = _Head.read(destination, repo)
+        if head.holds(built) and head.is_tagged:
+            head.nothing()
+        return make_plan(head, destination, built, card, lineage or Lineage(), version, bump, public=public)
+
+
+def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> list[Built]:
+    """Build every table; the first one is the config that `load_dataset` picks without a name."""
+    built = [build(table, folder, shard_bytes=shard_bytes) for table in tables]
+    num_files = sum(len(one.files) for one in built) + 2
+    if num_files > MAX_OPERATIONS:
+        raise PublishError(
+            f"{num_files} files in one commit: the Hub takes about {MAX_OPERATIONS}. Use larger shards (--shard-mb)."
+        )
+    return built
+
+
+def check_visibility(destination: Destination, repo: str, *, public: bool) -> None:
+    """Refuse a public repository unless it was asked for, reading the visibility as it is now."""
+    private = destination.is_private(repo)
+    if private is False and not public:
+        raise HubRefused(
+            f"{repo} is public at {destination.address}: say --public if these rows may be read by everyone, "
+            "or make the repository private first. Nothing was uploaded."
+        )
+
+
+# --------------------------------------------------------------------------------------------------------------- head
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The newest commit of a repository and what composer_hub published there, if anything."""
+
+    repo: str
+    revision: str | None
+    manifest: Mapping[str, Any] | None
+    tags: Mapping[str, str]
+
+    @classmethod
+    def read(cls, destination: Destination, repo: str) -> _Head:
+        revision = destination.resolve(repo, "main")
+        if revision is None:
+            return cls(repo, None, None, {})
+        return cls(repo, revision, read_manifest(destination, repo, revision), destination.tags(repo))
+
+    @property
+    def version(self) -> Version | None:
+        return parse_version(self.manifest["version"]) if self.manifest else None
+
+    @property
+    def is_tagged(self) -> bool:
+        return self.version is not None and self.version.tag in self.tags
+
+    def holds(self, built: Sequence[Built]) -> bool:
+        return self.manifest is not None and _content(self.manifest) == _content({"tables": _tables(built)})
+
+    def heal(self, destination: Destination) -> bool:
+        """Tag the newest version where a crash came between its commit and its tag."""
+        if self.revision is None or self.version is None or self.is_tagged:
+            return False
+        destination.tag(self.repo, self.version.tag, self.revision, message=f"{self.repo} {self.version}")
+        return True
+
+    def published(self, destination: Destination, built: Sequence[Built]) -> Published:
+        assert self.version is not None  # holds() was true
+        assert self.revision is not None
+        rows = {one.config: {"added": 0, "removed": 0, "changed": 0, "total": one.num_rows} for one in built}
+        return Published(self.repo, self.version.tag, self.revision, destination.address, rows, healed=True)
+
+    def nothing(self) -> NoReturn:
+        tag = self.version.tag if self.version else ""
+        raise NothingToPublish(f"Nothing to publish: {self.repo} {tag} already holds exactly these rows.")
+
+
+# --------------------------------------------------------------------------------------------------------------- plan
+
+
+def make_plan(
+    head: _Head,
+    destination: Destination,
+    built: Sequence[Built],
+    card: Card,
+    lineage: Lineage,
+    version: str | None,
+    bump: str | None,
+    *,
+    public: bool,
+) -> Plan:
+    """Decide, against the head as it is now, which version this is and which files change."""
+    repo = head.repo
+    rows = {one.config: _row_changes(head, destination, one) for one in built}
+    needed = _needed_bump(head.manifest, built, rows)
+    chosen = _version(head, needed, bump, version)
+    manifest = _manifest(repo, chosen, built, card, lineage)
+    there = destination.files(repo, head.revision) if head.revision else {}
+    text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"])
+    return Plan(
+        repo=repo,
+        version=chosen,
+        bump=needed if needed == "first" else bump or needed,
+        head=head.revision,
+        changes=_changes(built, text, manifest, there),
+        card=text,
+        manifest=manifest,
+        rows=rows,
+        public=public,
+        create=head.revision is None,
+    )
+
+
+def _needed_bump(
+    before: Mapping[str, Any] | None, built: Sequence[Built], rows: Mapping[str, Mapping[str, int]]
+) -> str:
+    """Columns changed or a config gone: major. Rows removed or edited: minor. Rows or configs added: patch."""
+    if before is None:
+        return "first"
+    old = before["tables"]
+    now = {one.config: one for one in built}
+    if any(config not in now or now[config].features_digest != old[config]["features_digest"] for config in old):
+        return "major"
+    if any(counts["removed"] or counts["changed"] for counts in rows.values()):
+        return "minor"
+    if any(counts["added"] for counts in rows.values()) or set(now) != set(old):
+        return "patch"
+    return "minor"  # the same rows in other splits
+
+
+def _version(head: _Head, needed: str, bump: str | None, asked: str | None) -> Version:
+    newest = head.version
+    if bump and needed in BUMPS and BUMPS.index(bump) < BUMPS.index(needed):
+        raise PublishError(f"These rows need at least a {needed} version (docs/hub.md, Versions), not --bump {bump}.")
+    free = newest.bump(bump or needed) if newest else FIRST_VERSION
+    while free.tag in head.tags:
+        free = free.bump("patch")
+    if asked is None:
+        return free
+    wanted = parse_version(asked)
+    if wanted.tag in head.tags:
+        raise PublishError(
+            f"{wanted.tag} exists and holds other rows: a version never changes. The next free one is {free.tag}."
+        )
+    if newest is not None and wanted <= newest:
+        raise PublishError(f"{wanted.tag} is not after {newest.tag}. The next free version is {free.tag}.")
+    return wanted
+
+
+def _row_changes(head: _Head, destination: Destination, built: Built) -> dict[str, int]:
+    old: dict[str, str] = {}
+    if head.revision and head.manifest and built.config in head.manifest["tables"]:
+        old = read_index(destination, head.repo, head.revision, built.config)
+    now = built.index
+    return {
+        "added": sum(id not in old for id in now),
+        "removed": sum(id not in now for id in old),
+        "changed": sum(now[id] != digest for id, digest in old.items() if id in now),
+        "total": len(now),
+    }
+
+
+def _manifest(repo: str, version: Version, built: Sequence[Built], card: Card, lineage: Lineage) -> dict[str, Any]:
+    return {
+        "composer_hub": __version__,
+        "schema_version": SCHEMA_VERSION,
+        "kind": card.template,
+        "repo": repo,
+        "version": str(version),
+        "tables": _tables(built),
+        "parents": [parent.__dict__ for parent in lineage.parents],
+        "sources": dict(lineage.sources),
+        "config": dict(lineage.config),
+        "config_digest": stable_id(dict(lineage.config)),
+        "counts": dict(card.counts),
+        "dropped": dict(card.dropped),
+        "libraries": {"python": platform.python_version()} | {name: metadata.version(name) for name in _LIBRARIES},
+    }
+
+
+def _tables(built: Sequence[Built]) -> dict[str, Any]:
+    return {
+        one.config: {
+            "features_digest": one.features_digest,
+            "num_rows": one.num_rows,
+            "counts": one.counts,
+            "splits": {
+                split.name: {"num_rows": split.num_rows, "digest": split.digest, "files": list(split.files)}
+                for split in one.splits
+            },
+        }
+        for one in built
+    }
+
+
+def _content(manifest: Mapping[str, Any]) -> str:
+    """Return what a version holds, whatever library wrote it: the digests of its rows and columns."""
+    tables = {
+        config: [table["features_digest"], {name: split["digest"] for name, split in table["splits"].items()}]
+        for config, table in manifest["tables"].items()
+    }
+    return canonical_json(tables)
+
+
+def _changes(
+    built: Sequence[Built], card: str, manifest: Mapping[str, Any], there: Mapping[str, Entry]
+) -> tuple[Change, ...]:
+    text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
+    files = {path: source for one in built for path, source in one.files.items()}
+    adds = [Add.of("README.md", card.encode()), Add.of(MANIFEST, text.encode())]
+    adds += [Add.of(path, source) for path, source in sorted(files.items())]
+    # Only what composer_hub itself writes is ever deleted.
+    stale = [path for path in sorted(there) if path.startswith(("data/", "index/")) and path not in files]
+    return (*adds, *(Delete(path) for path in stale))
+
+
+# ----------------------------------------------------------------------------------------------------------- carry out
+
+
+def _commit(destination: Destination, plan: Plan, title: str) -> str:
+    changed = ", ".join(
+        f"{config} {counts['total']:,} rows (+{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,})"
+        for config, counts in plan.rows.items()
+    )
+    return destination.commit(
+        plan.repo,
+        plan.changes,
+        title=title or f"Publish {plan.version.tag}",
+        body=f"{changed}\n\nWritten by composer_hub {__version__}.",
+        parent=plan.head,
+    )

@@ -1,0 +1,82 @@
+"""Names of repositories and versions: `owner/name`, `owner/name@revision`, `vX.Y.Z`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+from composer_hub import exits
+
+
+class RefError(exits.UsageError):
+    """A repository or version name that cannot be one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A repository and, where given, one of its revisions (a tag, a branch or a commit)."""
+
+    repo: str
+    revision: str = "main"
+
+    def __str__(self) -> str:
+        return f"{self.repo}@{self.revision}"
+
+
+def parse_ref(text: str) -> Ref:
+    """Read `owner/name` or `owner/name@revision`."""
+    repo, _, revision = text.partition("@")
+    if "@" in text and not revision:
+        raise RefError(
+            f"{text!r} ends in '@': put a tag or a commit behind it, like {repo}@v1.0.0, or leave the '@' out."
+        )
+    return Ref(check_repo(repo), revision or "main")
+
+
+def check_repo(repo: str) -> str:
+    """Return the name if the Hub would take it, with its owner."""
+    try:
+        validate_repo_id(repo)
+    except HFValidationError as error:
+        raise RefError(f"{repo!r} is not a repository name ({error}) Write it as owner/name.") from error
+    if repo.count("/") != 1:
+        raise RefError(f"{repo!r} has no owner: write it as owner/name, for example me/{repo}.")
+    return repo
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Version:
+    """Three numbers; the tag of a version is `vX.Y.Z`."""
+
+    major: int
+    minor: int
+    patch: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+    @property
+    def tag(self) -> str:
+        return f"v{self}"
+
+    def bump(self, part: str) -> Version:
+        """Return the next version at that part."""
+        if part == "major":
+            return Version(self.major + 1, 0, 0)
+        if part == "minor":
+            return Version(self.major, self.minor + 1, 0)
+        return Version(self.major, self.minor, self.patch + 1)
+
+
+FIRST_VERSION = Version(1, 0, 0)
+_VERSION = re.compile(r"v?(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+def parse_version(text: str) -> Version:
+    """Read `1.2.3` or `v1.2.3`."""
+    match = _VERSION.fullmatch(text)
+    if match is None:
+        raise RefError(f"{text!r} is not a version: write three numbers, like v1.2.0.")
+    return Version(*map(int, match.groups()))

@@ -1,0 +1,339 @@
+"""Rows in, Parquet files and digests out: the same rows give the same digests on every machine.
+
+Rows are spooled to disk, ordered, checked for double ids, digested one by one (`sha256` of the row's JSON) and
+written with the settings that keep repeated prompts small: zstd, large dictionary pages, ~1,000 rows a row group.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from composer_hub import exits
+from composer_hub.records import canonical_json
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from datasets import Features
+
+ROWS_A_GROUP = 1_000
+SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller where prompts repeat
+_DICTIONARY_PAGE = 256 * 1024 * 1024
+_INT64 = 2**63
+_UINT64 = 2**64
+
+
+class TableError(exits.ComposerError, ValueError):
+    """Rows that cannot be published as they are."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """One config of a dataset: its rows, their features, and which column is the id."""
+
+    config: str
+    rows: Iterable[Mapping[str, Any]]
+    features: Features
+    id_column: str
+    order: tuple[str, ...] = ()  # sort columns before the id
+    split: str | None = "train"  # None: the row's own `split` value, which is not published as a column
+    index_columns: tuple[str, ...] = ()  # light columns that readers of the index want beside id and digest
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What was written for one split."""
+
+    name: str
+    num_rows: int
+    num_bytes: int  # of JSON
+    digest: str  # over the rows' ids and digests
+    files: tuple[str, ...]  # paths in the repository
+
+
+@dataclass(frozen=True)
+class Built:
+    """One config on disk: its splits, its files, its index."""
+
+    config: str
+    features: Features
+    splits: tuple[Split, ...]
+    files: dict[str, Path]  # path in the repository -> file on this machine
+    index: dict[str, str]  # id -> row digest
+    counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(split.num_rows for split in self.splits)
+
+    @property
+    def features_digest(self) -> str:
+        return hashlib.sha256(canonical_json(self.features.to_dict()).encode()).hexdigest()
+
+
+def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> Built:
+    """Write a table's Parquet files and index under `folder`."""
+    with _Spool(folder / f".{table.config}.rows", table) as spool:
+        index: dict[str, str] = {}
+        files: dict[str, Path] = {}
+        splits = []
+        for name in spool.splits():
+            split, paths = _write_split(spool, table, name, folder, shard_bytes)
+            splits.append(split)
+            files |= paths
+        index_path = f"index/{table.config}.parquet"
+        files[index_path] = folder / index_path
+        index = _write_index(spool, table, folder / index_path)
+        return Built(table.config, table.features, tuple(splits), files, index, dict(spool.counts))
+
+
+# ------------------------------------------------------------------------------------------------------------- spool
+
+
+class _Spool:
+    """Rows on disk in publishing order, so that memory does not grow with the dataset."""
+
+    def __init__(self, path: Path, table: Table) -> None:
+        self.path, self.table = path, table
+        self.counts: dict[str, int] = {}
+
+    def __enter__(self) -> _Spool:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.unlink(missing_ok=True)
+        self.db = sqlite3.connect(self.path, isolation_level=None)
+        self.db.executescript(
+            "pragma journal_mode=off; pragma synchronous=off;"
+            "create table rows(id text primary key, split text, rank text, digest text, num_bytes int, body blob)"
+            " without rowid;"
+        )
+        self.db.execute("begin")
+        self.db.executemany("insert into rows values(?,?,?,?,?,?)", self._prepared())
+        self.db.execute("create index by_rank on rows(split, rank, id)")
+        self.db.execute("commit")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.db.close()
+        self.path.unlink(missing_ok=True)
+
+    def splits(self) -> list[str]:
+        names = [name for (name,) in self.db.execute("select distinct split from rows order by split")]
+        return sorted(names, key=lambda name: (name != "train", name)) or [self.table.split or "train"]
+
+    def rows(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        query = "select num_bytes, body from rows where split = ? order by rank, id"
+        for num_bytes, body in self.db.execute(query, (split,)):
+            yield num_bytes, json.loads(body)
+
+    def digests(self, split: str | None = None) -> Iterator[tuple[str, str, str]]:
+        where, values = ("where split = ?", (split,)) if split is not None else ("", ())
+        yield from self.db.execute(f"select id, digest, split from rows {where} order by id", values)
+
+    def light_rows(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
+        for id, digest, split, body in self.db.execute("select id, digest, split, body from rows order by id"):
+            row = json.loads(body) if self.table.index_columns else {}
+            yield id, digest, split, {name: row.get(name) for name in self.table.index_columns}
+
+    def _prepared(self) -> Iterator[tuple[str, str, str, str, int, bytes]]:
+        seen: dict[str, str] = {}
+        for row in self.table.rows:
+            prepared = self._prepare(row)
+            id, digest = prepared[0], prepared[3]
+            if seen.get(id, digest) != digest:
+                raise TableError(
+                    f"Config {self.table.config} has two different rows with the {self.table.id_column} {id!r}: "
+                    "an id must name one row."
+                )
+            if id in seen:
+                self.counts["duplicate_rows"] = self.counts.get("duplicate_rows", 0) + 1
+                continue
+            seen[id] = digest
+            yield prepared
+
+    def _prepare(self, row: Mapping[str, Any]) -> tuple[str, str, str, str, int, bytes]:
+        split = self.table.split or row["split"]
+        columns = {name: row.get(name) for name in self.table.features}
+        id = columns[self.table.id_column]
+        if not isinstance(id, str) or not id:
+            raise TableError(f"Config {self.table.config} has a row without a {self.table.id_column}: {str(row)[:200]}")
+        rank = "\x00".join(_sortable(columns[name]) for name in self.table.order)
+        try:
+            # Not sorted: the order of a call's arguments is what chat templates render.
+            body = _dumps(columns)
+        except UnicodeEncodeError as error:
+            raise TableError(
+                f"Row {id} of config {self.table.config} holds text that is not valid Unicode (a lone surrogate): "
+                "replace such characters before publishing."
+            ) from error
+        return id, split, rank, hashlib.sha256(body).hexdigest(), len(body), body
+
+
+def _sortable(value: Any) -> str:
+    return f"{value:020d}" if isinstance(value, int) else str(value or "")
+
+
+# ----------------------------------------------------------------------------------------------------------- parquet
+
+
+def _write_split(
+    spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int
+) -> tuple[Split, dict[str, Path]]:
+    shards = _shards(spool.rows(name), shard_bytes)
+    paths, num_rows, num_bytes = [], 0, 0
+    directory = folder / "data" / table.config
+    directory.mkdir(parents=True, exist_ok=True)
+    for number, shard in enumerate(shards):
+        path = directory / f".{name}-{number:05d}"
+        with _Writer(path, table.features) as writer:
+            for size, row in shard:
+                writer.add(row)
+                num_rows += 1
+                num_bytes += size
+        paths.append(path)
+    total = len(paths)
+    named = {}
+    for number, path in enumerate(paths):
+        in_repo = f"data/{table.config}/{name}-{number:05d}-of-{total:05d}.parquet"
+        named[in_repo] = path.rename(folder / in_repo)
+    listing = "\n".join(f"{id} {digest}" for id, digest, _ in spool.digests(name))
+    digest = hashlib.sha256(listing.encode()).hexdigest()
+    return Split(name, num_rows, num_bytes, digest, tuple(named)), named
+
+
+def _shards(
+    rows: Iterator[tuple[int, dict[str, Any]]], shard_bytes: int
+) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
+    """Cut the rows where a shard is full; an empty table still gives one, empty, shard."""
+    ahead = next(rows, None)
+
+    def shard() -> Iterator[tuple[int, dict[str, Any]]]:
+        nonlocal ahead
+        filled = 0
+        while ahead is not None and (filled == 0 or filled + ahead[0] <= shard_bytes):
+            filled += ahead[0]
+            yield ahead
+            ahead = next(rows, None)
+
+    yield shard()
+    while ahead is not None:
+        yield shard()
+
+
+class _Writer:
+    """A Parquet file that `load_dataset` reads as it is: the features stand in its schema."""
+
+    def __init__(self, path: Path, features: Features) -> None:
+        self.path, self.features, self.pending = path, features, []  # type: ignore[var-annotated]
+
+    def __enter__(self) -> _Writer:
+        import pyarrow.parquet as pq
+
+        schema = self.features.arrow_schema
+        self.writer = pq.ParquetWriter(
+            self.path,
+            schema,
+            compression="zstd",
+            use_dictionary=True,
+            dictionary_pagesize_limit=_DICTIONARY_PAGE,
+            use_content_defined_chunking=True,
+            write_page_index=True,
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._flush()
+        self.writer.close()
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        self.pending.append(row)
+        if len(self.pending) == ROWS_A_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self.pending:
+            self.writer.write_table(to_arrow(self.pending, self.features), row_group_size=ROWS_A_GROUP)
+            self.pending = []
+
+
+def to_arrow(rows: Sequence[Mapping[str, Any]], features: Features) -> pa.Table:
+    """Return rows as an Arrow table whose JSON columns hold exactly the values given."""
+    import pyarrow as pa
+
+    schema = features.arrow_schema
+    stored = pa.schema([pa.field(column.name, _storage(column.type)) for column in schema])
+    encoded = [{name: _encode(feature, row.get(name)) for name, feature in features.items()} for row in rows]
+    return pa.Table.from_pylist(encoded, schema=stored).cast(schema)
+
+
+def _storage(type: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(type, pa.BaseExtensionType):
+        return type.storage_type
+    if pa.types.is_list(type):
+        return pa.list_(_storage(type.value_type))
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(inner.name, _storage(inner.type)) for inner in type])
+    return type
+
+
+def _encode(feature: Any, value: Any) -> Any:
+    from datasets import Json, List
+
+    if value is None:
+        return None
+    if isinstance(feature, Json):
+        return json_text(value)
+    if isinstance(feature, List):
+        return [_encode(feature.feature, item) for item in value]
+    if isinstance(feature, dict):
+        return {name: _encode(inner, value.get(name)) for name, inner in feature.items()}
+    return value
+
+
+def json_text(value: Any) -> str:
+    """Return JSON that every reader of the Hub can parse.
+
+    Integers beyond 64 bits become text: `datasets` would otherwise hand the whole value back as an undecoded string.
+    """
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError:
+        return orjson.dumps(_readable(value)).decode()
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _readable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_readable(item) for item in value]
+    if isinstance(value, int) and not -_INT64 <= value < _UINT64:
+        return str(value)
+    return value
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # an integer beyond 64 bits, or text that is not valid Unicode
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _write_index(spool: _Spool, table: Table, path: Path) -> dict[str, str]:
+    """Write id, split, digest and the light columns of every row; readers compare versions by it."""
+    import pyarrow.parquet as pq
+    from datasets import Features, Value
+
+    light = {name: table.features[name] for name in table.index_columns}
+    features = Features({"id": Value("string"), "split": Value("string"), "digest": Value("string"), **light})
+    rows = [{"id": id, "split": split, "digest": digest, **values} for id, digest, split, values in spool.light_rows()]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(to_arrow(rows, features), path, compression="zstd", use_content_defined_chunking=True)
+    return {row["id"]: row["digest"] for row in rows}

@@ -1,0 +1,277 @@
+"""The two added terms as pure functions of tensors: hint divergence and preference loss.
+
+In: hidden states of the selected rows and the language-model head (or logits), published reference log-probs. Out: one
+number a token or a pair, never reduced here; `mean_over` divides by the count the caller knows to be the global one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+ROWS_A_CHUNK = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What turns hidden states into logits: weight (vocab, hidden), bias, scale and soft cap."""
+
+    weight: Tensor  # (vocab, hidden)
+    bias: Tensor | None = None  # (vocab,)
+    scale: float = 1.0
+    softcap: float | None = None
+
+    def logits(self, hidden: Tensor) -> Tensor:  # (rows, hidden) -> (rows, vocab)
+        """Return the logits of some rows."""
+        logits = F.linear(
+            hidden, self.weight.to(hidden.dtype), None if self.bias is None else self.bias.to(hidden.dtype)
+        )
+        logits = logits * self.scale
+        return logits if self.softcap is None else self.softcap * torch.tanh(logits / self.softcap)
+
+
+# ----------------------------------------------------------------------------------------------------- hint divergence
+
+
+def divergence_from_logits(
+    student_logits: Tensor,  # (…, vocab)
+    teacher_logits: Tensor,  # (…, vocab)
+    *,
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+) -> Tensor:  # (…,)
+    """Return the divergence of each token: beta 0 is KL(teacher || student), 1 KL(student || teacher), between JSD.
+
+    The mixture is (1 - beta) * student + beta * teacher. With `top_k` the teacher's k likeliest tokens keep their
+    probabilities and all others share one tail bucket, which bounds the exact value from below.
+    """
+    log_s = F.log_softmax(student_logits / temperature, dim=-1)
+    log_t = F.log_softmax(teacher_logits.detach() / temperature, dim=-1)
+    if top_k is not None and top_k < log_t.shape[-1]:
+        kept = log_t.topk(top_k, dim=-1).indices
+        log_s, log_t = _with_tail(log_s.gather(-1, kept)), _with_tail(log_t.gather(-1, kept))
+    if beta == 0.0:
+        return _kl(log_t, log_s)
+    if beta == 1.0:
+        return _kl(log_s, log_t)
+    log_m = torch.logaddexp(log_s + math.log1p(-beta), log_t + math.log(beta))
+    return beta * _kl(log_t, log_m) + (1.0 - beta) * _kl(log_s, log_m)
+
+
+def divergence_from_hidden(
+    student_hidden: Tensor,  # (rows, hidden), with grad
+    student_head: Head,
+    teacher_hidden: Tensor,  # (rows, hidden)
+    teacher_head: Head,
+    *,
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    kernel: bool | None = None,
+) -> Tensor:  # (rows,)
+    """Return the divergence of each row without ever holding the logits of all rows.
+
+    `kernel` picks TRL's fused kernel (True), the chunked fallback (False), or the kernel wherever it can do the job.
+    """
+    if student_hidden.shape[0] == 0:
+        # An empty selection still hangs on the graph, so every rank runs the same backward.
+        return student_hidden.sum(-1)
+    fused = _trl_divergence() if kernel is not False and top_k is None else None
+    if kernel and fused is None:
+        raise ValueError(
+            "TRL's divergence kernel is not there, or top_k is set: leave kernel out for the chunked path."
+        )
+    if fused is not None and student_hidden.dtype != torch.float64:
+        values, _entropy = fused.apply(
+            student_hidden,
+            student_head.weight,
+            student_head.bias,
+            teacher_hidden.detach(),
+            teacher_head.weight.detach(),
+            None if teacher_head.bias is None else teacher_head.bias.detach(),
+            beta,
+            temperature,
+            student_head.scale,
+            student_head.softcap,
+            teacher_head.scale,
+            teacher_head.softcap,
+        )
+        return values
+
+    def chunk(student: Tensor, teacher: Tensor) -> Tensor:
+        with torch.no_grad():
+            teacher_logits = teacher_head.logits(teacher)
+        return divergence_from_logits(
+            student_head.logits(student), teacher_logits, beta=beta, temperature=temperature, top_k=top_k
+        )
+
+    parts = [
+        checkpoint(chunk, student, teacher, use_reentrant=False)
+        for student, teacher in zip(
+            student_hidden.split(ROWS_A_CHUNK), teacher_hidden.detach().split(ROWS_A_CHUNK), strict=True
+        )
+    ]
+    return torch.cat(parts)
+
+
+def generalized_jsd_loss(
+    student_logits: Tensor,  # (batch, time, vocab)
+    teacher_logits: Tensor,  # (batch, time, vocab)
+    labels: Tensor | None = None,  # (batch, time), -100 where a token does not count
+    beta: float = 0.5,
+    temperature: float = 1.0,
+    reduction: str = "batchmean",
+    top_k: int | None = None,
+    token_clip: float | None = None,
+) -> Tensor:
+    """Return the generalised JSD for people who have logits: mean or sum over counted tokens, or one value a token."""
+    values = clip_tokens(
+        divergence_from_logits(student_logits, teacher_logits, beta=beta, temperature=temperature, top_k=top_k),
+        token_clip,
+    )
+    mask = torch.ones_like(values, dtype=torch.bool) if labels is None else labels != -100
+    if reduction == "none":
+        return values * mask
+    if reduction == "sum":
+        return values[mask].sum()
+    if reduction == "batchmean":
+        return mean_over(values, mask.sum(), mask=mask)
+    raise ValueError(f"reduction is none, sum or batchmean, not {reduction!r}.")
+
+
+def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
+    """Clip each token's divergence, the sum over the vocabulary.
+
+    Single entries of a KL may be negative, so clipping entries can turn the loss around; the sum never is.
+    """
+    return values if token_clip is None else values.clamp(max=token_clip)
+
+
+def gate_by_gap(
+    values: Tensor,  # (rows,)
+    student_logps: Tensor,  # (rows,) of the tokens that were sampled
+    teacher_logps: Tensor,  # (rows,)
+    *,
+    sharpness: float,
+) -> Tensor:
+    """Weigh each token by how little the teacher believes in it: 1/2 where both agree, towards 1 where it objects."""
+    return values * torch.sigmoid(sharpness * (student_logps - teacher_logps).detach())
+
+
+def mean_over(
+    values: Tensor, count: Tensor | float, *, mask: Tensor | None = None, weight: Tensor | None = None
+) -> Tensor:
+    """Return the sum of the counted values over a count that may be larger than this batch's own; 0 for none."""
+    kept = values if mask is None else values * mask
+    kept = kept if weight is None else kept * weight
+    return kept.sum() / torch.as_tensor(count, device=values.device, dtype=values.dtype).clamp(min=1)
+
+
+def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
+    return F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
+
+
+def _with_tail(log_kept: Tensor) -> Tensor:
+    mass = log_kept.exp().sum(-1, keepdim=True).clamp(max=1.0 - torch.finfo(log_kept.dtype).eps)
+    return torch.cat([log_kept, torch.log1p(-mass)], dim=-1)
+
+
+def _trl_divergence() -> type[torch.autograd.Function] | None:
+    try:
+        from trl.kernels.chunked_divergence import ChunkedDivergenceFunction
+    except ImportError:
+        return None
+    return ChunkedDivergenceFunction
+
+
+# ---------------------------------------------------------------------------------------------------------- log-probs
+
+
+def token_logps(hidden: Tensor, head: Head, targets: Tensor) -> Tensor:  # (rows, hidden), (rows,) -> (rows,)
+    """Return log p(target) of each row at temperature 1, a chunk of logits at a time.
+
+    Reference log-probs are published at temperature 1, so the policy's must not go through a head that divides by the
+    sampling temperature.
+    """
+    if hidden.shape[0] == 0:
+        return hidden.sum(-1)
+
+    def chunk(rows: Tensor, wanted: Tensor) -> Tensor:
+        logits = head.logits(rows).float() if rows.dtype != torch.float64 else head.logits(rows)
+        return logits.gather(-1, wanted[:, None])[:, 0] - logits.logsumexp(-1)
+
+    parts = [
+        checkpoint(chunk, rows, wanted, use_reentrant=False)
+        for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True)
+    ]
+    return torch.cat(parts)
+
+
+# ---------------------------------------------------------------------------------------------------- preference loss
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """How the preference loss is formed."""
+
+    kind: str = "sigmoid"  # sigmoid or ipo
+    beta: float = 0.1  # strength of the pull to the reference
+    label_smoothing: float = 0.0  # share of pairs believed to be the wrong way round
+    robust: bool = False  # correct the loss for that share instead of smoothing its labels
+    length_normalised: bool = False  # compare log-probs a token instead of a sequence
+    nll_weight: float = 0.0  # weight of -log p(chosen) a token, against both log-probs falling
+
+
+@dataclass(frozen=True, slots=True)
+class PreferenceTerms:
+    """One value a pair; only `losses` carries a gradient."""
+
+    losses: Tensor  # (pairs,)
+    margins: Tensor  # (pairs,) beta * (how much more chosen gained over the reference than rejected)
+    correct: Tensor  # (pairs,) bool: the margin is positive
+    chosen_drift: Tensor  # (pairs,) log p(chosen) now minus reference
+
+
+def preference_loss(
+    chosen_logps: Tensor,  # (pairs,) sums over the answer's tokens
+    rejected_logps: Tensor,  # (pairs,)
+    ref_chosen_logps: Tensor,  # (pairs,)
+    ref_rejected_logps: Tensor,  # (pairs,)
+    chosen_lengths: Tensor,  # (pairs,)
+    rejected_lengths: Tensor,  # (pairs,)
+    how: Preference,
+) -> PreferenceTerms:
+    """Return the preference loss of each pair against published reference log-probs."""
+    if not 0.0 <= how.label_smoothing < 0.5:
+        raise ValueError(f"label_smoothing is the share of wrong pairs, below 0.5, not {how.label_smoothing}.")
+    chosen_gain, rejected_gain = chosen_logps - ref_chosen_logps, rejected_logps - ref_rejected_logps
+    # IPO is defined on log-probs a token; for the others it is a choice against length bias.
+    if how.length_normalised or how.kind == "ipo":
+        chosen_gain, rejected_gain = (
+            chosen_gain / chosen_lengths.clamp(min=1),
+            rejected_gain / rejected_lengths.clamp(min=1),
+        )
+    logits = chosen_gain - rejected_gain
+    losses = _preference_of(logits, how)
+    if how.nll_weight:
+        losses = losses - how.nll_weight * chosen_logps / chosen_lengths.clamp(min=1)
+    margins = (how.beta * logits).detach()
+    return PreferenceTerms(losses, margins, margins > 0, (chosen_logps - ref_chosen_logps).detach())
+
+
+def _preference_of(logits: Tensor, how: Preference) -> Tensor:
+    if how.kind == "ipo":
+        return (logits - 1.0 / (2.0 * how.beta)) ** 2
+    if how.kind != "sigmoid":
+        raise ValueError(f"The preference loss is sigmoid or ipo, not {how.kind!r}.")
+    right, wrong = -F.logsigmoid(how.beta * logits), -F.logsigmoid(-how.beta * logits)
+    flip = how.label_smoothing
+    if how.robust:
+        return ((1.0 - flip) * right - flip * wrong) / (1.0 - 2.0 * flip)
+    return (1.0 - flip) * right + flip * wrong
