@@ -98,7 +98,8 @@ def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[
     )
     return Answer(
         status=status,
-        message=message,
+        # As it came, but for content in parts, which no reader of chat messages expects of an assistant.
+        message={**message, "content": _text(message)} if isinstance(message.get("content"), list) else message,
         action=action if status == VOTED else None,
         usage=response.get("usage") if isinstance(response.get("usage"), Mapping) else {},  # type: ignore[arg-type]
         counted=usage_of(response),

@@ -329,8 +329,8 @@ def _sweeps(
     valued = (pair for trace in traces for pair in _valued(trace, teachers, rules))
     least = voi.threshold(valued, budget)
     report.notes.append(
-        f"About {show(expected)} would be needed and the cap leaves {show(budget)}: steps of value {least:g} and more are "
-        "asked first (errors, first steps, edits)."
+        f"About {show(expected)} would be needed and the cap leaves {show(budget)}: steps of value {least:g} and more "
+        "are asked first (errors, first steps, edits)."
     )
     first = voi.at_least(least, rules.entropy)
     return [first, lambda trace, step: not first(trace, step)]

@@ -54,7 +54,6 @@ class Teacher:
     terms: str = ""  # why its answers may be trained on
     terms_accepted: bool = False  # by hand, against the endpoint's own flag
     context_length: int = 0  # tokens; 0 = not known
-    tools: bool = True
     max_tokens: int = 4096
     params: Mapping[str, Any] = field(default_factory=dict)  # temperature, reasoning, …: part of the question
     key_env: str = ""

@@ -133,6 +133,6 @@ def test_lone_surrogates_in_an_answer_become_replacement_characters() -> None:
 
 
 def test_json_without_bottom_is_not_json() -> None:
-    with pytest.raises(ValueError, match="."):
+    with pytest.raises(ValueError):  # noqa: PT011 -- orjson and json word it differently
         parse(b"[" * 100_000)
     assert parse(json.dumps({"a": 1}).encode()) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Everything a server can do to a call, done by a real server over a real socket: what is asked again, kept, counted."""
+"""Everything a server can do to a call, done by a real server on a real socket: asked again, kept, or counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lanes keep the cache warm, adapt to the teacher, share a cap with other processes, and stop without losing anything."""
+"""Lanes keep the cache warm, adapt to the teacher, share a cap with other processes, and stop without a loss."""
 
 from __future__ import annotations
 

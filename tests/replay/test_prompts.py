@@ -1,7 +1,8 @@
-"""What teachers are sent keeps its prefix, pairs calls with results, hides thinking, and never has more tokens than said."""
+"""What is sent keeps its prefix, pairs calls with results, hides thinking, and never has more tokens than said."""
 
 from __future__ import annotations
 
+import itertools
 import json
 
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ stable = settings(max_examples=100, deadline=None, derandomize=True)
 def test_each_prompt_starts_with_the_one_before() -> None:
     prompts = Prompts(trace := trace_of(10))
     chats = [paired(prompts.of(step).chat) for step in trace.steps]
-    for before, after in zip(chats, chats[1:], strict=False):
+    for before, after in itertools.pairwise(chats):
         assert after[: len(before)] == before
 
 
@@ -107,7 +108,7 @@ def test_a_counted_prefix_tightens_the_bound_and_keeps_it_one() -> None:
         chat = paired(prompts.of(step).chat)
         return tokens_of(canonical_json(prompts.tools)) + sum(tokens_of(canonical_json(m)) for m in chat)
 
-    for before, after in zip(trace.steps, trace.steps[1:], strict=False):
+    for before, after in itertools.pairwise(trace.steps):
         prompt = prompts.of(after)
         bound = prompts.bound_after(prompt, Counted(prompts.of(before).positions, counted(before)))
         assert counted(after) <= bound <= prompt.bound
