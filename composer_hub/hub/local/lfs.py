@@ -34,7 +34,9 @@ async def batch(call: Call) -> Response:
         call.need_user(write=True)
     objects = body.get("objects")
     if not isinstance(objects, list) or len(objects) > _MAX_OBJECTS or not all(map(_is_object, objects)):
-        raise HubError(400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest")
+        raise HubError(
+            400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
+        )
     answers = [_actions(call, repo, item, is_upload) for item in objects]
     headers = {"Content-Type": "application/vnd.git-lfs+json"}
     return call.json({"transfer": "basic", "hash_algo": "sha256", "objects": answers}, headers=headers)

@@ -213,7 +213,11 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
         "usedStorage": sum(entry.size for entry in tree.values()),
     }
     if repo.kind == "model":
-        names = {"modelId": repo.name, "library_name": card.get("library_name"), "pipeline_tag": card.get("pipeline_tag")}
+        names = {
+            "modelId": repo.name,
+            "library_name": card.get("library_name"),
+            "pipeline_tag": card.get("pipeline_tag"),
+        }
         details |= {**names, "config": {}, "spaces": []}
     if repo.kind == "space":
         subdomain = re.sub(r"[^a-z0-9]+", "-", repo.name.lower())
