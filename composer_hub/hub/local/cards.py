@@ -34,7 +34,9 @@ def card_errors(readme: str, kind: str) -> tuple[list[str], list[str]]:
         return [], ["empty or missing yaml metadata in repo card"]
     if not isinstance(metadata, dict):
         return ["the metadata must be an object"], []
-    errors = [f'"{key}" must be a text or a list of texts' for key in ("license", "language") if _is_odd(metadata.get(key))]
+    errors = [
+        f'"{key}" must be a text or a list of texts' for key in ("license", "language") if _is_odd(metadata.get(key))
+    ]
     if kind == "model" and not isinstance(metadata.get("model-index", []), list):
         errors.append('"model-index" must be an array')
     if kind == "dataset" and not isinstance(metadata.get("configs", []), list):

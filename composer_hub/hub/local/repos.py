@@ -14,10 +14,43 @@ from composer_hub.hub.local.cards import card_errors, card_of, tags_of
 from composer_hub.hub.local.store import KINDS, Exists, Repo
 from composer_hub.hub.local.trees import Entry, pointer
 
-LFS_SUFFIXES = (
-    "7z arrow avro bin bz2 ckpt ftz gguf gz h5 joblib lfs lz4 mlmodel model msgpack npy npz onnx ot parquet pb pickle pkl pt pth"
-    " rar safetensors tar tflite tgz wasm xz zip zst"
-).split()
+LFS_SUFFIXES = [
+    "7z",
+    "arrow",
+    "avro",
+    "bin",
+    "bz2",
+    "ckpt",
+    "ftz",
+    "gguf",
+    "gz",
+    "h5",
+    "joblib",
+    "lfs",
+    "lz4",
+    "mlmodel",
+    "model",
+    "msgpack",
+    "npy",
+    "npz",
+    "onnx",
+    "ot",
+    "parquet",
+    "pb",
+    "pickle",
+    "pkl",
+    "pt",
+    "pth",
+    "rar",
+    "safetensors",
+    "tar",
+    "tflite",
+    "tgz",
+    "wasm",
+    "xz",
+    "zip",
+    "zst",
+]
 GITATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
 _NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _SPACE_SETTINGS = ("sdk", "hardware", "sleepTimeSeconds", "secrets", "variables", "volumes")
@@ -213,7 +246,11 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
         "usedStorage": sum(entry.size for entry in tree.values()),
     }
     if repo.kind == "model":
-        names = {"modelId": repo.name, "library_name": card.get("library_name"), "pipeline_tag": card.get("pipeline_tag")}
+        names = {
+            "modelId": repo.name,
+            "library_name": card.get("library_name"),
+            "pipeline_tag": card.get("pipeline_tag"),
+        }
         details |= {**names, "config": {}, "spaces": []}
     if repo.kind == "space":
         subdomain = re.sub(r"[^a-z0-9]+", "-", repo.name.lower())

@@ -69,9 +69,7 @@ class Running:
 # ---------------------------------------------------------------------------------------------------- in this process
 
 
-def serve(
-    settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None
-) -> None:
+def serve(settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None) -> None:
     """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
     import uvicorn
 
@@ -234,7 +232,9 @@ def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = Fa
         time.sleep(0.01)
     process.kill()
     lines = (root / LOG).read_text(errors="replace").strip().splitlines()
-    raise ServerError(f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})")
+    raise ServerError(
+        f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})"
+    )
 
 
 def embedded(root: Path | None = None, options: Sequence[str] = ()) -> Running:
@@ -258,7 +258,9 @@ def stop_running(root: Path, seconds: float = 15.0) -> bool:
     until = time.monotonic() + seconds
     while find_running(root) is not None:
         if time.monotonic() > until:
-            raise ServerError(f"The embedded Hub (process {running.pid}) does not stop. End it with `kill {running.pid}`.")
+            raise ServerError(
+                f"The embedded Hub (process {running.pid}) does not stop. End it with `kill {running.pid}`."
+            )
         time.sleep(0.02)
     return True
 
@@ -283,7 +285,9 @@ def _locked(root: Path) -> Iterator[None]:
         # A command that only looks whether somebody serves holds the lock for a moment.
         lock.acquire(timeout=1)
     except Timeout as error:
-        raise ServerError(f"{root} is already served. See `composer-hub hub status`, or give another --data.") from error
+        raise ServerError(
+            f"{root} is already served. See `composer-hub hub status`, or give another --data."
+        ) from error
     try:
         yield
     finally:

@@ -180,7 +180,9 @@ class Store:
             self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30)
+        connection = sqlite3.connect(
+            self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30
+        )
         connection.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma foreign_keys=on;")
         return connection
 
@@ -207,7 +209,8 @@ class Store:
                 raise Exists(f"The {kind} {name} already exists.")
             row = (kind, name, visibility, "", author, self.now(), json.dumps(settings or {}))
             made = db.execute(
-                "insert into repos(kind,name,visibility,gated,created_by,created_at,settings) values(?,?,?,?,?,?,?)", row
+                "insert into repos(kind,name,visibility,gated,created_by,created_at,settings) values(?,?,?,?,?,?,?)",
+                row,
             )
             db.execute("delete from moved where kind=? and old=?", (kind, name))
             repo = self.repo_by_id(made.lastrowid or 0)
@@ -442,7 +445,11 @@ class Store:
         return Commit(oid, parent, title, description, author, now)
 
     def _chain(self, repo_id: int, oid: str) -> tuple[int, int]:
-        row = self.current().execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid)).fetchone()
+        row = (
+            self.current()
+            .execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid))
+            .fetchone()
+        )
         return row or (0, 0)
 
     def _stored_changes(self, repo_id: int, oid: str) -> tuple[str, Changes, bool]:

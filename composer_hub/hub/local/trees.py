@@ -84,7 +84,9 @@ def check_path(path: str) -> str:
     parts = path.split("/")
     ugly = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
     if ugly or len(path.encode(errors="replace")) > 1024 or "\\" in path or not path.isprintable():
-        raise BadPath(f"Invalid path in repo: {path[:200]!r}. Use relative names joined by '/', without '..' or '.git'.")
+        raise BadPath(
+            f"Invalid path in repo: {path[:200]!r}. Use relative names joined by '/', without '..' or '.git'."
+        )
     return path
 
 

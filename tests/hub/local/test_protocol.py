@@ -38,7 +38,9 @@ def create(http: Any, name: str, who: str = "me", **fields: Any) -> Any:
     return http.post("/api/repos/create", json=body, headers=auth(who))
 
 
-def commit(http: Any, name: str, lines: list[tuple[str, dict]], who: str = "me", rev: str = "main", **header: Any) -> Any:
+def commit(
+    http: Any, name: str, lines: list[tuple[str, dict]], who: str = "me", rev: str = "main", **header: Any
+) -> Any:
     items = [("header", {"summary": "test", **header}), *lines]
     body = "\n".join(json.dumps({"key": key, "value": value}) for key, value in items)
     return http.post(f"/api/models/{name}/commit/{quote(rev, safe='')}", content=body, headers=auth(who))
@@ -48,7 +50,7 @@ def file(path: str, data: bytes = b"hello") -> tuple[str, dict]:
     return "file", {"path": path, "encoding": "base64", "content": base64.b64encode(data).decode()}
 
 
-@pytest.fixture()
+@pytest.fixture
 def repo(http: Any, hub_repo: Callable[[str], str]) -> str:
     name = hub_repo("proto")
     assert create(http, name).status_code == 200
@@ -357,7 +359,9 @@ def test_a_foreign_host_is_refused(http: Any, host: str) -> None:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(segments=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=7), method=st.sampled_from(["GET", "POST"]))
+@given(
+    segments=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=7), method=st.sampled_from(["GET", "POST"])
+)
 def test_no_path_ends_in_an_internal_error(http: Any, segments: list[str], method: str) -> None:
     path = "/" + "/".join(quote(part.encode("utf-8", "replace"), safe="") for part in segments)
     for prefix in ("", "/api/models", "/datasets", "/_lfs", "/_cas"):

@@ -30,7 +30,7 @@ def xorb(*sizes: int) -> bytes:
     )
 
 
-@pytest.fixture()
+@pytest.fixture
 def cas(hub_server: ServerProcess, hub_repo: Callable[[str], str]) -> Iterator[Any]:
     """A client with a write token of a new repository."""
     auth, name = {"Authorization": f"Bearer {hub_server.token}"}, hub_repo("xet")
