@@ -46,7 +46,8 @@ create table if not exists commits(
 create table if not exists refs(
     repo integer, ref text, oid text not null, message text not null default '', primary key(repo, ref)) without rowid;
 create table if not exists small(oid text primary key, data blob not null) without rowid;
-create table if not exists lfs(repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
+create table if not exists lfs(
+    repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
 """
 
 
@@ -120,7 +121,7 @@ class Ref:
 
 
 BeforeCommit = Callable[[sqlite3.Connection, str], str]
-"""Called inside the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
+"""Called in the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
 
 
 class Store:
@@ -327,9 +328,9 @@ class Store:
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
-        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small files
-        named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the ref that
-        `before` returns.
+        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small
+        files named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the
+        ref that `before` returns.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -527,7 +528,7 @@ _COMMIT = "oid,parent,title,description,author,created_at"
 
 
 def _repo(row: Sequence[Any]) -> Repo:
-    return Repo(*row[:7], settings=json.loads(row[7]))
+    return Repo(*row[:7], json.loads(row[7]))
 
 
 def _is_one_of(value: list[Any] | None, sha256s: set[str]) -> bool:

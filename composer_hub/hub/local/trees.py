@@ -80,7 +80,7 @@ def lfs_entry(sha256: str, size: int) -> Entry:
 
 
 def check_path(path: str) -> str:
-    """Return the path if a repository may hold it; `..`, empty parts, `.git` and control characters may not stand in it."""
+    """Return the path if a repository may hold it: no `..`, no empty part, no `.git`, no control character."""
     parts = path.split("/")
     ugly = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
     if ugly or len(path.encode(errors="replace")) > 1024 or "\\" in path or not path.isprintable():

@@ -1,4 +1,4 @@
-"""Stock clients against a real server process, each in a process of its own with nothing but the environment changed."""
+"""Stock clients against a real server process, each in an own process with nothing but the environment changed."""
 
 from __future__ import annotations
 

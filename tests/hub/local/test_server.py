@@ -271,7 +271,10 @@ def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: 
 
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         http.post("/api/repos/create", json={"name": "a"}, headers=AUTH)
-        batch = lambda: http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
+
+        def batch() -> Any:
+            return http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
+
         with pytest.raises(ConnectionAbortedError):
             http.put(batch()["actions"]["upload"]["href"], content=broken())
         until = time.monotonic() + 20

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -186,7 +187,7 @@ def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
     edges = [0, *sorted(cuts), len(data)]
     sha256 = hashlib.sha256(data).hexdigest()
     with store.blobs.writer() as writer:
-        for start, stop in zip(edges, edges[1:], strict=False):
+        for start, stop in itertools.pairwise(edges):
             writer.write(data[start:stop] if start < stop else b"")
         if writer.size == len(data):
             writer.keep(sha256, sha256=sha256, size=len(data))
