@@ -28,8 +28,6 @@ COMMANDS = {
     "run": ("composer_hub.commands.embedded:run", "Run a command against the embedded Hub."),
     "diff": ("composer_hub.commands.versions:diff", "Compare two versions of a dataset by file and by row."),
     "lineage": ("composer_hub.commands.versions:lineage", "Walk from a version back to what it was made from."),
-    "replay": ("composer_hub.commands.replay:replay", "Ask teachers what they would have done at each step of traces."),
-    "teachers": ("composer_hub.commands.teachers:teachers", "Serve the embedded teachers, or check named ones."),
     "doctor": ("composer_hub.commands.doctor:doctor", "Check token, endpoint, versions, extras and disk."),
 }
 

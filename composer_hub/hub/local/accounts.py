@@ -60,7 +60,7 @@ class User:
 
 
 class Accounts:
-    """All users and organisations. Tokens are kept as hashes, but for the first: the commands of this machine use it."""
+    """All users and organisations. Tokens are kept as hashes, but for the first, which this machine's commands use."""
 
     def __init__(self, organisations: Iterable[Organisation] = ()) -> None:
         self.organisations = {organisation.name: organisation for organisation in organisations}
@@ -97,7 +97,7 @@ class Accounts:
 
 
 def read_accounts(path: Path) -> Accounts:
-    """Read a users file: `users: [{name, token, read_token?, fullname?, email?, orgs?: {name: role}}]`, `orgs: [...]`."""
+    """Read a users file: `users: [{name, token, read_token?, fullname?, email?, orgs?: {name: role}}]`, `orgs`."""
     import yaml
 
     try:

@@ -1,7 +1,7 @@
 """The embedded Hub as a process: bind, lock the folder, announce the address, answer until asked to stop.
 
-`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own Hub;
-`embedded` finds or starts the one Hub a user shares between commands.
+`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own
+Hub; `embedded` finds or starts the one Hub a user shares between commands.
 """
 
 from __future__ import annotations
