@@ -53,7 +53,7 @@ def _plant(kind: Kind, rng: random.Random) -> Plant:
 
 
 def planted_trace(planted: Iterable[Plant], seed: int) -> Trace:
-    """Return a trace with one tool call and one result a plant: in arguments, nested JSON, and output among other text."""
+    """Return a trace with a call and a result for each plant: in arguments, nested JSON, or output among other text."""
     rng = random.Random(f"trace {seed}")
     messages = [Message("user", "Please fix the login.")]
     steps = []
@@ -86,7 +86,7 @@ def planted_trace(planted: Iterable[Plant], seed: int) -> Trace:
 
 @dataclass
 class Score:
-    """How many of each class were planted and how many came out right: gone for secrets and personal data, there for look-alikes."""
+    """How many of each class were planted, and came out right: look-alikes are still there, the rest is gone."""
 
     planted: Counter[str]
     right: Counter[str]

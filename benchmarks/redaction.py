@@ -1,4 +1,4 @@
-"""Measure redaction: recall on planted values, look-alikes kept, structure, speed, beside other tools on the same data in one run.
+"""Measure redaction: recall, look-alikes kept, structure and speed, beside other tools on the same data in one run.
 
 In: seeds that no rule was tuned on, and optionally session files. Out: a table on stdout.
 
@@ -34,10 +34,11 @@ def ours(plants_of: Sequence[Plant], trace: Trace) -> tuple[list[str], int]:
 
 
 def _shapes(trace: Trace) -> list[Any]:
-    return [
-        (message.role, message.name, message.tool_call_id, _shape([call.arguments for call in message.tool_calls]), _json_shape(message.content))
-        for message in trace.messages
-    ]  # fmt: skip
+    return [(m.role, m.name, m.tool_call_id, _calls(m), _json_shape(m.content)) for m in trace.messages]
+
+
+def _calls(message: Message) -> Any:
+    return [(call.name, call.call_id, _shape(call.arguments)) for call in message.tool_calls]
 
 
 def _json_shape(text: str) -> Any:

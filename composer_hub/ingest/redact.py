@@ -240,7 +240,7 @@ Counts = Counter[tuple[str, str]]
 
 
 class _Known:
-    """Values to replace wherever they stand in a trace: the publisher's own, its users, and what it gave away elsewhere."""
+    """Values to replace wherever they stand in a trace: the publisher's own, users, what it gave away elsewhere."""
 
     def __init__(self, redactor: Redactor, users: Iterable[str]) -> None:
         self._redactor = redactor
@@ -304,7 +304,7 @@ def _names_home(text: str, at: int, user: str) -> bool:
 
 
 def _names_user(text: str, at: int, user: str) -> bool:
-    """Tell whether the user's name stands here as a word of its own; names that are words too are left to their paths."""
+    """Tell whether the user's name stands here on its own; names that are words too are left to their paths."""
     begins = at == 0 or not text[at - 1].isalnum() or text[max(0, at - 2) : at] in ("\\n", "\\t", "\\r")
     return begins and len(user) >= 4 and user not in _WORDLIKE and not _in_placeholder(text, at)
 

@@ -26,7 +26,7 @@ _PAIRS = {
     for j, second in enumerate("abcdefghijklmnopqrstuvwxyz")
 }
 MIN_SURPRISE = 3.6
-"""Bits a letter pair from which letters no longer read as words: 1 of 100 long identifiers is above, 99 of 100 random ones."""
+"""Bits a letter pair from which letters no longer read as words: few long identifiers are above, most random ones."""
 
 _DUMMY = re.compile(
     r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"

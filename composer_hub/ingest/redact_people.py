@@ -100,7 +100,8 @@ def _after_escape(text: str, start: int) -> int:
 
 # ------------------------------------------------------------------------------------------------------------- network
 
-_IPV4 = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
+# A pattern that begins with one character, not with a repeat, lets the engine skip to where it may begin.
+_IPV4 = re.compile(r"\d\d{0,2}(?:\.\d{1,3}){3}(?![\w]|\.\d)")
 _VERSION_BEFORE = re.compile(
     r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$"
 )
@@ -214,7 +215,7 @@ _CARD = re.compile(
     r"|3[47]\d{2}([ -]?)\d{6}\2\d{5}"
 )
 _SSN = re.compile(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
-_IBAN = re.compile(r"[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
+_IBAN = re.compile(r"[A-Z][A-Z]\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
 _PHONE_WORD = re.compile(
     r"(?i)(?:phone|mobile|cell|\btel\b|telephone|fax|call|whatsapp|sms|dial|contact"
     r"|msisdn)[\w \"']{0,16}[:=]?[ \"'(]{0,4}$"

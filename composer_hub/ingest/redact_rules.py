@@ -16,7 +16,7 @@ from composer_hub.ingest.redact_entropy import is_dummy, is_hex, looks_random
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One kind of value: where it may begin (`anchors`), what it is (`pattern`, group `v` or all), when it stays (`keep`)."""
+    """One kind of value: where it may begin (`anchors`), what it is (`pattern`, or its group `v`), when it stays."""
 
     name: str
     label: str  # of the placeholder: SECRET, EMAIL, …
@@ -396,7 +396,7 @@ _IDS = frozenset(
 
 
 def prefixed_token(text: str, at: int) -> tuple[int, int] | None:
-    """Return where a short prefix and random characters meet at this separator, as in tokens of vendors without a rule."""
+    """Return the span of a short prefix and random characters that meet at this separator: a vendor without a rule."""
     tail = _TAIL.match(text, at + 1)
     if not tail:
         return None
@@ -416,8 +416,8 @@ def _is_token(prefix: str, rest: str) -> bool:
 
 # -------------------------------------------------------------------------------------------------- where to try a rule
 
-# Most prefixes end in a separator with a long run behind it that is no lower-case word: one search for such separators tries
-# them all. The others are found by one search for their capitals and signs, which are rare, or one by one.
+# Most prefixes end in a separator with a long run behind it that is no lower-case word: one search for such separators
+# tries them all. The others are found by one search for their capitals and signs, which are rare, or one by one.
 SEPARATOR = re.compile(r"[_\-.](?=[\w\-.+/=]{12})(?=[\w\-.+/=]{0,23}?(?:\d|[a-z][A-Z]|[A-Z][a-z]))", re.ASCII)
 
 

@@ -102,7 +102,7 @@ def _plain_spans(text: str) -> Iterator[Span]:
 
 
 def _shape_spans(text: str) -> Iterator[Span]:
-    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost the square of its length.
+    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost its length squared.
     after = 0
     for separator in SEPARATOR.finditer(text):
         end = separator.end()

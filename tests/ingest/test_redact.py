@@ -321,8 +321,36 @@ def test_a_denylist_of_something_else_says_which_line_is_wrong(tmp_path: Path) -
 
 # -------------------------------------------------------------------------------------------------------- hostile input
 
-UNITS = ["ghp_", "sk-", "password=", "token: ", "key ", "://a:b", "a@b.", "<a@b ", "1.", "1-", "a:", "::", "eyJ", "AKIA", "_aB3", "-----BEGIN PRIVATE KEY-----",
-         "-----END PRIVATE KEY-----", "\\", '"', "{", "[", "\x1b[", "/home/al/", "Author: A ", "DE89 ", "a" * 60 + "\n", "curl -u ", "İ"]  # fmt: skip
+UNITS = [
+    "ghp_",
+    "sk-",
+    "password=",
+    "token: ",
+    "key ",
+    "://a:b",
+    "a@b.",
+    "<a@b ",
+    "1.",
+    "1-",
+    "a:",
+    "::",
+    "eyJ",
+    "AKIA",
+    "_aB3",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----END PRIVATE KEY-----",
+    "\\",
+    '"',
+    "{",
+    "[",
+    "\x1b[",
+    "/home/al/",
+    "Author: A ",
+    "DE89 ",
+    "a" * 60 + "\n",
+    "curl -u ",
+    "İ",
+]
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)
