@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from composer_hub.records import Message, Step, Trace, Vote
 from composer_hub.replay.actions import ActionContext, NormalForm, normalise
@@ -82,9 +83,17 @@ def _cast(vote: Vote, context: ActionContext, family: str, exclude_same_family: 
     return Cast(vote, action, form, abstained, excluded)
 
 
-def answer_message(answer: Mapping[str, object]) -> Message:
-    """Read a teacher's answer; one without a message (an error, nothing at all) is an empty one."""
+def answer_message(answer: Mapping[str, Any]) -> Message:
+    """Read a teacher's answer; one that is no message (an error, a call without a name) is an empty one."""
     try:
-        return Message.from_chat({"role": "assistant", **answer})
+        message = Message.from_chat({**answer, "role": "assistant", "content": _text(answer.get("content"))})
     except (KeyError, TypeError, AttributeError):
         return Message("assistant")
+    return message if all(isinstance(call.name, str) for call in message.tool_calls) else Message("assistant")
+
+
+def _text(content: Any) -> str:
+    """Return content that some providers give in parts as one text."""
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""

@@ -400,6 +400,9 @@ class _WordReader:
         self.reader.pos += 2
         if after != "\n":
             self._quote(after or "\\")
+        elif self._char() not in ("", *_WORD_END):
+            # The two halves may be a keyword or an assignment together.
+            raise Unparsable("A line is continued inside a word.")
 
     def _double_quotes(self) -> None:
         self.quoted = True

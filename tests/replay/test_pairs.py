@@ -86,6 +86,26 @@ def test_an_answer_that_failed_is_kept_but_is_no_vote(judge: Make, status: str) 
     assert (pairs, dict(drops)) == ([], {f"no_vote_{status}": 1})
 
 
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"error": "overloaded"},
+        {"content": None, "tool_calls": None},
+        {"content": [{"type": "text", "text": "Hm."}]},
+        {"content": 5},
+        {"tool_calls": [{"id": "1"}]},
+        {"tool_calls": [{"function": {"name": None, "arguments": "{}"}}]},
+        {"tool_calls": "none"},
+    ],
+    ids=str,
+)
+def test_an_answer_that_is_no_action_abstains(make_trace: Make, make_vote: Make, answer: dict[str, Any]) -> None:
+    trace = make_trace(LS)
+    votes = [dataclasses.replace(make_vote(trace, 0, name, READ), answer=answer) for name in ("a-x", "b-x")]
+    assert build_pairs(trace, votes)[1] == {"no_vote_text_only": 1}
+
+
 def test_a_student_that_called_a_tool_that_is_not_there_is_a_fair_rejected(judge: Make) -> None:
     (pair,), _ = judge(("Frob", {}), READ, READ_TOO)
     assert pair.rejected[0].tool_calls[0].name == "Frob"

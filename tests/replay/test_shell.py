@@ -284,6 +284,7 @@ def test_a_form_says_whether_the_shell_moved_and_whether_files_may_have_changed(
         "echo $'a'",
         "if a; then b; fi",
         "a; {",
+        "ca\\\nt=1",
         "a || !",
         "$(" * (MAX_DEPTH + 1),
         "(" * 5000,
