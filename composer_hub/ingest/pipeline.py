@@ -144,7 +144,7 @@ class Ingest:
         if trace_id in self.options.denied:
             counts["denied"] += 1
             return None
-        new = session.without_steps(lambda key: _short(key) in self._seen_keys if key else False)
+        new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
         if not new.trace.steps or (digest and digest in self._seen_keys):
             counts["duplicate_traces"] += 1
@@ -155,7 +155,7 @@ class Ingest:
             trace_id = stable_id("copy", trace_id, new.trace.steps[0].step_id)
             new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
         self._seen_traces.add(trace_id)
-        self._seen_keys.update(_short(key) for key in new.keys if key)
+        self._seen_keys.update(key for key in new.keys if key)
         self._seen_keys.update([digest] if digest else [])
         counts["kept_traces"] += 1
         counts["kept_steps"] += len(new.trace.steps)
@@ -180,7 +180,7 @@ class _Kept:
 
     def take(self, session: Session, digest: str) -> None:
         self.traces.append(session.trace.trace_id)
-        self.keys.extend(_short(key) for key in session.keys if key)
+        self.keys.extend(key for key in session.keys if key)
         self.keys.extend([digest] if digest else [])
 
 
@@ -201,7 +201,8 @@ def _sessions(job: _Job, transform: Transform | None, report: FileReport) -> Ite
         )
         # Where steps have keys, these tell copies; a digest is for formats without.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
-        new: Session | None = session.with_trace(trace)
+        keys = tuple(_short(key) if key else "" for key in session.keys)
+        new: Session | None = dataclasses.replace(session, trace=trace, keys=keys)
         if transform is not None and new is not None:
             new = transform(new)
         if new is not None:
