@@ -51,7 +51,6 @@ class Node:
     )  # first and last node of what is read again after this one
     logical_parent: str = ""  # where a cut stands in the conversation
     inexact: str = ""  # why prompts from here down are not exactly what the model read
-    lane: str = ""  # nodes of different lanes are never bridged to each other
 
 
 def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) -> Session | None:
@@ -63,17 +62,17 @@ def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) 
 def _in_reading_order(nodes: list[Node], report: FileReport) -> list[Node]:
     """Order parents before children and otherwise as in the file.
 
-    A parent that is not in the file, or that would close a circle, is replaced by the node before it in the same lane;
-    the prompts below are then marked as not exact.
+    A parent that is not in the file, or that would close a circle, is replaced by the node before it; the prompts below
+    are then marked as not exact.
     """
     known: dict[str, int] = {}
     for at, node in enumerate(nodes):
         known.setdefault(node.node_id, at)
-    last: dict[str, str] = {}
+    before = ""
     for node in nodes:
         if node.parent == node.node_id or (node.parent and node.parent not in known):
-            _bridge(node, last.get(node.lane, ""), report)
-        last[node.lane] = node.node_id
+            _bridge(node, before, report)
+        before = node.node_id
     return _topological(nodes, known, report)
 
 
