@@ -11,6 +11,7 @@ import dataclasses
 import gc
 import hashlib
 import multiprocessing
+import operator
 import os
 import pickle
 import tempfile
@@ -25,7 +26,7 @@ from composer_hub.ingest.discover import find_files
 from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.session import Session
-from composer_hub.records import stable_id
+from composer_hub.records import Message, Step, ToolCall, stable_id
 
 Transform = Callable[[Session], Session | None]
 """What is done to each session in the worker; None drops the session. It is pickled once for each worker."""
@@ -347,9 +348,18 @@ def _spooled(job: _Job, spool: Path) -> FileReport:
     """Read a file in a worker and leave its sessions in a file of pickles."""
     report = FileReport(str(job.path), strict=job.options.strict)
     with spool.open("wb") as file:
+        pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+        # What dataclasses do by themselves is many times slower, and a session has thousands of these.
+        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step)}
         for item in _sessions(job, _transform, report):
-            pickle.dump(item, file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickler.dump(item)
+            pickler.clear_memo()
     return report
+
+
+def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
+    values = operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
+    return lambda record: (cls, values(record))
 
 
 def _unspooled(spool: Path) -> Iterator[tuple[str, Session]]:
