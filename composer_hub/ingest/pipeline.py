@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import multiprocessing
+import operator
 import os
 import pickle
 import tempfile
@@ -24,7 +25,7 @@ from composer_hub.ingest.discover import find_files
 from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.session import Session
-from composer_hub.records import stable_id
+from composer_hub.records import Message, Step, ToolCall, stable_id
 
 Transform = Callable[[Session], Session | None]
 """What is done to each session in the worker; None drops the session. It is pickled once for each worker."""
@@ -143,7 +144,7 @@ class Ingest:
         if trace_id in self.options.denied:
             counts["denied"] += 1
             return None
-        new = session.without_steps(lambda key: _short(key) in self._seen_keys if key else False)
+        new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
         if not new.trace.steps or (digest and digest in self._seen_keys):
             counts["duplicate_traces"] += 1
@@ -154,7 +155,7 @@ class Ingest:
             trace_id = stable_id("copy", trace_id, new.trace.steps[0].step_id)
             new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
         self._seen_traces.add(trace_id)
-        self._seen_keys.update(_short(key) for key in new.keys if key)
+        self._seen_keys.update(key for key in new.keys if key)
         self._seen_keys.update([digest] if digest else [])
         counts["kept_traces"] += 1
         counts["kept_steps"] += len(new.trace.steps)
@@ -182,7 +183,7 @@ class _Kept:
 
     def take(self, session: Session, digest: str) -> None:
         self.traces.append(session.trace.trace_id)
-        self.keys.extend(_short(key) for key in session.keys if key)
+        self.keys.extend(key for key in session.keys if key)
         self.keys.extend([digest] if digest else [])
 
 
@@ -203,7 +204,8 @@ def _sessions(job: _Job, transform: Transform | None, report: FileReport) -> Ite
         )
         # Where steps have keys, these tell copies; a digest is for formats without.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
-        new: Session | None = session.with_trace(trace)
+        keys = tuple(_short(key) if key else "" for key in session.keys)
+        new: Session | None = dataclasses.replace(session, trace=trace, keys=keys)
         if transform is not None and new is not None:
             new = transform(new)
         if new is not None:
@@ -341,9 +343,18 @@ def _spooled(job: _Job, spool: Path) -> FileReport:
     """Read a file in a worker and leave its sessions in a file of pickles."""
     report = FileReport(str(job.path), strict=job.options.strict)
     with spool.open("wb") as file:
+        pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+        # What dataclasses do by themselves is many times slower, and a session has thousands of these.
+        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step)}
         for item in _sessions(job, _transform, report):
-            pickle.dump(item, file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickler.dump(item)
+            pickler.clear_memo()
     return report
+
+
+def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
+    values = operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
+    return lambda record: (cls, values(record))
 
 
 def _unspooled(spool: Path) -> Iterator[tuple[str, Session]]:
