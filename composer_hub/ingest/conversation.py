@@ -17,7 +17,7 @@ from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
+from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
 
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
