@@ -207,6 +207,7 @@ class Conversation:
             report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
+        facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
         told = TraceFacts(source, session_id, tools_source="recorded", **facts)
         if not recorded:
             self._prepend(system_message(told))
