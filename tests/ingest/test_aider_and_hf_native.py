@@ -10,9 +10,10 @@ from composer_hub.ingest import aider, hf_native
 
 def test_the_real_history_has_a_session_for_each_chat_in_which_the_model_speaks(samples, read_file):
     path = samples / "aider" / "chat-history-a.md"
-    # Counted with a line scan of its own: of 91 chats those with a line outside quotes, headings and blanks.
+    # Counted with a line scan of its own: 41 of 90 chats have a line outside quotes, headings and blanks.
     chats = re.split(r"^# aider chat started at .*$", path.read_text(), flags=re.MULTILINE)[1:]
     spoken = [any(line.strip() and not line.startswith((">", "#### ")) for line in chat.split("\n")) for chat in chats]
+    assert (len(chats), sum(spoken)) == (90, 41)
     sessions, report = read_file(aider, path)
     assert (len(chats), sum(spoken)) == (report.counts["traces"] + report.counts["no_steps"], len(sessions))
     assert {step.prefix_reason for session in sessions for step in session.trace.steps} == {"markdown_log"}
