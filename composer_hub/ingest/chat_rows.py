@@ -45,7 +45,10 @@ _COLUMNS = ("messages", "trajectory", "conversations")
 _FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
-_EXIT_CODE = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z|\A<returncode>(-?\d{1,6})</returncode>")
+_RETURN_CODE = re.compile(r"<returncode>(-?\d{1,6})</returncode>")
+_FINISHED = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z")
+_TAIL = 80
+"""Characters at the end of a result in which OpenHands' line on the exit code stands."""
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -164,5 +167,5 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
 
 def _flag(text: str) -> ResultFlag | None:
     """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
-    match = _EXIT_CODE.search(text)
-    return ResultFlag(exit_code=int(match[1] or match[2])) if match else None
+    match = _RETURN_CODE.match(text) or _FINISHED.search(text, max(0, len(text) - _TAIL))
+    return ResultFlag(exit_code=int(match[1])) if match else None

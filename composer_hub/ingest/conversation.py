@@ -17,7 +17,7 @@ from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
+from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
 
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
@@ -78,7 +78,7 @@ class Conversation:
         `key` is the provider's id of the message, where there is one: copies of it in other files have the same.
         """
         index = len(self.messages)
-        message = dataclasses.replace(message, tool_calls=_with_ids(message.tool_calls, index))
+        message = _with_ids(message, index)
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
@@ -93,7 +93,7 @@ class Conversation:
         Its calls may be answered, so that results keep their call.
         """
         index = len(self.messages)
-        message = dataclasses.replace(message, tool_calls=_with_ids(message.tool_calls, index))
+        message = _with_ids(message, index)
         draft = Draft(index, (), "", "", "", True, "")
         self._callers.update((call.call_id, draft) for call in message.tool_calls)
         return self.say(message)
@@ -169,8 +169,10 @@ class Conversation:
         return "" if known else key
 
     def _named(self, draft: Draft, message: Message) -> Message:
+        if message.name:
+            return message
         calls = self.messages[draft.action].tool_calls
-        name = message.name or next(call.name for call in calls if call.call_id == message.tool_call_id)
+        name = next(call.name for call in calls if call.call_id == message.tool_call_id)
         return dataclasses.replace(message, name=name)
 
     def _adopted(self, message: Message) -> Message:
@@ -205,10 +207,12 @@ class Conversation:
             report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
+        facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
         told = TraceFacts(source, session_id, tools_source="recorded", **facts)
         if not recorded:
             self._prepend(system_message(told))
-        steps = [self._step(told.trace_id(), number, draft, model) for number, draft in enumerate(self.drafts)]
+        trace_id = told.trace_id()
+        steps = [self._step(trace_id, number, draft, model) for number, draft in enumerate(self.drafts)]
         keys = [f"{source}:{draft.key}" if draft.key else "" for draft in self.drafts]
         system = "recorded" if recorded else "synthetic"
         return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, report)
@@ -259,9 +263,12 @@ def _joined(view: list[tuple[int, int]], index: int) -> list[tuple[int, int]]:
     return [*view, (index, index + 1)]
 
 
-def _with_ids(calls: tuple[ToolCall, ...], action: int) -> tuple[ToolCall, ...]:
+def _with_ids(message: Message, action: int) -> Message:
     """Give calls without an id one, so that results can name them."""
-    return tuple(
+    if all(call.call_id for call in message.tool_calls):
+        return message
+    calls = tuple(
         call if call.call_id else dataclasses.replace(call, call_id=f"call-{action}-{number}")
-        for number, call in enumerate(calls)
+        for number, call in enumerate(message.tool_calls)
     )
+    return dataclasses.replace(message, tool_calls=calls)

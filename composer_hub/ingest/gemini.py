@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +45,17 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     yield from filter(None, [chat.session(path, report)])
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A message at the place where it first stood, with its latest text; `before` is what stood in front of it."""
-
-    record: dict[str, Any]
-    before: tuple[str, ...]
-    main: bool = True
-
-
 class _Chat:
+    """The file as a list of acts on the conversation, and the latest text of each message."""
+
     def __init__(self) -> None:
         self.facts: dict[str, Any] = {}
-        self.entries: dict[str, _Entry] = {}
-        self.line: list[str] = []  # ids of the messages in force
-        self.boundary = False
+        self.records: dict[str, dict[str, Any]] = {}
+        self.acts: list[tuple[str, Any]] = []  # ("add", id), ("rewind", id) or ("keep", ids)
+        self.line: dict[str, None] = {}  # ids of the messages in force, in order
 
     def take(self, number: int, record: dict[str, Any], report: FileReport) -> None:
-        """Apply one line, or a whole document."""
+        """Take one line, or a whole document."""
         if "$rewindTo" in record:
             self._rewind(as_text(record["$rewindTo"]), report)
         elif isinstance(record.get("$set"), dict):
@@ -83,39 +75,47 @@ class _Chat:
 
     def _add(self, record: dict[str, Any]) -> None:
         name = as_text(record["id"])
-        if name in self.line:
-            self.entries[name].record = record
-            return
-        while name in self.entries:  # an id that a rewind took back, written anew
-            name += "'"
-        self.entries[name] = _Entry(record, tuple(self.line))
-        self.line.append(name)
+        if name not in self.line:
+            while name in self.records:  # an id that a rewind took back, written anew
+                name += "'"
+            self.line[name] = None
+            self.acts.append(("add", name))
+        self.records[name] = record
 
     def _rewind(self, name: str, report: FileReport) -> None:
         """Take back a message and all after it; like the CLI, take back everything where the id is unknown."""
         report.add("forks")
-        start = self.line.index(name) if name in self.line else 0
-        for gone in self.line[start:]:
-            self.entries[gone].main = False
-        del self.line[start:]
+        names = list(self.line)
+        gone = names[names.index(name) if name in self.line else 0 :]
+        for taken in gone:
+            del self.line[taken]
+        self.acts.append(("rewind", gone))
 
     def _set(self, change: dict[str, Any], report: FileReport) -> None:
+        """Take new facts; a list of messages among them is a checkpoint from which the model reads on."""
         self.facts.update({key: value for key, value in change.items() if key != "messages"})
         if not isinstance(change.get("messages"), list):
             return
-        if any(as_text(message.get("id")) not in self.line for message in dicts(change["messages"])):
+        names = [as_text(message.get("id")) for message in dicts(change["messages"])]
+        if any(name not in self.line for name in names):
             report.add("boundaries")
-        kept = [as_text(message.get("id")) for message in dicts(change["messages"])]
-        self.line = [name for name in self.line if name in kept]
+        self.line = {name: None for name in self.line if name in names}
+        self.acts.append(("keep", tuple(self.line)))
         self._add_all(change["messages"])
 
     def session(self, path: Path, report: FileReport) -> Session | None:
         talk = Conversation()
         talk.note(DISPLAYED)
-        spoken: dict[str, list[int]] = {}
-        for name, entry in self.entries.items():
-            prompt = [index for earlier in entry.before for index in spoken.get(earlier, ())]
-            spoken[name] = _speak(talk, entry, prompt)
+        spoken: dict[str, range] = {}  # the messages that a message of the file became
+        for act, about in self.acts:
+            if act == "add":
+                start = len(talk.messages)
+                _speak(talk, self.records[about])
+                spoken[about] = range(start, len(talk.messages))
+            elif act == "keep":
+                talk.forget([at for name in about for at in spoken[name]])
+            else:
+                _take_back(talk, {at for name in about for at in spoken[name]})
         return talk.session(
             report,
             source=NAME,
@@ -126,26 +126,29 @@ class _Chat:
         )
 
 
-def _speak(talk: Conversation, entry: _Entry, prompt: list[int]) -> list[int]:
-    """Put an entry into the conversation and return the messages it became."""
-    record = entry.record
+def _take_back(talk: Conversation, gone: set[int]) -> None:
+    """Go on as if some messages had not been said; the steps among them are a branch."""
+    talk.forget([at for at in talk.view if at not in gone])
+    for draft in talk.drafts:
+        draft.main = draft.main and draft.action not in gone
+
+
+def _speak(talk: Conversation, record: dict[str, Any]) -> None:
+    """Put a message of the file into the conversation, with the results of its calls behind it."""
     if record.get("type") == "user":
-        return [talk.say(Message("user", content_text(record.get("content"))))]
+        talk.say(Message("user", content_text(record.get("content"))))
     if record.get("type") != "gemini":  # info, warning, error: shown to the user, never sent
-        return []
-    calls = tuple(call for item in dicts(record.get("toolCalls")) if (call := _call(item)))
+        return
+    items = [item for item in dicts(record.get("toolCalls")) if _call(item)]
     draft = talk.act(
-        Message("assistant", content_text(record.get("content")), calls),
+        Message("assistant", content_text(record.get("content")), tuple(filter(None, map(_call, items)))),
         model=as_text(record.get("model")),
         reasoning="summary" if as_list(record.get("thoughts")) else "",
-        main=entry.main,
-        prompt=prompt,
         key=as_text(record.get("id")),
     )
-    asked = talk.messages[draft.action].tool_calls
-    items = [item for item in dicts(record.get("toolCalls")) if _call(item)]
-    results = [_result(item, call) for item, call in zip(items, asked, strict=True)]
-    return [draft.action, *(talk.answer_to(draft, *result) for result in results if result)]
+    for item, call in zip(items, talk.messages[draft.action].tool_calls, strict=True):
+        if result := _result(item, call):
+            talk.answer(*result)
 
 
 def _call(item: dict[str, Any]) -> ToolCall | None:

@@ -74,8 +74,9 @@ def hub_table(uri: str, api: HfApi, fs: HfFileSystem) -> HubTable:
     try:
         info = api.dataset_info(match["repo"], revision=match["revision"])
     except HfHubHTTPError as error:
+        told = f"{type(error).__name__}, HTTP {error.response.status_code}"
         raise DatasetError(
-            f"{uri} cannot be read from {api.endpoint}: {error}. Check its name, revision and your token."
+            f"{uri} cannot be read from {api.endpoint} ({told}). Check its name, its revision and your token."
         ) from error
     root = f"datasets/{match['repo']}@{info.sha}/{match['under'] or ''}".rstrip("/")
     files = tuple(name for name in sorted(fs.find(root)) if name.endswith(_READABLE))

@@ -52,6 +52,12 @@ def read() -> Read:
 
 
 @pytest.fixture(scope="session")
+def logs() -> Path:
+    """The folder of small logs written for the tests of the other harnesses, one format a file."""
+    return ROOT / "tests/fixtures/harnesses"
+
+
+@pytest.fixture(scope="session")
 def read_file() -> Callable[..., tuple[list[Session], FileReport]]:
     """Read a file with a reader module and check every session that comes out."""
 

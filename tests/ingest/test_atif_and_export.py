@@ -54,8 +54,8 @@ def acts_of(session, *, main_only=False):
     ]
 
 
-def test_an_atif_trajectory_gives_its_steps_and_its_subagents(written, read_file):
-    (main, sub), report = read_file(atif, written / "atif_1.7.json")
+def test_an_atif_trajectory_gives_its_steps_and_its_subagents(logs, read_file):
+    (main, sub), report = read_file(atif, logs / "atif_1.7.json")
     trace = main.trace
     # Of 8 steps 5 are the agent's: one is copied context and one a dispatch without a model, so 3 are steps here.
     assert [len(trace.messages[step.action].tool_calls) for step in trace.steps] == [2, 1, 0]
@@ -71,8 +71,8 @@ def test_an_atif_trajectory_gives_its_steps_and_its_subagents(written, read_file
 
 
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])
-def test_a_trace_through_atif_keeps_steps_calls_and_results(written, sound, tmp_path, log, name):
-    for session in sessions_in(written / log, name):
+def test_a_trace_through_atif_keeps_steps_calls_and_results(logs, sound, tmp_path, log, name):
+    for session in sessions_in(logs / log, name):
         back = there_and_back(session, tmp_path)
         sound(back)
         assert acts_of(back) == acts_of(session, main_only=True)
@@ -81,15 +81,15 @@ def test_a_trace_through_atif_keeps_steps_calls_and_results(written, sound, tmp_
         assert back.trace.system_prompt_source == session.trace.system_prompt_source
 
 
-def test_a_linear_trace_through_atif_keeps_its_prompts(written, tmp_path):
-    for session in sessions_in(written / "swe_rebench_openhands.jsonl", "chat_rows"):
+def test_a_linear_trace_through_atif_keeps_its_prompts(logs, tmp_path):
+    for session in sessions_in(logs / "swe_rebench_openhands.jsonl", "chat_rows"):
         back = there_and_back(session, tmp_path)
         for one, other in zip(session.trace.steps, back.trace.steps, strict=True):
             assert prompt_of(session.trace, one) == prompt_of(back.trace, other)
 
 
-def test_errors_travel_in_the_extra_of_their_result(written, tmp_path):
-    (session,) = sessions_in(written / "openhands_v1_events.jsonl", "openhands_v1")
+def test_errors_travel_in_the_extra_of_their_result(logs, tmp_path):
+    (session,) = sessions_in(logs / "openhands_v1_events.jsonl", "openhands_v1")
     site = ErrorSite("tool_not_found", "model", "flag", 1.0, "openhands.agent_error", "no_such_tool", "w3")
     steps = tuple(dataclasses.replace(s, error_sites=(site,) if s.index == 1 else ()) for s in session.trace.steps)
     document = export.to_atif(dataclasses.replace(session.trace, steps=steps), session.flags)
@@ -108,8 +108,8 @@ def test_errors_travel_in_the_extra_of_their_result(written, tmp_path):
 
 
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])
-def test_the_document_keeps_the_rules_that_harbor_checks(written, log, name):
-    for session in sessions_in(written / log, name):
+def test_the_document_keeps_the_rules_that_harbor_checks(logs, log, name):
+    for session in sessions_in(logs / log, name):
         document = export.to_atif(session.trace, session.flags)
         assert [step["step_id"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
         for step in document["steps"]:
@@ -122,8 +122,8 @@ def test_the_document_keeps_the_rules_that_harbor_checks(written, log, name):
 
 
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])
-def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(written, log, name):
-    for session in sessions_in(written / log, name):
+def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(logs, log, name):
+    for session in sessions_in(logs / log, name):
         head, *rest = [json.loads(line) for line in export.to_sts(session.trace)]
         assert head == {"type": "session", "harness": session.trace.source, "id": session.trace.session_id}
         said = [line["message"] for line in rest if line["message"]["role"] == "assistant"]
@@ -136,19 +136,19 @@ def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(writt
         assert answered <= asked
 
 
-def test_a_prompt_that_was_made_up_does_not_go_out(written):
-    (session,) = sessions_in(written / "cline_api_conversation_history.json", "cline")
+def test_a_prompt_that_was_made_up_does_not_go_out(logs):
+    (session,) = sessions_in(logs / "cline_api_conversation_history.json", "cline")
     assert session.trace.system_prompt_source == "synthetic"
     assert export.to_atif(session.trace)["steps"][0]["source"] == "user"
     assert json.loads(list(export.to_sts(session.trace))[1])["message"]["role"] == "user"
 
 
-def test_every_trace_becomes_a_row_that_datasets_takes_and_gives_back(written, tmp_path):
+def test_every_trace_becomes_a_row_that_datasets_takes_and_gives_back(logs, tmp_path):
     from datasets import Dataset
 
     from composer_hub.records import Trace, features_of, from_row, to_row
 
-    traces = [session.trace for log, name in LOGS for session in sessions_in(written / log, name)]
+    traces = [session.trace for log, name in LOGS for session in sessions_in(logs / log, name)]
     path = str(tmp_path / "traces.parquet")
     Dataset.from_list([to_row(trace) for trace in traces], features=features_of(Trace)).to_parquet(path)
     assert [from_row(Trace, row) for row in Dataset.from_parquet(path, cache_dir=str(tmp_path))] == traces

@@ -41,8 +41,8 @@ def test_every_prompt_of_a_row_is_what_stands_before_it(samples, read_file):
         assert [m.content for m in prompt_of(trace, step)] == [m["content"] for m in raw[: step.action]]
 
 
-def test_nebius_rows_speak_of_ai_and_text(written, read_file):
-    sessions, _ = read_file(chat_rows, written / "nebius_swe_agent.jsonl")
+def test_nebius_rows_speak_of_ai_and_text(logs, read_file):
+    sessions, _ = read_file(chat_rows, logs / "nebius_swe_agent.jsonl")
     assert [len(session.trace.steps) for session in sessions] == [3, 2]
     assert [session.trace.resolved for session in sessions] == [False, True]
     assert sessions[0].trace.messages[0].content == "SETTING: You are an autonomous programmer."
@@ -50,8 +50,8 @@ def test_nebius_rows_speak_of_ai_and_text(written, read_file):
     assert sessions[0].trace.provenance["exit_status"] == "submitted (exit_context)"
 
 
-def test_calls_stay_calls_and_broken_arguments_stay_text(written, read_file):
-    (session,), _ = read_file(chat_rows, written / "swe_rebench_openhands.jsonl")
+def test_calls_stay_calls_and_broken_arguments_stay_text(logs, read_file):
+    (session,), _ = read_file(chat_rows, logs / "swe_rebench_openhands.jsonl")
     calls = session.trace.messages[session.trace.steps[0].action].tool_calls
     assert [call.arguments for call in calls] == [{"command": "ls"}, '{"command": "cat x"']
     assert [len(step.results) for step in session.trace.steps] == [2, 0]
@@ -60,8 +60,8 @@ def test_calls_stay_calls_and_broken_arguments_stay_text(written, read_file):
     assert session.trace.repository == "PlasmaFAIR/sdf-xarray"
 
 
-def test_the_model_of_a_swe_gym_row_is_named_by_its_run(written, read_file, tmp_path):
-    row = json.loads((written / "swe_gym_openhands.jsonl").read_text())
+def test_the_model_of_a_swe_gym_row_is_named_by_its_run(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
     del row["model"]
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row))
@@ -70,8 +70,8 @@ def test_the_model_of_a_swe_gym_row_is_named_by_its_run(written, read_file, tmp_
     assert [flag.exit_code for flag in session.flags.values()] == [0]
 
 
-def test_messages_stored_as_json_text_are_read(written, read_file, tmp_path):
-    row = json.loads((written / "swe_rebench_openhands.jsonl").read_text())
+def test_messages_stored_as_json_text_are_read(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_rebench_openhands.jsonl").read_text())
     path = tmp_path / "rows.json"
     path.write_text(
         json.dumps([{**row, "messages": json.dumps(row.pop("trajectory")), "tools": json.dumps(row["tools"])}])
@@ -81,8 +81,8 @@ def test_messages_stored_as_json_text_are_read(written, read_file, tmp_path):
     assert session.trace.tools_source == "recorded"
 
 
-def test_one_task_solved_twice_gives_two_traces(written, read_file, tmp_path):
-    row = json.loads((written / "swe_gym_openhands.jsonl").read_text())
+def test_one_task_solved_twice_gives_two_traces(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
     other = {**row, "messages": [*row["messages"][:-1], {"role": "assistant", "content": "Otherwise."}]}
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, [row, other, row])))
@@ -92,19 +92,19 @@ def test_one_task_solved_twice_gives_two_traces(written, read_file, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["nebius_swe_agent.jsonl", "swe_rebench_openhands.jsonl"])
-def test_parquet_gives_the_same_sessions_as_json(written, read_file, tmp_path, name):
+def test_parquet_gives_the_same_sessions_as_json(logs, read_file, tmp_path, name):
     from datasets import Dataset
 
     path = tmp_path / "rows.parquet"
-    Dataset.from_list([json.loads(line) for line in (written / name).read_text().splitlines()]).to_parquet(str(path))
+    Dataset.from_list([json.loads(line) for line in (logs / name).read_text().splitlines()]).to_parquet(str(path))
     assert chat_rows.sniff(path.read_bytes()[:65536], path)
     from_parquet, _ = read_file(chat_rows, path)
-    from_json, _ = read_file(chat_rows, written / name)
+    from_json, _ = read_file(chat_rows, logs / name)
     for one, other in zip(from_parquet, from_json, strict=True):
         assert (one.trace.messages, one.trace.steps) == (other.trace.messages, other.trace.steps)
 
 
-def test_a_parquet_file_cut_short_says_so(written, tmp_path):
+def test_a_parquet_file_cut_short_says_so(logs, tmp_path):
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"PAR1" + b"\x00" * 100)
     assert not chat_rows.sniff(path.read_bytes(), path)
@@ -133,8 +133,8 @@ class FakeHub:
         return io.BytesIO(self.files[name.rpartition("/")[2]])
 
 
-def test_a_hub_dataset_is_read_at_one_commit_with_its_licence(written, sound):
-    hub = FakeHub({"README.md": b"", "a.jsonl": (written / "nebius_swe_agent.jsonl").read_bytes() + b"{broken\n"})
+def test_a_hub_dataset_is_read_at_one_commit_with_its_licence(logs, sound):
+    hub = FakeHub({"README.md": b"", "a.jsonl": (logs / "nebius_swe_agent.jsonl").read_bytes() + b"{broken\n"})
     report = FileReport()
     sessions = list(chat_rows.read_hub("hf://datasets/nebius/rows@v1.0", report, hub, hub))
     assert [len(session.trace.steps) for session in sessions] == [3, 2]

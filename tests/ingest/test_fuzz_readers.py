@@ -97,16 +97,16 @@ SAMPLE = {
 @pytest.mark.parametrize("name", LOGS)
 @STABLE
 @given(cut=st.floats(0, 1))
-def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(written, tmp_path, sound, name, cut):
-    data = (written / name).read_bytes()
+def test_a_log_cut_anywhere_is_read_as_far_as_it_goes(logs, tmp_path, sound, name, cut):
+    data = (logs / name).read_bytes()
     read_all(LOGS[name], tmp_path / name, data[: int(len(data) * cut)], sound)
 
 
 @pytest.mark.parametrize("name", LOGS)
 @STABLE
 @given(seed=st.integers(0, 2**32))
-def test_a_log_with_bytes_changed_is_read_without_a_traceback(written, tmp_path, sound, name, seed):
-    data, chance = bytearray((written / name).read_bytes()), random.Random(seed)
+def test_a_log_with_bytes_changed_is_read_without_a_traceback(logs, tmp_path, sound, name, seed):
+    data, chance = bytearray((logs / name).read_bytes()), random.Random(seed)
     for _ in range(chance.randint(1, 12)):
         data[chance.randrange(len(data))] = chance.randrange(256)
     read_all(LOGS[name], tmp_path / name, bytes(data), sound)
@@ -115,8 +115,8 @@ def test_a_log_with_bytes_changed_is_read_without_a_traceback(written, tmp_path,
 @pytest.mark.parametrize("name", LOGS)
 @STABLE
 @given(seed=st.integers(0, 2**32))
-def test_a_log_with_its_records_shuffled_or_doubled_stays_sound(written, tmp_path, sound, name, seed):
-    chance, text = random.Random(seed), (written / name).read_text()
+def test_a_log_with_its_records_shuffled_or_doubled_stays_sound(logs, tmp_path, sound, name, seed):
+    chance, text = random.Random(seed), (logs / name).read_text()
     if name.endswith(("jsonl", "md")):
         lines = text.splitlines(keepends=True)
         read_all(LOGS[name], tmp_path / name, "".join(chance.choices(lines, k=len(lines))).encode(), sound)
@@ -130,8 +130,8 @@ def test_a_log_with_its_records_shuffled_or_doubled_stays_sound(written, tmp_pat
 @pytest.mark.parametrize("name", JSON_LOGS)
 @settings(STABLE, max_examples=60)
 @given(data=st.data())
-def test_wrong_types_in_any_field_are_survived(written, tmp_path, sound, name, data):
-    text = (written / name).read_text()
+def test_wrong_types_in_any_field_are_survived(logs, tmp_path, sound, name, data):
+    text = (logs / name).read_text()
     if name.endswith("jsonl"):
         records = [mutated(json.loads(line), data) for line in text.splitlines()]
         body = "\n".join(json.dumps(record) for record in records)
