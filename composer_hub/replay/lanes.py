@@ -179,6 +179,8 @@ class Scheduler:
         """Yield each trace when all its rounds are done, and at the end those that could not be."""
         try:
             while True:
+                # Cleared before looking around: what changes while the caller holds a trace must not be missed.
+                self._wake.clear()
                 self._admit(runs)
                 self._launch()
                 while self._finished:
@@ -266,7 +268,6 @@ class Scheduler:
         now = self.clock.monotonic()
         moments = [self._later[0][0]] if self._later else []
         moments += [pool.paused_until for pool in self._pools.values() if pool.ready and pool.paused_until > now]
-        self._wake.clear()
         if not moments:
             await self._wake.wait()
             return
