@@ -99,6 +99,7 @@ class _Pool:
     last_cut: float = float("-inf")
     was_cut: bool = False
     failures: int = 0
+    last_failure: float = float("-inf")
     stopped: str = ""
     ready: list[tuple[int, float, int, _Lane]] = field(default_factory=list)
 
@@ -127,6 +128,11 @@ class _Pool:
         """Allow one call more, each time at first and once a round after the first cut."""
         step = 1 / self.limit if self.was_cut else 1.0
         self.limit = min(self.limit + step, float(self.teacher.max_concurrency))
+
+    def failed(self, sent: float, now: float) -> None:
+        """Count a failure; calls that were under way when the last one failed are the same event."""
+        if sent >= self.last_failure:
+            self.failures, self.last_failure = self.failures + 1, now
 
     def cut(self, sent: float, now: float) -> None:
         """Allow a third less; calls that were sent before the last cut say nothing new."""
@@ -383,7 +389,8 @@ class Scheduler:
         if isinstance(decision, StopTeacher):
             self._stop(pool, decision.reason)
             return False
-        pool.failures += not final
+        if not final:
+            pool.failed(sent, now)
         if pool.failures >= MAX_FAILURES:
             self._stop(pool, f"failed {MAX_FAILURES} times in a row (last: {failure.kind}). Look at it and run again")
             return False
