@@ -31,11 +31,10 @@ from composer_hub.replay.client import connections
 from composer_hub.replay.embedded import Teachers, listen, serve
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO
+from composer_hub.replay.prices import NANO, per_million
 from composer_hub.replay.prompts import Prompts, paired
 from composer_hub.replay.replay import run
 from composer_hub.replay.scripted import Policy
-from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 from tests.replay.sample import trace_of
 
@@ -92,7 +91,9 @@ def in_lanes(traces: list[Trace], teacher: Teacher) -> int:
         return sum(1 for _ in run(traces, [teacher], ledger, by_normal_form, RULES, environ={}))
 
 
-def measured(name: str, ask: Callable[[list[Trace], Teacher], int], traces: list[Trace], lanes: int, latency: float) -> dict:
+def measured(
+    name: str, ask: Callable[[list[Trace], Teacher], int], traces: list[Trace], lanes: int, latency: float
+) -> dict:
     process, url = start_server(latency)
     try:
         teacher = teacher_at(url, lanes)

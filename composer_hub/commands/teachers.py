@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency:
     out.record({"url": url, "teachers": names}, id_key="url")
     out.note("Press Ctrl-C to stop.")
     # Whoever started the server through a pipe waits for the line above.
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()
     embedded.serve(server, listener)
 
 

@@ -162,6 +162,7 @@ class Scheduler:
         self._without_money: list[_Lane] = []
         self._open: dict[int, tuple[TraceRun, int]] = {}  # id -> (run, lanes of the round not yet done)
         self._finished: list[TraceRun] = []
+        self._counted: set[str] = set()
         self._on_the_wire = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
@@ -454,7 +455,8 @@ class Scheduler:
         tally = run.tally()
         for name in Tally.__slots__:
             setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
-        self.progress.num_traces += 1
+        self._counted.add(run.trace.trace_id)  # a trace comes twice where the cap made two sweeps
+        self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs
         self._on_progress(self.progress)

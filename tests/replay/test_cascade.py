@@ -75,7 +75,8 @@ def pairs(run: TraceRun) -> dict[str, str]:
         forms = said.get(step.step_id, [])
         agreed = {form for form in forms if forms.count(form) >= 2}
         student = judge_of(run.trace).normal_form(step, run.trace.messages[step.action])
-        winners |= {step.step_id: form for form in agreed - {student}}
+        for form in agreed - {student}:
+            winners[step.step_id] = form
     return winners
 
 

@@ -109,19 +109,32 @@ def test_unredacted_traces_are_refused_with_4(
 ) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(orjson.dumps(to_row(trace_of(2, redaction=""))))
-    common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1, "--max-tokens", 300, "--run", tmp_path / "r"]
+    common = [
+        "--traces-file",
+        path,
+        "--teachers",
+        server[1],
+        "--max-usd",
+        1,
+        "--max-tokens",
+        300,
+        "--run",
+        tmp_path / "r",
+    ]
     assert call("replay", "run", *common) == exits.REFUSED
     assert "--i-own-this-endpoint" in capsys.readouterr().err
     assert call("replay", "run", *common, "--i-own-this-endpoint") == exits.DONE
 
 
 @pytest.mark.parametrize("line", [b"{not json", b"[]", b'{"trace_id": 3}'])
-def test_a_line_that_is_no_trace_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes) -> None:
+def test_a_line_that_is_no_trace_is_named(
+    server: tuple[Teachers, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
+) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(line)
-    assert call("replay", "plan", "--traces-file", path, "--teachers", "http://127.0.0.1:9/v1#x", "--max-usd", 1) in (
-        exits.USAGE,
-    )
+    common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1]
+    assert call("replay", "plan", *common) == exits.USAGE
+    assert f"{path}:1 is no trace row" in capsys.readouterr().err
     assert call("replay", "status", "--run", tmp_path / "nothing") == exits.NOTHING_TO_DO
 
 

@@ -24,7 +24,8 @@ from tests.replay.sample import judge_of, trace_of
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | string }}{% endfor %}\n{% endfor %}"
+    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | string }}{% endfor %}\n"
+    "{% endfor %}"
 )
 
 
@@ -61,7 +62,9 @@ def server(tiny_model: Path) -> Iterator[str]:
     code = "from transformers.cli.transformers import main; main()"
     command = [sys.executable, "-c", code, "serve", str(tiny_model), "--host", "127.0.0.1", "--port", str(port)]
     environ = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*command, "--device", "cpu"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [*command, "--device", "cpu"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     url = f"http://127.0.0.1:{port}"
     try:
         for _ in range(600):
