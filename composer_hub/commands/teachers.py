@@ -36,7 +36,10 @@ def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency:
     """Serve three scripted teachers on loopback, with prices, a prefix cache and a bill (GET /billing)."""
     import dataclasses
 
-    from composer_hub.replay import embedded, scripted
+    try:
+        from composer_hub.replay import embedded, scripted
+    except ModuleNotFoundError as error:
+        raise exits.UsageError(f"The server needs {error.name}: pip install 'composer-hub[hub]'.") from None
 
     policies = [dataclasses.replace(policy, latency_s=latency) for policy in scripted.DEFAULT_POLICIES]
     oracle = scripted.oracle_of(traces_in(traces_file)) if traces_file else {}
