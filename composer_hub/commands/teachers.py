@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency:
     """Serve three scripted teachers on loopback, with prices, a prefix cache and a bill (GET /billing)."""
     import dataclasses
 
-    from composer_hub.replay import embedded, scripted
+    try:
+        from composer_hub.replay import embedded, scripted
+    except ModuleNotFoundError as error:
+        raise exits.UsageError(f"The server needs {error.name}: pip install 'composer-hub[hub]'.") from None
 
     policies = [dataclasses.replace(policy, latency_s=latency) for policy in scripted.DEFAULT_POLICIES]
     oracle = scripted.oracle_of(traces_in(traces_file)) if traces_file else {}
@@ -46,7 +50,7 @@ def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency:
     out.record({"url": url, "teachers": names}, id_key="url")
     out.note("Press Ctrl-C to stop.")
     # Whoever started the server through a pipe waits for the line above.
-    click.get_text_stream("stdout").flush()
+    sys.stdout.flush()
     embedded.serve(server, listener)
 
 

@@ -153,7 +153,8 @@ async def connections(
 ) -> AsyncIterator[None]:
     """Let AsyncInferenceClients made inside use a pool that holds every lane; their own queues beyond 100."""
     most = max((teacher.max_concurrency for teacher in teachers), default=1)
-    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
+    # Servers close idle connections after five seconds or more; a request on a closed one would count as lost.
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=2.0)
     # Reading the certificates takes a tenth of a second: once for all, and not at all without TLS.
     tls = httpx.create_ssl_context() if any(t.base_url.startswith("https:") for t in teachers) else False
 

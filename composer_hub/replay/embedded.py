@@ -27,6 +27,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from composer_hub import exits
 from composer_hub.records import canonical_json
 from composer_hub.replay.prices import NANO, PICO_PER_NANO
 from composer_hub.replay.scripted import DEFAULT_POLICIES, Action, Oracle, Policy, act
@@ -67,6 +68,10 @@ ODD = (
     "slow",
 )
 FAULTS = (*REFUSALS, *LOST, *ODD)
+
+
+class ServeError(exits.UsageError, OSError):
+    """The server cannot be started as asked."""
 
 
 @dataclass(slots=True)
@@ -365,7 +370,11 @@ def listen(port: int = 0) -> socket.socket:
     """Return a socket on loopback; port 0 takes any free one."""
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(("127.0.0.1", port))
+    try:
+        listener.bind(("127.0.0.1", port))
+    except OSError as error:
+        raise ServeError(f"Port {port} of 127.0.0.1 is taken ({error.strerror}); give another --port.") from error
+    listener.listen(1024)  # from here on clients may connect; they wait until the server answers
     return listener
 
 
@@ -395,4 +404,4 @@ def _server(teachers: Teachers) -> Any:
     import uvicorn
 
     # Dropped connections are the point of some faults; uvicorn reports each as an error.
-    return uvicorn.Server(uvicorn.Config(teachers.app(), log_level=60, lifespan="off"))
+    return uvicorn.Server(uvicorn.Config(teachers.app(), log_level=60, lifespan="off", timeout_keep_alive=60))

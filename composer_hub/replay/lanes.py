@@ -99,6 +99,7 @@ class _Pool:
     last_cut: float = float("-inf")
     was_cut: bool = False
     failures: int = 0
+    last_failure: float = float("-inf")
     stopped: str = ""
     ready: list[tuple[int, float, int, _Lane]] = field(default_factory=list)
 
@@ -128,6 +129,11 @@ class _Pool:
         step = 1 / self.limit if self.was_cut else 1.0
         self.limit = min(self.limit + step, float(self.teacher.max_concurrency))
 
+    def failed(self, sent: float, now: float) -> None:
+        """Count a failure; calls that were under way when the last one failed are the same event."""
+        if sent >= self.last_failure:
+            self.failures, self.last_failure = self.failures + 1, now
+
     def cut(self, sent: float, now: float) -> None:
         """Allow a third less; calls that were sent before the last cut say nothing new."""
         if sent >= self.last_cut:
@@ -156,6 +162,7 @@ class Scheduler:
         self._without_money: list[_Lane] = []
         self._open: dict[int, tuple[TraceRun, int]] = {}  # id -> (run, lanes of the round not yet done)
         self._finished: list[TraceRun] = []
+        self._counted: set[str] = set()
         self._on_the_wire = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._error: BaseException | None = None
@@ -179,6 +186,8 @@ class Scheduler:
         """Yield each trace when all its rounds are done, and at the end those that could not be."""
         try:
             while True:
+                # Cleared before looking around: what changes while the caller holds a trace must not be missed.
+                self._wake.clear()
                 self._admit(runs)
                 self._launch()
                 while self._finished:
@@ -266,7 +275,6 @@ class Scheduler:
         now = self.clock.monotonic()
         moments = [self._later[0][0]] if self._later else []
         moments += [pool.paused_until for pool in self._pools.values() if pool.ready and pool.paused_until > now]
-        self._wake.clear()
         if not moments:
             await self._wake.wait()
             return
@@ -382,7 +390,8 @@ class Scheduler:
         if isinstance(decision, StopTeacher):
             self._stop(pool, decision.reason)
             return False
-        pool.failures += not final
+        if not final:
+            pool.failed(sent, now)
         if pool.failures >= MAX_FAILURES:
             self._stop(pool, f"failed {MAX_FAILURES} times in a row (last: {failure.kind}). Look at it and run again")
             return False
@@ -446,7 +455,8 @@ class Scheduler:
         tally = run.tally()
         for name in Tally.__slots__:
             setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
-        self.progress.num_traces += 1
+        self._counted.add(run.trace.trace_id)  # a trace comes twice where the cap made two sweeps
+        self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs
         self._on_progress(self.progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, action_text
@@ -56,7 +56,13 @@ def judge_of(trace: Trace) -> Judge:
     return Judge(agree=equal, repeats=equal, normal_form=lambda step, action: action_text(action))
 
 
-def teachers_at(url: str, names: Sequence[str] = ("small", "medium", "large"), **options: Any) -> list[Teacher]:
+def teachers_at(
+    url: str,
+    names: Sequence[str] = ("small", "medium", "large"),
+    *,
+    environ: Mapping[str, str] | None = None,
+    **options: Any,
+) -> list[Teacher]:
     """Return the teachers a server lists, with a session for each lane."""
     specs = [{"at": f"{url}#{name}", "cache_key": "session_id", "max_tokens": 200, **options} for name in names]
-    return resolve(specs, list_models=fetch_models, environ={})
+    return resolve(specs, list_models=fetch_models, environ=environ or {})

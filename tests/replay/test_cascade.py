@@ -66,12 +66,17 @@ def draw_misses(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
 
 def pairs(run: TraceRun) -> dict[str, str]:
     """Return step -> the action that at least two agree on, where it is not the student's."""
+    said: dict[str, list[str]] = {}
+    for vote in run.votes():
+        if vote.status == "voted":
+            said.setdefault(vote.step_id, []).append(vote.normal_form)
     winners = {}
     for step in run.trace.steps:
-        forms = [v.normal_form for v in run.votes() if v.step_id == step.step_id and v.status == "voted"]
+        forms = said.get(step.step_id, [])
         agreed = {form for form in forms if forms.count(form) >= 2}
         student = judge_of(run.trace).normal_form(step, run.trace.messages[step.action])
-        winners |= {step.step_id: form for form in agreed - {student}}
+        for form in agreed - {student}:
+            winners[step.step_id] = form
     return winners
 
 

@@ -189,3 +189,12 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
         asyncio.run(play(url))
     assert finished == 150
     assert most <= 34
+
+
+def test_calls_that_fail_together_are_one_failure_of_the_teacher() -> None:
+    pool = _Pool(None, Client.__new__(Client))  # type: ignore[arg-type]
+    for _ in range(200):
+        pool.failed(sent=1.0, now=2.0)
+    assert pool.failures == 1
+    pool.failed(sent=2.5, now=3.0)
+    assert pool.failures == 2

@@ -30,13 +30,18 @@ def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> 
     price = from_entry(
         {
             "pricing": {
-                "prompt": "0.000004", "completion": "0.00002", "internal_reasoning": "0.00003", "request": "0.01",
-                "input_cache_read": "0.0000004", "input_cache_write": "0.000005",
+                "prompt": "0.000004",
+                "completion": "0.00002",
+                "internal_reasoning": "0.00003",
+                "request": "0.01",
+                "input_cache_read": "0.0000004",
+                "input_cache_write": "0.000005",
                 "overrides": [{"min_prompt_tokens": 272000, "prompt": "0.000008"}],
             }
         },
-        provider="", stamp="list",
-    )  # fmt: skip
+        provider="",
+        stamp="list",
+    )
     assert price is not None
     rates = price.rates
     assert (rates.input, rates.cached, rates.write, rates.output) == (4 * 10**6, 4 * 10**5, 5 * 10**6, 30 * 10**6)
@@ -55,9 +60,10 @@ def test_the_hf_routers_entries_are_read_for_the_pinned_provider_only() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry", [{}, {"pricing": None}, {"pricing": {}}, {"pricing": {"prompt": "-1", "completion": "-1"}}, {"providers": [3]}],
+    "entry",
+    [{}, {"pricing": None}, {"pricing": {}}, {"pricing": {"prompt": "-1", "completion": "-1"}}, {"providers": [3]}],
     ids=["nothing", "null", "empty", "router", "odd"],
-)  # fmt: skip
+)
 def test_an_entry_without_a_price_has_none(entry: dict) -> None:
     assert from_entry(entry, provider="", stamp="list") is None
 

@@ -39,12 +39,17 @@ HF_LIST = [
     {
         "id": "deepseek-ai/DeepSeek-V4-Pro",
         "providers": [
-            {"provider": "novita", "pricing": {"input": 1.32, "output": 3.96}, "supports_tools": True, "context_length": 128000},
+            {
+                "provider": "novita",
+                "pricing": {"input": 1.32, "output": 3.96},
+                "supports_tools": True,
+                "context_length": 128000,
+            },
             {"provider": "plain", "pricing": {"input": 1, "output": 3}, "supports_tools": False},
             {"provider": "scaleway"},
         ],
     }
-]  # fmt: skip
+]
 KEYS = {"OPENROUTER_API_KEY": "sk-or-secret", "HF_TOKEN": "hf_secret"}
 
 
@@ -175,9 +180,15 @@ def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> N
 
 @pytest.mark.parametrize(
     ("url", "loopback"),
-    [("http://127.0.0.1:1/v1", True), ("http://localhost/v1", True), ("http://[::1]:8/v1", True), ("http://10.0.0.1/v1", False),
-     ("https://127.0.0.1.evil.com/v1", False), ("http://localhost.evil.com/v1", False)],
-)  # fmt: skip
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:8/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://127.0.0.1.evil.com/v1", False),
+        ("http://localhost.evil.com/v1", False),
+    ],
+)
 def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
     assert is_loopback(url) is loopback
 
