@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
