@@ -1,8 +1,8 @@
 """From paths to sessions: find the files, read them in parallel, drop copies, and say what happened.
 
-In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A file
-is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed from the
-spool, so that neither a long session nor a file of many fills the memory.
+In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A
+file is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed
+from the spool, so that neither a long session nor a file of many fills the memory.
 """
 
 from __future__ import annotations
