@@ -164,11 +164,13 @@ def dry_run(
 
 def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> list[Built]:
     """Build every table; the first one is the config that `load_dataset` picks without a name."""
-    built = [build(table, folder, shard_bytes=shard_bytes) for table in tables]
+    # One commit holds all files: card, manifest, an index a table, and what is left for shards of up to 3 splits.
+    max_shards = max(1, (MAX_OPERATIONS - 2 - len(tables)) // (3 * len(tables)))
+    built = [build(table, folder, shard_bytes=shard_bytes, max_shards=max_shards) for table in tables]
     num_files = sum(len(one.files) for one in built) + 2
     if num_files > MAX_OPERATIONS:
         raise PublishError(
-            f"{num_files} files in one commit: the Hub takes about {MAX_OPERATIONS}. Use larger shards (--shard-mb)."
+            f"{num_files} files in one commit: the Hub takes about {MAX_OPERATIONS}. Publish fewer configs or splits."
         )
     return built
 

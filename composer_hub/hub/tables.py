@@ -86,13 +86,15 @@ class Built:
         return hashlib.sha256(canonical_json(self.features.to_dict()).encode()).hexdigest()
 
 
-def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> Built:
-    """Write a table's Parquet files and index under `folder`."""
+def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES, max_shards: int = 1_000_000) -> Built:
+    """Write a table's Parquet files and index under `folder`; shards grow where a split would have too many."""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
         files: dict[str, Path] = {}
         splits = []
         for name in spool.splits():
-            split, paths = _write_split(spool, table, name, folder, shard_bytes)
+            # A shard may end early, before a row that does not fit: half of the shards are kept in hand for that.
+            needed = 2 * spool.num_bytes(name) // max_shards
+            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed))
             splits.append(split)
             files |= paths
         files[table.index_path] = folder / table.index_path
@@ -132,6 +134,10 @@ class _Spool:
     def splits(self) -> list[str]:
         names = [name for (name,) in self.db.execute("select distinct split from rows order by split")]
         return sorted(names, key=lambda name: (name != "train", name)) or [self.table.split or "train"]
+
+    def num_bytes(self, split: str) -> int:
+        (total,) = self.db.execute("select coalesce(sum(num_bytes), 0) from rows where split = ?", (split,)).fetchone()
+        return total
 
     def rows(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
         query = "select num_bytes, body from rows where split = ? order by rank, id"

@@ -247,10 +247,20 @@ def test_diff_of_two_versions_names_rows_and_files(tmp_path: Path) -> None:
     assert diff(one, "me/old", "me/old").is_empty
 
 
-def test_too_many_files_for_one_commit_are_refused(folder: FolderDestination) -> None:
+def test_shards_grow_so_that_a_version_fits_into_one_commit(folder: FolderDestination) -> None:
     many = [make_trace(i, num_steps=1) for i in range(120)]
-    with pytest.raises(PublishError, match="larger shards"):
-        put(folder, many, shard_bytes=10)
+    put(folder, many, shard_bytes=10)
+    files = [path for path in (folder.root / REPO).rglob("*") if path.is_file()]
+    assert 20 < len(files) <= 100
+    _, traces = load_traces(folder, REPO)
+    assert sum(1 for _ in traces) == 120
+
+
+def test_more_splits_than_fit_into_one_commit_are_refused(folder: FolderDestination) -> None:
+    rows = [to_row(make_trace(i, num_steps=1)) | {"split": f"part{i:03d}"} for i in range(101)]
+    table = Table("traces", rows, features_of(Trace), "trace_id", split=None)
+    with pytest.raises(PublishError, match="fewer configs or splits"):
+        publish(folder, REPO, [table], CARD)
 
 
 def test_a_folder_commit_that_broke_off_leaves_the_old_version_readable(folder: FolderDestination) -> None:

@@ -1,0 +1,68 @@
+"""The real Hub, with the token of whoever runs `pytest -m live`; each test removes what it made."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from datasets import load_dataset
+from huggingface_hub import HfApi, get_token
+
+from composer_hub.hub.destinations import HubDestination
+from composer_hub.hub.load import load_traces
+from composer_hub.hub.publish import NothingToPublish, dry_run
+from composer_hub.hub.versions import diff, lineage
+from tests.hub.test_publish import CARD, A, B, tables
+from tests.hub.test_publish_to_hub import put
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(get_token() is None, reason="the live tests need a token: log in with `hf auth login`"),
+]
+
+
+@pytest.fixture(scope="module")
+def hub() -> HubDestination:
+    return HubDestination("hub", HfApi())
+
+
+@pytest.fixture
+def repo(hub: HubDestination) -> Iterator[str]:
+    name = f"{hub.api.whoami()['name']}/composer-hub-test-{uuid.uuid4().hex[:8]}"
+    yield name
+    hub.api.delete_repo(name, repo_type="dataset", missing_ok=True)
+
+
+def test_a_version_is_one_private_commit_with_its_tag(hub: HubDestination, repo: str) -> None:
+    published = put(hub, repo, [A])
+    assert hub.is_private(repo) is True
+    assert hub.tags(repo) == {"v1.0.0": published.revision}
+    assert hub.api.list_repo_commits(repo, repo_type="dataset")[0].commit_id == published.revision
+
+
+def test_the_same_rows_are_nothing_to_publish_and_more_rows_are_a_patch(hub: HubDestination, repo: str) -> None:
+    put(hub, repo, [A])
+    with pytest.raises(NothingToPublish):
+        put(hub, repo, [A])
+    assert put(hub, repo, [A, B]).tag == "v1.0.1"
+    assert diff(hub, f"{repo}@v1.0.0", f"{repo}@v1.0.1").rows[0].added
+
+
+def test_a_version_loads_by_tag(hub: HubDestination, repo: str) -> None:
+    put(hub, repo, [A, B])
+    assert len(load_dataset(repo, "steps", revision="v1.0.0", split="train")) == 4
+    _, traces = load_traces(hub, f"{repo}@v1.0.0")
+    assert {trace.trace_id for trace in traces} == {A.trace_id, B.trace_id}
+
+
+def test_a_dry_run_makes_nothing(hub: HubDestination, repo: str) -> None:
+    assert dry_run(hub, repo, tables([A]), CARD).create
+    assert not hub.api.repo_exists(repo, repo_type="dataset")
+
+
+def test_a_missing_tag_is_healed(hub: HubDestination, repo: str) -> None:
+    put(hub, repo, [A])
+    hub.api.delete_tag(repo, tag="v1.0.0", repo_type="dataset")
+    assert put(hub, repo, [A]).healed
+    assert [link.tag for link in lineage(hub, f"{repo}@v1.0.0")] == ["v1.0.0"]

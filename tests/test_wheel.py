@@ -1,0 +1,35 @@
+"""What an installed package must hold beside its modules."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
+    (wheel,) = folder.glob("*.whl")
+    return set(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_card_templates_reach_a_wheel(names: set[str]) -> None:
+    templates = {f"composer_hub/dataset_cards/{path.name}" for path in (ROOT / "dataset_cards").glob("*.md")}
+    assert templates
+    assert templates <= names
+
+
+def test_the_demo_sessions_reach_a_wheel(names: set[str]) -> None:
+    assert sum(name.startswith("composer_hub/demo_sessions/") and name.endswith(".jsonl") for name in names) == 3
+
+
+def test_neither_tests_nor_benchmarks_reach_a_wheel(names: set[str]) -> None:
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"composer_hub"}
