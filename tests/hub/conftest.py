@@ -38,7 +38,7 @@ def hub_server(tmp_path_factory: pytest.TempPathFactory, users_file: Path) -> It
         yield server
 
 
-@pytest.fixture()
+@pytest.fixture
 def hub_repo() -> Callable[[str], str]:
     """Return unique repository names: `hub_repo("data")` is `me/data-…`."""
     return lambda word="repo", namespace="me": f"{namespace}/{word}-{uuid.uuid4().hex[:10]}"

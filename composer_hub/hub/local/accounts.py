@@ -60,7 +60,7 @@ class User:
 
 
 class Accounts:
-    """All users and organisations. Tokens are kept as hashes, but for the first: the commands of this machine use it."""
+    """All users and organisations. Tokens are kept as hashes, but for the first, which this machine's commands use."""
 
     def __init__(self, organisations: Iterable[Organisation] = ()) -> None:
         self.organisations = {organisation.name: organisation for organisation in organisations}
@@ -75,7 +75,9 @@ class Accounts:
             raise AccountsError(f"The name {user.name!r} stands twice among users and organisations. Rename one.")
         for secret, can_write in ((token, True), (read_token, False)):
             if secret and _digest(secret) in self._tokens:
-                raise AccountsError(f"The token of {user.name!r} already belongs to another user. Give each user an own one.")
+                raise AccountsError(
+                    f"The token of {user.name!r} already belongs to another user. Give each user an own one."
+                )
             if secret:
                 self._tokens[_digest(secret)] = (user.name, can_write)
         self.users[user.name] = user
@@ -95,7 +97,7 @@ class Accounts:
 
 
 def read_accounts(path: Path) -> Accounts:
-    """Read a users file: `users: [{name, token, read_token?, fullname?, email?, orgs?: {name: role}}]`, `orgs: [...]`."""
+    """Read a users file: `users: [{name, token, read_token?, fullname?, email?, orgs?: {name: role}}]`, `orgs`."""
     import yaml
 
     try:
@@ -148,7 +150,9 @@ def _add_user(accounts: Accounts, item: Any, path: Path) -> None:
 
 def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name.lower() in RESERVED:
-        raise AccountsError(f"{name!r} cannot be a namespace: use letters, digits, '-', '_' and '.', and no reserved word.")
+        raise AccountsError(
+            f"{name!r} cannot be a namespace: use letters, digits, '-', '_' and '.', and no reserved word."
+        )
     return name
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
 _HEAD = re.compile(r"\s*---[ \t]*\r?\n(.*?)\r?\n?---[ \t]*(?:\r?\n|$)", re.DOTALL)
+_MAX_VALUES, _MAX_DEPTH = 100_000, 50
 _TAG_KEYS = (("license", "license"), ("language", "language"), ("task_categories", "task_categories"))
 _MORE_TAG_KEYS = (("size_categories", "size_categories"), ("datasets", "dataset"), ("base_model", "base_model"))
 
@@ -13,7 +15,7 @@ _MORE_TAG_KEYS = (("size_categories", "size_categories"), ("datasets", "dataset"
 def card_of(readme: bytes) -> dict[str, Any]:
     """Return the metadata of a README; empty where there is none or it cannot be read."""
     metadata, _ = _parse(readme.decode("utf-8", "replace"))
-    return _as_json(metadata) if isinstance(metadata, dict) else {}
+    return _as_json(metadata, [_MAX_VALUES]) if isinstance(metadata, dict) else {}
 
 
 def tags_of(card: dict[str, Any]) -> list[str]:
@@ -34,7 +36,9 @@ def card_errors(readme: str, kind: str) -> tuple[list[str], list[str]]:
         return [], ["empty or missing yaml metadata in repo card"]
     if not isinstance(metadata, dict):
         return ["the metadata must be an object"], []
-    errors = [f'"{key}" must be a text or a list of texts' for key in ("license", "language") if _is_odd(metadata.get(key))]
+    errors = [
+        f'"{key}" must be a text or a list of texts' for key in ("license", "language") if _is_odd(metadata.get(key))
+    ]
     if kind == "model" and not isinstance(metadata.get("model-index", []), list):
         errors.append('"model-index" must be an array')
     if kind == "dataset" and not isinstance(metadata.get("configs", []), list):
@@ -54,13 +58,17 @@ def _parse(readme: str) -> tuple[Any, str]:
         return None, f"Invalid YAML: {error}"
 
 
-def _as_json(value: Any) -> Any:
-    """Return only what JSON can say: dates and the like become texts."""
+def _as_json(value: Any, left: list[int], depth: int = 0) -> Any:
+    """Return only what JSON can say, dates as texts; `left` counts down, as aliases can make little text endless."""
+    left[0] -= 1
+    if left[0] < 0 or depth > _MAX_DEPTH:
+        return None
     if isinstance(value, dict):
-        return {str(key): _as_json(item) for key, item in value.items()}
+        return {str(key): _as_json(item, left, depth + 1) for key, item in value.items() if left[0] > 0}
     if isinstance(value, list):
-        return [_as_json(item) for item in value]
-    return value if isinstance(value, (str, int, float, bool)) or value is None else str(value)
+        return [_as_json(item, left, depth + 1) for item in value if left[0] > 0]
+    is_plain = isinstance(value, (str, int)) or value is None or (isinstance(value, float) and math.isfinite(value))
+    return value if is_plain else str(value)
 
 
 def _listed(value: Any) -> list[Any]:

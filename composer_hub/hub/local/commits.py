@@ -17,8 +17,8 @@ from starlette.responses import Response
 
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.store import INLINE_LIMIT, Commit, NoRevision, Repo
-from composer_hub.hub.local.xet import adopt
 from composer_hub.hub.local.trees import Delete, Entry, Operation, Put, check_path, git_oid, lfs_entry
+from composer_hub.hub.local.xet import adopt
 
 LINE_LIMIT = 64 << 20
 COMMIT_LIMIT = 1 << 30

@@ -106,7 +106,9 @@ async def _drain(receive: Receive) -> None:
 def _parse(word: str) -> Fault:
     kind, _, amount = word.partition(":")
     if kind not in KINDS:
-        raise FaultsError(f"--inject: {word!r} is no fault. Name some of {', '.join(KINDS)}, as in `412,429:3,503:0.1`.")
+        raise FaultsError(
+            f"--inject: {word!r} is no fault. Name some of {', '.join(KINDS)}, as in `412,429:3,503:0.1`."
+        )
     try:
         share = float(amount) if "." in amount else 0.0
         left = int(amount) if amount and not share else 1

@@ -1,4 +1,4 @@
-"""Large files by the LFS protocol: ask what is missing, stream it up, check it; list and forget what a repository holds.
+"""Large files by the LFS protocol: ask what is missing, stream it up, check it; list and forget what there is.
 
 Upload addresses carry a signature instead of a login: the protocol sends none with the bytes. Bytes go to disk as they
 come; the memory of an upload is one chunk.
@@ -6,6 +6,7 @@ come; the memory of an upload is one chunk.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import re
@@ -34,7 +35,9 @@ async def batch(call: Call) -> Response:
         call.need_user(write=True)
     objects = body.get("objects")
     if not isinstance(objects, list) or len(objects) > _MAX_OBJECTS or not all(map(_is_object, objects)):
-        raise HubError(400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest")
+        raise HubError(
+            400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
+        )
     answers = [_actions(call, repo, item, is_upload) for item in objects]
     headers = {"Content-Type": "application/vnd.git-lfs+json"}
     return call.json({"transfer": "basic", "hash_algo": "sha256", "objects": answers}, headers=headers)
@@ -135,17 +138,25 @@ def _signature(call: Call, sha256: str, plain: str) -> str:
 
 
 async def _stream(call: Call, writer: BlobWriter, size: int) -> None:
-    """Write the body in large chunks beside the event loop, which meanwhile receives the next one."""
+    """Hash and write one chunk in a thread while the event loop receives the next one."""
     parts: list[bytes] = []
-    held = 0
-    async for part in call.request.stream():
-        parts.append(part)
-        held += len(part)
-        if writer.size + held > size:
-            raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
-        if held >= CHUNK:
-            await call.in_thread(writer.write, b"".join(parts))
-            parts, held = [], 0
+    held, total = 0, 0
+    writing: asyncio.Future[None] | None = None
+    try:
+        async for part in call.request.stream():
+            parts.append(part)
+            held, total = held + len(part), total + len(part)
+            if total > size:
+                raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
+            if held >= CHUNK:
+                if writing is not None:
+                    await writing
+                writing = asyncio.ensure_future(call.in_thread(writer.write, b"".join(parts)))
+                parts, held = [], 0
+    finally:
+        # The thread writes to a file that the caller closes next, whatever happened here.
+        if writing is not None:
+            await writing
     if parts:
         await call.in_thread(writer.write, b"".join(parts))
 

@@ -15,10 +15,13 @@ from composer_hub.hub.local.spaces import kept_settings
 from composer_hub.hub.local.store import KINDS, Exists, Repo
 from composer_hub.hub.local.trees import Entry, pointer
 
+# fmt: off
 LFS_SUFFIXES = (
-    "7z arrow avro bin bz2 ckpt ftz gguf gz h5 joblib lfs lz4 mlmodel model msgpack npy npz onnx ot parquet pb pickle pkl pt pth"
-    " rar safetensors tar tflite tgz wasm xz zip zst"
-).split()
+    "7z", "arrow", "avro", "bin", "bz2", "ckpt", "ftz", "gguf", "gz", "h5", "joblib", "lfs", "lz4", "mlmodel",
+    "model", "msgpack", "npy", "npz", "onnx", "ot", "parquet", "pb", "pickle", "pkl", "pt", "pth", "rar",
+    "safetensors", "tar", "tflite", "tgz", "wasm", "xz", "zip", "zst",
+)
+# fmt: on
 GITATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
 _NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _MAX_PAGE = 1000
@@ -81,7 +84,9 @@ async def move(call: Call) -> Response:
 async def change_settings(call: Call) -> Response:
     body = await call.json_body()
     repo = call.repo(write=True)
-    visibility = body.get("visibility") or ({True: "private", False: "public"}.get(body.get("private")))
+    visibility = body.get("visibility")
+    if visibility is None and isinstance(body.get("private"), bool):
+        visibility = "private" if body["private"] else "public"
     gated = body.get("gated")
     if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
         raise HubError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
@@ -213,7 +218,11 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
         "usedStorage": sum(entry.size for entry in tree.values()),
     }
     if repo.kind == "model":
-        names = {"modelId": repo.name, "library_name": card.get("library_name"), "pipeline_tag": card.get("pipeline_tag")}
+        names = {
+            "modelId": repo.name,
+            "library_name": card.get("library_name"),
+            "pipeline_tag": card.get("pipeline_tag"),
+        }
         details |= {**names, "config": {}, "spaces": []}
     if repo.kind == "space":
         subdomain = re.sub(r"[^a-z0-9]+", "-", repo.name.lower())

@@ -1,7 +1,7 @@
 """The embedded Hub as a process: bind, lock the folder, announce the address, answer until asked to stop.
 
-`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own Hub;
-`embedded` finds or starts the one Hub a user shares between commands.
+`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own
+Hub; `embedded` finds or starts the one Hub a user shares between commands.
 """
 
 from __future__ import annotations
@@ -69,9 +69,7 @@ class Running:
 # ---------------------------------------------------------------------------------------------------- in this process
 
 
-def serve(
-    settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None
-) -> None:
+def serve(settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None) -> None:
     """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
     import uvicorn
 
@@ -235,7 +233,9 @@ def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = Fa
         time.sleep(0.01)
     process.kill()
     lines = (root / LOG).read_text(errors="replace").strip().splitlines()
-    raise ServerError(f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})")
+    raise ServerError(
+        f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})"
+    )
 
 
 def embedded(root: Path | None = None, options: Sequence[str] = ()) -> Running:
@@ -259,7 +259,9 @@ def stop_running(root: Path, seconds: float = 15.0) -> bool:
     until = time.monotonic() + seconds
     while find_running(root) is not None:
         if time.monotonic() > until:
-            raise ServerError(f"The embedded Hub (process {running.pid}) does not stop. End it with `kill {running.pid}`.")
+            raise ServerError(
+                f"The embedded Hub (process {running.pid}) does not stop. End it with `kill {running.pid}`."
+            )
         time.sleep(0.02)
     return True
 
@@ -284,7 +286,9 @@ def _locked(root: Path) -> Iterator[None]:
         # A command that only looks whether somebody serves holds the lock for a moment.
         lock.acquire(timeout=1)
     except Timeout as error:
-        raise ServerError(f"{root} is already served. See `composer-hub hub status`, or give another --data.") from error
+        raise ServerError(
+            f"{root} is already served. See `composer-hub hub status`, or give another --data."
+        ) from error
     try:
         yield
     finally:

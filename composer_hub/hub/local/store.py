@@ -7,7 +7,6 @@ so that a small commit to a large repository stays small and a tree is never far
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import hashlib
 import json
@@ -24,14 +23,22 @@ from typing import Any
 
 from composer_hub.exits import ComposerError
 from composer_hub.hub.local.blobs import Blobs
-from composer_hub.hub.local.trees import Changes, Entry, Operation, Tree, applied, changes_of, check_no_overlap, git_oid
+from composer_hub.hub.local.trees import (
+    Changes,
+    Entry,
+    Operation,
+    Tree,
+    TreeCache,
+    applied,
+    changes_of,
+    check_no_overlap,
+    git_oid,
+)
 
 KINDS = ("model", "dataset", "space")
 INLINE_LIMIT = 64 << 10
 """Files up to this size live in sqlite: no file and no flush of their own for each small commit."""
 _MAX_CHAIN = 128
-_CACHED_ENTRIES = 200_000
-_CACHED_TREES = 1_000
 
 SCHEMA = """
 create table if not exists meta(key text primary key, value text not null) without rowid;
@@ -46,7 +53,8 @@ create table if not exists commits(
 create table if not exists refs(
     repo integer, ref text, oid text not null, message text not null default '', primary key(repo, ref)) without rowid;
 create table if not exists small(oid text primary key, data blob not null) without rowid;
-create table if not exists lfs(repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
+create table if not exists lfs(
+    repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
 """
 
 
@@ -85,7 +93,7 @@ class Repo:
 
     @property
     def is_private(self) -> bool:
-        return self.visibility == "private"
+        return self.visibility != "public"
 
     @property
     def web_path(self) -> str:
@@ -120,7 +128,7 @@ class Ref:
 
 
 BeforeCommit = Callable[[sqlite3.Connection, str], str]
-"""Called inside the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
+"""Called in the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
 
 
 class Store:
@@ -134,9 +142,7 @@ class Store:
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
-        self._trees: collections.OrderedDict[tuple[int, str], Tree] = collections.OrderedDict()
-        self._num_cached = 0
-        self._trees_lock = threading.Lock()
+        self._trees = TreeCache()
         self.add_schema(SCHEMA)
         self.id = self._remembered("id")
         self.secret = self._remembered("secret")
@@ -180,7 +186,9 @@ class Store:
             self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30)
+        connection = sqlite3.connect(
+            self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30
+        )
         connection.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma foreign_keys=on;")
         return connection
 
@@ -207,7 +215,8 @@ class Store:
                 raise Exists(f"The {kind} {name} already exists.")
             row = (kind, name, visibility, "", author, self.now(), json.dumps(settings or {}))
             made = db.execute(
-                "insert into repos(kind,name,visibility,gated,created_by,created_at,settings) values(?,?,?,?,?,?,?)", row
+                "insert into repos(kind,name,visibility,gated,created_by,created_at,settings) values(?,?,?,?,?,?,?)",
+                row,
             )
             db.execute("delete from moved where kind=? and old=?", (kind, name))
             repo = self.repo_by_id(made.lastrowid or 0)
@@ -324,9 +333,9 @@ class Store:
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
-        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small files
-        named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the ref that
-        `before` returns.
+        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small
+        files named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the
+        ref that `before` returns.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -385,7 +394,7 @@ class Store:
         keys: list[str] = []
         found: Tree = {}
         while oid:
-            if (cached := self._cached(repo.id, oid)) is not None:
+            if (cached := self._trees.get(repo.id, oid)) is not None:
                 found = cached
                 break
             parent, changes, is_whole = self._stored_changes(repo.id, oid)
@@ -395,7 +404,7 @@ class Store:
         for changes in reversed(steps):
             found = applied(found, changes)
         if keys:
-            self._cache(repo.id, keys[0], found)
+            self._trees.put(repo.id, keys[0], found)
         return found
 
     def forget_lfs(self, repo: Repo, sha256s: set[str]) -> None:
@@ -407,9 +416,7 @@ class Store:
                 changes = {path: None if _is_one_of(value, sha256s) else value for path, value in stored.items()}
                 db.execute("update commits set changes=? where number=?", (json.dumps(changes), number))
             db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
-        with self._trees_lock:
-            self._trees.clear()
-            self._num_cached = 0
+        self._trees = TreeCache()
 
     def _write_commit(
         self,
@@ -438,11 +445,15 @@ class Store:
             f"insert into commits(repo,{_COMMIT},changes,is_whole,chain,weight) values(?,?,?,?,?,?,?,?,?,?,?)", row
         )
         db.execute("insert or replace into refs values(?,?,?,'')", (repo_id, ref, oid))
-        self._cache(repo_id, oid, tree)
+        self._trees.put(repo_id, oid, tree)
         return Commit(oid, parent, title, description, author, now)
 
     def _chain(self, repo_id: int, oid: str) -> tuple[int, int]:
-        row = self.current().execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid)).fetchone()
+        row = (
+            self.current()
+            .execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid))
+            .fetchone()
+        )
         return row or (0, 0)
 
     def _stored_changes(self, repo_id: int, oid: str) -> tuple[str, Changes, bool]:
@@ -453,23 +464,6 @@ class Store:
         )
         changes = {path: None if value is None else Entry(*value) for path, value in json.loads(text).items()}
         return parent, changes, bool(is_whole)
-
-    def _cached(self, repo_id: int, oid: str) -> Tree | None:
-        with self._trees_lock:
-            tree = self._trees.get((repo_id, oid))
-            if tree is not None:
-                self._trees.move_to_end((repo_id, oid))
-            return tree
-
-    def _cache(self, repo_id: int, oid: str, tree: Tree) -> None:
-        """Keep a tree at hand; the oldest go once all together hold too many entries."""
-        with self._trees_lock:
-            if (repo_id, oid) in self._trees:
-                return
-            self._trees[repo_id, oid] = tree
-            self._num_cached += len(tree)
-            while len(self._trees) > 1 and (self._num_cached > _CACHED_ENTRIES or len(self._trees) > _CACHED_TREES):
-                self._num_cached -= len(self._trees.popitem(last=False)[1])
 
     # ------------------------------------------------------------------------------------------------ contents
 
@@ -520,7 +514,8 @@ _COMMIT = "oid,parent,title,description,author,created_at"
 
 
 def _repo(row: Sequence[Any]) -> Repo:
-    return Repo(*row[:7], settings=json.loads(row[7]))
+    *columns, settings = row
+    return Repo(*[*columns, json.loads(settings)])
 
 
 def _is_one_of(value: list[Any] | None, sha256s: set[str]) -> bool:

@@ -5,7 +5,9 @@ In: a tree and operations. Out: the changes (path -> entry, or None for a deleti
 
 from __future__ import annotations
 
+import collections
 import hashlib
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -80,11 +82,13 @@ def lfs_entry(sha256: str, size: int) -> Entry:
 
 
 def check_path(path: str) -> str:
-    """Return the path if a repository may hold it; `..`, empty parts, `.git` and control characters may not stand in it."""
+    """Return the path if a repository may hold it: no `..`, no empty part, no `.git`, no control character."""
     parts = path.split("/")
     ugly = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
     if ugly or len(path.encode(errors="replace")) > 1024 or "\\" in path or not path.isprintable():
-        raise BadPath(f"Invalid path in repo: {path[:200]!r}. Use relative names joined by '/', without '..' or '.git'.")
+        raise BadPath(
+            f"Invalid path in repo: {path[:200]!r}. Use relative names joined by '/', without '..' or '.git'."
+        )
     return path
 
 
@@ -178,3 +182,30 @@ def parents(path: str) -> list[str]:
 
 def _holds(tree: Tree, changes: Changes, path: str) -> bool:
     return (changes[path] if path in changes else tree.get(path)) is not None
+
+
+class TreeCache:
+    """The trees that were used last, within a bound on their entries and their number; threads may share it."""
+
+    def __init__(self, max_entries: int = 200_000, max_trees: int = 1_000) -> None:
+        self.max_entries, self.max_trees = max_entries, max_trees
+        self._trees: collections.OrderedDict[tuple[int, str], Tree] = collections.OrderedDict()
+        self._num_entries = 0
+        self._lock = threading.Lock()
+
+    def get(self, repo_id: int, oid: str) -> Tree | None:
+        with self._lock:
+            tree = self._trees.get((repo_id, oid))
+            if tree is not None:
+                self._trees.move_to_end((repo_id, oid))
+            return tree
+
+    def put(self, repo_id: int, oid: str, tree: Tree) -> None:
+        """Keep a tree at hand; the oldest go where there are too many."""
+        with self._lock:
+            if (repo_id, oid) in self._trees:
+                return
+            self._trees[repo_id, oid] = tree
+            self._num_entries += len(tree)
+            while len(self._trees) > 1 and (self._num_entries > self.max_entries or len(self._trees) > self.max_trees):
+                self._num_entries -= len(self._trees.popitem(last=False)[1])

@@ -1,9 +1,9 @@
 """The part of the Xet protocol that stock hf_xet needs to upload, and to read back what it uploaded.
 
-Clients send xorbs (packed chunks) and shards (which chunks make which file). Both are checked for their bounds, xorbs lie
-on disk as they came, and a commit that names a file turns it into a plain blob: hf_xet itself is the decoder, and the
-sha256 is checked. Downloads of repositories are plain HTTP. The address holds the store's id, because hf_xet remembers by
-address which chunks it need not send again.
+Clients send xorbs (packed chunks) and shards (which chunks make which file). Both are checked for their bounds, xorbs
+lie on disk as they came, and a commit that names a file turns it into a plain blob: hf_xet itself is the decoder, and
+the sha256 is checked. Downloads of repositories are plain HTTP. The address holds the store's id, because hf_xet
+remembers by address which chunks it need not send again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from composer_hub.hub.local.store import Repo, Store
 SCHEMA = """
 create table if not exists xorbs(hash text primary key, offsets text not null, lengths text not null) without rowid;
 create table if not exists xet_files(hash text primary key, size integer not null, terms text not null) without rowid;
-create table if not exists xet_owned(scope text, hash text, sha256 text not null, primary key(scope, hash)) without rowid;
+create table if not exists xet_owned(
+    scope text, hash text, sha256 text not null, primary key(scope, hash)) without rowid;
 create index if not exists xet_by_sha256 on xet_owned(scope, sha256);
 """
 XORB_LIMIT = 96 << 20
@@ -199,7 +200,7 @@ async def show_reconstruction(call: Call) -> Response:
 def _trimmed(store: Store, term: Term, start: int, stop: int) -> tuple[int, Term]:
     """Cut a term to the chunks that a range of its bytes touches; return how many bytes went before, and the rest.
 
-    A term is up to a whole xorb long, and hf_xet decodes a term as one piece: uncut, a range of a few bytes costs 64 MiB.
+    A term is up to a whole xorb long and hf_xet decodes it as one piece: uncut, a range of a few bytes costs 64 MiB.
     """
     xorb, length, first, last = term
     if start <= 0 and stop >= length:
@@ -267,7 +268,7 @@ def owns(store: Store, scope: str, name: str) -> bool:
 
 
 def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
-    """Turn a file that was uploaded to this repository through Xet into a plain blob; slow, so not in the event loop."""
+    """Turn a file that came to this repository through Xet into a plain blob; slow, so not in the event loop."""
     query = "select hash from xet_owned where scope=? and sha256=?"
     row = hub.store.read().execute(query, (scope_of(repo), sha256)).fetchone()
     if row is None:

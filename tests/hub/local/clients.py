@@ -1,6 +1,6 @@
 """What stock clients do, as a script: run by test_clients.py in a process whose environment names the test Hub.
 
-Each function is one flow; its assertions are the claims. The name of a flow and a prefix for its repositories come in as arguments.
+Each function is one flow; its assertions are the claims. Arguments: the name of a flow and of its repository.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Stock clients against a real server process, each in a process of its own with nothing but the environment changed."""
+"""Stock clients against a real server process, each in an own process with nothing but the environment changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def test_the_hf_command_works_unchanged(
     run([HF, "repos", "create", name, "--private", "--type", "dataset"], client_env)
     run([HF, "upload", name, str(tmp_path / "notes.txt"), "notes.txt", "--type", "dataset"], client_env)
     run([HF, "repos", "tag", "create", name, "v1", "--type", "dataset"], client_env)
-    run([HF, "download", name, "--type", "dataset", "--local-dir", str(tmp_path / "down"), "--revision", "v1"], client_env)
+    run(
+        [HF, "download", name, "--type", "dataset", "--local-dir", str(tmp_path / "down"), "--revision", "v1"],
+        client_env,
+    )
     assert (tmp_path / "down" / "notes.txt").read_text() == "hello"
     shown = json.loads(run([HF, "datasets", "info", name, "--format", "json"], client_env))
     assert shown["id"] == name

@@ -87,7 +87,13 @@ def test_the_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     "options",
-    [["--user", "me"], ["--inject", "418"], ["--inject", "503:x"], ["--users-file", "/nowhere"], ["--host", "203.0.113.1"]],
+    [
+        ["--user", "me"],
+        ["--inject", "418"],
+        ["--inject", "503:x"],
+        ["--users-file", "/nowhere"],
+        ["--host", "203.0.113.1"],
+    ],
     ids=lambda options: options[0] + " " + options[1],
 )
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, options: list[str]) -> None:
@@ -100,7 +106,9 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, options: list[str])
 
 def test_a_command_runs_against_the_hub_and_gives_its_exit_code() -> None:
     code = "import os, sys; print(os.environ['HF_ENDPOINT'], os.environ['HF_TOKEN'][:3]); sys.exit(7)"
-    done = hub_command("run", "--fresh", "--no-xet", "--", sys.executable, "-c", code, HF_HUB_OFFLINE="1", HF_TOKEN="hf_real")
+    done = hub_command(
+        "run", "--fresh", "--no-xet", "--", sys.executable, "-c", code, HF_HUB_OFFLINE="1", HF_TOKEN="hf_real"
+    )
     assert done.returncode == 7
     assert done.stdout.startswith("http://127.0.0.1:")
     assert hub_command("run", "--fresh", "--no-xet", "--", "no-such-command").returncode == 2
@@ -114,7 +122,9 @@ def test_the_environment_status_and_stop_commands_tell_the_truth(tmp_path: Path)
         assert json.loads(status.stdout)["endpoint"] == server.endpoint
         lines = hub_command("hub", "env", *data).stdout
         assert server.token not in lines
-        shell = subprocess.run(["sh", "-c", lines + '\nprintf %s "$HF_TOKEN"'], capture_output=True, text=True, check=True)
+        shell = subprocess.run(
+            ["sh", "-c", lines + '\nprintf %s "$HF_TOKEN"'], capture_output=True, text=True, check=True
+        )
         assert shell.stdout == server.token
         assert hub_command("hub", "stop", *data).returncode == 0
         server.process.wait(20)
@@ -261,7 +271,10 @@ def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: 
 
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         http.post("/api/repos/create", json={"name": "a"}, headers=AUTH)
-        batch = lambda: http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
+
+        def batch() -> Any:
+            return http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
+
         with pytest.raises(ConnectionAbortedError):
             http.put(batch()["actions"]["upload"]["href"], content=broken())
         until = time.monotonic() + 20

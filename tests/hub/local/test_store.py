@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import random
 import threading
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ from composer_hub.hub.local.trees import Delete, Entry, Put, git_oid, lfs_entry
 MAIN = "refs/heads/main"
 
 
-@pytest.fixture()
+@pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
     store = Store(tmp_path / "hub", clock=lambda: 1_700_000_000.25)
     yield store
     store.close()
 
 
-@pytest.fixture()
+@pytest.fixture
 def repo(store: Store) -> Repo:
     return store.create_repo("model", "me/a", author="me", files={".gitattributes": b"x"})
 
@@ -179,12 +180,14 @@ def test_unfinished_files_are_swept_at_start(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.binary(max_size=3000), cuts=st.lists(st.integers(0, 3000), max_size=4))
-def test_bytes_come_back_as_they_were_written_in_whatever_pieces(tmp_path_factory, data: bytes, cuts: list[int]) -> None:
+def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
+    tmp_path_factory, data: bytes, cuts: list[int]
+) -> None:
     store = Store(tmp_path_factory.mktemp("store"))
     edges = [0, *sorted(cuts), len(data)]
     sha256 = hashlib.sha256(data).hexdigest()
     with store.blobs.writer() as writer:
-        for start, stop in zip(edges, edges[1:], strict=False):
+        for start, stop in itertools.pairwise(edges):
             writer.write(data[start:stop] if start < stop else b"")
         if writer.size == len(data):
             writer.keep(sha256, sha256=sha256, size=len(data))

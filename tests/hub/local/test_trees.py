@@ -103,7 +103,9 @@ def test_an_unusual_path_that_git_can_hold_is_taken(path: str) -> None:
 @given(st.dictionaries(paths, entries, max_size=8))
 def test_the_recursive_listing_holds_every_file_and_every_folder_above_one(tree: dict) -> None:
     items = listing(tree, "", recursive=True)
-    assert {path for path, item in items.items() if isinstance(item, Folder)} - set(tree) == folders_of(tree) - set(tree)
+    assert {path for path, item in items.items() if isinstance(item, Folder)} - set(tree) == folders_of(tree) - set(
+        tree
+    )
     assert {path for path, item in items.items() if isinstance(item, Entry)} >= set(tree) - folders_of(tree)
 
 
