@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
@@ -29,12 +30,15 @@ def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) ->
     """Put a Hub together from a store, accounts and the parts of `parts.py`."""
     for schema in parts.SCHEMAS:
         store.add_schema(schema)
-    plugged: dict[str, Any] = {
-        "open_pull_request": parts.OPEN_PULL_REQUEST,
-        "may_push": parts.MAY_PUSH,
-        "details": parts.DETAILS,
-    }
-    return Hub(store, accounts, endpoint, **plugged, **options)
+    hub = Hub(
+        store,
+        accounts,
+        endpoint,
+        open_pull_request=parts.OPEN_PULL_REQUEST,
+        may_push=parts.MAY_PUSH,
+        details=parts.DETAILS,
+    )
+    return dataclasses.replace(hub, **options)
 
 
 class App:

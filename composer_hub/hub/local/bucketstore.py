@@ -195,6 +195,8 @@ def apply_batch(
     failed: list[dict[str, str]] = []
     with store.write() as db:
         now = store.now()
+        if db.execute("select 1 from buckets where id=?", (bucket.id,)).fetchone() is None:
+            return [{"path": str(item.get("path"))[:1024], "error": "The bucket is gone."} for item in operations]
         for operation in operations:
             try:
                 _apply(db, bucket, operation, now, may_copy)

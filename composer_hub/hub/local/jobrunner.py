@@ -97,6 +97,9 @@ class Runner:
             async with self._slots:
                 job.is_waiting = False
                 stage, message = await self._run_in(job, box)
+        except asyncio.CancelledError:  # canceled before its turn, or the server stops
+            self._set(job.id, stage="ERROR", message=SERVER_STOPPED, is_end=True)
+            raise
         except Exception as error:  # whatever it is, the job must end and say why
             stage, message = "ERROR", f"could not be run: {type(error).__name__}: {error}"
         finally:
@@ -145,11 +148,17 @@ class Runner:
             _stop(job)
         ended: dict[str, Any] = {}
         group = 0
-        async for line in job.process.stdout:
-            fact = json.loads(line)
-            if group := fact.get("started", group):
-                await asyncio.to_thread(self._set, job.id, stage="RUNNING", message=about)
-            ended = fact if "ended" in fact else ended
+        try:
+            async for line in job.process.stdout:
+                fact = json.loads(line)
+                if group := fact.get("started", group):
+                    await asyncio.to_thread(self._set, job.id, stage="RUNNING", message=about)
+                ended = fact if "ended" in fact else ended
+        except asyncio.CancelledError:
+            # The event loop kills what is left at its end; the supervisor must end the job before that.
+            job.process.stdin.close()
+            await job.process.wait()
+            raise
         await job.process.wait()
         job.process = None
         if not ended and group:

@@ -200,7 +200,7 @@ async def show_reconstruction(call: Call) -> Response:
 def _trimmed(store: Store, term: Term, start: int, stop: int) -> tuple[int, Term]:
     """Cut a term to the chunks that a range of its bytes touches; return how many bytes went before, and the rest.
 
-    A term is up to a whole xorb long, and hf_xet decodes it as one piece: uncut, a range of a few bytes costs 64 MiB.
+    A term is up to a whole xorb long and hf_xet decodes it as one piece: uncut, a range of a few bytes costs 64 MiB.
     """
     xorb, length, first, last = term
     if start <= 0 and stop >= length:
