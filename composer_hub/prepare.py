@@ -23,7 +23,7 @@ class Preparation:
     """What is done to each session before it is published."""
 
     redactor: Redactor | None
-    writers: str = DEFAULT_WRITERS
+    writers: str = DEFAULT_WRITERS  # "" leaves hints to whoever comes after
     outcome: bool = False  # hints from tests and compilers, too
     user_feedback: bool = False  # hints from the user's own words, too
     text_rules: bool = False  # look for failures that a pipe has hidden
@@ -31,7 +31,9 @@ class Preparation:
     def __call__(self, session: Session) -> Session:
         """Return the session with error sites and hints, redacted where a redactor is given."""
         trace = find_errors(session, text_rules=self.text_rules)
-        trace = write_hints(trace, writers_named(self.writers), outcome=self.outcome, user_feedback=self.user_feedback)
+        if self.writers:
+            writers = writers_named(self.writers)
+            trace = write_hints(trace, writers, outcome=self.outcome, user_feedback=self.user_feedback)
         if self.redactor is not None:
             before = self.redactor.report.counts.copy()
             trace = self.redactor.trace(trace)

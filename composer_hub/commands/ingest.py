@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,10 @@ _MAX_SHOWN_PROBLEMS = 10
 @click.option(
     "--writers", default="template,hindsight,environment", show_default=True, help="Who writes hints, in order."
 )
+@click.option(
+    "--judge", metavar="URL#MODEL", help="Let a model write hints where `judge` stands in --writers, or last."
+)
+@click.option("--judge-max-usd", type=float, help="What the judge may cost at most, over all runs into this dataset.")
 @click.option("--outcome-hints", is_flag=True, help="Hints from what tests and compilers said, too.")
 @click.option("--user-hints", is_flag=True, help="Hints from the user's words at a rejection, too.")
 @click.option("--text-rules", is_flag=True, help="Look for failures in shell output that an exit code hides.")
@@ -154,7 +158,8 @@ class Run:
         self.before = self._version_before()
         known = self._known_files()
         prepare = self._preparation()
-        version = stable_id(rules_digest(), vars_of(prepare), self.options["source_format"])
+        shaped_by = {name: self.options[name] for name in ("source_format", "writers", "judge")}
+        version = stable_id(rules_digest(), vars_of(prepare), shaped_by)
         options = Options(
             format=self.options["source_format"],
             strict=self.options["strict"],
@@ -260,19 +265,35 @@ class Run:
             redactor = Redactor(self.numbering.salt, exact=exact)
         return Preparation(
             redactor,
-            writers=self.options["writers"],
+            # A judge sees redacted text only, so then hints are written here, after redaction, by all writers.
+            writers="" if self.options["judge"] else self.options["writers"],
             outcome=self.options["outcome_hints"],
             user_feedback=self.options["user_hints"],
             text_rules=self.options["text_rules"],
         )
 
     def _all_traces(self) -> Iterator[Trace]:
+        hinted = self._judged()
         for session in self.reading:
-            trace = session.trace if self.numbering is None else self.numbering.number(session.trace)
+            trace = hinted(session.trace if self.numbering is None else self.numbering.number(session.trace))
             self.fresh_ids.add(trace.trace_id)
             self.tally.add(session.with_trace(trace))
             yield trace
         yield from self._earlier_traces()
+
+    def _judged(self) -> Callable[[Trace], Trace]:
+        """Return what writes hints with the judge, or a function that leaves a trace as it is."""
+        if not self.options["judge"]:
+            return lambda trace: trace
+        from composer_hub.commands.judging import judge_of
+        from composer_hub.hints import write_hints, writers_named
+
+        judge = judge_of(self.options["judge"], self.options["judge_max_usd"], self.state.folder)
+        names = [name.strip() for name in self.options["writers"].split(",")]
+        names = names if "judge" in names else [*names, "judge"]
+        writers = [judge if name == "judge" else writers_named(name)[0] for name in names]
+        switches = {"outcome": self.options["outcome_hints"], "user_feedback": self.options["user_hints"]}
+        return lambda trace: write_hints(trace, writers, **switches)
 
     def _earlier_traces(self) -> Iterator[Trace]:
         """Yield what the version before holds and this run did not read anew."""

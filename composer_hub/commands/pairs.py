@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +163,8 @@ def apply_verdicts(ref: str, path: Path, publication: Publication, out: Output) 
 
     source = open_version(publication.destination, ref)
     kept, counts = verdicts.apply_verdicts(source.records(Pair, "default"), read_verdicts(path))
-    tables = [pairs_table(kept), *copied(source, ("votes", "report"))]
+    splits = {row["trace_id"]: name for name in source.splits("default") for row in source.rows("default", name)}
+    tables = [pairs_table(kept, splits), *copied(source, ("votes", "report"))]
     card = reviewed_card(source, kept, counts)
     lineage = Lineage(
         parents=(Parent("reviewed", source.repo, source.revision, tag=source.tag),),
@@ -231,6 +232,7 @@ class Made:
     drops: Counter[str] = field(default_factory=Counter)
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
+    splits: dict[str, str] = field(default_factory=dict)  # trace -> train or test
     num_traces: int = 0
     num_votes: int = 0
 
@@ -238,7 +240,7 @@ class Made:
 def make_pairs(traces: Iterator[Trace], votes: VoteFile, policy: Policy) -> Made:
     """Turn traces and their votes into pairs, one trace at a time."""
     from composer_hub.replay.ballots import ballots
-    from composer_hub.replay.pairs import pairs_from, without_duplicates
+    from composer_hub.replay.pairs import pairs_from, split_of, without_duplicates
     from composer_hub.replay.quality import tally
 
     made, seen = Made(), set[str]()
@@ -254,6 +256,7 @@ def make_pairs(traces: Iterator[Trace], votes: VoteFile, policy: Policy) -> Made
         made.drops += drops + Counter(duplicate=len(found) - len(fresh))
         made.teachers |= {vote.teacher for vote in cast}
         made.price_stamps |= {vote.price_stamp for vote in cast if vote.price_stamp}
+        made.splits[trace.trace_id] = split_of(trace)
         made.num_traces += 1
         made.num_votes += len(cast)
     return made
@@ -279,19 +282,18 @@ def pair_set(
         dropped=dict(made.drops.most_common()),
         holes={"policy": policy_text(policy, sorted(made.teachers)), "report": report_markdown(metrics)},
     )
-    return card, [pairs_table(made.pairs), votes_table(votes.rows()), report_table(metrics)]
+    return card, [pairs_table(made.pairs, made.splits), votes_table(votes.rows()), report_table(metrics)]
 
 
-def pairs_table(rows: list[Pair]) -> Table:
+def pairs_table(rows: list[Pair], splits: Mapping[str, str]) -> Table:
     """Return the `default` config: pairs with their split, and an index light enough to browse by."""
     from datasets import Value
 
     from composer_hub.hub.tables import Table
-    from composer_hub.replay.pairs import split_of
 
     return Table(
         "default",
-        [to_row(pair) | {"split": split_of(pair)} for pair in rows],
+        [to_row(pair) | {"split": splits[pair.trace_id]} for pair in rows],
         features_of(Pair),
         "pair_id",
         ("trace_id", "index"),

@@ -53,6 +53,10 @@ class Version:
         """Stream the rows of a config as records."""
         return (from_row(cls, row) for row in self.rows(config, split))
 
+    def splits(self, config: str) -> list[str]:
+        """Return the names of a config's splits."""
+        return list(self._splits(config))
+
     def num_rows(self, config: str) -> int:
         """Return how many rows a config has, without reading them."""
         self._splits(config)
