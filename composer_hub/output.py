@@ -96,8 +96,9 @@ class Progress:
         rate = self.done / max(now - self._start, 1e-9)
         parts = [f"{self.label} {self.done:,}"]
         if self.total:
-            parts[0] += f"/{self.total:,} ({self.done / self.total:.0%})"
-            left = (self.total - self.done) / max(rate, 1e-9)
+            # A total may be an expectation that the work outgrows.
+            parts[0] += f"/{self.total:,} ({min(self.done / self.total, 1):.0%})"
+            left = max(self.total - self.done, 0) / max(rate, 1e-9)
             parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
         parts += [f"{key} {_cell(value)}" for key, value in facts.items()]
         print("\r\x1b[2K" + " · ".join(parts), end="", file=sys.stderr, flush=True)

@@ -138,12 +138,13 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
     rules, teachers, traces = rules_from(options), teachers_from(options), traces_from(options)
     check_endpoints(teachers, i_own_this_endpoint)
     cap = _cap(max_usd)
-    make_plan(traces, teachers, rules).check(cap)
+    found = make_plan(traces, teachers, rules)
+    found.check(cap)
     folder.mkdir(parents=True, exist_ok=True)
     report = Report()
     with Ledger(folder / "ledger.sqlite", cap=cap, change_cap=change_cap) as ledger:
         _say_changed_prices(out, ledger, teachers)
-        with out.progress("asking", None) as bar:
+        with out.progress("asking", sum(teacher.num_expected for teacher in found.teachers)) as bar:
             votes = ask(
                 traces, teachers, ledger, by_normal_form, rules,
                 own_endpoint=i_own_this_endpoint, report=report, on_progress=_shown(bar),

@@ -1,0 +1,81 @@
+"""What commands print, in each format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from composer_hub.output import Output, size
+
+ROWS: list[dict[str, Any]] = [
+    {"name": "a", "count": 1234, "share": 0.5, "note": None},
+    {"name": "bcd", "count": 5, "share": 0.25, "note": "x"},
+]
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def test_json_is_one_value_with_the_rows_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("json").table(ROWS, id_key="name")
+    assert json.loads(printed(capsys)) == ROWS
+
+
+def test_quiet_prints_ids_only(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("quiet").table(ROWS, id_key="name")
+    Output("quiet").record(ROWS[1], id_key="count")
+    assert printed(capsys).split() == ["a", "bcd", "5"]
+
+
+def test_agent_separates_cells_by_tabs(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("agent").table(ROWS, id_key="name")
+    lines = [line.split("\t") for line in printed(capsys).splitlines()]
+    assert lines[0] == ["name", "count", "share", "note"]
+    assert lines[1] == ["a", "1234", "0.5", "-"]
+
+
+def test_human_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("human").table(ROWS, id_key="name")
+    head, rule, first, second = printed(capsys).splitlines()
+    assert head.startswith("NAME  COUNT")
+    assert set(rule) == {"-", " "}
+    assert first.index("1234") + 4 == second.index("5") + 1
+
+
+@pytest.mark.parametrize("format", ["json", "quiet"])
+def test_machines_hear_no_notes_and_no_free_text(format: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output(format)
+    out.note("beside the result")
+    out.text("free text")
+    assert printed(capsys) == ""
+
+
+def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("human").note("beside the result")
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "beside the result\n")
+
+
+def test_an_empty_table_says_so_to_people_and_is_an_empty_list_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("human").table([], id_key="name", empty="Nothing yet.")
+    Output("json").table([], id_key="name")
+    assert printed(capsys) == "Nothing yet.\n[]\n"
+
+
+def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with Output("human").progress("working", 3) as bar:
+        bar.advance(5)
+    assert bar.done == 5
+    assert printed(capsys) == ""
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(640, "640 B"), (12_345, "12.3 kB"), (4_500_000, "4.5 MB"), (2e13, "20.0 TB")]
+)
+def test_sizes_read_as_people_write_them(count: float, text: str) -> None:
+    assert size(count) == text
