@@ -81,9 +81,11 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
 def _output(format: str) -> Output:
     out = Output(format)
     if out.mode != "human" or not sys.stderr.isatty():
-        # Read when the client libraries are imported, which is later: their bars are for people at a terminal.
-        for name in ("HF_HUB_DISABLE_PROGRESS_BARS", "HF_DATASETS_DISABLE_PROGRESS_BARS"):
-            os.environ.setdefault(name, "1")
+        # The client libraries' own bars are for people at a terminal.
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     return out
 
 

@@ -2,7 +2,7 @@
 
 The formats are those of the `hf` command: `auto` picks `agent` where an agent runs the command and `human` elsewhere;
 `json` prints one JSON value a command; `quiet` prints ids only. Unlike `hf`, who runs the command is read from the
-environment alone: asking the Hub for its list of agents would cost every command a call, and up to 3 s without a network.
+environment alone: asking the Hub for its list of agents costs a call, and up to 3 s a command without a network.
 """
 
 from __future__ import annotations

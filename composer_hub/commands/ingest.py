@@ -308,11 +308,8 @@ class Run:
         paths = [Path(path) for path in self.files]
         repo = f"{self.publication.repo}-sessions"
         count = publish_raw(self.publication.destination, repo, paths)
-        self.out.note(
-            f"{count:,} raw sessions are in {repo} (private) now."
-            if count
-            else f"{repo} holds every raw session already."
-        )
+        added = f"{count:,} raw sessions are in {repo} (private) now."
+        self.out.note(added if count else f"{repo} holds every raw session already.")
         return count
 
 

@@ -58,7 +58,7 @@ class Publication:
         title: str = "",
         report: Mapping[str, Any] | None = None,
     ) -> Published | None:
-        """Publish and print what is there now, or the plan where only that was asked for; JSON holds the report, too."""
+        """Publish and print what is there now, or the plan where only that was asked for; JSON holds `report`, too."""
         common: dict[str, Any] = {
             "lineage": lineage,
             "version": self.version,

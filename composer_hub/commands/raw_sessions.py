@@ -34,7 +34,8 @@ def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> i
         )
     head = destination.resolve(repo, "main")
     there = destination.files(repo, head) if head else {}
-    adds = [Add.of(name, path) for path in paths if (name := raw_name(path)) not in there]
+    # Two files of the same bytes have one name, and a commit may write a name once.
+    adds = [Add.of(name, path) for name, path in {raw_name(path): path for path in paths}.items() if name not in there]
     if not adds:
         return 0
     card = Add.of("README.md", _CARD.format(title=f"{repo.split('/')[1]}: raw agent sessions").encode())
