@@ -5,6 +5,7 @@ A subcommand lives in `composer_hub/commands/` and is imported only when it runs
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -72,9 +73,20 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(FORMATS),
         default="auto",
         show_default=True,
-        callback=lambda ctx, param, value: Output(value),
+        callback=lambda ctx, param, value: _output(value),
         help="How results are printed on stdout.",
     )(command)
+
+
+def _output(format: str) -> Output:
+    out = Output(format)
+    if out.mode != "human" or not sys.stderr.isatty():
+        # The client libraries' own bars are for people at a terminal.
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    return out
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -96,6 +108,24 @@ def main(argv: list[str] | None = None) -> None:
         # The reader (head, a pager) has left; nothing more can reach it, not even Python's own flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exits.DONE)
+    except OSError as error:
+        # What no stage has words for: a full disk, a vanished folder, a network that breaks off.
+        click.echo(f"composer-hub: {_sentence(error)}", err=True)
+        sys.exit(exits.FAILURE)
+    except Exception as error:
+        if os.environ.get("HF_DEBUG"):
+            raise
+        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        click.echo(f"composer-hub: unexpected {said}. This is a bug; HF_DEBUG=1 shows where.", err=True)
+        sys.exit(exits.FAILURE)
+
+
+def _sentence(error: OSError) -> str:
+    if error.strerror is None:
+        return f"{str(error).strip() or type(error).__name__}"
+    where = f"{error.filename}: " if error.filename else ""
+    advice = " Free some space and run the same command again." if error.errno == errno.ENOSPC else ""
+    return f"{where}{error.strerror}.{advice}"
 
 
 if __name__ == "__main__":

@@ -1,19 +1,25 @@
 """What commands print: data on stdout in one of five formats, progress and hints on stderr.
 
 The formats are those of the `hf` command: `auto` picks `agent` where an agent runs the command and `human` elsewhere;
-`json` prints one JSON value a command; `quiet` prints ids only.
+`json` prints one JSON value a command; `quiet` prints ids only. Unlike `hf`, who runs the command is read from the
+environment alone: asking the Hub for its list of agents costs a call, and up to 3 s a command without a network.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 FORMATS = ("auto", "human", "agent", "json", "quiet")
+AGENT_VARIABLES = (
+    "AI_AGENT", "AGENT", "CLAUDECODE", "CLAUDE_CODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI",
+    "OPENCODE", "AUGMENT_AGENT", "COPILOT_CLI",
+)  # fmt: skip
 
 
 class Output:
@@ -116,9 +122,7 @@ def size(num_bytes: float) -> str:
 def _resolve(format: str) -> str:
     if format != "auto":
         return format
-    from huggingface_hub.utils import is_agent
-
-    return "agent" if is_agent() else "human"
+    return "agent" if any(os.environ.get(name) for name in AGENT_VARIABLES) else "human"
 
 
 def _json(value: Any, indent: int | None = None) -> str:

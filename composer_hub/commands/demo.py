@@ -110,6 +110,8 @@ class Line:
 @contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
+        if keep.exists() and any(keep.iterdir()):
+            raise exits.UsageError(f"{keep} is not empty: a demo begins with nothing. Name a new folder for --keep.")
         keep.mkdir(parents=True, exist_ok=True)
         yield keep.resolve()
         return

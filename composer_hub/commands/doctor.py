@@ -78,7 +78,7 @@ def _environment() -> Iterator[Check]:
         ("HF_HUB_OFFLINE", "Unset it: nothing can be published or loaded with it, the embedded Hub included."),
         ("HUGGINGFACE_CO_STAGING", "Unset it: it overrides HF_ENDPOINT."),
     ):
-        if os.environ.get(name):
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
             yield Check(name, "broken", f"is set to {os.environ[name]!r}", advice)
     proxies = [
         name

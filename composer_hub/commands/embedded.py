@@ -35,7 +35,7 @@ def hub() -> None:
 @hub.command()
 @data_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=0, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--user", "users", multiple=True, metavar="NAME:TOKEN", help="A user; repeatable. Default: one, `me`.")
 @click.option("--org", "orgs", multiple=True, metavar="NAME", help="An organisation all --user administer; repeatable.")
 @click.option(

@@ -21,7 +21,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli import format_option
-from composer_hub.commands.options import Publication, publish_options, show_published
+from composer_hub.commands.options import Publication, publish_options
 from composer_hub.output import Output
 from composer_hub.records import Trace, stable_id, step_row, to_row
 
@@ -97,11 +97,12 @@ def ingest(
     with tempfile.TemporaryDirectory(prefix="composer-ingest-") as scratch:
         run = Run(publication, options, Path(scratch), out)
         run.read(local_sources(sources, publication, Path(scratch)))
-        if show_report:
+        # A command prints one JSON value: the numbers stand in what the publication prints.
+        if show_report and (out.mode in ("human", "agent") or not publication.repo):
             show_numbers(out, run.numbers())
         if publication.repo:
             run.scan()
-            run.publish()
+            run.publish(with_report=show_report)
 
 
 @dataclass
@@ -202,8 +203,8 @@ class Run:
             return
         refuse_leaks(json.dumps(to_row(trace), ensure_ascii=False) for trace in self.traces())
 
-    def publish(self) -> None:
-        """Publish the version, then remember which files it holds."""
+    def publish(self, *, with_report: bool = False) -> None:
+        """Publish the version, then remember which files it holds; raw files go up where they are missing."""
         from composer_hub.hub.publish import Lineage, NothingToPublish, Parent
 
         numbers = self.numbers()
@@ -220,16 +221,18 @@ class Run:
         card = trace_card(self.publication.repo, self.options["license_"], numbers, redacted=self.options["redact"])
         try:
             published = self.publication.carry_out(
-                self.out, trace_tables(self.traces), card, lineage, title="Ingest sessions"
-            )
+                self.out, trace_tables(self.traces), card, lineage,
+                title="Ingest sessions", report=numbers if with_report else None,
+            )  # fmt: skip
         except NothingToPublish:
             if self.before is not None:
                 self.state.remember(self.files, self.before.revision)
-            raise
+            if not (self.options["raw"] and not self.publication.dry_run and self._publish_raw()):
+                raise
+            return
         if published is None:
             return
         self.state.remember(self.files, published.revision)
-        show_published(self.out, published)
         if self.options["raw"]:
             self._publish_raw()
 
@@ -320,12 +323,15 @@ class Run:
         if report.num_problems > _MAX_SHOWN_PROBLEMS:
             self.out.note(f"... and {report.num_problems - _MAX_SHOWN_PROBLEMS:,} more problems.")
 
-    def _publish_raw(self) -> None:
+    def _publish_raw(self) -> int:
         from composer_hub.commands.raw_sessions import publish_raw
 
         paths = [Path(path) for path in self.files]
-        published = publish_raw(self.publication.destination, f"{self.publication.repo}-sessions", paths)
-        self.out.note(published)
+        repo = f"{self.publication.repo}-sessions"
+        count = publish_raw(self.publication.destination, repo, paths)
+        added = f"{count:,} raw sessions are in {repo} (private) now."
+        self.out.note(added if count else f"{repo} holds every raw session already.")
+        return count
 
 
 def vars_of(prepare: Preparation) -> dict[str, Any]:

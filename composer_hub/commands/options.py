@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
+from huggingface_hub import get_token
 
+from composer_hub import exits
 from composer_hub.hub.cards import Card
 from composer_hub.hub.destinations import Destination, destination
 from composer_hub.hub.publish import Lineage, Plan, Published, dry_run, publish
@@ -38,12 +40,25 @@ class Publication:
     @functools.cached_property
     def destination(self) -> Destination:
         """Where to publish; the embedded Hub starts when it is first needed."""
-        return destination(self.to)
+        where = destination(self.to)
+        if self.to == "hub" and get_token() is None:
+            raise exits.Refused(
+                f"There is no token for {where.address}: log in with `hf auth login` or set HF_TOKEN, or publish to "
+                "the embedded Hub with --to local. Nothing was read or sent."
+            )
+        return where
 
     def carry_out(
-        self, out: Output, tables: Sequence[Table], card: Card, lineage: Lineage, *, title: str = ""
+        self,
+        out: Output,
+        tables: Sequence[Table],
+        card: Card,
+        lineage: Lineage,
+        *,
+        title: str = "",
+        report: Mapping[str, Any] | None = None,
     ) -> Published | None:
-        """Publish, or print the plan where only that was asked for."""
+        """Publish and print what is there now, or the plan where only that was asked for; JSON holds `report`, too."""
         common: dict[str, Any] = {
             "lineage": lineage,
             "version": self.version,
@@ -52,9 +67,12 @@ class Publication:
             "shard_bytes": self.shard_bytes,
         }
         if self.dry_run:
-            show_plan(out, dry_run(self.destination, self.repo, tables, card, **common), self.destination.address)
+            plan = dry_run(self.destination, self.repo, tables, card, **common)
+            show_plan(out, plan, self.destination.address, report)
             return None
-        return publish(self.destination, self.repo, tables, card, title=title, **common)
+        published = publish(self.destination, self.repo, tables, card, title=title, **common)
+        show_published(out, published, self.to, report)
+        return published
 
 
 def publish_options(command: Callable[..., Any] | None = None, *, repo_required: bool = True) -> Callable[..., Any]:
@@ -85,11 +103,11 @@ def publish_options(command: Callable[..., Any] | None = None, *, repo_required:
     return to_option(wrapped)
 
 
-def show_plan(out: Output, plan: Plan, address: str) -> None:
+def show_plan(out: Output, plan: Plan, address: str, report: Mapping[str, Any] | None = None) -> None:
     """Print what a publication would do."""
     facts = plan.describe(address)
     if out.mode in ("json", "quiet"):
-        out.record(facts | {"card": plan.card}, id_key="tag")
+        out.record(facts | {"card": plan.card} | _json_only(out, report), id_key="tag")
         return
     files = facts.pop("files")
     facts["num_bytes"] = size(facts["num_bytes"])
@@ -100,7 +118,9 @@ def show_plan(out: Output, plan: Plan, address: str) -> None:
     out.note("Nothing was written. Leave --dry-run out to publish.")
 
 
-def show_published(out: Output, published: Published, to: str = "") -> None:
+def show_published(
+    out: Output, published: Published, to: str = "local", report: Mapping[str, Any] | None = None
+) -> None:
     """Print the version that is there now, and how to load it."""
     out.record(
         {
@@ -109,9 +129,21 @@ def show_published(out: Output, published: Published, to: str = "") -> None:
             "revision": published.revision,
             "address": published.address,
             "rows": {config: counts["total"] for config, counts in published.rows.items()},
+            **_json_only(out, report),
         },
         id_key="revision",
     )
     if published.healed:
         out.note(f"The rows were there already; only the tag {published.tag} was missing, and is there now.")
-    out.note(f'Load it with load_dataset("{published.repo}", revision="{published.tag}").')
+    out.note(_how_to_load(published, to))
+
+
+def _json_only(out: Output, report: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"report": report} if report is not None and out.mode == "json" else {}
+
+
+def _how_to_load(published: Published, to: str) -> str:
+    if to not in ("local", "hub"):
+        return f'Load it with load_dataset("{published.address}/{published.repo}").'
+    loads = f'load_dataset("{published.repo}", revision="{published.tag}")'
+    return f"Load it with {loads}" + (", in `composer-hub run -- python`." if to == "local" else ".")

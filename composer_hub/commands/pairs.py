@@ -14,7 +14,7 @@ import orjson
 
 from composer_hub import exits
 from composer_hub.cli import format_option
-from composer_hub.commands.options import Publication, publish_options, show_published, to_option
+from composer_hub.commands.options import Publication, publish_options, to_option
 from composer_hub.ingest.families import FAMILIES
 from composer_hub.output import Output
 from composer_hub.records import Message, Pair, Trace, Vote, features_of, from_row, to_row
@@ -93,9 +93,7 @@ def build(traces: str, folder: Path, license_: str, publication: Publication, ou
             "family_bits": list(FAMILY_BITS),
         },
     )
-    published = publication.carry_out(out, tables, card, lineage, title=f"Pairs from {source.repo} {source.tag}")
-    if published:
-        show_published(out, published)
+    publication.carry_out(out, tables, card, lineage, title=f"Pairs from {source.repo} {source.tag}")
 
 
 @pairs.command()
@@ -171,9 +169,7 @@ def apply_verdicts(ref: str, path: Path, publication: Publication, out: Output) 
         sources={"verdicts": dict(counts)},
     )
     out.note("Verdicts: " + (", ".join(f"{name} {count:,}" for name, count in counts.items()) or "none"))
-    published = publication.carry_out(out, tables, card, lineage, title=f"Apply verdicts to {source.tag}")
-    if published:
-        show_published(out, published)
+    publication.carry_out(out, tables, card, lineage, title=f"Apply verdicts to {source.tag}")
 
 
 # ------------------------------------------------------------------------------------------------------------- making

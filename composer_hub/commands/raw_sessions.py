@@ -11,7 +11,7 @@ from composer_hub.hub.destinations import Add, Destination
 
 _FILES_A_COMMIT = 90
 _CARD = """---
-pretty_name: {title}
+pretty_name: "{title}"
 license: other
 tags:
 - agent-traces
@@ -25,8 +25,8 @@ redacted, structured traces made from them are in the dataset without `-sessions
 """
 
 
-def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> str:
-    """Upload session files that are not there yet; return a sentence on what was done."""
+def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> int:
+    """Upload session files that are not there yet; return how many."""
     destination.prepare(repo, private=True)
     if destination.is_private(repo) is False:
         raise exits.Refused(
@@ -34,16 +34,17 @@ def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> s
         )
     head = destination.resolve(repo, "main")
     there = destination.files(repo, head) if head else {}
-    adds = [Add.of(name, path) for path in paths if (name := raw_name(path)) not in there]
+    # Two files of the same bytes have one name, and a commit may write a name once.
+    adds = [Add.of(name, path) for name, path in {raw_name(path): path for path in paths}.items() if name not in there]
     if not adds:
-        return f"{repo} already holds every raw session."
+        return 0
     card = Add.of("README.md", _CARD.format(title=f"{repo.split('/')[1]}: raw agent sessions").encode())
     for start in range(0, len(adds), _FILES_A_COMMIT):
         batch = [card, *adds[start : start + _FILES_A_COMMIT]]
         head = destination.commit(
             repo, batch, title="Add raw sessions", body="", parent=destination.resolve(repo, "main")
         )
-    return f"{len(adds):,} raw sessions are in {repo} (private) now."
+    return len(adds)
 
 
 def raw_name(path: Path) -> str:

@@ -20,7 +20,7 @@ def teachers() -> None:
 
 
 @teachers.command()
-@click.option("--port", type=int, default=0, help="Port on 127.0.0.1; any free one by default.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; any free one by default.")
 @click.option(
     "--traces-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
+from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, close_session, constants
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -127,6 +127,11 @@ class Destination(Protocol):
 
 def destination(to: str) -> Destination:
     """Return the destination that `--to` names: `local`, `hub`, or a folder."""
+    if to in ("hub", "local") and constants.is_offline_mode():
+        raise exits.UsageError(
+            f"HF_HUB_OFFLINE is set: clients ask nothing with it, the embedded Hub included. Unset it for --to {to}, "
+            "or name a folder: --to ./datasets."
+        )
     if to == "hub":
         return HubDestination("hub", HfApi())
     if to == "local":
@@ -137,7 +142,10 @@ def destination(to: str) -> Destination:
         raise exits.UsageError(
             f"--to {to!r}: say local (the embedded Hub), hub, or a folder with a slash in it, like ./{to}."
         )
-    return FolderDestination(Path(to).expanduser())
+    root = Path(to).expanduser()
+    if root.exists() and not root.is_dir():
+        raise exits.UsageError(f"--to {to}: that is a file. Name a folder.")
+    return FolderDestination(root)
 
 
 def embedded_hub(server: Running | ServerProcess) -> HubDestination:
@@ -146,6 +154,7 @@ def embedded_hub(server: Running | ServerProcess) -> HubDestination:
 
     # Calls to the embedded Hub must not go through a proxy that the environment names.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = without_proxy(os.environ)
+    close_session()  # a client that was made before knows only the proxy
     api = HfApi(endpoint=server.endpoint, token=server.token)
     return HubDestination("local", api, cache=server.root / "home" / "hub")
 
