@@ -134,7 +134,8 @@ class _Walk(NamedTuple):
     extras: tuple[int, ...] = ()  # slots of other messages since then
     reasons: tuple[str, ...] = ()
     last_turn: str = ""  # as `turn`, but kept over a cut
-    waiting: tuple[str, ...] = ()  # turns with a call that has no result in what is closed
+    waiting: tuple[str, ...] = ()  # turns with a call whose result is in the file, but not in what is closed
+    is_missing: bool = False  # a call in what is closed has no result in the file
 
 
 class _Builder:
@@ -281,14 +282,14 @@ class _Builder:
         turn = self.turns[node.turn]
         if node.turn == walk.turn or self._holds(walk, turn.slot):
             return walk
-        closed, waiting = self._close(walk, self.position[node.node_id])
+        closed, waiting, is_missing = self._close(walk, self.position[node.node_id])
         self._emit(turn.slot)
         if node.turn not in self.met:
             self.met.add(node.turn)
             turn.previous = walk.last_turn
             if turn.is_target:
-                self.read[node.turn] = (closed, (*walk.reasons, MISSING) if waiting else walk.reasons)
-        return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn, waiting=waiting)
+                self.read[node.turn] = (closed, (*walk.reasons, MISSING) if waiting or is_missing else walk.reasons)
+        return _Walk(closed, node.turn, (), (), walk.reasons, node.turn, waiting, is_missing)
 
     def _into_message(self, walk: _Walk, slot: int) -> _Walk:
         message = self.slots[slot]
@@ -313,20 +314,27 @@ class _Builder:
             return True
         return _within(walk.closed, self.index_of.get(slot))
 
-    def _close(self, walk: _Walk, before: int) -> tuple[Ranges, tuple[str, ...]]:
-        """Return all that has been read, as ranges (the open turn, the results of its calls, then the rest), and the
-        turns that still wait for a result."""
+    def _close(self, walk: _Walk, before: int) -> tuple[Ranges, tuple[str, ...], bool]:
+        """Return all that has been read, as ranges (the open turn, the results of its calls, then the rest), the turns
+        that wait for a result, and whether a call has none in the whole file."""
         slots: list[int] = []
-        waiting = walk.waiting
+        waiting, is_missing = walk.waiting, walk.is_missing
         if walk.turn and (turn := self.turns[walk.turn]).is_shown:
             results = self._results(turn, walk.answered, before)
             slots = [turn.slot, *results]
             if len(results) < len(turn.message.tool_calls):
-                waiting = (*waiting, walk.turn)
+                num_answered = self._num_answered(turn)
+                is_missing = is_missing or num_answered < len(turn.message.tool_calls)
+                waiting = (*waiting, walk.turn) if num_answered > len(results) else waiting
         slots += walk.extras
         self._emit(*slots)
         closed = _with(walk.closed, [self.index_of[slot] for slot in slots])
-        return self._with_late_results(closed, waiting, before) if waiting else (closed, waiting)
+        if waiting:
+            closed, waiting = self._with_late_results(closed, waiting, before)
+        return closed, waiting, is_missing
+
+    def _num_answered(self, turn: _Turn) -> int:
+        return len({self.slots[slot].tool_call_id for _, slot in turn.answers})
 
     def _with_late_results(self, closed: Ranges, turns: tuple[str, ...], before: int) -> tuple[Ranges, tuple[str, ...]]:
         """Put results that came after their turn was closed behind it; return the turns that wait even so."""
@@ -338,7 +346,7 @@ class _Builder:
             self._emit(*late)
             last = max((self.index_of[slot] for slot in held), default=self.index_of[turn.slot])
             closed = _with_after(closed, last, [self.index_of[slot] for slot in late])
-            if len(held) + len(late) < len(turn.message.tool_calls):
+            if len(held) + len(late) < self._num_answered(turn):
                 waiting.append(key)
         return closed, tuple(waiting)
 
