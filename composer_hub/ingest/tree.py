@@ -18,13 +18,14 @@ from typing import NamedTuple
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, ToolCall, stable_id
+from composer_hub.ingest.session import Session, TraceFacts, finish_session, step_id_of, system_message
+from composer_hub.records import Message, Step, ToolCall
 
 Ranges = tuple[tuple[int, int], ...]
 
 ORPHAN = "orphan_result"
 MISSING = "missing_result"
+_NOTHING_KEPT = ("", "")
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
@@ -46,10 +47,7 @@ class Node:
     is_target: bool = True  # False: the harness wrote this assistant message, nothing is to be learnt from it
     is_shown: bool = True  # False: later prompts leave this assistant message out, e.g. because it was aborted
     cut: bool = False  # a compaction: nothing above this node is read below it
-    kept: tuple[str, str] = (
-        "",
-        "",
-    )  # first and last node of what is read again after this one
+    kept: tuple[str, str] = _NOTHING_KEPT  # first and last node of what is read again after this one
     logical_parent: str = ""  # where a cut stands in the conversation
     inexact: str = ""  # why prompts from here down are not exactly what the model read
 
@@ -136,6 +134,10 @@ class _Walk(NamedTuple):
     last_turn: str = ""  # as `turn`, but kept over a cut
     waiting: tuple[str, ...] = ()  # turns with a call whose result is in the file, but not in what is closed
     is_missing: bool = False  # a call in what is closed has no result in the file
+
+
+_START = _Walk(closed=((0, 1),))
+"""The system prompt has been read, and nothing else."""
 
 
 class _Builder:
@@ -261,8 +263,10 @@ class _Builder:
     def _walk_to(self, node: Node) -> _Walk:
         if node.cut:
             above = self.walks.get(node.logical_parent) or self.walks.get(node.parent) or self.latest
-            return self._extended(_Walk(closed=((0, 1),), last_turn=above.last_turn), node)
-        return self._extended(self.walks.get(node.parent) or _Walk(closed=((0, 1),)), node)
+            return self._extended(_START._replace(last_turn=above.last_turn), node)
+        above = self.walks.get(node.parent) or _START
+        is_link = not node.messages and not node.inexact and node.kept == _NOTHING_KEPT
+        return above if is_link else self._extended(above, node)
 
     def _extended(self, walk: _Walk, node: Node) -> _Walk:
         """Return the walk one node further down."""
@@ -273,7 +277,7 @@ class _Builder:
         else:
             for slot in self.node_slots.get(node.node_id, ()):
                 walk = self._into_message(walk, slot)
-        if node.kept != ("", ""):
+        if node.kept != _NOTHING_KEPT:
             for kept in self._segment(*node.kept):
                 walk = walk if kept.cut else self._extended(walk, kept)
         return walk
@@ -381,7 +385,7 @@ class _Builder:
     def _step(self, key: str, index: int, on_main_branch: bool) -> Step:
         turn, (prompt, reasons) = self.turns[key], self.read[key]
         return Step(
-            step_id=stable_id("step", self.trace_id, key),
+            step_id=step_id_of(self.trace_id, key),
             index=index,
             action=self.index_of[turn.slot],
             prompt=prompt,
