@@ -112,13 +112,13 @@ class _Turn:
     """An API message put together from its pieces."""
 
     pieces: list[Message]
+    message: Message  # the pieces as one, once all are known
     slot: int
     model: str
     reasoning_status: str
     is_target: bool
     is_shown: bool
     flag: ResultFlag | None
-    message: Message = Message("assistant")  # the pieces as one, once all are known
     answers: list[tuple[int, int]] = field(default_factory=list)  # (position, slot) of its results, in file order
     previous: str = ""  # the turn before it, across compactions too: for branches
 
@@ -198,7 +198,14 @@ class _Builder:
         turn = self.turns.get(node.turn)
         if turn is None:
             turn = _Turn(
-                [piece], len(self.slots), node.model, node.reasoning_status, node.is_target, node.is_shown, flag
+                [piece],
+                piece,
+                len(self.slots),
+                node.model,
+                node.reasoning_status,
+                node.is_target,
+                node.is_shown,
+                flag,
             )
             self.turns[node.turn] = turn
             self.slots.append(piece)
