@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import resource
 import tempfile
 import time
@@ -38,8 +39,7 @@ def repeated(records: list[dict[str, Any]], number: int, parent: str | None) -> 
     messages = [record["message"] for record in records if isinstance(record.get("message"), dict)]
     names |= {message["id"] for message in messages if "id" in message}
     text = "\n".join(orjson.dumps(record).decode() for record in records)
-    for name in names:
-        text = text.replace(f'"{name}"', f'"{name}.{number}"')
+    text = re.sub(r'"([\w-]{4,80})"', lambda found: f'"{found[1]}.{number}"' if found[1] in names else found[0], text)
     text = text.replace('"toolu_', f'"toolu_{number}_')
     lines = []
     last = parent
