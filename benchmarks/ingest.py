@@ -13,6 +13,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import re
 import resource
 import tempfile
 import time
@@ -24,8 +25,10 @@ from typing import Any
 import orjson
 
 from composer_hub.ingest import claude_code
+from composer_hub.ingest.lines import json_lines
 from composer_hub.ingest.pipeline import Ingest, Options
 from composer_hub.ingest.report import FileReport
+from composer_hub.prepare import Preparation
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_code"
 
@@ -33,17 +36,17 @@ FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_c
 def repeated(records: list[dict[str, Any]], number: int, parent: str | None) -> tuple[list[bytes], str | None]:
     """Return a session's lines under new ids, hanging on the last record of the repetition before."""
     names = {record[key] for record in records for key in ("uuid",) if key in record}
-    names |= {record["message"]["id"] for record in records if "id" in (record.get("message") or {})}
+    messages = [record["message"] for record in records if isinstance(record.get("message"), dict)]
+    names |= {message["id"] for message in messages if "id" in message}
     text = "\n".join(orjson.dumps(record).decode() for record in records)
-    for name in names:
-        text = text.replace(f'"{name}"', f'"{name}.{number}"')
+    text = re.sub(r'"([\w-]{4,80})"', lambda found: f'"{found[1]}.{number}"' if found[1] in names else found[0], text)
     text = text.replace('"toolu_', f'"toolu_{number}_')
     lines = []
     last = parent
     for line in text.split("\n"):
         record = orjson.loads(line)
         if "uuid" in record:
-            record["parentUuid"] = record["parentUuid"] or parent
+            record["parentUuid"] = record.get("parentUuid") or parent
             last = record["uuid"]
         lines.append(orjson.dumps(record) + b"\n")
     return lines, last
@@ -70,6 +73,11 @@ def reader_only(paths: list[Path], workers: int) -> int:
 
 def pipeline(paths: list[Path], workers: int) -> int:
     return sum(len(session.trace.steps) for session in Ingest(paths, Options(workers=workers)))
+
+
+def with_errors_and_hints(paths: list[Path], workers: int) -> int:
+    options = Options(workers=workers, transform=Preparation(None))
+    return sum(len(session.trace.steps) for session in Ingest(paths, options))
 
 
 def measured(way: Callable[[list[Path], int], int], paths: list[Path], workers: int) -> dict[str, Any]:
@@ -106,7 +114,7 @@ def main() -> None:
     parser.add_argument("--like", type=Path, nargs="*", default=sorted(FIXTURES.glob("*.jsonl")))
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
-    like = [[orjson.loads(line) for line in path.open("rb")] for path in args.like]
+    like = [[record for _, record in json_lines(path, FileReport())] for path in args.like]
     with tempfile.TemporaryDirectory() as folder:
         big = Path(folder, "big.jsonl")
         write_session(big, like, args.megabytes)
@@ -120,6 +128,12 @@ def main() -> None:
             ("orjson.loads a line, eight files", parse_only, small, 1),
             ("pipeline in this process, eight files", pipeline, small, 1),
             (f"pipeline with {args.workers} workers, eight files", pipeline, small, args.workers),
+            (
+                f"the same with error sites and hints, {args.workers} workers",
+                with_errors_and_hints,
+                small,
+                args.workers,
+            ),
         ]
         for name, way, paths, workers in ways:
             print(json.dumps({"way": name, **measured(way, paths, workers)}), flush=True)

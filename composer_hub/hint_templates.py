@@ -127,18 +127,32 @@ _FIELD = re.compile(
     r"(?:parameter|argument|field|property|key)s?:? ['\"`]?(?P<field>[A-Za-z_]\w{0,60})['\"`]?"
     r"|['\"`](?P<quoted>[A-Za-z_]\w{0,60})['\"`]"
 )
+_NAMED_FIELD = re.compile(r"(?:parameter|argument|field|property)s?:? ['\"`]([A-Za-z_]\w{0,60})['\"`]")
+MAX_NAMED_ISSUES = 3
 
 
 def _schema_validation(context: SiteContext) -> str:
-    message = context.site.message
+    issues = _issues(context.site.message)
+    more = f"; {len(issues) - MAX_NAMED_ISSUES} more were wrong" if len(issues) > MAX_NAMED_ISSUES else ""
+    told = "; ".join(issues[:MAX_NAMED_ISSUES])
+    return f"{_capital(context.tool)} does not take these arguments: {told}{more}. {_schema(context)}"
+
+
+def _issues(message: str) -> list[str]:
+    """Say what is wrong with each field that a line of the message names, or with the first one that it mentions."""
+    named = [(found[1], line) for line in message.split("\n") if (found := _NAMED_FIELD.search(line))]
+    if named:
+        return list(dict.fromkeys(f"`{field}` {_problem(line)}" for field, line in named))
     match = _FIELD.search(message)
     field = f"`{match['field'] or match['quoted']}`" if match else "an argument"
-    return f"{_capital(context.tool)} does not take these arguments: {field} {_problem(message)}. {_schema(context)}"
+    return [f"{field} {_problem(message)}"]
 
 
 def _problem(message: str) -> str:
     if re.search(r"[Uu]nexpected|[Uu]nknown|[Aa]dditional|not allowed|[Uu]nrecognized", message):
         return "is not one that it knows"
+    if allowed := _slot(r"must be one of:? ([^\n]{1,200})", message):
+        return f"must be one of {clipped(allowed.rstrip('.'), 160)}"
     if re.search(r"[Mm]issing|[Rr]equired", message):
         return "was missing"
     if expected := _slot(r"expected (?:as |to be )?['\"`]?(\w{1,30})", message):

@@ -33,7 +33,7 @@ HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
 MAX_LATER_CALLS = 8
-VERSION = 1  # of the writers in this module; grows when one of them writes something else for the same site
+VERSION = 2  # of the writers in this module; grows when one of them writes something else for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:

@@ -58,6 +58,19 @@ def site(kind: str, message: str = "", tool: str = "Edit") -> ErrorSite:
 FILE = {"file_path": "/repo/a.py"}
 SHELL = {"command": "gsed -i s/a/b/ a.py"}
 
+# As Claude Code words them: a line an issue.
+TWO_ISSUES = (
+    "InputValidationError: Grep failed due to the following issues:\n"
+    "The parameter `output_mode` must be one of `content`, `files_with_matches`, `count`\n"
+    "The parameter `head_limit` type is expected as `number` but provided as `string`"
+)
+FIVE_ISSUES = (
+    "InputValidationError: Read failed due to the following issues:\n"
+    "The required parameter `a` is missing\nThe required parameter `b` is missing\n"
+    "An unexpected parameter `c` was provided\nAn unexpected parameter `d` was provided\n"
+    "The parameter `e` type is expected as `number` but provided as `string`"
+)
+
 # (kind, message, call, what the hint must hold)
 SLOTS = [
     ("tool_not_found", "No such tool available: Foo", ToolCall("Foo", {}), ["Available tools are: `Bash`, `Edit`", "Use one of these"]),
@@ -66,6 +79,8 @@ SLOTS = [
     ("schema_validation", "InputValidationError: Read failed due to the following issue:\nThe required parameter `file_path` is missing", ToolCall("Read", {}), ["`file_path` was missing"]),
     ("schema_validation", "An unexpected parameter `limits` was provided", ToolCall("Read", {}), ["`limits` is not one that it knows"]),
     ("schema_validation", "The parameter `limit` type is expected as `number` but provided as `string`", ToolCall("Read", {}), ["`limit` must be of type number"]),
+    ("schema_validation", TWO_ISSUES, ToolCall("Grep", {}), ["arguments: `output_mode` must be one of `content`, `files_with_matches`, `count`; `head_limit` must be of type number. "]),
+    ("schema_validation", FIVE_ISSUES, ToolCall("Read", {}), ["`a` was missing; `b` was missing; `c` is not one that it knows; 2 more were wrong."]),
     ("type_error", "bad", ToolCall("Read", {}), ["does not take these arguments"]),
     ("format_error", "Please always provide EXACTLY ONE action", None, ["exactly one action"]),
     ("edit_no_match", "String to replace not found in file.", ToolCall("Edit", FILE), ["match /repo/a.py exactly"]),

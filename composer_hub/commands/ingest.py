@@ -300,12 +300,13 @@ class Run:
 
     def _earlier_traces(self) -> Iterator[Trace]:
         """Yield what the version before holds and this run did not read anew."""
+        from composer_hub.ingest.redact import drop_denied
         from composer_hub.ingest.session import Session
 
         if self.before is None:
             return
-        replaced = self._ids_of_changed_files() | self.fresh_ids | self.denied
-        for trace in self.before.records(Trace, "traces"):
+        replaced = self._ids_of_changed_files() | self.fresh_ids
+        for trace in drop_denied(self.before.records(Trace, "traces"), self.denied):
             if trace.trace_id not in replaced:
                 self.tally.add(Session(trace))
                 yield trace

@@ -1,8 +1,7 @@
 """Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
 
-In: a JSON list, JSON lines or a Parquet file; `read_hub` takes `hf://datasets/owner/name[@revision]` and streams the
-dataset's files from whatever endpoint the caller's file system talks to. Out: a session a row. The rows are linear, so
-each prompt is what stands before the message. Where calls are written in the text (`<function=…>`, fenced commands),
+In: a JSON list, JSON lines or a Parquet file. Out: a session a row. The rows are linear, so each prompt is what stands
+before the message. Where calls are written in the text (`<function=…>`, fenced commands),
 the text stays as the model wrote it and the user message after it is its result.
 """
 
@@ -11,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
+from composer_hub.ingest.tables import parquet_columns, read_rows
 from composer_hub.ingest.values import (
     as_bool,
     as_dict,
@@ -31,9 +30,6 @@ from composer_hub.ingest.values import (
     parsed_dicts,
 )
 from composer_hub.records import Message
-
-if TYPE_CHECKING:
-    from huggingface_hub import HfApi, HfFileSystem
 
 NAME = "chat_rows"
 GIVES = (
@@ -63,13 +59,6 @@ def sniff(head: bytes, path: Path) -> bool:
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield a session a row."""
     yield from sessions_of(read_rows(path, report), report)
-
-
-def read_hub(uri: str, report: FileReport, api: HfApi, fs: HfFileSystem) -> Iterator[Session]:
-    """Yield a session a row of a Hub dataset; the commit read and the card's licence go with every row."""
-    table = hub_table(uri, api, fs)
-    origin = {"dataset": table.repo, "revision": table.revision}
-    yield from sessions_of(hub_rows(table, report, fs), report, license=table.license, provenance=origin)
 
 
 def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:

@@ -7,6 +7,7 @@ model is kept, the rest is a link of the chain.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,8 @@ class _File:
         self.nodes: dict[str, Node] = {}
         self.side: dict[str, str] = {}  # uuid of a sidechain record -> its agent id, "" where it has none
         self.session_ids: dict[str, int] = {}
+        self.provider_errors: dict[str, str] = {}  # uuid of a record that shows one -> what it says
+        self.unfinished: set[str] = set()  # uuids of assistant records without a stop reason
         self.withdrawn: set[str] = set()  # uuids that a later record takes back
         self.replaced: set[str] = set()  # calls whose results were shortened in later prompts
         self.kept: dict[str, tuple[str, str]] = {}
@@ -111,16 +114,20 @@ class _File:
         if uuid in self.nodes:
             self.report.add("duplicate_lines")
             return
-        for key in self.unseen.copy():
-            if value := text_of(record.get(key)):
-                self.seen[key] = value
-                self.unseen.discard(key)
+        if self.unseen:
+            self._see(record)
         if record.get("isSidechain") is True:
             self.side[uuid] = text_of(record.get("agentId"))
         for key in ("supersedesUuids", "retractedMessageUuids"):
             if key in record:
                 self.withdrawn.update(text_of(one) for one in list_of(record[key]))
         self.nodes[uuid] = self._node(uuid, record, number)
+
+    def _see(self, record: dict[str, Any]) -> None:
+        for key in tuple(self.unseen):
+            if value := text_of(record.get(key)):
+                self.seen[key] = value
+                self.unseen.discard(key)
 
     def _node(self, uuid: str, record: dict[str, Any], number: int) -> Node:
         node = Node(uuid, text_of(record.get("parentUuid")))
@@ -151,6 +158,8 @@ class _File:
                 messages.append(Message("tool", self._text(block.get("content"), node, number), tool_call_id=call_id))
                 flags.append(self._flag(block, record, messages[-1].content))
                 self._spawn(record, call_id)
+            elif block.get("type") == "text":
+                texts.append(text_of(block.get("text")))
             else:
                 texts.append(self._text([block], node, number))
         if text := "\n".join(text for text in texts if text):
@@ -160,21 +169,17 @@ class _File:
 
     def _flag(self, block: dict[str, Any], record: dict[str, Any], text: str) -> ResultFlag | None:
         is_error = block.get("is_error")
-        copy = dict_of(record.get("toolUseResult"))
+        copy = record.get("toolUseResult")
         denial = text_of(record.get("toolDenialKind"))
-        code = copy.get("exitCode", copy.get("exit_code"))
-        if not isinstance(code, int) and is_error and (found := _EXIT_CODE.match(text)):
-            code = int(found[1])
-        status = "denied" if denial else "interrupted" if copy.get("interrupted") is True else ""
-        return (
-            ResultFlag(
-                is_error=is_error if isinstance(is_error, bool) else None,
-                exit_code=code if isinstance(code, int) and not isinstance(code, bool) else None,
-                status=status,
-                detail=denial,
-            )
-            or None
-        )
+        code, status = None, "denied" if denial else ""
+        if isinstance(copy, dict):
+            code = copy.get("exitCode", copy.get("exit_code"))
+            if copy.get("interrupted") is True:
+                status = status or "interrupted"
+        if code.__class__ is not int:
+            found = _EXIT_CODE.match(text) if is_error else None
+            code = int(found[1]) if found else None
+        return _result_flag(is_error if isinstance(is_error, bool) else None, code, status, denial)
 
     def _spawn(self, record: dict[str, Any], call_id: str) -> None:
         if agent := text_of(dict_of(record.get("toolUseResult")).get("agentId")):
@@ -185,6 +190,7 @@ class _File:
         model = text_of(message.get("model"))
         if record.get("isApiErrorMessage") is True:  # shown to the user, never sent to the model
             self.report.add("provider_errors")
+            self.provider_errors[node.node_id] = self._text(message.get("content"), node, number)
             return
         if model == SYNTHETIC_MODEL:
             self.report.add("synthetic")
@@ -204,6 +210,8 @@ class _File:
             elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
                 call_id = text_of(block.get("id")) or f"{node.node_id}:{len(calls)}"
                 calls.append(ToolCall(text_of(block.get("name")), shallow(block.get("input")), call_id))
+            elif kind == "text":
+                texts.append(text_of(block.get("text")))
             else:
                 texts.append(self._text([block], node, number))
         node.turn = text_of(message.get("id")) or node.node_id
@@ -217,12 +225,13 @@ class _File:
                 reasoning_content="\n".join(thought for thought in thoughts if thought),
             ),
         )
-        status = STOPPED.get(text_of(message.get("stop_reason")), "")
-        if record.get("isAbortedMidStream") is True:
-            status = "interrupted"
+        stopped = text_of(message.get("stop_reason"))
+        if not stopped:
+            self.unfinished.add(node.node_id)
+        status = "interrupted" if record.get("isAbortedMidStream") is True else STOPPED.get(stopped, "")
         if status:
             detail = text_of(dict_of(message.get("stop_details")).get("category"))
-            node.flags = (ResultFlag(status=status, detail=detail or text_of(message.get("stop_reason"))),)
+            node.flags = (ResultFlag(status=status, detail=detail or stopped),)
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
         subtype = text_of(record.get("subtype"))
@@ -283,6 +292,7 @@ class _File:
         """Yield the main session, then one session an inline subagent."""
         self._withdraw()
         self._cuts()
+        self._cut_off()
         lanes: dict[str, list[Node]] = {}
         for node in self.nodes.values():
             lanes.setdefault(self._lane(node), []).append(node)
@@ -318,6 +328,16 @@ class _File:
         for anchor, ends in self.kept.items():
             if anchor in self.nodes:
                 self.nodes[anchor].kept = ends
+
+    def _cut_off(self) -> None:
+        """Flag the API message that a provider's error broke off: the one right above it, if it has no stop reason.
+
+        An error in place of an answer belongs to no step: it is counted, and that is all.
+        """
+        for uuid, said in self.provider_errors.items():
+            node = self.nodes.get(self.nodes[uuid].parent)
+            if node is not None and node.turn and node.is_target and node.node_id in self.unfinished:
+                node.flags = node.flags or (ResultFlag(status="provider_error", detail=said),)
 
     def _lane(self, node: Node) -> str:
         """Return "" for the main conversation, else the agent or the root of the sidechain the node belongs to."""
@@ -362,6 +382,12 @@ class _File:
             or _call_in_parent(self.path, session_id, lane)
         )
         return self._facts(f"{session_id}/{lane}", nodes, parent_session_id=session_id, spawn_call_id=spawn)
+
+
+@functools.lru_cache(maxsize=256)
+def _result_flag(is_error: bool | None, code: int | None, status: str, detail: str) -> ResultFlag | None:
+    """Return a flag, or None where it says nothing; a session repeats a few of them thousands of times."""
+    return ResultFlag(is_error=is_error, exit_code=code, status=status, detail=detail) or None
 
 
 def _meta_call_id(path: Path) -> str:

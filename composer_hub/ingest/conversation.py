@@ -19,6 +19,8 @@ from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
 from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
 
+MISSING = "missing_result"
+Ranges = tuple[tuple[int, int], ...]
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
@@ -27,7 +29,7 @@ class Draft:
     """A step while the conversation goes on."""
 
     action: int
-    prompt: tuple[tuple[int, int], ...]
+    prompt: Ranges
     model: str
     reasoning: str
     reason: str
@@ -47,6 +49,7 @@ class Conversation:
         self.orphans = 0
         self._view: list[tuple[int, int]] = []
         self._callers: dict[str, Draft] = {}
+        self._waiting: dict[str, int] = {}  # call without a result so far -> the message that makes it
         self._known: dict[str, int] = {}
         self._keys: set[str] = set()
         self._reason = ""
@@ -82,9 +85,12 @@ class Conversation:
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
-        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main, self._once(key))
+        reason = reason or self._reason
+        if prompt is None and self._misses_result(read):
+            reason = "; ".join(filter(None, [reason, MISSING]))
+        draft = Draft(index, read, model, reasoning or status, reason, main, self._once(key))
         self.drafts.append(draft)
-        self._callers.update((call.call_id, draft) for call in message.tool_calls)
+        self._ask(message, draft)
         return draft
 
     def recall(self, message: Message) -> int:
@@ -94,8 +100,7 @@ class Conversation:
         """
         index = len(self.messages)
         message = _with_ids(message, index)
-        draft = Draft(index, (), "", "", "", True, "")
-        self._callers.update((call.call_id, draft) for call in message.tool_calls)
+        self._ask(message, Draft(index, (), "", "", "", True, ""))
         return self.say(message)
 
     def answer(self, message: Message, flag: ResultFlag | None = None) -> int | None:
@@ -141,8 +146,21 @@ class Conversation:
             self._known.setdefault(_key(message), len(self.messages) - 1)
         return len(self.messages) - 1
 
+    def _ask(self, message: Message, draft: Draft) -> None:
+        for call in message.tool_calls:
+            self._callers[call.call_id] = draft
+            self._waiting[call.call_id] = draft.action
+
+    def _misses_result(self, read: Ranges) -> bool:
+        """True where a call in these messages has no result: what the harness put in its place is not recorded."""
+        return any(start <= action < stop for action in self._waiting.values() for start, stop in read)
+
     def _result(self, draft: Draft, message: Message, flag: ResultFlag | None) -> int:
         index = self.say(message)
+        for call in self.messages[draft.action].tool_calls:
+            # In a text protocol one observation answers the whole message.
+            if message.role != "tool" or call.call_id == message.tool_call_id:
+                self._waiting.pop(call.call_id, None)
         draft.results.append(index)
         if flag:
             self.flags[index] = flag

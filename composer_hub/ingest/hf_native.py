@@ -1,6 +1,6 @@
 """Trace rows as the Hub and `datasets` make them: `harness, session_id, messages, tools, metadata, trace, …`.
 
-In: JSON lines, a JSON list, Parquet or a Hub dataset of such rows. Out: the sessions of each row. Where `trace` holds
+In: JSON lines, a JSON list or Parquet of such rows. Out: the sessions of each row. Where `trace` holds
 the raw events and a reader knows them, that reader gets them, with everything it can tell; else the row's chat
 messages are read as they stand: linear, in file order, without error flags.
 """
@@ -19,12 +19,10 @@ from composer_hub.ingest import chat_rows
 from composer_hub.ingest.documents import HEAD, head_records
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.tables import hub_rows, hub_table, parquet_columns, read_rows
+from composer_hub.ingest.tables import parquet_columns, read_rows
 from composer_hub.ingest.values import as_dict, as_text, parsed, parsed_dicts
 
 if TYPE_CHECKING:
-    from huggingface_hub import HfApi, HfFileSystem
-
     from composer_hub.ingest.readers import Source
 
 NAME = "hf_native"
@@ -47,13 +45,6 @@ def sniff(head: bytes, path: Path) -> bool:
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the sessions of each row."""
     yield from sessions_of(read_rows(path, report), report)
-
-
-def read_hub(uri: str, report: FileReport, api: HfApi, fs: HfFileSystem) -> Iterator[Session]:
-    """Yield the sessions of a Hub dataset's rows."""
-    table = hub_table(uri, api, fs)
-    origin = {"dataset": table.repo, "revision": table.revision}
-    yield from sessions_of(hub_rows(table, report, fs), report, license=table.license, provenance=origin)
 
 
 def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:

@@ -137,5 +137,7 @@ def shallow(value: Any, depth: int = 60) -> Any:
 def _within(value: Any, depth: int) -> bool:
     if not isinstance(value, (dict, list)):
         return True
-    inner = value.values() if isinstance(value, dict) else value
-    return depth > 0 and all(_within(item, depth - 1) for item in inner)
+    for item in value.values() if isinstance(value, dict) else value:
+        if isinstance(item, (dict, list)) and not (depth > 1 and _within(item, depth - 1)):
+            return False
+    return True

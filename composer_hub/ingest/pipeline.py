@@ -8,6 +8,7 @@ from the spool, so that neither a long session nor a file of many fills the memo
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import multiprocessing
 import operator
@@ -141,8 +142,7 @@ class Ingest:
         """Return what of a session has not come before, or None."""
         counts = self.report.counts
         trace_id = session.trace.trace_id
-        if trace_id in self.options.denied:
-            counts["denied"] += 1
+        if self._is_denied(trace_id, session.trace.parent_trace_id):
             return None
         new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
@@ -153,6 +153,8 @@ class Ingest:
             # Two files of one session that went different ways: both stay, under ids of their own.
             counts["same_session"] += 1
             trace_id = stable_id("copy", trace_id, new.trace.steps[0].step_id)
+            if self._is_denied(trace_id):
+                return None
             new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
         self._seen_traces.add(trace_id)
         self._seen_keys.update(key for key in new.keys if key)
@@ -160,6 +162,13 @@ class Ingest:
         counts["kept_traces"] += 1
         counts["kept_steps"] += len(new.trace.steps)
         return new
+
+    def _is_denied(self, *trace_ids: str) -> bool:
+        """True for a denied trace and for the subagents of one."""
+        if self.options.denied.isdisjoint(trace_ids):
+            return False
+        self.report.add("denied")
+        return True
 
     def _done(self, job: _Job, report: FileReport, kept: _Kept) -> None:
         path = str(job.path)
@@ -337,6 +346,8 @@ _transform: Transform | None = None
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
+    # A session is one growing heap without circles: looking for some after every few hundred objects costs a tenth.
+    gc.set_threshold(100_000, 20, 20)
 
 
 def _spooled(job: _Job, spool: Path) -> FileReport:

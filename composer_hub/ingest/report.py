@@ -42,7 +42,8 @@ class FileReport:
     unrecognised (files of no known format), empty (files), unchanged (files skipped by the manifest), traces, steps,
     merged (lines folded into the API message they belong to), forks, branch_steps (off the main branch), boundaries
     (compactions), bridged (missing parents), orphan_results, dangling_calls, inexact (steps), synthetic (assistant
-    messages the harness wrote), retracted, provider_errors, duplicate_lines, duplicate_steps, duplicate_traces, denied.
+    messages the harness wrote), retracted, provider_errors, copied_messages (that a compaction wrote
+    down again), duplicate_lines, duplicate_steps, duplicate_traces, denied.
     """
 
     path: str = ""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import orjson
 
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
@@ -70,6 +73,11 @@ class TraceFacts:
 def trace_id_of(source: str, session_id: str) -> str:
     """Return the id of a session's trace: the same on every machine and in every run."""
     return stable_id("trace", source, session_id)
+
+
+def step_id_of(trace_id: str, key: str) -> str:
+    """Return the id of a step: `stable_id` of its trace and key, made faster, since there is one a step."""
+    return hashlib.sha256(orjson.dumps(("step", trace_id, key))).hexdigest()[:24]
 
 
 def system_message(facts: TraceFacts) -> Message:

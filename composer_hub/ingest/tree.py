@@ -18,12 +18,14 @@ from typing import NamedTuple
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, ToolCall, stable_id
+from composer_hub.ingest.session import Session, TraceFacts, finish_session, step_id_of, system_message
+from composer_hub.records import Message, Step, ToolCall
 
 Ranges = tuple[tuple[int, int], ...]
 
 ORPHAN = "orphan_result"
+MISSING = "missing_result"
+_NOTHING_KEPT = ("", "")
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
@@ -45,10 +47,7 @@ class Node:
     is_target: bool = True  # False: the harness wrote this assistant message, nothing is to be learnt from it
     is_shown: bool = True  # False: later prompts leave this assistant message out, e.g. because it was aborted
     cut: bool = False  # a compaction: nothing above this node is read below it
-    kept: tuple[str, str] = (
-        "",
-        "",
-    )  # first and last node of what is read again after this one
+    kept: tuple[str, str] = _NOTHING_KEPT  # first and last node of what is read again after this one
     logical_parent: str = ""  # where a cut stands in the conversation
     inexact: str = ""  # why prompts from here down are not exactly what the model read
 
@@ -112,7 +111,8 @@ def _topological(nodes: list[Node], known: dict[str, int], report: FileReport) -
 class _Turn:
     """An API message put together from its pieces."""
 
-    message: Message
+    pieces: list[Message]
+    message: Message  # the pieces as one, once all are known
     slot: int
     model: str
     reasoning_status: str
@@ -132,6 +132,12 @@ class _Walk(NamedTuple):
     extras: tuple[int, ...] = ()  # slots of other messages since then
     reasons: tuple[str, ...] = ()
     last_turn: str = ""  # as `turn`, but kept over a cut
+    waiting: tuple[str, ...] = ()  # turns with a call whose result is in the file, but not in what is closed
+    is_missing: bool = False  # a call in what is closed has no result in the file
+
+
+_START = _Walk(closed=((0, 1),))
+"""The system prompt has been read, and nothing else."""
 
 
 class _Builder:
@@ -146,7 +152,12 @@ class _Builder:
         self.slot_flags: dict[int, ResultFlag] = {}
         self.node_slots: dict[str, tuple[int, ...]] = {}
         self.turns: dict[str, _Turn] = {}
+        self.segments: dict[str, str] = {}  # node -> the cut it stands below, "" above the first
+        self.home: dict[str, str] = {}  # turn -> the segment where it was met first
+        self.copies: dict[str, str] = {}  # turn written down once more below a cut -> the turn
         self.turn_of_call: dict[str, str] = {}
+        self.turn_of_copied_call: dict[tuple[str, str], str] = {}  # (segment, call) -> the copy that makes it
+        self.turn_of_result: dict[int, str] = {}  # slot -> turn
         self.orphans: set[int] = set()  # slots of results whose call is nowhere
         self.index_of: dict[int, int] = {0: 0}  # slot -> pool index
         self.pool: list[Message] = [self.slots[0]]
@@ -158,7 +169,7 @@ class _Builder:
     def build(self) -> Session | None:
         for node in self.nodes:
             self._take(node)
-        self._drop_empty_turns()
+        self._join_pieces()
         self._match_results()
         self.report.add("orphan_results", len(self.orphans))
         for node in self.nodes:
@@ -172,34 +183,59 @@ class _Builder:
     # ---- first pass: messages and turns
 
     def _take(self, node: Node) -> None:
+        segment = node.node_id if node.cut else self.segments.get(node.parent, "")
+        self.segments[node.node_id] = segment
         if not node.messages:
             return
         if not node.turn:
             self.node_slots[node.node_id] = tuple(self._slot(node, i) for i in range(len(node.messages)))
             return
+        if self.home.setdefault(node.turn, segment) != segment:
+            # One id on both sides of a cut: what was said above it must not be read below.
+            original, node.turn = node.turn, f"{node.turn}@{segment}"
+            self.copies[node.turn] = original
         piece, flag = node.messages[0], (node.flags[0] if node.flags else None)
         turn = self.turns.get(node.turn)
         if turn is None:
-            slot = len(self.slots)
-            self.slots.append(piece)
-            turn = _Turn(piece, slot, node.model, node.reasoning_status, node.is_target, node.is_shown, flag)
+            turn = _Turn(
+                [piece],
+                piece,
+                len(self.slots),
+                node.model,
+                node.reasoning_status,
+                node.is_target,
+                node.is_shown,
+                flag,
+            )
             self.turns[node.turn] = turn
+            self.slots.append(piece)
         else:
             self.report.add("merged")
-            turn.message = self.slots[turn.slot] = _joined(turn.message, piece)
+            turn.pieces.append(piece)
             turn.model = turn.model or node.model
             turn.is_target = turn.is_target and node.is_target
             turn.flag = flag or turn.flag
             turn.reasoning_status = max(turn.reasoning_status, node.reasoning_status, key=REASONING_RANK.__getitem__)
         for call in piece.tool_calls:
             self.turn_of_call.setdefault(call.call_id, node.turn)
+            if node.turn in self.copies:
+                self.turn_of_copied_call[segment, call.call_id] = node.turn
 
-    def _drop_empty_turns(self) -> None:
-        """Make links of API messages without text or calls: thinking that was cut off, which is never sent again."""
+    def _join_pieces(self) -> None:
+        """Make one message of each turn's pieces.
+
+        An API message without text or calls becomes a link: thinking that was cut off, which is never sent again. A
+        copy that says nothing new is read, but it is no step of its own.
+        """
         for key, turn in list(self.turns.items()):
+            turn.message = self.slots[turn.slot] = _joined(turn.pieces)
             if not turn.message.content and not turn.message.tool_calls:
                 del self.turns[key]
                 self.report.add("empty_actions")
+        for copy, original in self.copies.items():
+            if copy in self.turns and original in self.turns and _says_no_more(self.turns[copy], self.turns[original]):
+                self.turns[copy].is_target = False
+                self.report.add("copied_messages")
 
     def _slot(self, node: Node, i: int) -> int:
         self.slots.append(node.messages[i])
@@ -214,8 +250,9 @@ class _Builder:
                 message = self.slots[slot]
                 if message.role != "tool":
                     continue
-                turn = self.turn_of_call.get(message.tool_call_id)
+                turn = self._asking_turn(node, message.tool_call_id)
                 if turn is not None:
+                    self.turn_of_result[slot] = turn
                     self.turns[turn].answers.append((at, slot))
                     self.slots[slot] = _named(message, self.turns[turn].message)
                 elif (asking := _asking(node.messages, message.tool_call_id)) is not None:
@@ -223,13 +260,20 @@ class _Builder:
                 else:
                     self.orphans.add(slot)
 
+    def _asking_turn(self, node: Node, call_id: str) -> str | None:
+        """Return the turn that a result answers: below a cut, the copy that stands there comes first."""
+        copied = self.turn_of_copied_call.get((self.segments[node.node_id], call_id)) if self.copies else None
+        return copied or self.turn_of_call.get(call_id)
+
     # ---- second pass: walks
 
     def _walk_to(self, node: Node) -> _Walk:
         if node.cut:
             above = self.walks.get(node.logical_parent) or self.walks.get(node.parent) or self.latest
-            return self._extended(_Walk(closed=((0, 1),), last_turn=above.last_turn), node)
-        return self._extended(self.walks.get(node.parent) or _Walk(closed=((0, 1),)), node)
+            return self._extended(_START._replace(last_turn=above.last_turn), node)
+        above = self.walks.get(node.parent) or _START
+        is_link = not node.messages and not node.inexact and node.kept == _NOTHING_KEPT
+        return above if is_link else self._extended(above, node)
 
     def _extended(self, walk: _Walk, node: Node) -> _Walk:
         """Return the walk one node further down."""
@@ -240,7 +284,7 @@ class _Builder:
         else:
             for slot in self.node_slots.get(node.node_id, ()):
                 walk = self._into_message(walk, slot)
-        if node.kept != ("", ""):
+        if node.kept != _NOTHING_KEPT:
             for kept in self._segment(*node.kept):
                 walk = walk if kept.cut else self._extended(walk, kept)
         return walk
@@ -249,20 +293,20 @@ class _Builder:
         turn = self.turns[node.turn]
         if node.turn == walk.turn or self._holds(walk, turn.slot):
             return walk
-        closed = self._close(walk, self.position[node.node_id])
+        closed, waiting, is_missing = self._close(walk, self.position[node.node_id])
         self._emit(turn.slot)
         if node.turn not in self.met:
             self.met.add(node.turn)
             turn.previous = walk.last_turn
             if turn.is_target:
-                self.read[node.turn] = (closed, walk.reasons)
-        return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn)
+                self.read[node.turn] = (closed, (*walk.reasons, MISSING) if waiting or is_missing else walk.reasons)
+        return _Walk(closed, node.turn, (), (), walk.reasons, node.turn, waiting, is_missing)
 
     def _into_message(self, walk: _Walk, slot: int) -> _Walk:
         message = self.slots[slot]
         if message.role != "tool":
             return walk._replace(extras=(*walk.extras, slot))
-        turn = self.turn_of_call.get(message.tool_call_id)
+        turn = self.turn_of_result.get(slot)
         if turn is not None and turn == walk.turn:
             return walk._replace(answered=(*walk.answered, slot))
         if turn is not None and self._holds(walk, self.turns[turn].slot):
@@ -279,18 +323,43 @@ class _Builder:
     def _holds(self, walk: _Walk, slot: int) -> bool:
         if slot in walk.extras or slot in walk.answered:
             return True
-        at = self.index_of.get(slot)
-        return at is not None and any(start <= at < stop for start, stop in reversed(walk.closed))
+        return _within(walk.closed, self.index_of.get(slot))
 
-    def _close(self, walk: _Walk, before: int) -> Ranges:
-        """Return all that has been read, as ranges: the open turn, the results of its calls, then the rest."""
+    def _close(self, walk: _Walk, before: int) -> tuple[Ranges, tuple[str, ...], bool]:
+        """Return all that has been read, as ranges (the open turn, the results of its calls, then the rest), the turns
+        that wait for a result, and whether a call has none in the whole file."""
         slots: list[int] = []
-        if walk.turn:
-            turn = self.turns[walk.turn]
-            slots = [turn.slot, *self._results(turn, walk.answered, before)] if turn.is_shown else []
+        waiting, is_missing = walk.waiting, walk.is_missing
+        if walk.turn and (turn := self.turns[walk.turn]).is_shown:
+            results = self._results(turn, walk.answered, before)
+            slots = [turn.slot, *results]
+            if len(results) < len(turn.message.tool_calls):
+                num_answered = self._num_answered(turn)
+                is_missing = is_missing or num_answered < len(turn.message.tool_calls)
+                waiting = (*waiting, walk.turn) if num_answered > len(results) else waiting
         slots += walk.extras
         self._emit(*slots)
-        return _with(walk.closed, [self.index_of[slot] for slot in slots])
+        closed = _with(walk.closed, [self.index_of[slot] for slot in slots])
+        if waiting:
+            closed, waiting = self._with_late_results(closed, waiting, before)
+        return closed, waiting, is_missing
+
+    def _num_answered(self, turn: _Turn) -> int:
+        return len({self.slots[slot].tool_call_id for _, slot in turn.answers})
+
+    def _with_late_results(self, closed: Ranges, turns: tuple[str, ...], before: int) -> tuple[Ranges, tuple[str, ...]]:
+        """Put results that came after their turn was closed behind it; return the turns that wait even so."""
+        waiting: list[str] = []
+        for key in turns:
+            turn = self.turns[key]
+            held = [slot for _, slot in turn.answers if _within(closed, self.index_of.get(slot))]
+            late = [slot for slot in self._results(turn, held, before) if slot not in held]
+            self._emit(*late)
+            last = max((self.index_of[slot] for slot in held), default=self.index_of[turn.slot])
+            closed = _with_after(closed, last, [self.index_of[slot] for slot in late])
+            if len(held) + len(late) < self._num_answered(turn):
+                waiting.append(key)
+        return closed, tuple(waiting)
 
     def _results(self, turn: _Turn, answered: Sequence[int] = (), before: int | None = None) -> list[int]:
         """Return one result a call: the one on the path, else the first that had come before the given position."""
@@ -323,7 +392,7 @@ class _Builder:
     def _step(self, key: str, index: int, on_main_branch: bool) -> Step:
         turn, (prompt, reasons) = self.turns[key], self.read[key]
         return Step(
-            step_id=stable_id("step", self.trace_id, key),
+            step_id=step_id_of(self.trace_id, key),
             index=index,
             action=self.index_of[turn.slot],
             prompt=prompt,
@@ -374,16 +443,41 @@ def _asking(messages: Sequence[Message], call_id: str) -> Message | None:
     return next((message for message in messages for call in message.tool_calls if call.call_id == call_id), None)
 
 
-def _joined(first: Message, second: Message) -> Message:
-    """Return one message made of two pieces; a call that both hold counts once."""
-    ids = {call.call_id for call in first.tool_calls}
-    calls: tuple[ToolCall, ...] = tuple(call for call in second.tool_calls if call.call_id not in ids)
+def _joined(pieces: Sequence[Message]) -> Message:
+    """Return one message made of its pieces; what was written down twice counts once."""
+    if len(pieces) == 1:
+        return pieces[0]
+    calls: dict[str, ToolCall] = {}
+    for call in (call for piece in pieces for call in piece.tool_calls):
+        calls.setdefault(call.call_id, call)
     return Message(
         "assistant",
-        "\n".join(text for text in (first.content, second.content) if text),
-        first.tool_calls + calls,
-        reasoning_content="\n".join(text for text in (first.reasoning_content, second.reasoning_content) if text),
+        "\n".join(dict.fromkeys(piece.content for piece in pieces if piece.content)),
+        tuple(calls.values()),
+        reasoning_content="\n".join(dict.fromkeys(p.reasoning_content for p in pieces if p.reasoning_content)),
     )
+
+
+def _says_no_more(copy: _Turn, original: _Turn) -> bool:
+    texts = {piece.content for piece in original.pieces} | {original.message.content, ""}
+    ids = {call.call_id for call in original.message.tool_calls}
+    return all(piece.content in texts for piece in copy.pieces) and all(
+        call.call_id in ids for call in copy.message.tool_calls
+    )
+
+
+def _within(closed: Ranges, index: int | None) -> bool:
+    return index is not None and any(start <= index < stop for start, stop in reversed(closed))
+
+
+def _with_after(closed: Ranges, last: int, indices: Sequence[int]) -> Ranges:
+    """Return ranges with indices put in behind one that they hold."""
+    if not indices:
+        return closed
+    at = next(number for number, (start, stop) in enumerate(closed) if start <= last < stop)
+    start, stop = closed[at]
+    rest = ((last + 1, stop),) if last + 1 < stop else ()
+    return (*_with((*closed[:at], (start, last + 1)), indices), *rest, *closed[at + 1 :])
 
 
 def _with(closed: Ranges, indices: Sequence[int]) -> Ranges:

@@ -1,16 +1,13 @@
-"""Rows of chat messages: SWE-smith, SWE-Gym, nebius; JSON, Parquet and Hub datasets."""
+"""Rows of chat messages: SWE-smith, SWE-Gym, nebius; JSON and Parquet."""
 
 from __future__ import annotations
 
-import io
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from composer_hub.ingest import chat_rows
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.tables import DatasetError
 from composer_hub.records import prompt_of
 
 
@@ -110,46 +107,3 @@ def test_a_parquet_file_cut_short_says_so(logs, tmp_path):
     assert not chat_rows.sniff(path.read_bytes(), path)
     with pytest.raises(SessionError, match="is not Parquet"):
         list(chat_rows.read(path, FileReport(str(path))))
-
-
-class FakeHub:
-    """A dataset repository in memory, as the API and the file system show it."""
-
-    endpoint = "http://127.0.0.1:0"
-
-    def __init__(self, files: dict[str, bytes]) -> None:
-        self.files = files
-        self.asked: list[str | None] = []
-
-    def dataset_info(self, repo: str, revision: str | None):
-        self.asked.append(revision)
-        return SimpleNamespace(sha="c0ffee", card_data={"license": "cc-by-4.0"})
-
-    def find(self, root: str) -> list[str]:
-        return [f"{root}/{name}" for name in self.files]
-
-    def open(self, name: str, mode: str):
-        assert name.startswith("datasets/nebius/rows@c0ffee/")
-        return io.BytesIO(self.files[name.rpartition("/")[2]])
-
-
-def test_a_hub_dataset_is_read_at_one_commit_with_its_licence(logs, sound):
-    hub = FakeHub({"README.md": b"", "a.jsonl": (logs / "nebius_swe_agent.jsonl").read_bytes() + b"{broken\n"})
-    report = FileReport()
-    sessions = list(chat_rows.read_hub("hf://datasets/nebius/rows@v1.0", report, hub, hub))
-    assert [len(session.trace.steps) for session in sessions] == [3, 2]
-    for session in sessions:
-        sound(session)
-        assert session.trace.license == "cc-by-4.0"
-        assert session.trace.provenance["dataset"] == "nebius/rows"
-        assert session.trace.provenance["revision"] == "c0ffee"
-    assert hub.asked == ["v1.0"]
-    assert report.counts["corrupt"] == 1
-
-
-def test_a_dataset_without_rows_and_a_name_that_is_none_are_told_apart():
-    hub = FakeHub({"README.md": b""})
-    with pytest.raises(DatasetError, match="holds no Parquet or JSON file"):
-        list(chat_rows.read_hub("hf://datasets/nebius/rows", FileReport(), hub, hub))
-    with pytest.raises(DatasetError, match="names no dataset"):
-        list(chat_rows.read_hub("hf://models/x", FileReport(), hub, hub))

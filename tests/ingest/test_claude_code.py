@@ -7,6 +7,8 @@ import shutil
 
 import pytest
 
+from composer_hub.ingest import claude_code
+from composer_hub.ingest.errors import find_errors
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import trace_id_of
 from composer_hub.records import prompt_of
@@ -230,3 +232,116 @@ def test_the_placeholder_id_of_a_call_without_one_is_its_own(tmp_path, read):
     path.write_text("\n".join(map(json.dumps, lines)))
     (session,), _ = read(path)
     assert session.trace.messages[2].tool_calls[0].call_id == "a1:0"
+
+
+# --------------------------------------------------------------------------------------------- records of odd shape
+
+
+def record(kind, uuid, parent, message=None, **more):
+    return {"type": kind, "uuid": uuid, "parentUuid": parent, "sessionId": "s", "message": message, **more}
+
+
+def said(uuid, parent, text):
+    return record("user", uuid, parent, {"role": "user", "content": text})
+
+
+def spoken(uuid, parent, text, turn, **more):
+    message = {"id": turn, "model": "claude-opus-4-6", "content": [{"type": "text", "text": text}], **more}
+    return record("assistant", uuid, parent, message)
+
+
+@pytest.fixture
+def read_records(tmp_path, read_file):
+    def read_them(*records, name="s.jsonl"):
+        path = tmp_path / name
+        path.write_text("\n".join(map(json.dumps, records)))
+        return read_file(claude_code, path)
+
+    return read_them
+
+
+def test_a_type_that_is_no_text_is_an_unknown_record_and_a_link(read_records):
+    (session,), report = read_records(
+        said("u1", None, "hi"),
+        {"type": ["x"], "uuid": "l1", "parentUuid": "u1"},
+        {"type": "system", "subtype": ["x"], "uuid": "l2", "parentUuid": "l1"},
+        {"type": "attachment", "attachment": {"type": ["x"]}, "uuid": "l3", "parentUuid": "l2"},
+        spoken("a1", "l3", "hello", "m1"),
+    )
+    assert [m.content for m in prompt_of(session.trace, session.trace.steps[0])][1:] == ["hi"]
+    assert report.counts["unknown"] == 3
+
+
+def test_an_assistant_record_without_a_message_is_a_link(read_records):
+    (session,), _ = read_records(
+        said("u1", None, "hi"), record("assistant", "a1", "u1"), said("u2", "a1", "?"), spoken("a2", "u2", "yes", "m2")
+    )
+    assert [(m.role, m.content) for m in prompt_of(session.trace, session.trace.steps[0])][1:] == [
+        ("user", "hi"),
+        ("user", "?"),
+    ]
+
+
+def api_error(uuid, parent):
+    content = [{"type": "text", "text": "API Error: 529 Overloaded"}]
+    message = {"id": "e1", "model": "<synthetic>", "content": content, "stop_reason": "stop_sequence"}
+    return record("assistant", uuid, parent, message, isApiErrorMessage=True)
+
+
+def test_a_message_that_a_providers_error_broke_off_is_a_step_with_that_site(read_records):
+    (session,), report = read_records(said("u1", None, "hi"), spoken("a1", "u1", "I wi", "m1"), api_error("e", "a1"))
+    (step,) = find_errors(session).steps
+    assert [(site.kind, site.blame, site.source) for site in step.error_sites] == [("api_error", "provider", "flag")]
+    assert step.error_sites[0].message == "API Error: 529 Overloaded"
+    assert report.counts["provider_errors"] == 1
+
+
+def test_a_providers_error_in_place_of_an_answer_is_counted_and_belongs_to_no_step(read_records):
+    (session,), report = read_records(
+        said("u1", None, "hi"), spoken("a1", "u1", "Done.", "m1", stop_reason="end_turn"),
+        api_error("e0", "a1"), said("u2", "e0", "more"), api_error("e", "u2"), said("u3", "e", "again"),
+        spoken("a2", "u3", "ok", "m2", stop_reason="end_turn"),
+    )  # fmt: skip
+    assert report.counts["provider_errors"] == 2
+    assert not any(step.error_sites for step in find_errors(session).steps)
+    assert "API Error" not in json.dumps([m.to_chat() for m in session.trace.messages])
+
+
+def test_the_meta_file_alone_tells_which_call_started_a_subagent(tmp_path, read_file):
+    folder = tmp_path / "sid/subagents/workflows"
+    folder.mkdir(parents=True)
+    (folder / "agent-a7.meta.json").write_text('{"agentType": "general", "toolUseId": "toolu_77"}')
+    path = folder / "agent-a7.jsonl"
+    lines = [said("u1", None, "Count."), spoken("a1", "u1", "Three.", "m1")]
+    path.write_text("\n".join(json.dumps(line | {"isSidechain": True, "agentId": "a7"}) for line in lines))
+    (session,), _ = read_file(claude_code, path)
+    assert session.trace.spawn_call_id == "toolu_77"
+    assert session.trace.parent_trace_id == trace_id_of("claude_code", "s")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"toolUseId": 7}'], ids=["empty", "cut", "list", "number"])
+def test_a_broken_meta_file_leaves_the_call_open(text, tmp_path, read_file):
+    path = tmp_path / "agent-a7.jsonl"
+    path.with_name("agent-a7.meta.json").write_text(text)
+    lines = [said("u1", None, "Count."), spoken("a1", "u1", "Three.", "m1")]
+    path.write_text("\n".join(json.dumps(line | {"isSidechain": True, "agentId": "a7"}) for line in lines))
+    (session,), _ = read_file(claude_code, path)
+    assert session.trace.spawn_call_id == ""
+
+
+def test_two_inline_sidechains_are_two_traces_each_with_its_call(read_records):
+    def task(number):
+        return {"type": "tool_use", "id": f"toolu_{number}", "name": "Task", "input": {"prompt": f"Job {number}."}}
+
+    def aside(line):
+        return line | {"isSidechain": True}
+
+    asks = record("assistant", "a1", "u1", {"id": "m1", "model": "claude-opus-4-6", "content": [task(1), task(2)]})
+    (parent, one, two), _ = read_records(
+        said("u1", None, "Do both."), asks,
+        aside(said("s1", None, "Job 1.")), aside(said("t1", None, "Job 2.")),
+        aside(spoken("s2", "s1", "Did 1.", "m2")), aside(spoken("t2", "t1", "Did 2.", "m3")),
+    )  # fmt: skip
+    assert [session.trace.spawn_call_id for session in (one, two)] == ["toolu_1", "toolu_2"]
+    assert {session.trace.parent_trace_id for session in (one, two)} == {parent.trace.trace_id}
+    assert [m.content for m in prompt_of(two.trace, two.trace.steps[0])][1:] == ["Job 2."]

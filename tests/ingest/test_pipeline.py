@@ -149,6 +149,26 @@ def test_denied_traces_do_not_come_out(folder):
     assert ingest.report.counts["denied"] == 1
 
 
+def test_the_subagents_of_a_denied_trace_do_not_come_out_either(folder):
+    sessions, _ = run(folder)
+    child = next(session.trace for session in sessions if session.trace.parent_trace_id)
+    rest, _ = run(folder, denied=frozenset([child.parent_trace_id]))
+    assert not {child.trace_id, child.parent_trace_id} & {session.trace.trace_id for session in rest}
+
+
+def test_the_second_file_of_a_session_is_denied_under_the_id_it_came_out_with(written, tmp_path):
+    lines = (written / "claude_code/rewind.jsonl").read_text().splitlines()
+    other = json.loads(lines[-1])
+    other["message"]["id"], other["uuid"] = "msg_other_way", "other-way"
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "b.jsonl").write_text("\n".join([*lines[:-1], json.dumps(other)]))
+    sessions, _ = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    ids = [session.trace.trace_id for session in sessions]
+    assert len(ids) == 2
+    rest, _ = run(tmp_path / "a.jsonl", tmp_path / "b.jsonl", denied=frozenset(ids[1:]))
+    assert [session.trace.trace_id for session in rest] == ids[:1]
+
+
 @pytest.mark.parametrize(
     ("name", "content", "count"),
     [

@@ -182,3 +182,47 @@ def test_the_same_records_give_the_same_trace(nodes):
         ids = [step.step_id for step in first.trace.steps]
         assert len(set(ids)) == len(ids)
         assert all(at < len(first.trace.messages) for at in first.flags)
+
+
+# ------------------------------------------------------------------------------------- copies and results that are late
+
+
+def test_one_message_id_on_both_sides_of_a_boundary_is_two_messages():
+    session = build(said("1", "", "q"), answered("2", "1", "before", "m1"), Node("5", "", cut=True),
+                    said("6", "5", "summary"), answered("7", "6", "after", "m1"), said("8", "7", "go on"),
+                    answered("9", "8", "done", "m2"))  # fmt: skip
+    assert texts(session, 2) == ["summary", "after", "go on"]
+    assert [session.trace.messages[step.action].content for step in session.trace.steps] == ["before", "after", "done"]
+
+
+def test_a_message_that_a_compaction_wrote_down_again_is_read_but_is_no_step():
+    report = FileReport()
+    session = build(said("1", "", "q"), answered("2", "1", "kept", "m1", ["c"]), result("3", "2", "c"),
+                    Node("5", "", cut=True), said("6", "5", "summary"), answered("7", "6", "kept", "m1", ["c"]),
+                    result("8", "7", "c"), answered("9", "8", "done", "m2"), report=report)  # fmt: skip
+    assert texts(session, 1) == ["summary", "kept", "out of c"]
+    assert len(session.trace.steps) == 2
+    assert all(step.prefix_exact for step in session.trace.steps)
+    assert report.counts["copied_messages"] == 1
+
+
+def test_a_message_copied_under_a_new_id_is_not_doubled():
+    session = build(said("1", "", "q"), answered("2", "1", "t", "m1"), said("1b", "", "q"),
+                    answered("2b", "1b", "t", "m1"), answered("3", "2b", "u", "m2"))  # fmt: skip
+    assert session.trace.messages[session.trace.steps[0].action].content == "t"
+
+
+def test_a_call_without_a_result_makes_the_prompts_below_it_inexact():
+    session = build(said("1", "", "q"), answered("2", "1", "", calls=["c1"]), said("3", "2", "never mind"),
+                    answered("4", "3", "ok"), said("5", "4", "more"), answered("6", "5", "done"),
+                    Node("7", "6", cut=True), said("8", "7", "summary"), answered("9", "8", "new"))  # fmt: skip
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", "missing_result", ""]
+
+
+def test_a_parallel_result_that_comes_late_stands_behind_its_call_from_then_on():
+    session = build(said("1", "", "q"), answered("2", "1", "", "m1", ["c1"]), answered("3", "2", "", "m1", ["c2"]),
+                    result("4", "3", "c2"), answered("5", "4", "meanwhile", "m2"), result("6", "2", "c1"),
+                    said("7", "5", "and now"), answered("8", "7", "done", "m3"))  # fmt: skip
+    assert texts(session, 1) == ["q", "", "out of c2"]
+    assert texts(session, 2) == ["q", "", "out of c2", "out of c1", "meanwhile", "and now"]
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", ""]
