@@ -180,7 +180,7 @@ class Redactor:
         """Return the placeholder of a value: the same wherever it occurs, and nothing to compute the value from."""
         canonical = re.sub(r"[ ().-]", "", value) if label in ("PHONE", "CARD", "IBAN") else value
         if label in ("EMAIL", "USER", "MAC"):
-            canonical = value.lower()
+            canonical = value.lower().replace("%40", "@")
         digest = hmac.new(self._salt, f"{label}\0{canonical}".encode("utf-8", "surrogatepass"), hashlib.sha256)
         return f"[{label}_x{digest.hexdigest()[:16]}]"
 

@@ -269,5 +269,5 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)
         if not is_key:
-            label = value if key in ("name", "key", "Name", "Key") else ""
+            label = value if key in ("name", "key", "Name", "Key", "keyName") else ""
     return "".join([*parts, text[last:]])
