@@ -343,7 +343,7 @@ _GIVEN = re.compile(
     r"(?P<v>[^\s\"'\\]{8,256})"
 )
 """Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
-_GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal", "variable")
+_GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
 _PGPASS = re.compile(r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
 
 
