@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -115,6 +116,9 @@ def score(planted: Sequence[Plant], texts: Sequence[str]) -> Score:
 def _found(plant: Plant, text: str) -> bool:
     """Look for the value, and for a leak of a good part of it."""
     value = plant.value.rpartition("/")[2] if plant.value.startswith("https://") else plant.value
+    if plant.klass == "keep":
+        # Line by line, as a tool may have numbered the lines; and however often JSON has escaped the text.
+        return all(_plain(line) in _plain(text) for line in value.splitlines())
     spellings = [value, json.dumps(value)[1:-1]]
     if plant.klass == "secret":
         spellings += [line for line in value.splitlines() if len(line) >= 40]
@@ -123,6 +127,10 @@ def _found(plant: Plant, text: str) -> bool:
         )
         # What a shape shows of itself (`eyJhbGciOiJIUzI1Ni…`) is no leak on its own.
     return any(spelling in text for spelling in spellings)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\\+n", "\n", text).replace("\\", "")
 
 
 def texts_of(trace: Trace) -> list[str]:

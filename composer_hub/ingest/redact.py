@@ -180,7 +180,7 @@ class Redactor:
         """Return the placeholder of a value: the same wherever it occurs, and nothing to compute the value from."""
         canonical = re.sub(r"[ ().-]", "", value) if label in ("PHONE", "CARD", "IBAN") else value
         if label in ("EMAIL", "USER", "MAC"):
-            canonical = value.lower()
+            canonical = value.lower().replace("%40", "@")
         digest = hmac.new(self._salt, f"{label}\0{canonical}".encode("utf-8", "surrogatepass"), hashlib.sha256)
         return f"[{label}_x{digest.hexdigest()[:16]}]"
 
@@ -188,18 +188,20 @@ class Redactor:
         """Read the trace once for its users and once for its secrets, which then go wherever they stand."""
         known = _Known(self, self._users)
 
-        def look_for_users(text: str, name: str) -> str:
-            known.add_users(home_users(text))
+        texts: dict[tuple[str, str], None] = {}  # a set that keeps its order, so that runs do not differ
+
+        def collect(text: str, name: str) -> str:
+            if len(text) >= MIN_CHARS:
+                texts[text, name] = None
             return text
 
-        def look_for_values(text: str, name: str) -> str:
-            for label, value, _ in self._rules(known.without_homes(text), name)[1] if len(text) >= MIN_CHARS else ():
+        _map_trace(trace, collect)
+        for text, _ in texts:
+            known.add_users(home_users(text))
+        for text, name in texts:
+            for label, value, _ in self._rules(known.without_homes(text), name)[1]:
                 if len(value) >= MIN_LEARNED and label in ("SECRET", "NAME") and "\n" not in value:
                     known.add_value(value, value, label, "learned")
-            return text
-
-        _map_trace(trace, look_for_users)
-        _map_trace(trace, look_for_values)
         return known
 
     def _settle(self, text: str, name: str, known: _Known) -> str:
@@ -274,7 +276,7 @@ class _Known:
         return self._without_users(text, counts, _names_user)
 
     def _without_users(self, text: str, counts: Counts | None, accept: Callable[[str, int, str], bool]) -> str:
-        lowered = same_length_lower(text)
+        lowered = same_length_lower(text) if self._users else ""
         for spelling in [spelling for spelling in self._users if spelling in lowered]:
             places = [at for at in _occurrences(lowered, spelling) if accept(text, at, spelling)]
             if places:
@@ -354,6 +356,8 @@ def _map_message(message: Message, rewrite: Rewrite) -> Message:
 
 
 def _map_step(step: Step, rewrite: Rewrite) -> Step:
+    if not step.error_sites and not step.hints:
+        return step
     return replace(
         step,
         error_sites=tuple(replace(site, message=rewrite(site.message, "")) for site in step.error_sites),

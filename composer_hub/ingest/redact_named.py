@@ -21,7 +21,7 @@ Span = tuple[int, int, str, str]
 """Start, end, label and rule of a value to replace."""
 
 STEMS = (
-    ("password", ("passw", "passphrase", "pwd", "_pass", "pass=", "pass:", "identified by", "securestring")),
+    ("password", ("passw", "passphrase", "requirepass", "mnemonic", "seed_phrase", "seed phrase", "recovery phrase", "pwd", "_pass", "pass=", "pass:", "identified by", "securestring")),
     (
         "token",
         (
@@ -78,7 +78,7 @@ _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
+    rf"|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
     rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)"
     rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
@@ -101,6 +101,12 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_LOOKED_UP = re.compile(
+    r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
+    r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
+)
+"""Where a program or a template reads its secret from."""
+_CACHE_KEY = re.compile(r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}")
 _TRIVIAL = frozenset(
     [
         "postgres",
@@ -165,9 +171,11 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     """Judge a value: `written` is quoted, env (an environment line or a flag), bare (code, YAML) or prose."""
     if len(value) < 6 or value.lower() in _TRIVIAL or is_dummy(value) or _PLACEHOLDER.search(value):
         return False
+    if _LOOKED_UP.match(value) or _CACHE_KEY.fullmatch(value):
+        return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
-    if _EXPRESSION.search(value):
+    if _EXPRESSION.search(value.rstrip("=")):
         return False
     if written == "prose":
         return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not _reads_as_words(value)
@@ -247,6 +255,8 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     value = found.group(group)
     line = text[max(0, start - 60) : found.start()]
     head = re.split(r"[\s\"'`]", line)[-1]
+    if head.startswith("arn:"):
+        return "", "bare"
     if group == "quoted":
         loose = found.group("pair") or found.group("call") or found.group("space")
         return value, "quoted" if not loose or not value.replace("_", "").isalpha() else "prose"
@@ -264,7 +274,7 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
         return value.rstrip(",;"), "env"
     for stop in (",", ";", "&", ")", "}", "]", "<", "|"):
         value = value.split(stop)[0] if value[0] != stop else value
-    return value.rstrip(".:!?>"), "env" if flag or _plain_name(head) else "bare"
+    return value.rstrip(".:!?>"), "env" if flag or head.startswith("//") or _plain_name(head) else "bare"
 
 
 def line_start(text: str, at: int) -> str:
@@ -307,7 +317,8 @@ _FLAGS = re.compile(
     r"|\bsqlcmd\b[^\n]{0,200}?\s-P\s+[\"']?|"
     r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in"
     r"|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:"
-    r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?)"
+    r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?|\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]*[\"']?[^\s=;\"']{1,60}="
+    r"|\bgh secret set\b[^\n]{0,100}?\s(?:-b|--body)[ =]*[\"']?)"
     r"(?P<v>[^\s\"'\\]{4,256})"
 )
 _FLAG_ANCHORS = (
@@ -324,8 +335,16 @@ _FLAG_ANCHORS = (
     "openssl",
     "http ",
     "zip ",
+    "gh secret",
 )
-_PGPASS = re.compile(r"(?m)^[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>\S{4,128})$")
+_GIVEN = re.compile(
+    r"(?:::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
+    r"|variable\s+\\*\"\w*(?:password|secret|token|api_key|access_key)\\*\"\s*\{[^}]{0,200}?default\s*=\s*\\*\")"
+    r"(?P<v>[^\s\"'\\]{8,256})"
+)
+"""Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
+_GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
+_PGPASS = re.compile(r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
 
 
 def context_spans(text: str, lowered: str) -> Iterator[Span]:
@@ -347,6 +366,8 @@ def context_spans(text: str, lowered: str) -> Iterator[Span]:
         yield from _scanned(
             text, _FLAGS, "flag", lambda value: not is_dummy(value) and not value.startswith(("$", "<", "-", "/", "{"))
         )
+    if any(anchor in text for anchor in _GIVEN_ANCHORS):
+        yield from _scanned(text, _GIVEN, "given", lambda value: not is_dummy(value) and not _reads_as_words(value))
     if ":" in text and (":5432:" in text or ":*:" in text):
         yield from _scanned(text, _PGPASS, "pgpass", lambda value: not is_dummy(value))
 
@@ -370,7 +391,7 @@ def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[s
 
 
 def _is_header(value: str) -> bool:
-    return not is_dummy(value) and not _reads_as_words(value) and not _EXPRESSION.search(value)
+    return not is_dummy(value) and not _reads_as_words(value) and not _EXPRESSION.search(value.rstrip("="))
 
 
 def _is_basic(value: str) -> bool:

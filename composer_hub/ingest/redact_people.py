@@ -20,6 +20,9 @@ _LOCAL_SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%
 _DOMAIN = re.compile(
     r"@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}[A-Za-z0-9])?\.){1,8}(?:[A-Za-z]{2,24}|xn--[a-z0-9-]{2,40})(?![A-Za-z0-9_-])"
 )
+_ENCODED_MAIL = re.compile(
+    r"(?<![\w.%+-])[A-Za-z0-9][\w.+-]{0,63}%40(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])"
+)
 _NOBODY = re.compile(
     r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg"
     r"|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu"
@@ -78,6 +81,10 @@ def mail_spans(text: str) -> Iterator[Span]:
             if start < at and _is_mail(address, text, start):
                 yield start, domain.end(), "EMAIL", "email"
         at = text.find("@", domain.end() if domain else at + 1)
+    if "%40" in text:
+        for found in _ENCODED_MAIL.finditer(text):
+            if _is_mail(found[0].replace("%40", "@"), text, found.start()):
+                yield *found.span(), "EMAIL", "email_encoded"
 
 
 def _is_mail(address: str, text: str, start: int) -> bool:
@@ -433,6 +440,7 @@ _GENERIC = frozenset(
 )
 _USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\Z)")
 _DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>]|\Z)")
+_TILDE = re.compile(r"cd ~([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
 _HOMES = (
     *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "\\Users\\\\", "%2FUsers%2F", "%2Fhome%2F")),
     *((anchor, _DASHED_USER) for anchor in ("-Users-", "-home-")),
@@ -441,6 +449,8 @@ _HOMES = (
 
 def home_users(text: str) -> Iterator[str]:
     """Yield the user names that home folders in the text give away."""
+    if "cd ~" in text:
+        yield from (name for name in _TILDE.findall(text) if not _is_generic(name))
     if "home" not in text and "Users" not in text:
         return
     for anchor, pattern in _HOMES:

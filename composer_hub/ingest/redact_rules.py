@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_hex, looks_random
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, looks_random, num_classes, switches
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,14 +395,25 @@ _IDS = frozenset(
 )
 
 
+_SPLIT_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9_-]{40,200}(?:\.[A-Za-z0-9_-]{16,200})*)(?![A-Za-z0-9/+=.])", re.ASCII)
+"""What URL-safe base64 leaves behind a prefix: dashes and underscores among the random characters."""
+
+
 def prefixed_token(text: str, at: int) -> tuple[int, int] | None:
     """Return the span of a short prefix and random characters that meet at this separator: a vendor without a rule."""
     tail = _TAIL.match(text, at + 1)
     if not tail:
-        return None
+        tail = _SPLIT_TAIL.match(text, at + 1)
+        if not tail or not _all_random(tail["rest"]):
+            return None
     begin = max(0, at - 46)
     prefix = _PREFIX.search(text[begin:at])
     return (begin + prefix.start(), tail.end()) if prefix and _is_token(prefix[0], tail["rest"]) else None
+
+
+def _all_random(rest: str) -> bool:
+    """Tell whether upper case, lower case and digits change about as often as chance changes them."""
+    return num_classes(rest.replace("_", "").replace("-", "").replace(".", "")) == 3 and switches(rest) >= 0.45
 
 
 def _is_token(prefix: str, rest: str) -> bool:
@@ -430,4 +441,6 @@ BY_SEPARATOR = _by_anchor(lambda anchor: anchor[-1] in "_-.")
 BY_CAPITAL = _by_anchor(lambda anchor: anchor[-1] not in "_-." and not anchor[0].islower())
 BY_WORD = _by_anchor(lambda anchor: anchor[-1] not in "_-." and anchor[0].islower())
 ENDINGS = tuple(BY_SEPARATOR)
+TAILS = frozenset(anchor[-2:] for anchor in ENDINGS)
+LENGTHS = tuple(sorted({len(anchor) for anchor in ENDINGS}))
 CAPITALS = re.compile("|".join(map(re.escape, sorted(BY_CAPITAL, key=len, reverse=True))))

@@ -20,8 +20,9 @@ from composer_hub.ingest.redact_rules import (
     BY_SEPARATOR,
     BY_WORD,
     CAPITALS,
-    ENDINGS,
+    LENGTHS,
     SEPARATOR,
+    TAILS,
     Rule,
     prefixed_token,
 )
@@ -108,7 +109,7 @@ def _shape_spans(text: str) -> Iterator[Span]:
         end = separator.end()
         if end <= after:
             continue
-        for anchor in [a for a in ENDINGS if text.endswith(a, 0, end)] if text.endswith(ENDINGS, 0, end) else ():
+        for anchor in _endings(text, end):
             for found in _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor)):
                 after = max(after, found[1])
                 yield found
@@ -129,6 +130,13 @@ def _shape_spans(text: str) -> Iterator[Span]:
                 after = max(after, found[1])
                 yield found
             at = text.find(anchor, after)
+
+
+def _endings(text: str, end: int) -> list[str]:
+    """Return the anchors that end here, the shortest first."""
+    if text[max(0, end - 2) : end] not in TAILS and text[end - 1] not in TAILS:
+        return []
+    return [anchor for length in LENGTHS if length <= end and (anchor := text[end - length : end]) in BY_SEPARATOR]
 
 
 def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
@@ -269,5 +277,5 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)
         if not is_key:
-            label = value if key in ("name", "key", "Name", "Key") else ""
+            label = value if key in ("name", "key", "Name", "Key", "keyName") else ""
     return "".join([*parts, text[last:]])
