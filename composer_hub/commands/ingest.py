@@ -175,6 +175,7 @@ class Run:
             self.reading: Ingest = Ingest(
                 sources, options, on_file=lambda report: bar.advance(1, file=report.path[-40:])
             )
+            bar.total = len(self.reading.files)
             with (self.scratch / "traces").open("wb") as spool:
                 for trace in self._all_traces():
                     pickle.dump(trace, spool, protocol=pickle.HIGHEST_PROTOCOL)
