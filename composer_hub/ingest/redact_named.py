@@ -21,7 +21,24 @@ Span = tuple[int, int, str, str]
 """Start, end, label and rule of a value to replace."""
 
 STEMS = (
-    ("password", ("passw", "passphrase", "requirepass", "mnemonic", "seed_phrase", "seed phrase", "recovery phrase", "pwd", "_pass", "pass=", "pass:", "identified by", "securestring")),
+    (
+        "password",
+        (
+            "passw",
+            "passphrase",
+            "requirepass",
+            "mnemonic",
+            "seed_phrase",
+            "seed phrase",
+            "recovery phrase",
+            "pwd",
+            "_pass",
+            "pass=",
+            "pass:",
+            "identified by",
+            "securestring",
+        ),
+    ),
     (
         "token",
         (
@@ -344,7 +361,9 @@ _GIVEN = re.compile(
 )
 """Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
 _GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
-_PGPASS = re.compile(r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
+_PGPASS = re.compile(
+    r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)"
+)
 
 
 def context_spans(text: str, lowered: str) -> Iterator[Span]:
