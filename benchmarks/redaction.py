@@ -149,7 +149,7 @@ def main() -> None:
     for name, kinds in (("known kinds", KNOWN), ("held-out kinds", HELD_OUT), ("all", (*KNOWN, *HELD_OUT))):
         result, broken = measure(kinds, options.seeds, options.num_each)
         print(line(name, result, str(broken)))
-    for name, kinds in (("second set, tuned half", TUNED), ("second set, unseen half", UNSEEN)):
+    for name, kinds in (("second set, tuned half", TUNED), ("second set, other half", UNSEEN)):
         result, broken = measure(kinds, options.seeds, options.num_each, second_plants)
         print(line(name, result, str(broken)))
     for name, rewrite in others().items() if options.others else ():

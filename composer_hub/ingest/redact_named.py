@@ -340,7 +340,8 @@ _FLAGS = re.compile(
     r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in"
     r"|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:"
     r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?|\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]*[\"']?[^\s=;\"']{1,60}="
-    r"|\blftp\b[^\n]{0,200}?\s-u\s+[^\s,]{1,64},|\bcmdkey\b[^\n]{0,200}?/pass:|\bgh secret set\b[^\n]{0,100}?\s(?:-b|--body)[ =]*[\"']?)"
+    r"|\blftp\b[^\n]{0,200}?\s-u\s+[^\s,]{1,64},|\bcmdkey\b[^\n]{0,200}?/pass:"
+    r"|\bgh secret set\b[^\n]{0,100}?\s(?:-b|--body)[ =]*[\"']?)"
     r"(?P<v>[^\s\"'\\]{4,256})"
 )
 _FLAG_ANCHORS = (
