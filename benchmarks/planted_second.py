@@ -279,7 +279,7 @@ secret words_password: <First>-<dig:4>!
   password: "§"
   DB_PASSWORD=§
   PGPASSWORD='§' psql
-secret ssh_key: -----BEGIN OPENSSH PRIVATE KEY-----\n<b64:70>\n<b64:70>\n<b64:70>\n<b64:40>\n-----END OPENSSH PRIVATE KEY-----  # noqa: E501
+secret ssh_key: -----BEGIN OPENSSH PRIVATE KEY-----\n<b64:70>\n<b64:70>\n<b64:70>\n<b64:40>\n-----END OPENSSH PRIVATE KEY-----
   $ cat ~/.ssh/id_ed25519\n§
   key: |\n§
 secret pem_escaped: -----BEGIN PRIVATE KEY-----\\n<b64:64>\\n<b64:64>\\n<b64:64>\\n-----END PRIVATE KEY-----\\n
@@ -687,7 +687,7 @@ keep aws_id: vpc-0<hex:16>
   "VpcId": "§"
 keep tls_cert: -----BEGIN CERTIFICATE-----\n<b64:64>\n<b64:64>\n-----END CERTIFICATE-----
   §
-"""
+"""  # noqa: E501
 
 
 def _parsed(text: str) -> tuple[Kind, ...]:
