@@ -1,10 +1,11 @@
 """A second set of planted values, written by another hand than the rules and than the first set.
 
-In: a seed. Out: `second_plants`, values in the texts that agents meet them in. The kinds are split by chance into a half
-that rules may be tuned on and a half that is only counted; the split was drawn before the first run.
+In: a seed. Out: `second_plants`: values in the texts agents meet them in. The kinds are split by chance into a half
+that rules were tuned on and a half that was only counted at first; the split was drawn before the first run.
 
 A kind is a line `class name: value`, its contexts stand under it, one a line; `§` is where the value goes, `\\n` a line
-end, holes are those of `planted_kinds.fill`. Each text is carried as a tool shows it: plain, numbered, as a diff, in JSON.
+end, holes are those of `planted_kinds.fill`.
+Each text is carried as a tool shows it: plain, numbered, as a diff, in JSON.
 """
 
 from __future__ import annotations
@@ -686,7 +687,7 @@ keep aws_id: vpc-0<hex:16>
   "VpcId": "§"
 keep tls_cert: -----BEGIN CERTIFICATE-----\n<b64:64>\n<b64:64>\n-----END CERTIFICATE-----
   §
-"""
+"""  # noqa: E501
 
 
 def _parsed(text: str) -> tuple[Kind, ...]:

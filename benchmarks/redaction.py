@@ -20,6 +20,7 @@ import orjson
 from benchmarks.planted import Plant, Score, planted_trace, plants, score, texts_of
 from benchmarks.planted_heldout import HELD_OUT
 from benchmarks.planted_kinds import KNOWN, Kind
+from benchmarks.planted_second import TUNED, UNSEEN, second_plants
 from composer_hub.ingest.redact import Redactor
 from composer_hub.records import Message, Trace
 
@@ -77,10 +78,15 @@ def _detect_secrets(texts: list[str]) -> list[str]:
     return redacted
 
 
-def measure(kinds: Sequence[Kind], seeds: Sequence[int], num_each: int) -> tuple[Score, int]:
+def measure(
+    kinds: Sequence[Kind],
+    seeds: Sequence[int],
+    num_each: int,
+    draw: Callable[[Sequence[Kind], int, int], list[Plant]] = plants,
+) -> tuple[Score, int]:
     total, broken = None, 0
     for seed in seeds:
-        drawn = plants(kinds, seed, num_each)
+        drawn = draw(kinds, seed, num_each)
         texts, bad = ours(drawn, planted_trace(drawn, seed))
         one = score(drawn, texts)
         total, broken = (one if total is None else total + one), broken + bad
@@ -142,6 +148,9 @@ def main() -> None:
     options = parser.parse_args()
     for name, kinds in (("known kinds", KNOWN), ("held-out kinds", HELD_OUT), ("all", (*KNOWN, *HELD_OUT))):
         result, broken = measure(kinds, options.seeds, options.num_each)
+        print(line(name, result, str(broken)))
+    for name, kinds in (("second set, tuned half", TUNED), ("second set, other half", UNSEEN)):
+        result, broken = measure(kinds, options.seeds, options.num_each, second_plants)
         print(line(name, result, str(broken)))
     for name, rewrite in others().items() if options.others else ():
         drawn = plants((*KNOWN, *HELD_OUT), options.seeds[0], options.num_each)

@@ -27,6 +27,8 @@ STEMS = (
             "passw",
             "passphrase",
             "requirepass",
+            "storepass",
+            "keypass",
             "mnemonic",
             "seed_phrase",
             "seed phrase",
@@ -95,7 +97,7 @@ _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
+    rf"|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
     rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)"
     rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
@@ -118,6 +120,7 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
@@ -192,6 +195,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
+    if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
+        return True
     if _EXPRESSION.search(value.rstrip("=")):
         return False
     if written == "prose":
@@ -335,6 +340,7 @@ _FLAGS = re.compile(
     r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in"
     r"|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:"
     r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?|\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]*[\"']?[^\s=;\"']{1,60}="
+    r"|\blftp\b[^\n]{0,200}?\s-u\s+[^\s,]{1,64},|\bcmdkey\b[^\n]{0,200}?/pass:"
     r"|\bgh secret set\b[^\n]{0,100}?\s(?:-b|--body)[ =]*[\"']?)"
     r"(?P<v>[^\s\"'\\]{4,256})"
 )
@@ -353,6 +359,8 @@ _FLAG_ANCHORS = (
     "http ",
     "zip ",
     "gh secret",
+    "lftp",
+    "cmdkey",
 )
 _GIVEN = re.compile(
     r"(?:::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
@@ -360,6 +368,17 @@ _GIVEN = re.compile(
     r"(?P<v>[^\s\"'\\]{8,256})"
 )
 """Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
+_PASSED = re.compile(
+    r"(?:(?:NetworkCredential|\.login|HTTPBasicAuth|[Bb]asic_?[Aa]uth|\.authenticate|Wallet)\(\s{0,4}"
+    r"(?:\\*[\"'`][^\s\"'`\\]{1,80}\\*[\"'`]\s{0,4},\s{0,4})?\\*[\"'`]|\\*\"auth\\*\"\s{0,4}:\s{0,4}\\*\"(?=[\w+/]{20})"
+    r"|input_value=\\*[\"'])(?P<v>[^\s\"'`\\]{8,256})(?=\\*[\"'`])"
+)
+"""Calls that take a user and a password, a registry's login, the value that a validator complains about."""
+_PASSED_ANCHORS = ("Credential(", ".login(", "uth(", ".authenticate(", "Wallet(", '"auth', "input_value=")
+_PIPED = re.compile(
+    r"(?:echo|printf)\s+(?:-n\s+)?[\"']?(?P<v>[^\s\"'$`\\]{6,256})[\"']?\s*\|[^\n|]{0,80}?"
+    r"(?:password-stdin|with-token|chpasswd|sudo -S)"
+)
 _GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
 _PGPASS = re.compile(
     r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)"
@@ -387,6 +406,10 @@ def context_spans(text: str, lowered: str) -> Iterator[Span]:
         )
     if any(anchor in text for anchor in _GIVEN_ANCHORS):
         yield from _scanned(text, _GIVEN, "given", lambda value: not is_dummy(value) and not _reads_as_words(value))
+    if any(anchor in text for anchor in _PASSED_ANCHORS):
+        yield from _scanned(text, _PASSED, "passed", _is_passed)
+    if "-stdin" in text or "with-token" in text or "chpasswd" in text or "sudo -S" in text:
+        yield from _scanned(text, _PIPED, "piped", lambda value: not is_dummy(value))
     if ":" in text and (":5432:" in text or ":*:" in text):
         yield from _scanned(text, _PGPASS, "pgpass", lambda value: not is_dummy(value))
 
@@ -407,6 +430,11 @@ def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[s
     for found in pattern.finditer(text):
         if not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
             yield *found.span("v"), "SECRET", rule
+
+
+def _is_passed(value: str) -> bool:
+    mixed = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not _reads_as_words(value)
+    return looks_random(value) or (mixed and not is_dummy(value) and not _EXPRESSION.search(value))
 
 
 def _is_header(value: str) -> bool:

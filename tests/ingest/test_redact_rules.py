@@ -55,6 +55,31 @@ HIDDEN = {
     "netrc": (f"machine x.io login bob password {B62[:14]}", "machine x.io login bob password [SECRET_1]"),
     "npmrc": (f"//registry.npmjs.org/:_authToken={B62[:36]}", "//registry.npmjs.org/:_authToken=[SECRET_1]"),
     "a query": (f"GET /x?access_token={B62[:24]}&y=1", "GET /x?access_token=[SECRET_1]&y=1"),
+    "padded base64 in a header": (f"Authorization: Token {B62[:34]}==", "Authorization: Token [SECRET_1]"),
+    "an old npm token": (
+        "//npm.io/:_authToken=2649c207-cac3-4262-a968-3936886ddd53",
+        "//npm.io/:_authToken=[SECRET_1]",
+    ),
+    "a workflow's mask": (f"::add-mask::{B62[:20]}", "::add-mask::[SECRET_1]"),
+    "an unseal key": (f"Unseal Key 1: {B62[:44]}", "Unseal Key 1: [SECRET_1]"),
+    "a template's default": (
+        f'variable "db_password" {{\n  default = "{B62[:18]}"\n}}',
+        'variable "db_password" {\n  default = "[SECRET_1]"\n}',
+    ),
+    "a database prompt": (f"redis:6379> AUTH {B62[:18]}", "redis:6379> AUTH [SECRET_1]"),
+    "a cookie for curl": (f"curl -b 'sid={B62[:40]}' https://x.io", "curl -b 'sid=[SECRET_1]' https://x.io"),
+    "a bold label": (f"- **Password:** `{B62[:16]}`", "- **Password:** `[SECRET_1]`"),
+    "a numbered pgpass line": (f"    41\tdb.io:5432:app:bob:{B62[:12]}", "    41\tdb.io:5432:app:bob:[SECRET_1]"),
+    "a vendor's token in two parts": (f"ory_at_{B62[:40]}-x_.{B62[40:72]}", "[SECRET_1]"),
+    "a registry's login": (f'"auth": "{B62[:43]}="', '"auth": "[SECRET_1]"'),
+    "a credential passed": (f'NetworkCredential("svc", "{B62[:20]}")', 'NetworkCredential("svc", "[SECRET_1]")'),
+    "a default in Ruby": (f"ENV['API_TOKEN'] ||= \"{B62[:20]}\"", "ENV['API_TOKEN'] ||= \"[SECRET_1]\""),
+    "a key store": (f"keytool -storepass {B62[:13]} -keystore a.jks", "keytool -storepass [SECRET_1] -keystore a.jks"),
+    "a piped password": (
+        f"echo '{B62[:19]}' | docker login --password-stdin r.io",
+        "echo '[SECRET_1]' | docker login --password-stdin r.io",
+    ),
+    "mail in a url": ("u?email=jane.doe%40acme.io&x=1", "u?email=[EMAIL_1]&x=1"),
     "mail": ("by jane.doe+x@acme.io, ok", "by [EMAIL_1], ok"),
     "mail behind an escape": ("x\\nalice@acme.io", "x\\n[EMAIL_1]"),
     "a git author": ("Author: Jane Doe <jane@acme.io>", "Author: [NAME_1] <[EMAIL_1]>"),
@@ -69,6 +94,10 @@ HIDDEN = {
 }
 
 KEPT = {
+    "a look-up in JavaScript": "apiKey: process.env.SERVICE_API_KEY,",
+    "a look-up in Terraform": "password = random_password.db.result",
+    "the ARN of a secret": "SecretId: arn:aws:secretsmanager:eu-west-1:799503411023:secret:prod/db-ZbQLwV",
+    "a cache's key": "key: node-cache-Linux-x64-npm-" + drawn(64, HEX),
     "a commit": "commit " + drawn(40, HEX),
     "a digest": "sha256:" + drawn(64, HEX),
     "npm integrity": '"integrity": "sha512-' + drawn(86) + '=="',
