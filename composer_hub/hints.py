@@ -61,10 +61,14 @@ def write_hints(
     if user_feedback and from_user not in chosen:
         chosen = (*chosen, from_user)
     steps = tuple(
-        dataclasses.replace(step, hints=tuple(_hints_of(trace, position, chosen, blames)))
+        _with_hints(step, tuple(_hints_of(trace, position, chosen, blames)))
         for position, step in enumerate(trace.steps)
     )
     return dataclasses.replace(trace, steps=steps)
+
+
+def _with_hints(step: Step, hints: tuple[Hint, ...]) -> Step:
+    return step if step.hints == hints else dataclasses.replace(step, hints=hints)
 
 
 def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames: Collection[str]) -> Iterator[Hint]:

@@ -105,7 +105,7 @@ class _File:
         if kind == "content-replacement":
             self.replaced |= {
                 text_of(one.get("toolUseId")) for one in map(dict_of, list_of(record.get("replacements")))
-            }
+            } - {""}
         if kind not in IN_TREE and kind not in BESIDE_TREE:
             self.report.unknown(kind, number)
         uuid = text_of(record.get("uuid"))
@@ -323,7 +323,7 @@ class _File:
                     above, links = self.nodes.get(above.parent), links + 1
                 node.cut = above is None or not above.cut
                 node.logical_parent = node.parent if node.cut else ""
-            if any(message.tool_call_id in self.replaced for message in node.messages if message.tool_call_id):
+            if self.replaced and any(message.tool_call_id in self.replaced for message in node.messages):
                 node.inexact = node.inexact or "content_replaced"
         for anchor, ends in self.kept.items():
             if anchor in self.nodes:
@@ -341,6 +341,8 @@ class _File:
 
     def _lane(self, node: Node) -> str:
         """Return "" for the main conversation, else the agent or the root of the sidechain the node belongs to."""
+        if not self.side:
+            return ""  # as in nearly every file
         way: list[str] = []
         uuid = node.node_id
         while uuid in self.side and not self.side[uuid]:

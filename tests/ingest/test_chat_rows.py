@@ -107,3 +107,20 @@ def test_a_parquet_file_cut_short_says_so(logs, tmp_path):
     assert not chat_rows.sniff(path.read_bytes(), path)
     with pytest.raises(SessionError, match="is not Parquet"):
         list(chat_rows.read(path, FileReport(str(path))))
+
+
+def test_a_call_without_its_result_makes_the_later_prompts_inexact(tmp_path, read_file):
+    call = {"id": "c1", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    other = {"id": "c2", "type": "function", "function": {"name": "bash", "arguments": "{}"}}
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "user", "content": "never mind"},
+        {"role": "assistant", "content": "", "tool_calls": [other]},
+        {"role": "tool", "content": "out", "tool_call_id": "c2"},
+        {"role": "assistant", "content": "done"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages}))
+    (session,), _ = read_file(chat_rows, path)
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", "missing_result"]
