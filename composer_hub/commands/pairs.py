@@ -322,7 +322,12 @@ def report_table(metrics: list[Metric]) -> Table:
     from composer_hub.hub.tables import Table
     from composer_hub.replay.quality import Metric
 
-    rows = [to_row(metric) | {"id": f"{metric.metric} {metric.scope}".strip()} for metric in metrics]
+    # Read back, every number is a float: a count written as an int would be another row to whoever copies it.
+    rows = [
+        {key: float(value) if isinstance(value, int) and key != "n" else value for key, value in to_row(metric).items()}
+        | {"id": f"{metric.metric} {metric.scope}".strip()}
+        for metric in metrics
+    ]
     features = features_of(Metric)
     features["id"] = Value("string")
     return Table("report", rows, features, "id")
