@@ -210,12 +210,14 @@ class VoteFile:
         with self.path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    yield offset, orjson.loads(line)
-                except orjson.JSONDecodeError as error:
+                    row = orjson.loads(line)
+                    from_row(Vote, row)
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
                     raise exits.ComposerError(
                         f"{self.path}:{number} is not a vote ({error}). Write the file anew with "
                         "`composer-hub replay run`; nothing is paid twice."
                     ) from error
+                yield offset, row
                 offset += len(line)
 
 
@@ -322,7 +324,12 @@ def report_table(metrics: list[Metric]) -> Table:
     from composer_hub.hub.tables import Table
     from composer_hub.replay.quality import Metric
 
-    rows = [to_row(metric) | {"id": f"{metric.metric} {metric.scope}".strip()} for metric in metrics]
+    # Read back, every number is a float: a count written as an int would be another row to whoever copies it.
+    rows = [
+        {key: float(value) if isinstance(value, int) and key != "n" else value for key, value in to_row(metric).items()}
+        | {"id": f"{metric.metric} {metric.scope}".strip()}
+        for metric in metrics
+    ]
     features = features_of(Metric)
     features["id"] = Value("string")
     return Table("report", rows, features, "id")
@@ -368,14 +375,14 @@ def read_verdicts(path: Path) -> Iterator[Any]:
     """Yield the verdicts of a JSONL file."""
     from composer_hub.replay.verdicts import Verdict
 
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
             yield Verdict(row["pair_id"], row["verdict"], row["reviewer"], row.get("note") or "", edited)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise exits.UsageError(
                 f"{path}:{number} is not a verdict ({error}): an object with pair_id, verdict and reviewer is needed."
             ) from error
