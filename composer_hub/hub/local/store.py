@@ -39,9 +39,11 @@ INLINE_LIMIT = 64 << 10
 _MAX_CHAIN = 128
 
 SCHEMA = """
+-- An id is never given twice: upload addresses and tokens name repositories by it, and may outlive them.
 create table if not exists repos(
-    id integer primary key, kind text not null, name text not null, visibility text not null, gated text not null,
-    created_by text not null, created_at text not null, settings text not null, unique(kind, name));
+    id integer primary key autoincrement, kind text not null, name text not null, visibility text not null,
+    gated text not null, created_by text not null, created_at text not null,
+    settings text not null, unique(kind, name));
 create table if not exists moved(kind text, old text, new text not null, primary key(kind, old)) without rowid;
 create table if not exists commits(
     number integer primary key, repo integer not null, oid text not null, parent text not null, title text not null,
@@ -61,6 +63,10 @@ class StoreError(ComposerError):
 
 class Exists(StoreError, FileExistsError):
     """A repository or a ref of this name is already there."""
+
+
+class NoRepo(StoreError, LookupError):
+    """The repository is not there any more."""
 
 
 class Moved(StoreError, RuntimeError):
@@ -169,7 +175,10 @@ class Store(Database):
         return _repo(row) if row else None
 
     def repo_by_id(self, repo_id: int) -> Repo:
-        return _repo(self.current().execute("select * from repos where id=?", (repo_id,)).fetchone())
+        row = self.current().execute("select * from repos where id=?", (repo_id,)).fetchone()
+        if row is None:
+            raise NoRepo("The repository has been deleted.")
+        return _repo(row)
 
     def moved_to(self, kind: str, name: str) -> str | None:
         """Return the name a repository has today, by a name it had before."""
