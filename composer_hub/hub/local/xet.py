@@ -294,7 +294,7 @@ def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
             materialise(hub, scope_of(repo), name, size, path)
         except RuntimeError as error:
             message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
-            raise HubError(500, message) from error
+            raise HubError(400, message, "LfsObjectMissing") from error
         hub.store.blobs.adopt(path, sha256, size)
     hub.store.add_lfs(repo, sha256, size)
 
