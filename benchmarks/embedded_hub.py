@@ -7,6 +7,10 @@ requests a second that the same client and server exchange at all. All happens i
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
+import itertools
+import json
 import os
 import statistics
 import subprocess
@@ -49,15 +53,20 @@ def main() -> None:
 
 def run(folder: Path, arguments: argparse.Namespace) -> list[tuple[str, str, str]]:
     starts = [start_and_stop(folder / f"start{i}") for i in range(arguments.starts)]
+    hashed = MIB * 100 / timed(lambda: hashlib.sha256(bytes(MIB * 100)).digest()) / MIB
     python = timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
-    rows = [("start to first answer", f"{statistics.median(starts):.2f} s", f"bare python {python:.2f} s")]
+    rows = [
+        ("start to first answer", f"{statistics.median(starts):.2f} s", f"bare python {python:.2f} s"),
+        ("sha256 on one core", f"{hashed:.0f} MiB/s", "an upload is hashed by the client first, then by the server"),
+    ]
     with start_server(folder / "hub") as server:
         from huggingface_hub import HfApi
 
         api = HfApi(endpoint=server.endpoint, token=server.token)
         api.create_repo("me/bench")
         rows += commits(api, arguments.commits)
-        rows += up_and_down(api, folder, arguments.size)
+        rows += raw_commits(server, arguments.commits)
+        rows += up_and_down(api, server, folder, arguments.size)
         if arguments.big:
             rows += memory(api, server, folder, arguments.big)
     return rows
@@ -79,22 +88,63 @@ def commits(api: Any, number: int) -> list[tuple[str, str, str]]:
     ours = per_second(commit, number)
     # The same two round trips without work: what client and server can exchange on this machine now.
     bare = per_second(lambda i: (api.whoami(cache=False), api.whoami(cache=False)), number)
-    return [("small commits", f"{ours:.0f}/s", f"{ours / bare:.2f} of two bare requests ({bare:.0f}/s)")]
+    return [("small commits, stock client", f"{ours:.0f}/s", f"{ours / bare:.2f} of two bare requests ({bare:.0f}/s)")]
 
 
-def up_and_down(api: Any, folder: Path, size: int) -> list[tuple[str, str, str]]:
+def raw_commits(server: ServerProcess, number: int) -> list[tuple[str, str, str]]:
+    """Commit by the same two requests on one kept connection, without a client library: what the server itself takes."""
+    import http.client
+
+    link = http.client.HTTPConnection(server.endpoint.removeprefix("http://"))
+    headers = {"Authorization": f"Bearer {server.token}"}
+
+    def ask(method: str, path: str, body: bytes | None = None) -> None:
+        link.request(method, path, body, headers)
+        answer = link.getresponse()
+        answer.read()
+        assert answer.status == 200, answer.status
+
+    def commit(i: int) -> None:
+        file = {"path": f"raw{i}.txt", "size": 1, "sample": ""}
+        ask("POST", "/api/models/me/bench/preupload/main", json.dumps({"files": [file]}).encode())
+        added = {"path": f"raw{i}.txt", "encoding": "base64", "content": base64.b64encode(b"%d" % i).decode()}
+        lines = {"key": "header", "value": {"summary": "small"}}, {"key": "file", "value": added}
+        ask("POST", "/api/models/me/bench/commit/main", "\n".join(map(json.dumps, lines)).encode())
+
+    commit(-1)
+    before = cpu_seconds(server.running.pid)
+    ours = per_second(commit, number)
+    cpu = (cpu_seconds(server.running.pid) - before) / number
+    bare = per_second(lambda i: (ask("GET", "/api/whoami-v2"), ask("GET", "/api/whoami-v2")), number)
+    beside = f"{ours / bare:.2f} of two bare requests ({bare:.0f}/s), {1000 * cpu:.1f} ms of CPU in the server"
+    return [("small commits, raw HTTP", f"{ours:.0f}/s", beside)]
+
+
+def up_and_down(api: Any, server: ServerProcess, folder: Path, size: int) -> list[tuple[str, str, str]]:
     path, copy = folder / "file.bin", folder / "copy.bin"
     write_random(path, size)
     plain = size / timed(lambda: copy_file(path, copy))
     copy.unlink()
+    cpu = [cpu_seconds(server.running.pid)]
     up = size / timed(lambda: api.upload_file(path_or_fileobj=str(path), path_in_repo="file.bin", repo_id="me/bench"))
+    cpu.append(cpu_seconds(server.running.pid))
     down = size / timed(lambda: api.hf_hub_download("me/bench", "file.bin", local_dir=folder / "down"))
+    cpu.append(cpu_seconds(server.running.pid))
     path.unlink()
     (folder / "down" / "file.bin").unlink()
+    up_cpu, down_cpu = (1000 * (after - before) / size for before, after in itertools.pairwise(cpu))
     return [
         (f"copy {size} MiB", f"{plain:.0f} MiB/s", "read, write, flush"),
-        (f"upload {size} MiB", f"{up:.0f} MiB/s", f"{up / plain:.2f} of the copy (hashed by both sides)"),
-        (f"download {size} MiB", f"{down:.0f} MiB/s", f"{down / plain:.2f} of the copy"),
+        (
+            f"upload {size} MiB",
+            f"{up:.0f} MiB/s",
+            f"{up / plain:.2f} of the copy, {up_cpu:.1f} ms/MiB of CPU in the server",
+        ),
+        (
+            f"download {size} MiB",
+            f"{down:.0f} MiB/s",
+            f"{down / plain:.2f} of the copy, {down_cpu:.1f} ms/MiB of CPU in the server",
+        ),
     ]
 
 
@@ -124,6 +174,12 @@ def watched(pid: int) -> Iterator[list[float]]:
     finally:
         done.set()
         thread.join()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the CPU seconds a process has used: what it costs, however busy the machine is."""
+    words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(pid: int) -> float:

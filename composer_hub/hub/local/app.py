@@ -15,7 +15,7 @@ from composer_hub.hub.local import parts
 from composer_hub.hub.local.accounts import Accounts, User
 from composer_hub.hub.local.blobs import WrongContent
 from composer_hub.hub.local.calls import Call, Hub, HubError, Route, json_response
-from composer_hub.hub.local.store import Exists, Moved, NoRevision, Store
+from composer_hub.hub.local.store import Exists, Moved, NoRepo, NoRevision, Store
 from composer_hub.hub.local.trees import BadPath, MissingPath
 
 Message = MutableMapping[str, Any]
@@ -74,8 +74,11 @@ class App:
             raise _missing(request.method, path)
         except HubError as error:
             return error_response(error)
-        except (Exists, Moved, NoRevision, MissingPath, BadPath, WrongContent) as error:
+        except (Exists, Moved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
             return error_response(_translated(error))
+        except UnicodeEncodeError:
+            # JSON may hold half of a surrogate pair, which no database, file name or answer can.
+            return error_response(HubError(400, "A text of the request is not valid Unicode.", "BadRequest"))
 
     def _check_host(self, request: Request) -> None:
         """Refuse a Host that is not ours: a web page of a stranger can point its own name at 127.0.0.1."""
@@ -107,6 +110,8 @@ def _translated(error: Exception) -> HubError:
         return HubError(412, STALE)
     if isinstance(error, Exists):
         return HubError(409, str(error))
+    if isinstance(error, NoRepo):
+        return HubError(404, str(error), "RepoNotFound")
     if isinstance(error, NoRevision):
         return HubError(404, str(error), "RevisionNotFound")
     if isinstance(error, MissingPath):

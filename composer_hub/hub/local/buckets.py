@@ -160,7 +160,7 @@ async def show_paths(call: Call) -> Response:
 async def show_tree(call: Call) -> Response:
     """List a folder: its files and folders, or with `recursive` every file below it."""
     bucket, prefix, after = _named(call), call.args.get("path", "").strip("/"), call.query.get("cursor", "")
-    limit = min(int(call.query.get("limit", "")) if call.query.get("limit", "").isdecimal() else PAGE, PAGE) or PAGE
+    limit = min(call.number("limit", PAGE), PAGE) or PAGE
 
     def read() -> tuple[list[dict[str, Any]], str]:
         db = call.store.read()
@@ -193,7 +193,7 @@ async def send_file(call: Call) -> Response:
         response = Response(None, 206 if span else 200, headers, "application/octet-stream")
         response.headers["Content-Length"] = str(stop - start)
         return response
-    pieces = xetclient.stream(call.hub, file.xet_hash, file.size, start, stop)
+    pieces = xetclient.stream(call.hub, bucket.scope, file.xet_hash, file.size, start, stop)
     return StreamingResponse(_sent(pieces), 206 if span else 200, headers, "application/octet-stream")
 
 

@@ -112,7 +112,7 @@ def create_bucket(store: Store, name: str, visibility: str, author: str) -> Buck
 def delete_bucket(store: Store, bucket: Bucket) -> None:
     with store.write() as db:
         db.execute("delete from bucket_files where bucket=?", (bucket.id,))
-        db.execute("delete from xet_owned where scope=?", (bucket.scope,))
+        db.execute("delete from xet_held where scope=?", (bucket.scope,))
         db.execute("delete from buckets where id=?", (bucket.id,))
 
 
@@ -231,7 +231,7 @@ def _apply(
         source = str(operation.get("sourceRepoType")), str(operation.get("sourceRepoId"))
         if not may_copy(db, *source, xet_hash):
             raise BadOperation("The source of the copy holds no such file, or you may not read it.")
-        db.execute("insert or ignore into xet_owned values(?,?,'')", (bucket.scope, xet_hash))
+        _give(db, bucket, source[1], xet_hash)
     size = _size_of(db, bucket, xet_hash)
     if size is None:
         raise BadOperation(f"No file with xetHash {xet_hash} was uploaded to this bucket. Upload it first.")
@@ -242,9 +242,17 @@ def _apply(
     )
 
 
+def _give(db: sqlite3.Connection, bucket: Bucket, source: str, xet_hash: str) -> None:
+    """Note that a bucket has a file that another bucket, found by its name, was given."""
+    query = "insert or ignore into xet_held select ?, hash, sha256, size, terms from xet_held where scope=? and hash=?"
+    found = find_bucket(db, source)
+    assert found is not None
+    db.execute(query, (bucket.scope, found.scope, xet_hash))
+
+
 def _size_of(db: sqlite3.Connection, bucket: Bucket, xet_hash: str) -> int | None:
     """Return the size of a file that was uploaded to this bucket: to know the hash of another's file is not enough."""
-    query = "select size from xet_files join xet_owned using (hash) where scope=? and hash=?"
+    query = "select size from xet_held where scope=? and hash=?"
     row = db.execute(query, (bucket.scope, xet_hash)).fetchone()
     return row[0] if row else None
 

@@ -137,10 +137,11 @@ class Call:
 
     def repo(self, *, write: bool = False, kind: str = "", name: str = "") -> Repo:
         """Find the repository of this path and check the right to it."""
+        is_in_path = not name
         kind = kind or self.args.get("kinds", "models")[:-1]
         name = name or f"{self.args['ns']}/{self.args['name']}"
         repo = self.store.find_repo(kind, name)
-        if repo is None:
+        if repo is None and is_in_path:
             self._lead_to_new_name(kind, name)
         if repo is None or not self.may_read(repo):
             raise self.repo_not_found(f"{kind}s/{name}")
@@ -198,10 +199,13 @@ class Call:
         return (f"http://{host}" if host else self.hub.endpoint) + path
 
     def _lead_to_new_name(self, kind: str, name: str) -> None:
-        """Answer a read under an old name with a redirect, where the caller may see the new one."""
+        """Answer a request under an old name with a redirect, where the caller may see the new one.
+
+        307 keeps method and body: a write goes on to the new name, and its rights are checked there.
+        """
         new_name = self.store.moved_to(kind, name)
         target = self.store.find_repo(kind, new_name) if new_name else None
-        if target is not None and self.may_read(target) and self.request.method in ("GET", "HEAD"):
+        if target is not None and self.may_read(target):
             path = self.request.scope["raw_path"].decode("latin-1").replace(name, target.name, 1)
             query = self.request.url.query
             raise HubError(307, f"Moved to {target.name}", headers={"Location": path + (f"?{query}" if query else "")})
@@ -213,8 +217,10 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 
 def text_field(body: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """Return a text of a JSON body, or say which one is missing."""
-    value = body.get(key, default)
+    """Return a text of a JSON body, or the default where there is none or null; anything else is refused."""
+    value = body.get(key)
+    if value is None:
+        value = default
     if not isinstance(value, str):
         raise HubError(400, f"The field {key!r} must be a text.", "BadRequest")
     return value

@@ -113,7 +113,7 @@ async def create_branch(call: Call) -> Response:
     repo = call.repo(write=True)
     body = await call.json_body()
     ref = f"refs/heads/{_ref_name(call.args['branch'])}"
-    start = call.store.resolve(repo, body.get("startingPoint") or "main")
+    start = call.store.resolve(repo, text_field(body, "startingPoint", "") or "main")
     await call.in_thread(call.store.create_ref, repo, ref, start)
     return call.json({})
 
@@ -131,7 +131,7 @@ async def create_tag(call: Call) -> Response:
     body = await call.json_body()
     ref = f"refs/tags/{_ref_name(text_field(body, 'tag'))}"
     target = call.store.resolve(repo, call.args["rev"])
-    await call.in_thread(call.store.create_ref, repo, ref, target, str(body.get("message") or ""))
+    await call.in_thread(call.store.create_ref, repo, ref, target, text_field(body, "message", ""))
     return call.json({})
 
 
@@ -148,7 +148,7 @@ async def squash(call: Call) -> Response:
     ref = _full_ref(call.args["rev"])
     if call.store.head(repo, ref) is None and call.store.head(repo, f"refs/tags/{call.args['rev']}") is not None:
         raise HubError(400, "Invalid reference for a branch: a tag cannot be squashed.", "BadRequest")
-    title = str(body.get("message") or f"Super-squash branch '{call.args['rev']}'")[:_MAX_TITLE]
+    title = (text_field(body, "message", "") or f"Super-squash branch '{call.args['rev']}'")[:_MAX_TITLE]
     made = await call.in_thread(call.store.replace_history, repo, ref, title=title, author=call.need_user().name)
     return call.json({"oid": made.oid})
 
@@ -166,8 +166,8 @@ async def _read_draft(call: Call, repo: Repo) -> Draft:
             raise HubError(400, "The `value` of a commit line must be an object.", "BadRequest")
         if key == "header":
             draft.title = text_field(value, "summary")[:_MAX_TITLE]
-            draft.description = str(value.get("description") or "")
-            draft.parent = str(value.get("parentCommit") or "")
+            draft.description = text_field(value, "description", "")
+            draft.parent = text_field(value, "parentCommit", "")
         elif key == "file":
             await _add_file(call, draft, value)
         elif key == "lfsFile":

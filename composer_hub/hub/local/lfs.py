@@ -6,7 +6,6 @@ come; the memory of an upload is one chunk.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import hmac
 import re
@@ -138,27 +137,18 @@ def _signature(call: Call, sha256: str, plain: str) -> str:
 
 
 async def _stream(call: Call, writer: BlobWriter, size: int) -> None:
-    """Hash and write one chunk in a thread while the event loop receives the next one."""
+    """Hash and write the body in a thread, a chunk at a time."""
     parts: list[bytes] = []
-    held, total = 0, 0
-    writing: asyncio.Future[None] | None = None
-    try:
-        async for part in call.request.stream():
-            parts.append(part)
-            held, total = held + len(part), total + len(part)
-            if total > size:
-                raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
-            if held >= CHUNK:
-                if writing is not None:
-                    await writing
-                writing = asyncio.ensure_future(call.in_thread(writer.write, b"".join(parts)))
-                parts, held = [], 0
-    finally:
-        # The thread writes to a file that the caller closes next, whatever happened here.
-        if writing is not None:
-            await writing
-    if parts:
-        await call.in_thread(writer.write, b"".join(parts))
+    held = 0
+    async for part in call.request.stream():
+        parts.append(part)
+        held += len(part)
+        if writer.size + held > size:
+            raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
+        if held >= CHUNK:
+            await call.in_thread(writer.write, b"".join(parts))
+            parts, held = [], 0
+    await call.in_thread(writer.write, b"".join(parts))
 
 
 def _is_object(item: Any) -> bool:

@@ -116,7 +116,7 @@ def _copy_bucket(hub: Hub, bucket: Bucket, volume: Volume, root: Path) -> None:
         else:
             target.touch()
     if wanted:
-        xetclient.download(hub, wanted)
+        xetclient.download(hub, bucket.scope, wanted)
 
 
 def _below(path: str, folder: str) -> str | None:

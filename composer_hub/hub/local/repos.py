@@ -31,16 +31,14 @@ async def create(call: Call) -> Response:
     """Create a repository with an initial commit; private where the caller or the organisation says so."""
     body = await call.json_body()
     user = call.need_user(write=True)
-    kind = text_field(body, "type", "model")
-    namespace = body.get("organization") or user.name
+    kind = _kind(body)
+    namespace = text_field(body, "organization", "") or user.name
     name = f"{namespace}/{text_field(body, 'name')}"
-    if kind not in KINDS:
-        raise HubError(501, f"The embedded Hub has no repositories of type {kind!r}.", "NotImplemented")
     if not _NAME.fullmatch(name.partition("/")[2]) or name.endswith((".git", ".ipynb")):
         raise HubError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
     if not user.may_create_in(namespace):
         raise HubError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
-    visibility = body.get("visibility") or _default_visibility(call, namespace, body)
+    visibility = text_field(body, "visibility", "") or _default_visibility(call, namespace, body)
     if visibility not in ("public", "private", "protected"):
         raise HubError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
     settings = kept_settings(body, call.store.now()) if kind == "space" else {}
@@ -62,17 +60,17 @@ async def create(call: Call) -> Response:
 async def delete(call: Call) -> Response:
     body = await call.json_body()
     user = call.need_user(write=True)
-    name = f"{body.get('organization') or user.name}/{text_field(body, 'name')}"
-    repo = call.repo(write=True, kind=text_field(body, "type", "model"), name=name)
+    name = f"{text_field(body, 'organization', '') or user.name}/{text_field(body, 'name')}"
+    repo = call.repo(write=True, kind=_kind(body), name=name)
     await call.in_thread(call.store.delete_repo, repo)
     return call.json({})
 
 
 async def move(call: Call) -> Response:
-    """Rename a repository or give it to another namespace; reads under the old name are led to the new one."""
+    """Rename a repository or give it to another namespace; the old name leads to the new one."""
     body = await call.json_body()
     user = call.need_user(write=True)
-    repo = call.repo(write=True, kind=text_field(body, "type", "model"), name=text_field(body, "fromRepo"))
+    repo = call.repo(write=True, kind=_kind(body), name=text_field(body, "fromRepo"))
     target = text_field(body, "toRepo")
     namespace, _, name = target.partition("/")
     if not _NAME.fullmatch(name) or not user.may_create_in(namespace):
@@ -85,8 +83,8 @@ async def change_settings(call: Call) -> Response:
     body = await call.json_body()
     repo = call.repo(write=True)
     visibility = body.get("visibility")
-    if visibility is None and isinstance(body.get("private"), bool):
-        visibility = "private" if body["private"] else "public"
+    if visibility is None and body.get("private") is not None:
+        visibility = _visibility(body["private"])
     gated = body.get("gated")
     if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
         raise HubError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
@@ -106,7 +104,7 @@ async def list_repos(call: Call) -> Response:
     """List what the caller may see, filtered and paged; names first, so that only shown repositories are read."""
     query, kind = call.query, call.args["kinds"][:-1]
     author, search = query.get("author"), query.get("search", "").lower()
-    filters = set(query.getlist("filter"))
+    filters, gated = set(query.getlist("filter")), query.get("gated", "").lower()
     limit = min(call.number("limit", _MAX_PAGE), _MAX_PAGE)
     start = call.number("cursor", 0)
     shown: list[dict[str, Any]] = []
@@ -114,6 +112,8 @@ async def list_repos(call: Call) -> Response:
         if index < start or not call.may_read(repo):
             continue
         if (author and repo.namespace != author) or search not in repo.name.lower():
+            continue
+        if gated in ("true", "false") and bool(repo.gated) != (gated == "true"):
             continue
         if len(shown) == limit:
             return call.json(shown, headers=_next_page(call, index))
@@ -181,7 +181,7 @@ def check_gate(call: Call, repo: Repo) -> None:
 
 async def validate_yaml(call: Call) -> Response:
     body = await call.json_body()
-    errors, warnings = card_errors(text_field(body, "content"), str(body.get("repoType") or "model"))
+    errors, warnings = card_errors(text_field(body, "content"), text_field(body, "repoType", "model"))
     answer = {"errors": [{"message": text} for text in errors], "warnings": [{"message": text} for text in warnings]}
     return call.json(answer, 400 if errors else 200)
 
@@ -253,8 +253,22 @@ def _main(call: Call, repo: Repo) -> str:
 
 
 def _default_visibility(call: Call, namespace: str, body: Mapping[str, Any]) -> str:
-    is_private = body["private"] if "private" in body else call.hub.accounts.is_private_by_default(namespace)
+    is_private = body.get("private")
+    return _visibility(call.hub.accounts.is_private_by_default(namespace) if is_private is None else is_private)
+
+
+def _visibility(is_private: Any) -> str:
+    if not isinstance(is_private, bool):
+        raise HubError(400, "The field 'private' must be true or false.", "BadRequest")
     return "private" if is_private else "public"
+
+
+def _kind(body: Mapping[str, Any]) -> str:
+    kind = text_field(body, "type", "model")
+    if kind not in KINDS:
+        message = f"The embedded Hub does not do this with repositories of type {kind[:100]!r}."
+        raise HubError(501, message, "NotImplemented", body={"missing": f"repositories of type {kind[:100]}"})
+    return kind
 
 
 def _first_files(kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, bytes]:

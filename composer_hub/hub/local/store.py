@@ -7,22 +7,20 @@ so that a small commit to a large repository stays small and a tree is never far
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import re
 import secrets
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from composer_hub.exits import ComposerError
 from composer_hub.hub.local.blobs import Blobs
+from composer_hub.hub.local.database import Database
 from composer_hub.hub.local.trees import (
     Changes,
     Entry,
@@ -41,10 +39,11 @@ INLINE_LIMIT = 64 << 10
 _MAX_CHAIN = 128
 
 SCHEMA = """
-create table if not exists meta(key text primary key, value text not null) without rowid;
+-- An id is never given twice: upload addresses and tokens name repositories by it, and may outlive them.
 create table if not exists repos(
-    id integer primary key, kind text not null, name text not null, visibility text not null, gated text not null,
-    created_by text not null, created_at text not null, settings text not null, unique(kind, name));
+    id integer primary key autoincrement, kind text not null, name text not null, visibility text not null,
+    gated text not null, created_by text not null, created_at text not null,
+    settings text not null, unique(kind, name));
 create table if not exists moved(kind text, old text, new text not null, primary key(kind, old)) without rowid;
 create table if not exists commits(
     number integer primary key, repo integer not null, oid text not null, parent text not null, title text not null,
@@ -64,6 +63,10 @@ class StoreError(ComposerError):
 
 class Exists(StoreError, FileExistsError):
     """A repository or a ref of this name is already there."""
+
+
+class NoRepo(StoreError, LookupError):
+    """The repository is not there any more."""
 
 
 class Moved(StoreError, RuntimeError):
@@ -131,71 +134,14 @@ BeforeCommit = Callable[[sqlite3.Connection, str], str]
 """Called in the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
 
 
-class Store:
-    """Everything under one folder. Readers never wait for the writer; writers stand in line."""
+class Store(Database):
+    """Repositories, refs, commits and contents under one folder."""
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
-        root.mkdir(parents=True, exist_ok=True)
-        self.root = root
-        self.clock = clock
+        super().__init__(root, clock=clock)
         self.blobs = Blobs(root)
-        self._local = threading.local()
-        self._lock = threading.RLock()
-        self._writer = self._connect()
         self._trees = TreeCache()
         self.add_schema(SCHEMA)
-        self.id = self._remembered("id")
-        self.secret = self._remembered("secret")
-
-    # ------------------------------------------------------------------------------------------------ transactions
-
-    def add_schema(self, sql: str) -> None:
-        """Create a part's tables if they are not there; statements must be repeatable."""
-        with self._lock:
-            self._writer.executescript(sql)
-
-    def read(self) -> sqlite3.Connection:
-        """Return this thread's connection for queries."""
-        if not hasattr(self._local, "connection"):
-            self._local.connection = self._connect()
-        return self._local.connection
-
-    @contextlib.contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
-        """Run one transaction: all of it is kept when the block ends, nothing of it when the block raises."""
-        with self._lock:
-            if self._writer.in_transaction:
-                yield self._writer
-                return
-            self._writer.execute("begin immediate")
-            try:
-                yield self._writer
-                self._writer.execute("commit")
-            except BaseException:
-                if self._writer.in_transaction:
-                    self._writer.execute("rollback")
-                raise
-
-    def now(self) -> str:
-        """Return the time as the Hub writes it."""
-        moment = datetime.fromtimestamp(self.clock(), timezone.utc)
-        return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
-
-    def close(self) -> None:
-        with self._lock:
-            self._writer.close()
-
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30
-        )
-        connection.executescript("pragma journal_mode=wal; pragma synchronous=full; pragma foreign_keys=on;")
-        return connection
-
-    def _remembered(self, key: str) -> str:
-        with self.write() as db:
-            db.execute("insert or ignore into meta values(?,?)", (key, secrets.token_hex(16)))
-            return db.execute("select value from meta where key=?", (key,)).fetchone()[0]
 
     # ------------------------------------------------------------------------------------------------ repositories
 
@@ -229,7 +175,10 @@ class Store:
         return _repo(row) if row else None
 
     def repo_by_id(self, repo_id: int) -> Repo:
-        return _repo(self.current().execute("select * from repos where id=?", (repo_id,)).fetchone())
+        row = self.current().execute("select * from repos where id=?", (repo_id,)).fetchone()
+        if row is None:
+            raise NoRepo("The repository has been deleted.")
+        return _repo(row)
 
     def moved_to(self, kind: str, name: str) -> str | None:
         """Return the name a repository has today, by a name it had before."""
@@ -498,16 +447,6 @@ class Store:
         """Return the size of LFS content that this repository was given, or None."""
         row = self.current().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
         return row[0] if row else None
-
-    def current(self) -> sqlite3.Connection:
-        """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
-        if self._lock.acquire(blocking=False):
-            try:
-                if self._writer.in_transaction:
-                    return self._writer
-            finally:
-                self._lock.release()
-        return self.read()
 
 
 _COMMIT = "oid,parent,title,description,author,created_at"

@@ -24,19 +24,26 @@ from starlette.responses import Response
 
 from composer_hub.hub.local.calls import Call, Hub, HubError, Route
 from composer_hub.hub.local.files import parse_range, send_content
+from composer_hub.hub.local.repos import check_gate
 from composer_hub.hub.local.store import Repo, Store
 
 SCHEMA = """
 create table if not exists xorbs(hash text primary key, offsets text not null, lengths text not null) without rowid;
-create table if not exists xet_files(hash text primary key, size integer not null, terms text not null) without rowid;
-create table if not exists xet_owned(
-    scope text, hash text, sha256 text not null, primary key(scope, hash)) without rowid;
-create index if not exists xet_by_sha256 on xet_owned(scope, sha256);
+-- The terms belong to whoever sent them: nothing here can check that a file has the hash that its sender gives it.
+create table if not exists xet_held(
+    scope text, hash text, sha256 text not null, size integer not null, terms text not null,
+    primary key(scope, hash)) without rowid;
+create index if not exists xet_by_sha256 on xet_held(scope, sha256);
+create trigger if not exists xet_goes_with_repo after delete on repos begin
+    delete from xet_held where scope = 'repo-' || old.id;
+end;
+create trigger if not exists xet_goes_with_lfs after delete on lfs begin
+    delete from xet_held where scope = 'repo-' || old.repo and sha256 = old.sha256;
+end;
 """
 XORB_LIMIT = 96 << 20
 SHARD_LIMIT = 64 << 20
 _VALID_SECONDS = 3600
-_SERVER_SCOPE = "server"
 _HASH = re.compile(r"[0-9a-f]{64}")
 _RECORD = 48
 _END = b"\xff" * 32
@@ -64,7 +71,9 @@ async def grant_write(call: Call) -> Response:
 
 
 async def grant_read(call: Call) -> Response:
-    return grant(call, scope_of(call.repo()), write=False)
+    repo = call.repo()
+    check_gate(call, repo)
+    return grant(call, scope_of(repo), write=False)
 
 
 def grant(call: Call, scope: str, *, write: bool) -> Response:
@@ -92,17 +101,19 @@ async def take_xorb(call: Call) -> Response:
     if not _HASH.fullmatch(name):
         raise Malformed("A xorb is named by 64 hexadecimal digits.")
     path = _xorb_path(call.store, name)
-    is_new = not path.exists()
     with call.store.blobs.writer() as writer:
         async for part in call.request.stream():
             if writer.size + len(part) > XORB_LIMIT:
                 raise HubError(413, f"A xorb may hold at most {XORB_LIMIT} bytes.", "PayloadTooLarge")
             writer.write(part)
         offsets, lengths = await call.in_thread(_chunks_of, writer.name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        await call.in_thread(writer.keep_at, path)
-    with call.store.write() as db:
-        db.execute("insert or replace into xorbs values(?,?,?)", (name, json.dumps(offsets), json.dumps(lengths)))
+        # The first one stays: others' files are made of it, and the name of a xorb cannot be checked here.
+        is_new = not _has_xorb(call.store, name)
+        if is_new:
+            await call.in_thread(writer.keep_at, path)
+            with call.store.write() as db:
+                row = (name, json.dumps(offsets), json.dumps(lengths))
+                db.execute("insert or replace into xorbs values(?,?,?)", row)
     return call.json({"was_inserted": is_new})
 
 
@@ -115,8 +126,8 @@ async def take_shard(call: Call) -> Response:
             for xorb, length, first, stop in terms:
                 _check_term(call.store, xorb, length, first, stop)
             size = sum(length for _, length, _, _ in terms)
-            db.execute("insert or replace into xet_files values(?,?,?)", (name, size, json.dumps(terms)))
-            db.execute("insert or replace into xet_owned values(?,?,?)", (scope, name, sha256))
+            row = (scope, name, sha256, size, json.dumps(terms))
+            db.execute("insert or replace into xet_held values(?,?,?,?,?)", row)
     return call.json({"result": 1})
 
 
@@ -162,6 +173,11 @@ def _chunks_of(name: str) -> tuple[list[int], list[int]]:
     if not found:
         raise Malformed("The xorb holds no chunk.")
     return [0, *(offset for offset, _ in found)], [length for _, length in found]
+
+
+def _has_xorb(store: Store, name: str) -> bool:
+    row = store.current().execute("select 1 from xorbs where hash=?", (name,)).fetchone()
+    return row is not None and _xorb_path(store, name).exists()
 
 
 def _check_term(store: Store, xorb: str, length: int, first: int, stop: int) -> None:
@@ -256,47 +272,43 @@ async def not_offered(call: Call) -> Response:
 
 def file_of(store: Store, name: str, scope: str) -> tuple[int, list[Term]] | None:
     """Return (size, terms) of a file by its Xet hash, if this scope was given it."""
-    if scope != _SERVER_SCOPE and not owns(store, scope, name):
-        return None
-    row = store.read().execute("select size, terms from xet_files where hash=?", (name,)).fetchone()
+    query = "select size, terms from xet_held where scope=? and hash=?"
+    row = store.read().execute(query, (scope, name)).fetchone()
     return (row[0], [tuple(term) for term in json.loads(row[1])]) if row else None
 
 
-def owns(store: Store, scope: str, name: str) -> bool:
-    """Say whether a scope was given the file with this Xet hash."""
-    return bool(store.read().execute("select 1 from xet_owned where scope=? and hash=?", (scope, name)).fetchone())
-
-
 def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
-    """Turn a file that came to this repository through Xet into a plain blob; slow, so not in the event loop."""
-    query = "select hash from xet_owned where scope=? and sha256=?"
+    """Turn a file that came to this repository through Xet into a plain blob; slow, so not in the event loop.
+
+    It is put together even where the blob is there already, as another repository's: a shard may claim any sha256, and
+    only the bytes prove that the sender has them.
+    """
+    query = "select hash, size from xet_held where scope=? and sha256=?"
     row = hub.store.read().execute(query, (scope_of(repo), sha256)).fetchone()
     if row is None:
         return
-    found = file_of(hub.store, row[0], _SERVER_SCOPE)
-    assert found is not None
-    if not hub.store.blobs.holds(sha256):
-        with tempfile.TemporaryDirectory(dir=hub.store.blobs.unfinished) as folder:
-            path = Path(folder) / "file"
-            try:
-                materialise(hub, row[0], found[0], path)
-            except RuntimeError as error:
-                message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
-                raise HubError(500, message) from error
-            hub.store.blobs.adopt(path, sha256, found[0])
-    hub.store.add_lfs(repo, sha256, found[0])
+    name, size = row
+    with tempfile.TemporaryDirectory(dir=hub.store.blobs.unfinished) as folder:
+        path = Path(folder) / "file"
+        try:
+            materialise(hub, scope_of(repo), name, size, path)
+        except RuntimeError as error:
+            message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
+            raise HubError(400, message, "LfsObjectMissing") from error
+        hub.store.blobs.adopt(path, sha256, size)
+    hub.store.add_lfs(repo, sha256, size)
 
 
-def materialise(hub: Hub, name: str, size: int, target: Path) -> None:
-    """Write the file with this Xet hash to a path, decoded by hf_xet; never in the event loop, which must serve it."""
+def materialise(hub: Hub, scope: str, name: str, size: int, target: Path) -> None:
+    """Write a scope's file to a path, decoded by hf_xet; never in the event loop, which must serve it."""
     import hf_xet
 
-    with hf_xet.XetSession().new_file_download_group(**access(hub)) as group:
+    with hf_xet.XetSession().new_file_download_group(**access(hub, scope)) as group:
         group.start_download_file(hf_xet.XetFileInfo(name, size), str(target))
 
 
-def access(hub: Hub, scope: str = _SERVER_SCOPE, *, write: bool = False) -> dict[str, Any]:
-    """Return what hf_xet needs to reach this store as the server itself, or to upload in the name of a scope."""
+def access(hub: Hub, scope: str, *, write: bool = False) -> dict[str, Any]:
+    """Return what hf_xet needs to reach this store in the name of a scope."""
     until = int(time.time()) + _VALID_SECONDS
     token = _token(hub.store, scope, write, until)
     return {"endpoint": f"{hub.endpoint}/_cas/{hub.store.id}", "token": token, "token_expiry_unix_secs": until}

@@ -25,20 +25,20 @@ def upload(hub: Hub, scope: str, paths: Sequence[Path]) -> list[str]:
     return [handle.result().xet_info.hash for handle in handles]
 
 
-def download(hub: Hub, wanted: Sequence[tuple[str, int, Path]]) -> None:
-    """Write files (hash, size, target) to disk."""
+def download(hub: Hub, scope: str, wanted: Sequence[tuple[str, int, Path]]) -> None:
+    """Write files (hash, size, target) of a scope to disk."""
     from hf_xet import XetFileInfo
 
-    with _session(hub).new_file_download_group(**access(hub)) as group:
+    with _session(hub).new_file_download_group(**access(hub, scope)) as group:
         for xet_hash, size, target in wanted:
             group.start_download_file(XetFileInfo(xet_hash, size), str(target))
 
 
-def stream(hub: Hub, xet_hash: str, size: int, start: int, stop: int) -> Iterator[bytes]:
+def stream(hub: Hub, scope: str, xet_hash: str, size: int, start: int, stop: int) -> Iterator[bytes]:
     """Yield the bytes of a range, decoded a window at a time: hf_xet fetches ahead as far as it is allowed to."""
     from hf_xet import XetFileInfo
 
-    group = _session(hub).new_download_stream_group(**access(hub))
+    group = _session(hub).new_download_stream_group(**access(hub, scope))
     for at in range(start, stop, WINDOW):
         yield from group.download_stream(XetFileInfo(xet_hash, size), start=at, end=min(at + WINDOW, stop))
 

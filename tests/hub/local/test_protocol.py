@@ -312,6 +312,28 @@ def test_a_moved_repository_is_led_to_for_readers(http: Any, repo: str) -> None:
     assert http.get(f"/api/models/{repo}", headers=auth("me"), follow_redirects=True).json()["id"] == new
 
 
+def test_a_write_under_an_old_name_goes_on_to_the_new_one_with_its_body(
+    http: Any, hub_server: ServerProcess, repo: str
+) -> None:
+    new = repo + "-new"
+    http.post("/api/repos/move", json={"fromRepo": repo, "toRepo": new, "type": "model"}, headers=auth("me"))
+    assert commit(http, repo, [file("a")]).status_code == 307
+    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, follow_redirects=True) as following:
+        assert commit(following, repo, [file("a")]).status_code == 200
+    assert http.get(f"/{new}/resolve/main/a", headers=auth("me")).content == b"hello"
+    gone = http.request("DELETE", "/api/repos/delete", json={"name": repo.partition("/")[2]}, headers=auth("me"))
+    assert gone.status_code == 404
+
+
+def test_gated_repositories_are_listed_apart(http: Any, repo: str) -> None:
+    http.put(f"/api/models/{repo}/settings", json={"gated": "auto"}, headers=auth("me"))
+    shown = [
+        repo in [item["id"] for item in http.get(f"/api/models?author=me{word}", headers=auth("me")).json()]
+        for word in ("", "&gated=true", "&gated=false")
+    ]
+    assert shown == [True, True, False]
+
+
 def test_a_name_that_is_taken_answers_with_its_url(http: Any, repo: str) -> None:
     answer = create(http, repo)
     assert answer.status_code == 409
@@ -365,6 +387,53 @@ def test_no_path_ends_in_an_internal_error(http: Any, segments: list[str], metho
     path = "/" + "/".join(quote(part.encode("utf-8", "replace"), safe="") for part in segments)
     for prefix in ("", "/api/models", "/datasets", "/_lfs", "/_cas"):
         assert http.request(method, prefix + path, headers=auth("me")).status_code not in (500, 502)
+
+
+HALF = "x\\ud800"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/api/models/{}/commit/main", f'{{"key":"header","value":{{"summary":"{HALF}"}}}}'),
+        ("POST", "/api/models/{}/super-squash/main", f'{{"message":"{HALF}"}}'),
+        ("DELETE", "/api/repos/delete", f'{{"name":"{HALF}"}}'),
+        ("POST", "/api/repos/create", f'{{"name":"{HALF}"}}'),
+        ("POST", "/api/repos/create", '{"name":"a","organization":["a"]}'),
+        ("POST", "/api/repos/create", '{"name":"a","private":"yes"}'),
+        ("POST", "/api/repos/create", '{"name":"a","visibility":["private"]}'),
+        ("DELETE", "/api/repos/delete", '{"name":"a","organization":["a"]}'),
+        ("POST", "/api/models/{}/branch/b", '{"startingPoint":["a"]}'),
+        ("POST", "/api/models/{}/tag/main", '{"tag":"v","message":["a"]}'),
+        ("POST", "/api/models/{}/super-squash/main", '{"message":["a"]}'),
+        ("PUT", "/api/models/{}/settings", '{"private":["x"]}'),
+        ("PUT", "/api/models/{}/settings", '{"visibility":["x"]}'),
+        ("POST", "/api/models/{}/preupload/main", '{"files":[{"path":["a"],"size":1}]}'),
+        ("POST", "/api/models/{}/commit/main", '{"key":"header","value":{"summary":"s","parentCommit":["a"]}}'),
+    ],
+)
+def test_texts_that_are_none_and_fields_of_another_type_are_a_400(
+    http: Any, repo: str, method: str, path: str, body: str
+) -> None:
+    answer = http.request(method, path.format(repo), content=body, headers=auth("me"))
+    assert answer.status_code == 400
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("header", ["bytes={}-", "bytes=-{}", "bytes=0-{}"])
+def test_a_range_of_thousands_of_digits_is_ignored(http: Any, repo: str, header: str) -> None:
+    answer = http.get(
+        f"/{repo}/resolve/main/.gitattributes", headers={**auth("me"), "Range": header.format("9" * 5000)}
+    )
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("method_path", ["POST /api/repos/move", "DELETE /api/repos/delete", "POST /api/repos/create"])
+def test_a_bucket_among_repositories_is_not_offered(http: Any, method_path: str) -> None:
+    method, _, path = method_path.partition(" ")
+    body = {"type": "bucket", "fromRepo": "me/a", "toRepo": "me/b", "name": "a"}
+    answer = http.request(method, path, json=body, headers=auth("me"))
+    assert (answer.status_code, answer.json()["missing"]) == (501, "repositories of type bucket")
 
 
 @pytest.mark.parametrize("path", ["/_lfs/{}/1-3-9999999999-abc", "/_lfs/x/y", "/_lfs/x/ä"])

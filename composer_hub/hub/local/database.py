@@ -1,0 +1,90 @@
+"""One sqlite file under a folder: one writer at a time, a reader for each thread, and what the folder is known by.
+
+Readers never wait for the writer; writers stand in line. What a transaction
+wrote outlives this process when its block ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+
+class Database:
+    """Transactions on one folder's `hub.sqlite`; `id` and `secret` are drawn when the folder is new."""
+
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        self.root = root
+        self.clock = clock
+        self._local = threading.local()
+        self._lock = threading.RLock()
+        self._writer = self._connect()
+        self.add_schema("create table if not exists meta(key text primary key, value text not null) without rowid;")
+        self.id = self._remembered("id")
+        self.secret = self._remembered("secret")
+
+    def add_schema(self, sql: str) -> None:
+        """Create a part's tables if they are not there; statements must be repeatable."""
+        with self._lock:
+            self._writer.executescript(sql)
+
+    def read(self) -> sqlite3.Connection:
+        """Return this thread's connection for queries."""
+        if not hasattr(self._local, "connection"):
+            self._local.connection = self._connect()
+        return self._local.connection
+
+    @contextlib.contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Run one transaction: all of it is kept when the block ends, nothing of it when the block raises."""
+        with self._lock:
+            if self._writer.in_transaction:
+                yield self._writer
+                return
+            self._writer.execute("begin immediate")
+            try:
+                yield self._writer
+                self._writer.execute("commit")
+            except BaseException:
+                if self._writer.in_transaction:
+                    self._writer.execute("rollback")
+                raise
+
+    def current(self) -> sqlite3.Connection:
+        """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._writer.in_transaction:
+                    return self._writer
+            finally:
+                self._lock.release()
+        return self.read()
+
+    def now(self) -> str:
+        """Return the time as the Hub writes it."""
+        moment = datetime.fromtimestamp(self.clock(), timezone.utc)
+        return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+    def close(self) -> None:
+        with self._lock:
+            self._writer.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30
+        )
+        # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.
+        connection.executescript("pragma journal_mode=wal; pragma synchronous=normal; pragma foreign_keys=on;")
+        return connection
+
+    def _remembered(self, key: str) -> str:
+        with self.write() as db:
+            db.execute("insert or ignore into meta values(?,?)", (key, secrets.token_hex(16)))
+            return db.execute("select value from meta where key=?", (key,)).fetchone()[0]
