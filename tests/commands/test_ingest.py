@@ -28,9 +28,7 @@ def one_json(run: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return found
 
 
-def test_sessions_are_published_once_and_every_row_loads(
-    composer_hub: Command, sessions: Path
-) -> None:
+def test_sessions_are_published_once_and_every_row_loads(composer_hub: Command, sessions: Path) -> None:
     first = composer_hub("ingest", sessions, "--repo", "me/once", "--report", "--format", "json")
     assert first.returncode == exits.DONE, first.stderr
     assert first.stderr == ""
