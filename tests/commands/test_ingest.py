@@ -28,9 +28,7 @@ def one_json(run: subprocess.CompletedProcess[str]) -> dict[str, object]:
     return found
 
 
-def test_sessions_are_published_once_and_every_row_loads(
-    composer_hub: Command, sessions: Path
-) -> None:
+def test_sessions_are_published_once_and_every_row_loads(composer_hub: Command, sessions: Path) -> None:
     first = composer_hub("ingest", sessions, "--repo", "me/once", "--report", "--format", "json")
     assert first.returncode == exits.DONE, first.stderr
     assert first.stderr == ""
@@ -52,7 +50,7 @@ def test_only_the_session_that_grew_is_read_again(composer_hub: Command, session
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     last = next(line for line in reversed(lines) if line["type"] == "assistant")
     said = last["message"] | {"id": "msg_more", "content": [{"type": "text", "text": "One thing more."}]}
-    more = last | {"uuid": "more", "parentUuid": lines[-1]["uuid"], "message": said}
+    more = last | {"uuid": "more", "parentUuid": last["uuid"], "message": said}
     path.write_text(path.read_text() + json.dumps(more) + "\n")
 
     run = composer_hub("ingest", sessions, "--repo", "me/grows", "--report", "--format", "json")
