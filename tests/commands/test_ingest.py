@@ -50,7 +50,7 @@ def test_only_the_session_that_grew_is_read_again(composer_hub: Command, session
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     last = next(line for line in reversed(lines) if line["type"] == "assistant")
     said = last["message"] | {"id": "msg_more", "content": [{"type": "text", "text": "One thing more."}]}
-    more = last | {"uuid": "more", "parentUuid": lines[-1]["uuid"], "message": said}
+    more = last | {"uuid": "more", "parentUuid": last["uuid"], "message": said}
     path.write_text(path.read_text() + json.dumps(more) + "\n")
 
     run = composer_hub("ingest", sessions, "--repo", "me/grows", "--report", "--format", "json")

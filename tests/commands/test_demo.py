@@ -1,0 +1,21 @@
+"""The demo is the product's first minute: it runs whole, with what it promises on its main lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from composer_hub import exits
+from tests.commands.conftest import Command
+
+
+def test_the_demo_runs_from_sessions_to_loaded_pairs_and_begins_only_in_an_empty_folder(
+    composer_hub: Command, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    run = composer_hub("demo", "--keep", kept)
+    assert run.returncode == exits.DONE, run.stderr
+    for line in ("traces 3, steps 31", "exit code 5", "rejected:", "chosen:", "The line is whole"):
+        assert line in run.stdout
+    again = composer_hub("demo", "--keep", kept)
+    assert again.returncode == exits.USAGE
+    assert "is not empty" in again.stderr
