@@ -1,0 +1,266 @@
+"""What tells an error, as data: the kinds with their blame, and the ordered rules over what harnesses write.
+
+In: nothing. Out: `KINDS` (kind -> who is to blame), `ALIASES` (older names), `STATUSES` (typed words -> kind), and `ANCHORS`, the rules
+over the first or last characters of a tool result. The first rule that matches wins, so a narrow rule stands before a wide one.
+Rules over the output of a command that failed are in `error_exits.py`.
+
+Every pattern is tried with `match` at the start of the head (after its wrapper, see `unwrapped`), or with `search` in the tail. They
+hold no nested repetition, so each takes time linear in the few hundred characters it sees.
+"""
+
+# ruff: noqa: E501  # a rule is one line, so that the tables can be read down
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+KINDS: dict[str, str] = {
+    "tool_not_found": "model",
+    "json_decode": "model",
+    "schema_validation": "model",
+    "format_error": "model",
+    "edit_no_match": "model",
+    "edit_ambiguous": "model",
+    "edit_noop": "model",
+    "edit_syntax_rejected": "model",
+    "stale_read": "model",
+    "path_not_found": "model",
+    "is_directory": "model",
+    "output_limit": "model",
+    "command_not_found": "model",
+    "usage_error": "model",
+    "vcs_error": "model",
+    "timeout": "model",
+    "runtime_exception": "model",
+    "repeated_failure": "model",
+    "repeated_call": "model",
+    "permission_denied": "env",
+    "dependency_missing": "env",
+    "network_or_remote": "env",
+    "nonzero_exit": "env",
+    "nonzero_empty": "env",
+    "tool_error": "env",
+    "test_failure": "outcome",
+    "compile_or_lint": "outcome",
+    "user_rejected": "user",
+    "policy_denied": "harness",
+    "cancelled_sibling": "harness",
+    "interrupted": "harness",
+    "dangling_call": "harness",
+    "sandbox_unavailable": "harness",
+    "api_error": "provider",
+    "truncated_output": "provider",
+}
+"""Every kind an error site can have, and who is to blame for it."""
+
+ALIASES = {"type_error": "schema_validation", "runtime_error": "runtime_exception", "not_found": "path_not_found"}
+"""Names that other code uses for some kinds."""
+
+STATUSES: dict[str, str] = {
+    # Inspect's ToolCallError.type
+    "parsing": "json_decode",
+    "permission": "permission_denied",
+    "file_not_found": "path_not_found",
+    "is_a_directory": "is_directory",
+    "limit": "output_limit",
+    "approval": "policy_denied",
+    "unicode_decode": "runtime_exception",
+    # SWE-agent's FormatError.error_code
+    "missing": "format_error",
+    "multiple": "format_error",
+    "incorrect_args": "schema_validation",
+    "invalid_json": "json_decode",
+    "invalid_command": "tool_not_found",
+    "missing_arg": "schema_validation",
+    "unexpected_arg": "schema_validation",
+    # what people, harnesses and providers do
+    "rejected": "user_rejected",
+    "user_reject": "user_rejected",
+    "declined": "user_rejected",
+    "denied": "policy_denied",
+    "hook": "policy_denied",
+    "blocked": "policy_denied",
+    "timed_out": "timeout",
+    "cancelled": "interrupted",
+    "canceled": "interrupted",
+    "aborted": "interrupted",
+    "turn_aborted": "interrupted",
+    "max_tokens": "truncated_output",
+    "length": "truncated_output",
+    "max_output_tokens": "truncated_output",
+    "incomplete": "truncated_output",
+    "provider_error": "api_error",
+    "overloaded": "api_error",
+    "rate_limit": "api_error",
+    "sandbox": "sandbox_unavailable",
+}
+"""Typed words of harnesses that say the kind; every kind of `KINDS` says itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One way to tell an error: what the pattern must meet, where, and what it then is."""
+
+    rule_id: str
+    kind: str
+    blame: str
+    confidence: float
+    pattern: re.Pattern[str]
+    families: str = "any"  # any; file = tools that read or edit; shell = tools that run commands
+    where: str = "head"  # of a result: head or tail; output = of a command that failed
+    purposes: frozenset[str] = frozenset()  # output rules: holds only where the main command is for one of these
+    codes: frozenset[int] = frozenset()  # output rules: holds only for these exit codes
+    silent: bool = False  # output rules: holds only where nothing was printed
+
+
+def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> Rule:
+    """Return a rule whose blame is that of its kind; `.` also meets a line end."""
+    return Rule(rule_id, kind, KINDS[kind], confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
+
+
+def canonical_kind(kind: str) -> str:
+    """Return the kind's name in `KINDS`, following an alias."""
+    return ALIASES.get(kind, kind)
+
+
+HEAD_CHARS = 400
+_WRAPPER = re.compile(
+    r"\s*(?:OBSERVATION:\s*)?(?:<tool_use_error>|<error>)?\s*(?:(?:Error|ERROR|error):\s+)?(?:Error:\s+)?"
+)
+
+
+def unwrapped(text: str) -> str:
+    """Return the head of a result without the words that harnesses put around an error."""
+    head = text[: HEAD_CHARS + 100]
+    match = _WRAPPER.match(head)
+    return head[match.end() if match else 0 :][:HEAD_CHARS]
+
+
+def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95) -> Rule:
+    return rule(rule_id, kind, pattern, confidence, families="file")
+
+
+def _shell(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, where: str = "head") -> Rule:
+    return rule(rule_id, kind, pattern, confidence, families="shell", where=where)
+
+
+# What a person or the harness decided: no mistake of the call, so it is asked first.
+_DECISIONS = (
+    rule("user.declined_use", "user_rejected", r"The user doesn't want to (?:proceed with this tool use|take this action)", 0.99),
+    rule("user.plan_rejected", "user_rejected", r"The agent proposed a plan that was rejected by the user", 0.99),
+    rule("user.declined_answer", "user_rejected", r"(?:The )?[Uu]ser (?:declined|did not want|refused) to answer", 0.95),
+    rule("user.rejected", "user_rejected", r"(?:exec command|patch|command|action|tool call) (?:was )?rejected by (?:the )?user", 0.97),
+    rule("user.denied", "user_rejected", r"(?:The user denied this operation|User (?:rejected|denied)\b|Action rejected by user)", 0.95),
+    rule("user.not_allowed", "user_rejected", r"\[Operation Cancelled\] Reason: User ", 0.97),
+    rule("harness.request_interrupted", "interrupted", r"\[Request interrupted by user", 0.99),
+    rule("harness.aborted_by_user", "interrupted", r"(?:Wall time: [\d.]+ seconds\s+)?(?:command )?aborted by user\b", 0.97),
+    rule("harness.aborted", "interrupted", r"(?:Command|Operation|Tool execution|Request was) aborted\b", 0.95),
+    rule("harness.interrupted", "interrupted", r"(?:<error>)?(?:Command was aborted before completion|Interrupted by user)", 0.9),
+    rule("harness.sibling_errored", "cancelled_sibling", r"Sibling tool call errored", 0.99),
+    rule("harness.parallel_cancelled", "cancelled_sibling", r"Cancelled: parallel tool call", 0.99),
+    rule("policy.permission_denied", "policy_denied", r"Permission (?:to use [^\n]{1,200}|for this action) (?:has been|was) denied", 0.99),
+    rule("policy.not_granted", "policy_denied", r"Claude requested permissions? to [^\n]{1,300} but you haven't granted it", 0.98),
+    rule("policy.blocked_command", "policy_denied", r"Blocked: \S", 0.95),
+    rule("policy.hook", "policy_denied", r"(?:\w{1,40}(?::\w{1,40})? (?:operation blocked by )?hook (?:blocking )?error|\w{1,40} operation blocked by hook)", 0.95),
+    rule("policy.cwd_blocked", "policy_denied", r"[^\n]{1,300} was blocked\. For security,", 0.97),
+    rule("policy.denied_folder", "policy_denied", r"File is in a directory that is denied by your permission settings", 0.98),
+    rule("policy.approval", "policy_denied", r"(?:approval (?:policy|required)|command (?:was )?rejected by (?:policy|sandbox)|rejected: )", 0.85),
+    rule("policy.unsupported_program", "policy_denied", r"Operation '[^'\n]{1,200}' is not supported by this environment", 0.95),
+    rule("harness.spawn_failed", "sandbox_unavailable", r"(?:ENOENT: no such file or directory, |spawn [^\n]{1,200}ENOENT)posix_spawn", 0.97),
+    rule("harness.spawn", "sandbox_unavailable", r"(?:posix_spawn|spawn \S{1,200} E(?:NOENT|ACCES|AGAIN)|failed to (?:spawn|create unified exec))", 0.9),
+    rule("harness.sandbox_gone", "sandbox_unavailable", r"(?:Sandbox|Container|Runtime) (?:is )?(?:not running|unavailable|has stopped|disconnected)", 0.9),
+    rule("provider.api_error", "api_error", r"API Error: ", 0.9),
+)  # fmt: skip
+
+# The call never reached a tool: its name, its arguments or its form were off.
+_CALLS = (
+    rule("call.no_such_tool", "tool_not_found", r"No such tool available:?", 0.99),
+    rule("call.unknown_tool", "tool_not_found", r"(?:Unknown (?:tool|skill|function|command)|Unrecognized tool)\b:? ?['\"`\w]", 0.93),
+    rule("call.tool_missing", "tool_not_found", r"Tool ['\"`]?[\w.:/-]{1,100}['\"`]? (?:was )?(?:not found|does not exist|is not available)", 0.97),
+    rule("call.agent_missing", "tool_not_found", r"Agent type '[^'\n]{1,100}' not found", 0.99),
+    rule("call.unavailable_tool", "tool_not_found", r"Model tried to call unavailable tool", 0.98),
+    rule("call.unsupported", "tool_not_found", r"unsupported (?:call|custom tool call): ?", 0.95),
+    rule("call.mcp_method", "tool_not_found", r"MCP error -32601", 0.95),
+    rule("call.arguments_json", "json_decode", r"failed to parse function arguments: (?!missing field|unknown field|invalid type|invalid value)", 0.95),
+    rule("call.arguments_fields", "schema_validation", r"failed to parse function arguments: ", 0.95),
+    rule("call.invalid_json", "json_decode", r"(?:Invalid JSON|(?:Could not|Failed to|Unable to) parse (?:tool |function )?(?:call )?arguments|(?:Your )?[Tt]ool call arguments (?:were|are) not valid JSON)", 0.95),
+    rule("call.not_parsed", "json_decode", r"InputValidationError:? .{0,200}could not be parsed as JSON", 0.97),
+    rule("call.input_validation", "schema_validation", r"(?:InputValidationError\b|\S{1,100} failed due to the following issues?:)", 0.99),
+    rule("call.invalid_arguments", "schema_validation", r"(?:Invalid (?:arguments|parameters?|params) (?:for|to|provided)\b|Error validating (?:args|arguments)|Validation failed for tool|MCP error -32602|params must )", 0.96),
+    rule("call.missing_argument", "schema_validation", r"(?:Missing (?:required )?(?:argument|parameter)s?\b|Required parameter\b|Missing value for required parameter|Unexpected argument\b)", 0.95),
+    rule("call.parameter", "schema_validation", r"(?:Invalid `\w{1,50}` parameter|Parameter `\w{1,50}` (?:is|cannot|should|must)\b|Unrecognized command `)", 0.96),
+    rule("call.not_absolute", "schema_validation", r"(?:The path .{1,200} is not an absolute path|File path must be absolute)", 0.95),
+    rule("form.not_formatted", "format_error", r"(?:Your (?:last )?output was not formatted correctly|Your last output did not use any tool calls|Your (?:last )?output could not be parsed)", 0.98),
+    rule("form.one_action", "format_error", r"(?:Format error:|Please always provide EXACTLY ONE action|(?:No|Multiple) tool calls? (?:was |were )?found in (?:the|your) (?:response|output))", 0.97),
+    rule("form.no_tool_used", "format_error", r"\[?(?:ERROR\] )?You did not use a tool in your previous response", 0.97),
+    rule("form.many_commands", "format_error", r"(?:ERROR: )?Cannot execute multiple commands at once", 0.98),
+)  # fmt: skip
+
+_EDITS = (
+    _file("edit.string_missing", "edit_no_match", r"(?:String|Text) to replace (?:was )?not found in (?:the )?file", 0.99),
+    _file("edit.ambiguous_old_str", "edit_ambiguous", r"No replacement was performed\. Multiple occurrences of old_str", 0.99),
+    _file("edit.old_str_same", "edit_noop", r"No replacement was performed\. (?:`?old_str`? and `?new_str`?|Neither)", 0.95),
+    _file("edit.old_str_missing", "edit_no_match", r"No replacement was performed, old_str", 0.98),
+    rule("edit.no_exact_match", "edit_no_match", r"\[No exact match found in [^\n]{1,400} for", 0.98),
+    _file("edit.exact_text_missing", "edit_no_match", r"Could not find (?:the exact text|old text|edits\[\d{1,4}\])", 0.98),
+    _file("edit.zero_occurrences", "edit_no_match", r"Failed to edit, (?:0 occurrences found|could not find the string)", 0.98),
+    _file("edit.old_string_missing", "edit_no_match", r"(?:Could not find )?`?[oO]ld_?[sS]tring`? (?:was )?not found (?:in|verbatim)", 0.96),
+    _file("edit.search_block", "edit_no_match", r"(?:The (?:model used search patterns|SEARCH block)|#? ?\d{1,4} SEARCH/REPLACE blocks? failed to match)", 0.96),
+    rule("edit.patch_lines_missing", "edit_no_match", r"(?:apply_patch verification failed: )?(?:Failed to find (?:expected lines|context)|Invalid Context)", 0.97),
+    rule("edit.patch_invalid", "format_error", r"(?:apply_patch verification failed: )?(?:invalid (?:patch|hunk)|Invalid patch)\b", 0.95),
+    rule("edit.patch_file_missing", "path_not_found", r"apply_patch verification failed: Failed to read file to update [^\n]{1,300}No such file", 0.95),
+    rule("edit.patch_failed", "edit_no_match", r"apply_patch verification failed", 0.8),
+    _file("edit.found_many", "edit_ambiguous", r"Found \d+ (?:matches|occurrences) of the (?:string to replace|text)", 0.99),
+    _file("edit.expected_one", "edit_ambiguous", r"Failed to edit, [Ee]xpected 1 occurrence but found \d", 0.98),
+    _file("edit.found_several", "edit_ambiguous", r"(?:Found multiple matches for oldString|oldString found multiple times|Multiple matches found)", 0.95),
+    _file("edit.same_strings", "edit_noop", r"No changes to make: ", 0.99),
+    _file("edit.identical", "edit_noop", r"(?:No changes (?:were )?made to|oldString and newString must be different|No changes to apply)", 0.94),
+    rule("edit.syntax", "edit_syntax_rejected", r"\[?Your proposed edit has introduced new syntax error", 0.99),
+    _file("edit.not_read", "stale_read", r"File has not been read yet", 0.99),
+    _file("edit.modified_since", "stale_read", r"File (?:has been (?:unexpectedly )?modified|content has changed) since", 0.99),
+    _file("edit.unexpectedly_modified", "stale_read", r"File has been unexpectedly modified", 0.99),
+    _file("edit.must_read", "stale_read", r"You must read (?:the )?file .{0,300} before (?:overwriting|editing|writing)", 0.97),
+    _file("edit.exists_already", "usage_error", r"(?:File already exists at: |Invalid `path` parameter: .{0,300}already exists)", 0.93),
+)  # fmt: skip
+
+_FILES = (
+    _file("file.missing", "path_not_found", r"(?:File|Path|Directory|Notebook) (?:file )?does not exist", 0.99),
+    _file("file.path_missing", "path_not_found", r"The path .{1,300} does not exist", 0.98),
+    _file("file.not_found", "path_not_found", r"(?:File|Path|Directory) (?:[^\n]{1,300} )?not found\b", 0.95),
+    _file("file.enoent", "path_not_found", r"ENOENT: no such file or directory", 0.97),
+    _file("file.no_such", "path_not_found", r"(?:\[Errno 2\] )?No such file or directory", 0.95),
+    _file("file.invalid_path", "path_not_found", r"Invalid path: ", 0.85),
+    _file("file.eisdir", "is_directory", r"EISDIR: ", 0.99),
+    _file("file.is_directory", "is_directory", r"(?:The path .{1,300} is a directory|[^\n]{1,300} is a directory\b|\[Errno 21\])", 0.95),
+    _file("file.too_large", "output_limit", r"File content \([\d.,]+ ?\w+\) exceeds maximum", 0.99),
+    rule("output.too_large", "output_limit", r"(?:MCP tool [^\n]{1,200} )?response \([\d,]+ tokens\) exceeds maximum allowed tokens", 0.98),
+    _file("file.pages", "output_limit", r"(?:PDF (?:has|is) [^\n]{0,100}(?:too (?:many|large)|maximum)|This PDF has \d+ pages, which is too many)", 0.93),
+    _file("file.binary", "usage_error", r"(?:This tool cannot read binary files|Cannot (?:read|display) binary)", 0.95),
+    _file("file.pattern", "usage_error", r"(?:regex parse error|ripgrep (?:error|failed)|rg: (?:regex parse error|unrecognized file type))", 0.95),
+    _file("file.eacces", "permission_denied", r"(?:EACCES|EPERM): ", 0.97),
+    rule("task.missing", "usage_error", r"No (?:task|shell|process|agent) found with ID", 0.96),
+    rule("task.not_running", "usage_error", r"(?:Task|Shell) \S{1,100} (?:is not running|not found)", 0.93),
+    rule("mcp.timeout", "timeout", r"MCP error -32001", 0.95),
+    rule("mcp.error", "tool_error", r"MCP error -\d{5}", 0.9),
+)  # fmt: skip
+
+_SHELLS = (
+    rule("shell.timed_out", "timeout", r"(?:Exit code \d{1,3}\s+)?(?:Command|Process|Script|command) timed out(?: after)?\b", 0.97),
+    _shell("shell.execution_timed_out", "timeout", r"(?:EXECUTION TIMED OUT|The command '.{0,300}' was cancelled because it took more than)", 0.97),
+    _shell("shell.mini_timed_out", "timeout", r"<exception>[^\n]{0,300}timed out after", 0.97),
+    _shell("shell.tail_timed_out", "timeout", r"(?:^|\n)Command timed out after [\d.]+ ?\w+\s*$", 0.95, "tail"),
+    _shell("shell.tail_no_output", "timeout", r"\[The command (?:has no new output after|timed out after) [\d.]+ seconds\.[^\n]{0,600}\]?\s*$", 0.93, "tail"),
+    _shell("shell.tail_aborted", "interrupted", r"(?:^|\n)Command aborted\s*$", 0.95, "tail"),
+    _shell("shell.interrupted", "interrupted", r"(?:^|\n)<error>Command was aborted before completion</error>\s*$", 0.95, "tail"),
+    _shell("shell.mini_exception", "tool_error", r"<exception>", 0.85),
+    _shell("shell.syntax_check", "usage_error", r"(?:Your (?:bash )?command contained syntax error|Your command could not be executed, because the shell found a syntax error)", 0.95),
+)  # fmt: skip
+
+_WEB = (
+    rule("web.status", "network_or_remote", r"(?:Request failed with status code \d{3}|The server returned HTTP \d{3}|HTTP (?:error )?\d{3}\b)", 0.95),
+    rule("web.unreachable", "network_or_remote", r"(?:getaddrinfo E\w+|connect E\w+|Unable to (?:fetch|verify|connect)|(?:Failed to|Could not) (?:fetch|connect)|Unable to verify if domain|unable to get local issuer certificate)", 0.92),
+)  # fmt: skip
+
+ANCHORS: tuple[Rule, ...] = (*_DECISIONS, *_CALLS, *_EDITS, *_FILES, *_SHELLS, *_WEB)
+"""What harnesses write into a result, in the order it is asked."""
