@@ -1,0 +1,84 @@
+"""JSON out of files that may be broken: one record at a time, every failure counted with its line, none raised.
+
+Every text is valid Unicode then: bytes that are not UTF-8 and lone surrogates become U+FFFD (counted as repaired).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from composer_hub.ingest.report import FileReport, SessionError
+
+
+def json_lines(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield (line number, object) of a JSONL file; lines that are not an object are counted and skipped."""
+    with path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            report.counts["lines"] += 1
+            report.counts["bytes"] += len(line)
+            try:
+                record = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                if not line.strip():
+                    continue
+                try:
+                    record = repaired(line, report)
+                except ValueError as error:
+                    report.corrupt(number, f"is not JSON ({error}) and was skipped.")
+                    continue
+            if isinstance(record, dict):
+                report.counts["records"] += 1
+                yield number, record
+            else:
+                report.corrupt(number, f"is a JSON {type(record).__name__}, not an object, and was skipped.")
+
+
+def json_file(path: Path, report: FileReport) -> Any:
+    """Return the one JSON value of a file; raise SessionError where there is none."""
+    data = path.read_bytes()
+    report.counts["bytes"] += len(data)
+    try:
+        return parse(data, report)
+    except ValueError as error:
+        raise SessionError(
+            f"{path} is not JSON ({error}). If it is still being written, wait for it to end."
+        ) from error
+
+
+def parse(data: bytes, report: FileReport | None = None) -> Any:
+    """Return the JSON value of some bytes, repaired where only its text is broken; raise ValueError otherwise."""
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return repaired(data, report)
+
+
+def repaired(data: bytes, report: FileReport | None = None) -> Any:
+    """Read JSON that orjson refuses: bad UTF-8, lone surrogates, NaN, a byte order mark; else raise ValueError."""
+    try:
+        value = json.loads(data.decode("utf-8-sig", "replace"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{error.msg} at column {error.colno}") from error
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if report is not None:
+        report.add("repaired")
+    return clean(value)
+
+
+def clean(value: Any) -> Any:
+    """Replace lone surrogates by U+FFFD in every text of a value."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None  # NaN and infinity have no JSON form
+    return value

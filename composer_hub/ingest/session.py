@@ -1,0 +1,142 @@
+"""A session as a reader hands it on: the trace, and beside it what is needed once and then dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from composer_hub.ingest.families import family_of
+from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.report import FileReport
+from composer_hub.records import Message, Step, Trace, stable_id
+
+SYNTHETIC_SYSTEM_PROMPT = (
+    "You are a coding agent. You work in the user's repository with the tools you are given: read before you edit, "
+    "run what you change, and say briefly what you did."
+)
+"""Stands first where the harness records no system prompt; `Trace.system_prompt_source` then says `synthetic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One trace with its side data, which is never published.
+
+    `flags` maps an index of `trace.messages` to what the harness said about it: a tool message's result, or an action
+    that the provider cut off. `keys` holds one string a step, the same in every file that has a copy of it ("" = none).
+    """
+
+    trace: Trace
+    flags: dict[int, ResultFlag] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+
+    def with_trace(self, trace: Trace) -> Session:
+        """Return the session with another version of the same trace (same messages, same steps)."""
+        return dataclasses.replace(self, trace=trace)
+
+    def without_steps(self, dropped: Callable[[str], bool]) -> Session:
+        """Leave out the steps whose key is dropped; their messages stay, since later prompts show them."""
+        kept = [(step, key) for step, key in zip(self.trace.steps, self.keys, strict=True) if not dropped(key)]
+        if len(kept) == len(self.trace.steps):
+            return self
+        steps = tuple(dataclasses.replace(step, index=index) for index, (step, _) in enumerate(kept))
+        counts = {**self.trace.counts, "num_steps": len(steps)}
+        trace = dataclasses.replace(self.trace, steps=steps, counts=counts)
+        return dataclasses.replace(self, trace=trace, keys=tuple(key for _, key in kept))
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    """What a reader knows about the session as a whole; the fields are those of `Trace`."""
+
+    source: str
+    session_id: str
+    tools: tuple[dict[str, Any], ...] = ()
+    tools_source: str = "seen"
+    system_prompt: str = ""  # "" = none recorded
+    cwd: str = ""
+    repository: str = ""
+    resolved: bool | None = None
+    parent_session_id: str = ""
+    spawn_call_id: str = ""
+    license: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def trace_id(self) -> str:
+        return trace_id_of(self.source, self.session_id)
+
+
+def trace_id_of(source: str, session_id: str) -> str:
+    """Return the id of a session's trace: the same on every machine and in every run."""
+    return stable_id("trace", source, session_id)
+
+
+def system_message(facts: TraceFacts) -> Message:
+    """Return the system prompt that was recorded, or the synthetic one."""
+    return Message("system", facts.system_prompt or SYNTHETIC_SYSTEM_PROMPT)
+
+
+def finish_session(
+    facts: TraceFacts,
+    pool: tuple[Message, ...],
+    steps: Sequence[Step],
+    keys: Sequence[str],
+    flags: dict[int, ResultFlag],
+    system_prompt_source: str,
+    report: FileReport,
+) -> Session | None:
+    """Put the parts together and count them; a session without a step is counted and left out."""
+    if not steps:
+        report.add("no_steps")
+        return None
+    calls = sum(len(pool[step.action].tool_calls) for step in steps)
+    answered = sum(len({pool[at].tool_call_id or at for at in step.results}) for step in steps)
+    counts = {
+        "num_messages": len(pool),
+        "num_steps": len(steps),
+        "num_calls": calls,
+        "num_results": sum(message.role == "tool" for message in pool),
+        "num_user_messages": sum(message.role == "user" for message in pool),
+    }
+    report.add("traces")
+    report.add("steps", len(steps))
+    report.add("calls", calls)
+    report.add("dangling_calls", max(0, calls - answered))
+    report.add("inexact", sum(not step.prefix_exact for step in steps))
+    report.add("branch_steps", sum(not step.on_main_branch for step in steps))
+    models = [step.model for step in steps if step.model]
+    model = max(dict.fromkeys(models), key=models.count, default="")
+    trace = Trace(
+        trace_id=facts.trace_id(),
+        source=facts.source,
+        session_id=facts.session_id,
+        messages=pool,
+        steps=tuple(steps),
+        tools=facts.tools or _tools_seen(pool),
+        tools_source=facts.tools_source if facts.tools else "seen",
+        system_prompt_source=system_prompt_source,
+        cwd=facts.cwd,
+        repository=facts.repository,
+        model=model,
+        family=family_of(model),
+        resolved=facts.resolved,
+        parent_trace_id=trace_id_of(facts.source, facts.parent_session_id) if facts.parent_session_id else "",
+        spawn_call_id=facts.spawn_call_id,
+        license=facts.license,
+        provenance=dict(facts.provenance),
+        counts=counts,
+    )
+    return Session(trace, flags, tuple(keys))
+
+
+def _tools_seen(pool: Iterable[Message]) -> tuple[dict[str, Any], ...]:
+    """Return one schema a tool that was called: its name, and nothing that was not seen."""
+    names = dict.fromkeys(call.name for message in pool for call in message.tool_calls if call.name)
+    return tuple(tool_schema(name) for name in names)
+
+
+def tool_schema(name: str, description: str = "", parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a tool as chat templates take it."""
+    schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

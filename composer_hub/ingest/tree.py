@@ -1,0 +1,378 @@
+"""From the records of a session to a `Session`: every message once, every step with exactly what was read before it.
+
+In: the `Node`s of a tree, in file order. Out: a `Session`.
+
+A step is one API message, which a file may spread over many nodes. Its prompt is the walk from *that* message to the
+root, not the order of the file: results of parallel calls hang on sibling nodes and are recovered, a compaction cuts
+the walk (and may keep a segment from before it), a missing parent is bridged to the node before it and counted, rewinds
+and forks are branches that are all kept.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from composer_hub.ingest.families import family_of
+from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
+from composer_hub.records import Message, Step, ToolCall, stable_id
+
+Ranges = tuple[tuple[int, int], ...]
+
+REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
+
+
+@dataclass(slots=True)
+class Node:
+    """One record of a session file. Records that are no prompt text are nodes without messages: links of the chain.
+
+    An assistant record is a piece of the API message `turn`: one assistant message, which `build_session` merges with
+    the other pieces. A user record may hold several messages (tool results, then text).
+    """
+
+    node_id: str
+    parent: str = ""  # "" at a root
+    messages: tuple[Message, ...] = ()
+    turn: str = ""
+    flags: tuple[ResultFlag | None, ...] = ()  # one a message, or empty
+    model: str = ""
+    reasoning_status: str = "absent"
+    is_target: bool = True  # False: the harness wrote this assistant message, nothing is to be learnt from it
+    cut: bool = False  # a compaction: nothing above this node is read below it
+    kept: tuple[str, str] = (
+        "",
+        "",
+    )  # first and last node of what is read again after this one
+    logical_parent: str = ""  # where a cut stands in the conversation
+    inexact: str = ""  # why prompts from here down are not exactly what the model read
+    lane: str = ""  # nodes of different lanes are never bridged to each other
+
+
+def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) -> Session | None:
+    """Build the session of a tree-like format."""
+    ordered = _in_reading_order(list(nodes), report)
+    return _Builder(ordered, facts, report).build()
+
+
+def _in_reading_order(nodes: list[Node], report: FileReport) -> list[Node]:
+    """Order parents before children and otherwise as in the file.
+
+    A parent that is not in the file, or that would close a circle, is replaced by the node before it in the same lane;
+    the prompts below are then marked as not exact.
+    """
+    known: dict[str, int] = {}
+    for at, node in enumerate(nodes):
+        known.setdefault(node.node_id, at)
+    last: dict[str, str] = {}
+    for node in nodes:
+        if node.parent == node.node_id or (node.parent and node.parent not in known):
+            _bridge(node, last.get(node.lane, ""), report)
+        last[node.lane] = node.node_id
+    return _topological(nodes, known, report)
+
+
+def _bridge(node: Node, parent: str, report: FileReport) -> None:
+    node.parent = parent
+    node.inexact = node.inexact or "missing_parent"
+    report.add("bridged")
+
+
+def _topological(nodes: list[Node], known: dict[str, int], report: FileReport) -> list[Node]:
+    children: dict[int, list[int]] = {}
+    ready: list[int] = []
+    for at, node in enumerate(nodes):
+        if node.parent:
+            children.setdefault(known[node.parent], []).append(at)
+        else:
+            ready.append(at)
+    order: list[Node] = []
+    placed = bytearray(len(nodes))
+    for first in range(len(nodes) + 1):
+        while ready:
+            at = heapq.heappop(ready)
+            placed[at] = True
+            order.append(nodes[at])
+            for child in children.get(at, ()):
+                if not placed[child]:
+                    heapq.heappush(ready, child)
+        if first < len(nodes) and not placed[first]:  # on a circle of parents, or below one
+            _bridge(nodes[first], order[-1].node_id if order else "", report)
+            ready.append(first)
+    return order
+
+
+@dataclass(slots=True)
+class _Turn:
+    """An API message put together from its pieces."""
+
+    message: Message
+    slot: int
+    model: str
+    reasoning_status: str
+    is_target: bool
+    flag: ResultFlag | None
+    answers: list[tuple[int, int]] = field(default_factory=list)  # (position, slot) of its results, in file order
+    previous: str = ""  # the turn before it, across compactions too: for branches
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """What has been read down to a node: closed ranges of the pool, and the turn still collecting its results."""
+
+    closed: Ranges = ()
+    turn: str = ""
+    answered: tuple[int, ...] = ()  # slots of results seen on the path since `turn` began
+    extras: tuple[int, ...] = ()  # slots of other messages since then
+    reasons: tuple[str, ...] = ()
+    last_turn: str = ""  # as `turn`, but kept over a cut
+
+
+class _Builder:
+    """One pass over the nodes, parents first. Slots number messages as met; pool indices are given in reading order, so
+    that a prompt is a few ranges and always ends before its action."""
+
+    def __init__(self, nodes: list[Node], facts: TraceFacts, report: FileReport) -> None:
+        self.nodes, self.facts, self.report = nodes, facts, report
+        self.by_id = {node.node_id: node for node in reversed(nodes)}
+        self.position = {node.node_id: at for at, node in reversed(list(enumerate(nodes)))}
+        self.slots: list[Message] = [system_message(facts)]
+        self.slot_flags: dict[int, ResultFlag] = {}
+        self.node_slots: dict[str, tuple[int, ...]] = {}
+        self.turns: dict[str, _Turn] = {}
+        self.turn_of_call: dict[str, str] = {}
+        self.index_of: dict[int, int] = {0: 0}  # slot -> pool index
+        self.pool: list[Message] = [self.slots[0]]
+        self.walks: dict[str, _Walk] = {}
+        self.steps: dict[str, Step] = {}
+
+    def build(self) -> Session | None:
+        for node in self.nodes:
+            self._take(node)
+        self._match_results()
+        for node in self.nodes:
+            self.walks[node.node_id] = self._walk_to(node)
+        for turn in self.turns.values():  # results and questions that no later step read
+            self._emit(turn.slot, *(slot for _, slot in turn.answers))
+        for node in self.nodes:
+            self._emit(*self.node_slots.get(node.node_id, ()))
+        return self._finish()
+
+    # ---- first pass: messages and turns
+
+    def _take(self, node: Node) -> None:
+        if not node.messages:
+            return
+        if not node.turn:
+            self.node_slots[node.node_id] = tuple(self._slot(node, i) for i in range(len(node.messages)))
+            return
+        piece, flag = node.messages[0], (node.flags[0] if node.flags else None)
+        turn = self.turns.get(node.turn)
+        if turn is None:
+            slot = len(self.slots)
+            self.slots.append(piece)
+            turn = _Turn(piece, slot, node.model, node.reasoning_status, node.is_target, flag)
+            self.turns[node.turn] = turn
+        else:
+            self.report.add("merged")
+            turn.message = self.slots[turn.slot] = _joined(turn.message, piece)
+            turn.model = turn.model or node.model
+            turn.is_target = turn.is_target and node.is_target
+            turn.flag = flag or turn.flag
+            turn.reasoning_status = max(turn.reasoning_status, node.reasoning_status, key=REASONING_RANK.__getitem__)
+        for call in piece.tool_calls:
+            self.turn_of_call.setdefault(call.call_id, node.turn)
+
+    def _slot(self, node: Node, i: int) -> int:
+        self.slots.append(node.messages[i])
+        if node.flags and (flag := node.flags[i]):
+            self.slot_flags[len(self.slots) - 1] = flag
+        return len(self.slots) - 1
+
+    def _match_results(self) -> None:
+        """Give every turn the results of its calls, the first for each call; a result without its call is left out."""
+        for at, node in enumerate(self.nodes):
+            for slot in self.node_slots.get(node.node_id, ()):
+                message = self.slots[slot]
+                if message.role != "tool":
+                    continue
+                turn = self.turn_of_call.get(message.tool_call_id)
+                if turn is not None:
+                    self.turns[turn].answers.append((at, slot))
+                    self.slots[slot] = self._named(message, turn)
+
+    def _named(self, message: Message, turn: str) -> Message:
+        if message.name:
+            return message
+        calls = self.turns[turn].message.tool_calls
+        name = next((call.name for call in calls if call.call_id == message.tool_call_id), "")
+        return dataclasses.replace(message, name=name)
+
+    # ---- second pass: walks
+
+    def _walk_to(self, node: Node) -> _Walk:
+        if node.cut:
+            above = self.walks.get(node.logical_parent) or self.walks.get(node.parent) or _Walk()
+            return self._extended(_Walk(closed=((0, 1),), last_turn=above.last_turn), node)
+        return self._extended(self.walks.get(node.parent) or _Walk(closed=((0, 1),)), node)
+
+    def _extended(self, walk: _Walk, node: Node) -> _Walk:
+        """Return the walk one node further down."""
+        if node.inexact and node.inexact not in walk.reasons:
+            walk = dataclasses.replace(walk, reasons=(*walk.reasons, node.inexact))
+        if node.turn and node.messages:
+            walk = self._into_turn(walk, node)
+        else:
+            for slot in self.node_slots.get(node.node_id, ()):
+                walk = self._into_message(walk, slot)
+        if node.kept != ("", ""):
+            for kept in self._segment(*node.kept):
+                walk = self._extended(walk, kept)
+        return walk
+
+    def _into_turn(self, walk: _Walk, node: Node) -> _Walk:
+        turn = self.turns[node.turn]
+        if node.turn == walk.turn or self._holds(walk, turn.slot):
+            return walk
+        closed = self._close(walk, self.position[node.node_id])
+        self._emit(turn.slot)
+        if node.turn not in self.steps:
+            turn.previous = walk.last_turn
+            if turn.is_target:
+                self.steps[node.turn] = self._step(node.turn, turn, closed, walk.reasons)
+        return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn)
+
+    def _into_message(self, walk: _Walk, slot: int) -> _Walk:
+        message = self.slots[slot]
+        if message.role != "tool":
+            return dataclasses.replace(walk, extras=(*walk.extras, slot))
+        turn = self.turn_of_call.get(message.tool_call_id)
+        if turn is not None and turn == walk.turn:
+            return dataclasses.replace(walk, answered=(*walk.answered, slot))
+        if turn is not None and self._holds(walk, self.turns[turn].slot):
+            if any(self._holds(walk, other) for other in self._answers_to(turn, message.tool_call_id)):
+                return walk
+            return dataclasses.replace(walk, extras=(*walk.extras, slot))
+        self.report.add("orphan_results")
+        reason = "orphan_result"
+        return walk if reason in walk.reasons else dataclasses.replace(walk, reasons=(*walk.reasons, reason))
+
+    def _answers_to(self, turn: str, call_id: str) -> list[int]:
+        return [slot for _, slot in self.turns[turn].answers if self.slots[slot].tool_call_id == call_id]
+
+    def _holds(self, walk: _Walk, slot: int) -> bool:
+        if slot in walk.extras or slot in walk.answered:
+            return True
+        at = self.index_of.get(slot)
+        return at is not None and any(start <= at < stop for start, stop in reversed(walk.closed))
+
+    def _close(self, walk: _Walk, before: int) -> Ranges:
+        """Return all that has been read, as ranges: the open turn, the results of its calls, then the rest."""
+        slots: list[int] = []
+        if walk.turn:
+            turn = self.turns[walk.turn]
+            slots = [turn.slot, *self._results(turn, walk.answered, before)]
+        slots += walk.extras
+        self._emit(*slots)
+        return _with(walk.closed, [self.index_of[slot] for slot in slots])
+
+    def _results(self, turn: _Turn, answered: Sequence[int] = (), before: int | None = None) -> list[int]:
+        """Return one result a call: the one on the path, else the first that had come before the given position."""
+        chosen: dict[str, int] = {}
+        for slot in answered:
+            chosen.setdefault(self.slots[slot].tool_call_id, slot)
+        for at, slot in turn.answers:
+            if before is None or at < before:
+                chosen.setdefault(self.slots[slot].tool_call_id, slot)
+        return sorted(chosen.values())
+
+    def _segment(self, head: str, tail: str) -> list[Node]:
+        """Return the nodes from `head` down to `tail`, or none if they are not one chain."""
+        found: list[Node] = []
+        node = self.by_id.get(tail)
+        while node is not None and len(found) <= len(self.nodes):
+            found.append(node)
+            if node.node_id == head:
+                return found[::-1]
+            node = self.by_id.get(node.parent)
+        return []
+
+    def _emit(self, *slots: int) -> None:
+        """Give messages their place in the pool, once."""
+        for slot in slots:
+            if slot not in self.index_of:
+                message = self.slots[slot]
+                if message.role == "tool" and message.tool_call_id not in self.turn_of_call:
+                    continue
+                self.index_of[slot] = len(self.pool)
+                self.pool.append(message)
+
+    def _step(self, key: str, turn: _Turn, prompt: Ranges, reasons: tuple[str, ...]) -> Step:
+        return Step(
+            step_id=stable_id("step", self.facts.trace_id(), key),
+            index=0,
+            action=self.index_of[turn.slot],
+            prompt=prompt,
+            model=turn.model,
+            family=family_of(turn.model),
+            reasoning_status=turn.reasoning_status,
+            prefix_exact=not reasons,
+            prefix_reason="; ".join(reasons),
+        )
+
+    # ---- the end
+
+    def _finish(self) -> Session | None:
+        main = self._main_branch()
+        steps: list[Step] = []
+        keys: list[str] = []
+        for key, step in sorted(self.steps.items(), key=lambda item: item[1].action):
+            results = tuple(self.index_of[slot] for slot in self._results(self.turns[key]))
+            steps.append(
+                dataclasses.replace(step, index=len(steps), results=results, on_main_branch=key in main),
+            )
+            keys.append(f"{self.facts.source}:{key}")
+        flags = {self.index_of[slot]: flag for slot, flag in self.slot_flags.items() if slot in self.index_of}
+        flags |= {self.index_of[turn.slot]: turn.flag for turn in self.turns.values() if turn.flag}
+        source = "recorded" if self.facts.system_prompt else "synthetic"
+        return finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, self.report)
+
+    def _main_branch(self) -> set[str]:
+        """Return the turns on the way to the last thing said in the file; count the places where others leave it."""
+        followers: dict[str, int] = {}
+        for turn in self.turns.values():
+            followers[turn.previous] = followers.get(turn.previous, 0) + 1
+        self.report.add("forks", sum(count - 1 for count in followers.values()))
+        self.report.add("boundaries", sum(node.cut for node in self.nodes))
+        leaf = next((node for node in reversed(self.nodes) if node.messages), None)
+        key, main = self.walks[leaf.node_id].last_turn if leaf else "", set()
+        while key and key not in main:
+            main.add(key)
+            key = self.turns[key].previous
+        return main
+
+
+def _joined(first: Message, second: Message) -> Message:
+    """Return one message made of two pieces; a call that both hold counts once."""
+    ids = {call.call_id for call in first.tool_calls}
+    calls: tuple[ToolCall, ...] = tuple(call for call in second.tool_calls if call.call_id not in ids)
+    return Message(
+        "assistant",
+        "\n".join(text for text in (first.content, second.content) if text),
+        first.tool_calls + calls,
+        reasoning_content="\n".join(text for text in (first.reasoning_content, second.reasoning_content) if text),
+    )
+
+
+def _with(closed: Ranges, indices: Sequence[int]) -> Ranges:
+    """Return ranges with indices added at the end."""
+    folded = list(closed)
+    for index in indices:
+        if folded and folded[-1][1] == index:
+            folded[-1] = (folded[-1][0], index + 1)
+        else:
+            folded.append((index, index + 1))
+    return tuple(folded)
