@@ -248,7 +248,10 @@ class ComposerTrainer(GRPOTrainer):
         return bool(self.args.alpha_sdpo) and self.args.teacher != "live" and not self._is_peft()
 
     def _frozen_copy(self) -> nn.Module:
-        return copy.deepcopy(self.accelerator.unwrap_model(self.model)).eval().requires_grad_(False)
+        teacher = copy.deepcopy(self.accelerator.unwrap_model(self.model)).eval().requires_grad_(False)
+        # TRL replaces `forward` on the instance by a closure over the student; the copy needs its class's own.
+        teacher.__dict__.pop("forward", None)
+        return teacher
 
     def _is_peft(self) -> bool:
         return hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
