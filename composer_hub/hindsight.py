@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.hint_templates import LaterCall, SiteContext, clipped
+from composer_hub.ingest.error_exits import main_command
 from composer_hub.ingest.error_rules import canonical_kind
-from composer_hub.ingest.tools import bare_name, command_of, commands_in, family_of_tool, path_of
+from composer_hub.ingest.tools import SimpleCommand, bare_name, command_of, commands_in, family_of_tool, path_of
 from composer_hub.records import ToolCall, canonical_json
 
 MAX_VALUE_CHARS = 80
@@ -37,7 +38,7 @@ class Found:
 
 def what_worked(context: SiteContext) -> Found | None:
     """Return what the session itself found out within its next calls, or None."""
-    if context.call is None or context.site.kind in ("repeated_failure", "repeated_call"):
+    if context.call is None or context.site.blame != "model" or context.site.kind.startswith("repeated_"):
         return None
     for position, later in enumerate(context.later):
         if later.ok and (found := _compare(context, context.call, later.call, context.later[:position])):
@@ -52,7 +53,7 @@ def _compare(context: SiteContext, failed: ToolCall, worked: ToolCall, between: 
     if bare_name(failed.name) != bare_name(worked.name):
         return None
     if family_of_tool(failed.name, failed.arguments) == "shell":
-        return _other_command(kind, failed, worked)
+        return _other_command(context, failed, worked)
     return _other_arguments(kind, failed, worked, between)
 
 
@@ -84,7 +85,7 @@ def _other_arguments(kind: str, failed: ToolCall, worked: ToolCall, between: tup
 def _same_place(kind: str, before: str, after: str) -> bool:
     if os.path.normpath(before) == os.path.normpath(after):
         return True
-    return kind in _WRONG_PLACE and os.path.basename(before.rstrip("/")) == os.path.basename(after.rstrip("/"))
+    return kind in _WRONG_PLACE and _last_part(before) == _last_part(after)
 
 
 def _reads(later: LaterCall, path: str) -> bool:
@@ -108,29 +109,34 @@ def _changes(before: Any, after: Any) -> Iterator[str]:
             yield f"no {name}"
 
 
-def _other_command(kind: str, failed: ToolCall, worked: ToolCall) -> Found | None:
+def _other_command(context: SiteContext, failed: ToolCall, worked: ToolCall) -> Found | None:
     before, after = command_of(failed), command_of(worked)
     if not after or before.strip() == after.strip():
         return None  # the same command works once something else has changed; that is no hint
-    if not _same_target(kind, before, after):
+    if not _same_target(context, before, after):
         return None
     return Found(f"This command works instead: {clipped(after, MAX_COMMAND_CHARS)}", "other_command")
 
 
-def _same_target(kind: str, before: str, after: str) -> bool:
-    one, two = _programs(before), _programs(after)
-    for program in two if kind == "command_not_found" else one.keys() & two.keys():
-        words = set().union(*one.values()) if kind == "command_not_found" else one[program]
-        if words & two[program]:
-            return True
-    return False
+def _same_target(context: SiteContext, before: str, after: str) -> bool:
+    kind = canonical_kind(context.site.kind)
+    if kind in _WRONG_PLACE:
+        return _last_part(context.path) in _words_of(after)
+    main, later = main_command(commands_in(before)), main_command(commands_in(after))
+    if not main or not later:
+        return False
+    shared = _target_words(main) & _target_words(later)
+    return bool(shared) and (main.program != later.program) == (kind == "command_not_found")
 
 
-def _programs(command: str) -> dict[str, set[str]]:
-    """Return each program of a shell text with the words that name its target; paths by their last part."""
-    found: dict[str, set[str]] = {}
-    for simple in commands_in(command):
-        words = {os.path.basename(word.rstrip("/")) for word in simple.words[1:] if not word.startswith("-")}
-        if simple.program not in ("cd", "echo", "export", "set", "sleep"):
-            found.setdefault(simple.program, set()).update(word for word in words if len(word) > 2)
-    return found
+def _words_of(command: str) -> set[str]:
+    return {_last_part(word) for simple in commands_in(command) for word in simple.words} - {""}
+
+
+def _target_words(command: SimpleCommand) -> set[str]:
+    """Return the words that say what a command is about; paths by their last part, options left out."""
+    return {part for word in command.words[1:] if not word.startswith("-") and len(part := _last_part(word)) > 2}
+
+
+def _last_part(path: str) -> str:
+    return os.path.basename(path.rstrip("/"))

@@ -205,7 +205,7 @@ def prompt_of(context: SiteContext) -> str:
     return _ADDRESS.sub("0x…", prompt)
 
 
-_LABEL = re.compile(r"^(?:\*{0,2}(?:Corrective )?[Hh]int:?\*{0,2}:?|Reminder:)\s*")
+_LABEL = re.compile(r"^(?:\*{0,2}(?:Corrective )?[Hh]int(?::\*{0,2}|\*{2}:)|Reminder:)\s*")
 _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'`)]?\s+(?=[\"'`(]?[A-Z0-9])")
 
 

@@ -81,7 +81,7 @@ def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames
 def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
     """Gather what a trace knows about one site of the step at a position."""
     step = trace.steps[position]
-    calls = trace.messages[step.action].tool_calls
+    calls = (outcome.call for outcome in outcomes_of(trace, step))
     call = next((call for call in calls if (call.call_id, call.name) == (site.call_id, site.tool)), None)
     return SiteContext(
         site=site,
@@ -90,7 +90,7 @@ def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
         tool_schema=_schema_of(trace, site.tool),
         cwd=trace.cwd,
         later=tuple(_later_calls(trace, position)),
-        user_words=_user_words(trace, position),
+        user_words=_user_words(trace, position) if site.blame == "user" else "",
         trace=trace,
         step=step,
     )
@@ -166,7 +166,7 @@ def from_hindsight(context: SiteContext) -> Hint | None:
 def from_environment(context: SiteContext) -> Hint | None:
     """Write the environment's own words; only where the kind is about a tool or a program, never about style."""
     said = excerpt(context.site.message, MAX_HINT_CHARS - 100)
-    if not said or not is_tool_runtime_kind(context.site.kind):
+    if context.site.blame not in ("model", "env", "outcome") or not said or not is_tool_runtime_kind(context.site.kind):
         return None
     return _hint(context, f"The environment answers this call with:\n{said}", "environment", "raw")
 
@@ -242,9 +242,8 @@ def is_tool_runtime_kind(kind: str) -> bool:
 
 def control_hint(hint: Hint, rng: random.Random) -> Hint:
     """Return a hint of the same shape and length that says nothing about its site: advice for other kinds of error."""
-    pool = [kind for kind in TEMPLATES if kind != canonical_kind(hint.kind)]
-    opening = "Reminder: " if hint.text.startswith("Reminder: ") else ""
-    text = opening
+    pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
+    text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
     for kind in rng.sample(pool, len(pool)):
         text += _plain_advice(kind) + " "
         if len(text) > len(hint.text):
@@ -254,9 +253,12 @@ def control_hint(hint: Hint, rng: random.Random) -> Hint:
     )
 
 
+_ADVICE = dict(TEMPLATES)  # as the package has them: a user's own may need more than a blank site
+
+
 def _plain_advice(kind: str) -> str:
     blank = ErrorSite(kind, "model", "flag", 1.0, "")
-    return TEMPLATES[kind](SiteContext(blank)) or ""
+    return _ADVICE[kind](SiteContext(blank)) or ""
 
 
 def _cut_to(text: str, length: int) -> str:

@@ -84,9 +84,7 @@ _DISPATCHERS = _words(
     "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
 )
 _SEARCHERS = _words("grep egrep fgrep rg ag ack zgrep fd")
-_FILTERS = _words(
-    "tail head grep egrep rg sed awk sort uniq wc cat tee less more jq tr cut echo true printf column xargs fold"
-)
+_FILTERS = _words("tail head sed awk sort uniq wc cat tee less more tr cut echo true printf column fold")
 _PROBES = _words("test [ [[ cmp diff colordiff which whereis type command pgrep false")
 _REMOTES = _words("curl wget gh glab ssh scp rsync nc ping docker kubectl aws gcloud hf huggingface-cli")
 _PRINTERS = _words(
@@ -181,21 +179,26 @@ _FORM = (
     r"|[Nn]o such (?:option|command)\b|the following arguments are required|option requires an argument"
     r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
     r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
-    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error)"
+    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
+    r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
 EXITS: tuple[Rule, ...] = (
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
-    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:\S{1,100}: ){1,3}(?:command not found(?:: \S+)?|not found)[ \t]*(?:\n|$)"),
+    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_137", "timeout", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
+    _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
+    _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
+    _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
     _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
     _out("exit.test_report", "test_failure", 0.95, _L + r"(?:=+ [^\n]{0,200}\d+ (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +\d+ failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*\d+ failing\b|FAILED \((?:failures|errors)=|FAILURES!)", purposes=_RUNS),
-    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|make(?:\[\d+\])?: \*\*\* |BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
     _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
     _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
     _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs search probe"),
@@ -204,7 +207,7 @@ EXITS: tuple[Rule, ...] = (
     _out("exit.checker", "compile_or_lint", 0.85, "", purposes="check"),
     _out("exit.no_match", "nonzero_empty", 0.95, r"^\s*0?\s*$", purposes="search", codes=[1]),
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
-    _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:GraphQL: |To get started with GitHub CLI))"),
+    _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |CONFLICT |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
@@ -256,17 +259,19 @@ TEXTS: tuple[Rule, ...] = (
     _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
     _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
     _text("text.test_summary", "test_failure", 0.85, r"(?:\n=+ [^\n]{0,200}\d+ (?:failed|errors?)\b[^\n]{0,200}=+\s*$|\nFAILED \((?:failures|errors)=\d+[^\n]{0,100}\)\s*$|\ntest result: FAILED" + _LAST + ")"),
-    _text("text.git_fatal", "vcs_error", 0.75, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)" + _LAST),
     _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
+    _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
     _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
 )  # fmt: skip
 """What the end of a command's output tells where no exit code was kept: opt-in, since quoted text looks the same."""
+
+_ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
 
 
 def text_rule_of(command: str, output: str) -> Rule | None:
     """Return the first rule of `TEXTS` that the end of an output meets; None where the command only shows files."""
     text = output[-OUTPUT_CHARS:]
-    rules = TEXTS[-1:] if prints_files(commands_in(command)) else TEXTS
+    rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS
     return next((rule for rule in rules if rule.pattern.search(text)), None)
 
 

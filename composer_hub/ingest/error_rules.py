@@ -90,7 +90,10 @@ STATUSES: dict[str, str] = {
     "length": "truncated_output",
     "max_output_tokens": "truncated_output",
     "incomplete": "truncated_output",
+    "truncated": "truncated_output",
     "provider_error": "api_error",
+    "refused": "api_error",
+    "refusal": "api_error",
     "overloaded": "api_error",
     "rate_limit": "api_error",
     "sandbox": "sandbox_unavailable",
@@ -126,7 +129,7 @@ def canonical_kind(kind: str) -> str:
 
 HEAD_CHARS = 400
 _WRAPPER = re.compile(
-    r"\s*(?:OBSERVATION:\s*)?(?:<tool_use_error>|<error>)?\s*(?:(?:Error|ERROR|error):\s+)?(?:Error:\s+)?"
+    r"\s*(?:OBSERVATION:\s*|\[An error occurred during execution\.\]\s*)?(?:<tool_use_error>|<error>)?\s*(?:(?:Error|ERROR|error):\s+)?(?:Error:\s+)?"
 )
 
 

@@ -1,9 +1,10 @@
 """Where a session went wrong: a `Session` in, its `Trace` with `Step.error_sites` out.
 
-A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at the
-start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told first
-is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls without a
-result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and `error_exits.py`.
+A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at
+the start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told
+first is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls
+without a result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and
+`error_exits.py`.
 """
 
 from __future__ import annotations
@@ -26,20 +27,25 @@ from composer_hub.ingest.error_rules import (
 )
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.session import Session
-from composer_hub.ingest.tools import command_of, family_of_tool
-from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, stable_id
+from composer_hub.ingest.tools import call_in_text, command_of, family_of_tool
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
 MAX_MESSAGE_CHARS = 500
-MIN_REPEATS = 3  # the seed's rule: the third time in a row is a pattern
+MAX_STATUS_CHARS = 40
+MIN_REPEATS = 3  # the third time in a row is a pattern
 
-_NO_FLAG = ResultFlag(is_error=None, exit_code=None, status="", detail="")
+_NO_FLAG = ResultFlag()
 
 
 def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
     """Return the session's trace with the error sites of every step; earlier sites are replaced."""
     finder = _Finder(session.trace, session.flags, text_rules)
-    steps = tuple(dataclasses.replace(step, error_sites=finder.sites_of(step)) for step in session.trace.steps)
+    steps = tuple(_with_sites(step, finder.sites_of(step)) for step in session.trace.steps)
     return dataclasses.replace(session.trace, steps=steps)
+
+
+def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
+    return step if step.error_sites == sites else dataclasses.replace(step, error_sites=sites)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +62,14 @@ class Outcome:
 
 
 def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[Outcome, ...]:
-    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position."""
+    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position.
+
+    Where the message itself spells out the call, as text protocols do, its observations are that call's results.
+    """
     calls = trace.messages[step.action].tool_calls
+    if not calls and step.results:
+        spelled = call_in_text(trace.messages[step.action].content)
+        return tuple(_outcome(trace, spelled, index, flags or {}) for index in step.results)
     by_id = {trace.messages[index].tool_call_id: index for index in step.results}
     ids_known = all(call.call_id for call in calls) and any(call.call_id in by_id for call in calls)
     in_order = [*step.results, *[None] * len(calls)]
@@ -85,6 +97,14 @@ class _Streak:
 _Found = Sequence[tuple[Outcome, "ErrorSite | None"]]
 
 
+def _same_call(one: Outcome, other: Outcome) -> bool:
+    """True where name, arguments and result are equal; the call ids always differ."""
+    return (one.call.name, one.content) == (
+        other.call.name,
+        other.content,
+    ) and one.call.arguments == other.call.arguments
+
+
 def _came_back(outcome: Outcome, site: ErrorSite | None) -> bool:
     """False where nobody saw how the call ends: a person or the harness stopped it."""
     return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
@@ -95,7 +115,7 @@ class _Finder:
         self.trace, self.flags, self.text_rules = trace, flags, text_rules
         self.actions = {step.action for step in trace.steps}
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
-        self.repeats: dict[int, _Streak] = {}  # action -> equal calls in a row
+        self.repeats: dict[int, tuple[Outcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
 
     def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
@@ -116,12 +136,11 @@ class _Finder:
     def _of_action(self, step: Step) -> Iterator[ErrorSite]:
         """Yield what happened to the message itself: a provider's error, a cut answer, a form the harness refused."""
         flag = self.flags.get(step.action)
-        kind = _kind_of_status(flag.status) if flag else ""
+        word, kind = _kind_of_flag(flag) if flag else ("", "")
         if flag and not kind and flag.is_error:
-            kind = "api_error"
+            word, kind = "error", "api_error"
         if flag and kind:
-            message = excerpt(self.trace.messages[step.action].content or flag.detail)
-            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, f"flag.{flag.status or 'error'}", message=message)
+            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, f"flag.{word}", message=excerpt(flag.detail))
         elif not step.results and (reply := self.replies.get(step.action)):
             rule = _match_anchor(reply, "any", kinds=("format_error", "json_decode", "schema_validation"))
             if rule:
@@ -147,25 +166,22 @@ class _Finder:
 
     def _repeated_calls(self, step: Step, outcomes: Sequence[Outcome]) -> Iterator[ErrorSite]:
         """Yield a site where one call was made in three steps in a row and gave the same result each time."""
-        keys = {stable_id(one.call.name, one.call.arguments, one.content) for one in outcomes}
-        pointless = len(keys) == 1 and outcomes[0].content is not None and outcomes[0].family not in ("poll", "ask")
-        if not pointless:
+        if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
             return
-        key, call = keys.pop(), outcomes[0].call
-        last = self.repeats.get(self._previous(step))
-        self.repeats[step.action] = now = _Streak(key, last.count + 1 if last and last.key == key else 1)
-        if now.count >= MIN_REPEATS:
-            text = excerpt(f"{call.name} with the same arguments, {now.count} times in a row:\n{outcomes[0].content}")
+        if any(not _same_call(outcomes[0], other) for other in outcomes[1:]):
+            return
+        last, count = self.repeats.get(self._previous(step), (outcomes[0], 0))
+        count = count + 1 if _same_call(outcomes[0], last) else 1
+        self.repeats[step.action] = (outcomes[0], count)
+        if count >= MIN_REPEATS:
+            call = outcomes[0].call
+            text = excerpt(f"{call.name} with the same arguments, {count} times in a row:\n{outcomes[0].content}")
             rule = "derived.calls_in_a_row"
             yield ErrorSite("repeated_call", KINDS["repeated_call"], "flag", 0.9, rule, call.name, call.call_id, text)
 
     def _previous(self, step: Step) -> int:
         """Return the action that the model read last before this step, or -1."""
-        for start, stop in reversed(step.prompt):
-            for index in range(stop - 1, start - 1, -1):
-                if index in self.actions:
-                    return index
-        return -1
+        return next((index for index in _from_the_end(step.prompt) if index in self.actions), -1)
 
 
 def _replies(trace: Trace) -> dict[int, str]:
@@ -173,13 +189,19 @@ def _replies(trace: Trace) -> dict[int, str]:
     actions = {step.action for step in trace.steps}
     replies: dict[int, str] = {}
     for step in trace.steps:
-        before = -1
-        for start, stop in step.prompt[-2:]:
-            for index in range(max(start, stop - 50), stop):
-                if before in actions and trace.messages[index].role == "user":
-                    replies.setdefault(before, trace.messages[index].content)
-                before = index
+        reply = ""
+        for index in _from_the_end(step.prompt):
+            if index in actions:
+                replies.setdefault(index, reply)
+            if trace.messages[index].role != "user":
+                break
+            reply = trace.messages[index].content
     return replies
+
+
+def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
+    for start, stop in reversed(prompt):
+        yield from range(stop - 1, start - 1, -1)
 
 
 # ----------------------------------------------------------------------------------------------------- one outcome
@@ -191,15 +213,16 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
     flagged = _flagged(outcome)
     if flagged is False:
         return _hidden_site(outcome) if text_rules else None
-    typed = _kind_of_status(flag.status)
-    if typed:
-        return _site(_status_rule(flag.status, typed), "flag", outcome.call, text or flag.detail)
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
+    word, typed = _kind_of_flag(flag)
+    # A typed word names the kind, unless the harness's own sentence says more exactly who stopped the call.
+    if typed and not (anchor and anchor.blame in ("user", "harness")):
+        return _site(_status_rule(word, typed), "flag", outcome.call, text or flag.detail)
     if anchor:
         return _site(anchor, "flag" if flagged else "anchor", outcome.call, text)
     code = flag.exit_code if flag.exit_code is not None else _exit_code(outcome)
     if code:
-        return _exit_site(outcome, code, "exit" if flag.is_error is None else "flag")
+        return _exit_site(outcome, code, "flag" if flag.is_error else "exit")
     if flagged:
         return _unnamed_site(outcome)
     if _arguments_broke(outcome.call) and not text:
@@ -210,10 +233,12 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
 def _flagged(outcome: Outcome) -> bool | None:
     """Return what the typed flag says: it failed, it went well, or nothing."""
     flag = outcome.flag
+    if flag.exit_code and not flag.is_error:
+        return None  # OpenHands: the tool itself ran well, the command in it did not
     if flag.is_error is not None:
         return flag.is_error
     if flag.exit_code is not None:
-        return None if flag.exit_code else False
+        return False
     if flag.status in ("success", "completed", "ok", "done"):
         return False
     return True if flag.status in ("error", "failed", "failure") else None
@@ -229,7 +254,7 @@ def _exit_code(outcome: Outcome) -> int | None:
 def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
     body = error_exits.body_of(outcome.content or "")
     rule = error_exits.rule_of_exit(command_of(outcome.call), code, body)
-    return _site(rule, source, outcome.call, body.strip("\n") or f"exit code {code}")
+    return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
 
 def _unnamed_site(outcome: Outcome) -> ErrorSite:
@@ -273,16 +298,29 @@ def _may_hold(rule: Rule, family: str, text: str) -> bool:
     return rule.families == "any" or family in ("shell", "poll", "other")
 
 
+_BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
+
+
+def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
+    """Return the typed word that names a kind, and the kind; two empty strings where none does."""
+    if flag.status == "denied":
+        return "denied", "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
+    named = ((word, _kind_of_status(word)) for word in (flag.detail, flag.status))
+    return next(((word, kind) for word, kind in named if kind), ("", ""))
+
+
 def _kind_of_status(status: str) -> str:
-    """Return the kind a typed word stands for: the word itself, or a part of it ("permission-rule", "user.rejected")."""
+    """Return the kind a typed word stands for: the word itself, or a part of it ("user.rejected")."""
+    if len(status) > MAX_STATUS_CHARS:
+        return ""  # a sentence, not a word
     word = canonical_kind(re.sub(r"[^a-z_]+", "_", status.casefold()).strip("_"))
     if word in KINDS:
         return word
     return STATUSES.get(word) or next((STATUSES[part] for part in word.split("_") if part in STATUSES), "")
 
 
-def _status_rule(status: str, kind: str) -> Rule:
-    return Rule(f"flag.{status}", kind, KINDS[kind], 0.97, re.compile(""))
+def _status_rule(word: str, kind: str) -> Rule:
+    return Rule(f"flag.{word}", kind, KINDS[kind], 0.97, re.compile(""))
 
 
 _UNNAMED = Rule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
@@ -314,7 +352,7 @@ def _dangling(call: ToolCall) -> ErrorSite:
 
 # -------------------------------------------------------------------------------------------------------- messages
 
-_TAGS = re.compile(r"</?(?:tool_use_error|error|output|returncode)>")
+_TAGS = re.compile(r"\A\s*OBSERVATION:|</?(?:tool_use_error|error|output|returncode)>|\r(?=\n)")
 _CUT = "[…]"
 
 
@@ -322,7 +360,7 @@ MAX_SCANNED_CHARS = 50_000
 
 
 def excerpt(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, or its first and last lines where it is longer; a line too long for itself is cut between words."""
+    """Return the text, or its first and last lines where it is longer; a longer line is cut between words."""
     if len(text) > 2 * MAX_SCANNED_CHARS:
         text = f"{text[:MAX_SCANNED_CHARS]}\n{text[-MAX_SCANNED_CHARS:]}"
     clean = _TAGS.sub("", text).strip()

@@ -82,3 +82,43 @@ def clean(value: Any) -> Any:
     if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
         return None  # NaN and infinity have no JSON form
     return value
+
+
+def head_records(head: bytes, most: int = 20) -> list[dict[str, Any]]:
+    """Return the objects among the first whole lines of a file's head, for sniffing."""
+    found = []
+    for line in head.split(b"\n")[:most]:
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(record, dict):
+            found.append(record)
+    return found
+
+
+def text_of(value: Any) -> str:
+    """Return a value that should be text as text."""
+    return value if isinstance(value, str) else ""
+
+
+def dict_of(value: Any) -> dict[str, Any]:
+    """Return a value that should be an object as one."""
+    return value if isinstance(value, dict) else {}
+
+
+def list_of(value: Any) -> list[Any]:
+    """Return a value that should be a list as one."""
+    return value if isinstance(value, list) else []
+
+
+def shallow(value: Any, depth: int = 60) -> Any:
+    """Return the value, or its JSON text where it is nested deeper than any tool's arguments are."""
+    return value if _within(value, depth) else orjson.dumps(value).decode()
+
+
+def _within(value: Any, depth: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return True
+    inner = value.values() if isinstance(value, dict) else value
+    return depth > 0 and all(_within(item, depth - 1) for item in inner)

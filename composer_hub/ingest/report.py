@@ -37,7 +37,7 @@ class Problem:
 class FileReport:
     """Counts and problems of one file, or of many after `merge`.
 
-    Names of `counts`, each present once it happened: files, bytes, lines, records, corrupt (lines or rows left out),
+    Names of `counts`, each present once it happened: files (looked at), read, bytes, lines, records, corrupt (lines or rows left out),
     repaired (bytes or surrogates replaced), unknown (records of a type the reader does not know), unreadable (files),
     unrecognised (files of no known format), empty (files), unchanged (files skipped by the manifest), traces, steps,
     merged (lines folded into the API message they belong to), forks, branch_steps (off the main branch), boundaries
@@ -47,6 +47,7 @@ class FileReport:
 
     path: str = ""
     strict: bool = False
+    digest: str = ""  # sha256 of the file
     counts: Counter[str] = field(default_factory=Counter)
     unknown_types: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)

@@ -1,8 +1,8 @@
 """What a tool call is about, whatever its harness names the tool: its family, its path, its shell commands.
 
-In: a `ToolCall` of any harness. Out: `family_of_tool` (shell, edit, read, web, agent, ask, poll, finish or other),
-`path_of`, `command_of`, and `commands_in`, the simple commands of a shell text. Nothing here fails on odd arguments:
-the answer is then "".
+In: a `ToolCall` of any harness, or a message that spells one out (`call_in_text`). Out: `family_of_tool` (shell, edit,
+read, web, agent, ask, poll, finish or other), `path_of`, `command_of`, and `commands_in`, the simple commands of a
+shell text. Nothing here fails on odd arguments: the answer is then "".
 """
 
 from __future__ import annotations
@@ -114,6 +114,26 @@ def _text_of(arguments: Any) -> str:
     if isinstance(arguments, Mapping):
         return "\n".join(value for value in arguments.values() if isinstance(value, str))
     return ""
+
+
+# --------------------------------------------------------------------------------------------- calls written as text
+
+_FUNCTION = re.compile(r"<function=([\w.-]{1,80})>(.*?)(?:</function>|\Z)", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([\w.-]{1,80})>(.*?)</parameter>", re.DOTALL)
+_FENCED = re.compile(r"^```(?:[\w-]{0,40})[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+_EDIT_BLOCK = re.compile(r"^(\S[^\n]{0,300})\n(?:```[^\n]*\n)?<{5,9} SEARCH$", re.MULTILINE)
+
+
+def call_in_text(text: str) -> ToolCall:
+    """Return the call that a text protocol writes into the message, the last one; nameless where there is none."""
+    if functions := _FUNCTION.findall(text):
+        name, body = functions[-1]
+        return ToolCall(name, dict(_PARAMETER.findall(body)))
+    if block := _EDIT_BLOCK.search(text):
+        return ToolCall("edit", {"path": block[1]})
+    if fenced := _FENCED.findall(text):
+        return ToolCall("bash", {"command": fenced[-1].strip()})
+    return ToolCall("", None)
 
 
 # ------------------------------------------------------------------------------------------------------- shell text

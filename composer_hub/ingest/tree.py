@@ -23,6 +23,7 @@ from composer_hub.records import Message, Step, ToolCall, stable_id
 
 Ranges = tuple[tuple[int, int], ...]
 
+ORPHAN = "orphan_result"
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
@@ -42,6 +43,7 @@ class Node:
     model: str = ""
     reasoning_status: str = "absent"
     is_target: bool = True  # False: the harness wrote this assistant message, nothing is to be learnt from it
+    is_shown: bool = True  # False: later prompts leave this assistant message out, e.g. because it was aborted
     cut: bool = False  # a compaction: nothing above this node is read below it
     kept: tuple[str, str] = (
         "",
@@ -114,6 +116,7 @@ class _Turn:
     model: str
     reasoning_status: str
     is_target: bool
+    is_shown: bool
     flag: ResultFlag | None
     answers: list[tuple[int, int]] = field(default_factory=list)  # (position, slot) of its results, in file order
     previous: str = ""  # the turn before it, across compactions too: for branches
@@ -144,6 +147,7 @@ class _Builder:
         self.node_slots: dict[str, tuple[int, ...]] = {}
         self.turns: dict[str, _Turn] = {}
         self.turn_of_call: dict[str, str] = {}
+        self.orphans: set[int] = set()  # slots of results whose call is nowhere
         self.index_of: dict[int, int] = {0: 0}  # slot -> pool index
         self.pool: list[Message] = [self.slots[0]]
         self.walks: dict[str, _Walk] = {}
@@ -153,6 +157,7 @@ class _Builder:
         for node in self.nodes:
             self._take(node)
         self._match_results()
+        self.report.add("orphan_results", len(self.orphans))
         for node in self.nodes:
             self.walks[node.node_id] = self._walk_to(node)
         for turn in self.turns.values():  # results and questions that no later step read
@@ -174,7 +179,7 @@ class _Builder:
         if turn is None:
             slot = len(self.slots)
             self.slots.append(piece)
-            turn = _Turn(piece, slot, node.model, node.reasoning_status, node.is_target, flag)
+            turn = _Turn(piece, slot, node.model, node.reasoning_status, node.is_target, node.is_shown, flag)
             self.turns[node.turn] = turn
         else:
             self.report.add("merged")
@@ -202,14 +207,11 @@ class _Builder:
                 turn = self.turn_of_call.get(message.tool_call_id)
                 if turn is not None:
                     self.turns[turn].answers.append((at, slot))
-                    self.slots[slot] = self._named(message, turn)
-
-    def _named(self, message: Message, turn: str) -> Message:
-        if message.name:
-            return message
-        calls = self.turns[turn].message.tool_calls
-        name = next((call.name for call in calls if call.call_id == message.tool_call_id), "")
-        return dataclasses.replace(message, name=name)
+                    self.slots[slot] = _named(message, self.turns[turn].message)
+                elif (asking := _asking(node.messages, message.tool_call_id)) is not None:
+                    self.slots[slot] = _named(message, asking)
+                else:
+                    self.orphans.add(slot)
 
     # ---- second pass: walks
 
@@ -230,7 +232,7 @@ class _Builder:
                 walk = self._into_message(walk, slot)
         if node.kept != ("", ""):
             for kept in self._segment(*node.kept):
-                walk = self._extended(walk, kept)
+                walk = walk if kept.cut else self._extended(walk, kept)
         return walk
 
     def _into_turn(self, walk: _Walk, node: Node) -> _Walk:
@@ -241,7 +243,7 @@ class _Builder:
         self._emit(turn.slot)
         if node.turn not in self.steps:
             turn.previous = walk.last_turn
-            if turn.is_target:
+            if turn.is_target and (turn.message.content or turn.message.tool_calls):
                 self.steps[node.turn] = self._step(node.turn, turn, closed, walk.reasons)
         return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn)
 
@@ -256,9 +258,9 @@ class _Builder:
             if any(self._holds(walk, other) for other in self._answers_to(turn, message.tool_call_id)):
                 return walk
             return dataclasses.replace(walk, extras=(*walk.extras, slot))
-        self.report.add("orphan_results")
-        reason = "orphan_result"
-        return walk if reason in walk.reasons else dataclasses.replace(walk, reasons=(*walk.reasons, reason))
+        if turn is None and slot not in self.orphans:
+            return dataclasses.replace(walk, extras=(*walk.extras, slot))
+        return walk if ORPHAN in walk.reasons else dataclasses.replace(walk, reasons=(*walk.reasons, ORPHAN))
 
     def _answers_to(self, turn: str, call_id: str) -> list[int]:
         return [slot for _, slot in self.turns[turn].answers if self.slots[slot].tool_call_id == call_id]
@@ -274,7 +276,7 @@ class _Builder:
         slots: list[int] = []
         if walk.turn:
             turn = self.turns[walk.turn]
-            slots = [turn.slot, *self._results(turn, walk.answered, before)]
+            slots = [turn.slot, *self._results(turn, walk.answered, before)] if turn.is_shown else []
         slots += walk.extras
         self._emit(*slots)
         return _with(walk.closed, [self.index_of[slot] for slot in slots])
@@ -303,12 +305,9 @@ class _Builder:
     def _emit(self, *slots: int) -> None:
         """Give messages their place in the pool, once."""
         for slot in slots:
-            if slot not in self.index_of:
-                message = self.slots[slot]
-                if message.role == "tool" and message.tool_call_id not in self.turn_of_call:
-                    continue
+            if slot not in self.index_of and slot not in self.orphans:
                 self.index_of[slot] = len(self.pool)
-                self.pool.append(message)
+                self.pool.append(self.slots[slot])
 
     def _step(self, key: str, turn: _Turn, prompt: Ranges, reasons: tuple[str, ...]) -> Step:
         return Step(
@@ -353,6 +352,17 @@ class _Builder:
             main.add(key)
             key = self.turns[key].previous
         return main
+
+
+def _named(result: Message, asking: Message) -> Message:
+    """Return the result with the name of the tool that gave it."""
+    name = next((call.name for call in asking.tool_calls if call.call_id == result.tool_call_id), "")
+    return result if result.name else dataclasses.replace(result, name=name)
+
+
+def _asking(messages: Sequence[Message], call_id: str) -> Message | None:
+    """Return the message that holds a call; a node may carry a whole history, as after a compaction."""
+    return next((message for message in messages for call in message.tool_calls if call.call_id == call_id), None)
 
 
 def _joined(first: Message, second: Message) -> Message:

@@ -1,0 +1,111 @@
+"""What the `attachment` records of Claude Code put in front of the model: their text, or nothing for telemetry.
+
+The file holds the attachment's data, not the words it was sent with: the frame around the text is ours, the text is not.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from composer_hub.ingest.lines import dict_of, list_of, text_of
+
+SILENT = {
+    "hook_success", "hook_system_message", "hook_non_blocking_error", "hook_cancelled", "hook_error_during_execution",
+    "hook_permission_decision", "hook_stopped_continuation", "command_permissions", "budget_usd", "token_usage",
+    "already_read_file", "structured_output", "compact_file_reference", "skill_discovery", "dynamic_skill",
+    "ultra_effort_enter", "ultra_effort_exit", "auto_mode", "auto_mode_exit", "plan_mode", "plan_mode_exit",
+    "plan_mode_reentry", "verify_plan_reminder", "task_status", "async_hook_response", "max_turns_reached",
+    "memory_update", "current_session_memory", "context_efficiency", "companion_intro", "deferred_tools_delta_end",
+}  # fmt: skip
+"""Types without text of their own: telemetry, or switches whose words only the harness knows."""
+
+TEXT_KEYS = {
+    "hook_additional_context": "content", "skill_listing": "content", "total_tokens_reminder": "text",
+    "batching_reminder_sent": "text", "silent_turn_reminder": "text", "read_truncation_notice": "banner",
+    "output_style": "style", "critical_system_reminder": "content", "date_change": "newDate", "ultramemory": "content",
+}  # fmt: skip
+
+
+def attachment_text(attachment: dict[str, Any]) -> str | None:
+    """Return the prompt text of an attachment, "" where it has none, None where its type is not known."""
+    kind = text_of(attachment.get("type"))
+    if kind in SILENT:
+        return ""
+    if kind in TEXT_KEYS:
+        return _reminder(_plain(attachment.get(TEXT_KEYS[kind])))
+    writer = _WRITERS.get(kind)
+    return None if writer is None else writer(attachment)
+
+
+def _reminder(text: str) -> str:
+    return f"<system-reminder>\n{text}\n</system-reminder>" if text else ""
+
+
+def _plain(value: Any) -> str:
+    """Return the text of a string, a list of strings or of content blocks."""
+    if isinstance(value, str):
+        return value
+    parts = [one if isinstance(one, str) else text_of(dict_of(one).get("text")) for one in list_of(value)]
+    return "\n".join(part for part in parts if part)
+
+
+def _queued(attachment: dict[str, Any]) -> str:
+    return _plain(attachment.get("prompt"))
+
+
+def _file(attachment: dict[str, Any]) -> str:
+    name, content = text_of(attachment.get("filename")), dict_of(attachment.get("content"))
+    text = text_of(dict_of(content.get("file")).get("content")) or text_of(content.get("content"))
+    return _reminder(f"{name}:\n{text}") if text else ""
+
+
+def _edited(attachment: dict[str, Any]) -> str:
+    snippet = text_of(attachment.get("snippet"))
+    return (
+        _reminder(f"{text_of(attachment.get('filename'))} was changed outside this session:\n{snippet}")
+        if snippet
+        else ""
+    )
+
+
+def _memory(attachment: dict[str, Any]) -> str:
+    text = text_of(dict_of(attachment.get("content")).get("content"))
+    return _reminder(f"Contents of {text_of(attachment.get('path'))}:\n{text}") if text else ""
+
+
+def _deferred(attachment: dict[str, Any]) -> str:
+    added = [text_of(name) for name in list_of(attachment.get("addedLines")) or list_of(attachment.get("addedNames"))]
+    return _reminder("Tools that can be loaded by name:\n" + "\n".join(added)) if added else ""
+
+
+def _lines(attachment: dict[str, Any]) -> str:
+    return _reminder(_plain(attachment.get("addedLines")) or _plain(attachment.get("addedBlocks")))
+
+
+def _todos(attachment: dict[str, Any]) -> str:
+    items = [dict_of(item) for item in list_of(attachment.get("content"))]
+    lines = [f"- [{text_of(i.get('status'))}] {text_of(i.get('content')) or text_of(i.get('subject'))}" for i in items]
+    return _reminder("The task list now:\n" + "\n".join(lines)) if lines else ""
+
+
+def _blocked(attachment: dict[str, Any]) -> str:
+    return _reminder(text_of(dict_of(attachment.get("blockingError")).get("blockingError")))
+
+
+def _skills(attachment: dict[str, Any]) -> str:
+    return _reminder("\n\n".join(text_of(dict_of(one).get("content")) for one in list_of(attachment.get("skills"))))
+
+
+_WRITERS = {
+    "queued_command": _queued,
+    "file": _file,
+    "edited_text_file": _edited,
+    "nested_memory": _memory,
+    "deferred_tools_delta": _deferred,
+    "agent_listing_delta": _lines,
+    "mcp_instructions_delta": _lines,
+    "todo_reminder": _todos,
+    "task_reminder": _todos,
+    "hook_blocking_error": _blocked,
+    "invoked_skills": _skills,
+}

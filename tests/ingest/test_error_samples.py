@@ -1,0 +1,80 @@
+"""Error sites of real sessions, against counts written down by hand from the raw files."""
+
+# ruff: noqa: E501  # counts stand beside their file
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from composer_hub.hints import hint_coverage, write_hints, writers_named
+from composer_hub.ingest.errors import find_errors
+from composer_hub.ingest.readers import source_named
+from composer_hub.ingest.report import FileReport
+from composer_hub.records import Trace
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def samples() -> Path:
+    folder = Path(os.environ.get("COMPOSER_SAMPLES") or ROOT.parent / "shared" / "samples" / "traces")
+    if not folder.is_dir():
+        pytest.skip(f"{folder} is not there; set COMPOSER_SAMPLES to the folder of sample sessions")
+    return folder
+
+
+def traces(path: Path, source: str, *, text_rules: bool = False) -> list[Trace]:
+    sessions = list(source_named(source).read(path, FileReport(str(path))))
+    return [find_errors(session, text_rules=text_rules) for session in sessions]
+
+
+def kinds(found: list[Trace]) -> dict[str, int]:
+    return dict(Counter(site.kind for trace in found for step in trace.steps for site in step.error_sites))
+
+
+# Read by hand: every result with an error flag or an exit code, every call without a result, every aborted turn.
+BY_HAND = {
+    ("claude_code/cc-2.1-errors-mixed.jsonl", "claude_code"): {"nonzero_exit": 5, "path_not_found": 2, "user_rejected": 2, "vcs_error": 1},
+    ("claude_code/cc-2.1.128.jsonl", "claude_code"): {"path_not_found": 1, "stale_read": 1, "dangling_call": 1},
+    ("codex/rollout-0.12x-a.jsonl", "codex"): {"nonzero_empty": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "source"), BY_HAND, ids=[name for name, _ in BY_HAND])
+def test_the_sites_are_those_counted_by_hand(samples: Path, name: str, source: str) -> None:
+    assert kinds(traces(samples / name, source)) == BY_HAND[name, source]
+    assert kinds(traces(samples / name, source, text_rules=True)) == BY_HAND[name, source]
+
+
+def test_what_grep_finds_nothing_in_and_what_a_person_stopped_is_not_the_models_fault_in_pi(samples: Path) -> None:
+    found = traces(samples / "pi/pi-large-session.jsonl", "pi")
+    counted = kinds(found)
+    assert {
+        kind: counted.get(kind) for kind in ("nonzero_empty", "compile_or_lint", "path_not_found", "dangling_call")
+    } == {
+        "nonzero_empty": 11,
+        "compile_or_lint": 4,
+        "path_not_found": 2,
+        "dangling_call": 18,
+    }
+    assert counted.keys() <= {
+        "nonzero_empty",
+        "compile_or_lint",
+        "path_not_found",
+        "dangling_call",
+        "interrupted",
+        "api_error",
+    }
+
+
+def test_hindsight_names_what_worked_in_a_real_session(samples: Path) -> None:
+    (trace,) = traces(samples / "claude_code/cc-2.1.128.jsonl", "claude_code")
+    written = write_hints(trace, writers_named("hindsight,template,environment"))
+    (hint,) = (hint for step in written.steps for hint in step.hints if hint.kind == "stale_read")
+    assert hint.text.startswith("First read /Users/")
+    assert hint.text.endswith("FIRST-TIME-CONTRIBUTORS.md; then `Edit` works.")
+    assert hint_coverage([written])["num_model_sites_hinted"] == 2
