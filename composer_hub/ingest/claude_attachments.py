@@ -1,6 +1,6 @@
 """What the `attachment` records of Claude Code put in front of the model: their text, or nothing for telemetry.
 
-The file holds the attachment's data, not the words it was sent with: the frame around the text is ours, the text is not.
+The file holds the attachment's data, not the words it was sent with: the frame around the text is our own.
 """
 
 from __future__ import annotations

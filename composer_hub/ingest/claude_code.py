@@ -50,13 +50,19 @@ _PARENT_KEY = re.compile(rb'"parentUuid"\s*:')
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Claude Code session by its records' own keys."""
     records = head_records(head)
-    if not records:  # the first line alone is longer than the head
-        return head[:1] == b"{" and bool(_PARENT_KEY.search(head[:4096])) and b'"harness"' not in head[:4096]
+    if not records:
+        # The first line alone may be longer than the head.
+        return (
+            b"\n" not in head
+            and head[:1] == b"{"
+            and bool(_PARENT_KEY.search(head[:4096]))
+            and b'"harness"' not in head[:4096]
+        )
     return any(_is_ours(record) for record in records)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    kind = record.get("type")
+    kind = text_of(record.get("type"))
     if "parentUuid" in record and "uuid" in record:
         return True
     return kind in BESIDE_TREE and any(key in record for key in ("sessionId", "leafUuid", "messageId"))
@@ -83,13 +89,14 @@ class _File:
         self.kept: dict[str, tuple[str, str]] = {}
         self.spawned: dict[str, str] = {}  # agent id -> call
         self.deferred: dict[str, None] = {}
-        self.seen: dict[str, Any] = {}  # first value of cwd, version, …
+        self.seen: dict[str, str] = {}  # the first value of each of the next
+        self.unseen = {"cwd", "version", "gitBranch", "timestamp"}
 
     # ---- lines
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind = record.get("type")
+        kind = text_of(record.get("type"))
         if session := text_of(record.get("sessionId")):
             self.session_ids[session] = self.session_ids.get(session, 0) + 1
         if kind == "content-replacement":
@@ -104,13 +111,15 @@ class _File:
         if uuid in self.nodes:
             self.report.add("duplicate_lines")
             return
-        for key in ("cwd", "version", "gitBranch", "timestamp"):
+        for key in self.unseen.copy():
             if value := text_of(record.get(key)):
-                self.seen.setdefault(key, value)
+                self.seen[key] = value
+                self.unseen.discard(key)
         if record.get("isSidechain") is True:
             self.side[uuid] = text_of(record.get("agentId"))
-        self.withdrawn.update(text_of(one) for one in list_of(record.get("supersedesUuids")))
-        self.withdrawn.update(text_of(one) for one in list_of(record.get("retractedMessageUuids")))
+        for key in ("supersedesUuids", "retractedMessageUuids"):
+            if key in record:
+                self.withdrawn.update(text_of(one) for one in list_of(record[key]))
         self.nodes[uuid] = self._node(uuid, record, number)
 
     def _node(self, uuid: str, record: dict[str, Any], number: int) -> Node:
@@ -216,7 +225,7 @@ class _File:
             node.flags = (ResultFlag(status=status, detail=detail or text_of(message.get("stop_reason"))),)
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
-        subtype = record.get("subtype")
+        subtype = text_of(record.get("subtype"))
         if subtype not in SYSTEM_SUBTYPES:
             self.report.unknown(f"system/{subtype}", number)
         elif subtype == "compact_boundary":
@@ -344,7 +353,12 @@ class _File:
         )
 
     def _subagent_facts(self, session_id: str, lane: str, nodes: list[Node], calls: dict[str, ToolCall]) -> TraceFacts:
-        spawn = _meta_call_id(self.path) or self.spawned.get(lane, "") or _call_with_prompt(nodes, calls)
+        spawn = (
+            self.spawned.get(lane, "")
+            or _call_with_prompt(nodes, calls)
+            or _meta_call_id(self.path)
+            or _call_in_parent(self.path, session_id, lane)
+        )
         return self._facts(f"{session_id}/{lane}", nodes, parent_session_id=session_id, spawn_call_id=spawn)
 
 
@@ -357,6 +371,25 @@ def _meta_call_id(path: Path) -> str:
         return text_of(dict_of(json_file(meta, FileReport())).get("toolUseId"))
     except (OSError, SessionError):
         return ""
+
+
+def _call_in_parent(path: Path, session_id: str, agent: str) -> str:
+    """Return the call whose result, in the parent's file, names this agent."""
+    folder = next((parent for parent in path.parents if parent.name == "subagents"), None)
+    parent = folder.parent.with_suffix(".jsonl") if folder else path.with_name(f"{session_id}.jsonl")
+    if parent == path or not parent.is_file():
+        return ""
+    needle = f'"{agent}"'.encode("utf-8", "replace")
+    try:
+        with parent.open("rb") as file:
+            records = head_records(b"".join(line for line in file if b'"agentId"' in line and needle in line))
+    except OSError:
+        return ""
+    for record in records:
+        if dict_of(record.get("toolUseResult")).get("agentId") == agent:
+            blocks = list_of(dict_of(record.get("message")).get("content"))
+            return next((text_of(block.get("tool_use_id")) for block in map(dict_of, blocks)), "")
+    return ""
 
 
 def _call_with_prompt(nodes: list[Node], calls: dict[str, ToolCall]) -> str:

@@ -1,12 +1,13 @@
 """Codex CLI rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as `Session`s.
 
 A rollout is a line of response items, the very items of the model's input, between events for the screen. It has no
-message ids: an API message is a run of assistant items, ended by a token count or by what answers it. `compacted` records
-carry the history that replaces all before them; a roll-back makes a branch.
+message ids: an API message is a run of assistant items, ended by a token count or by what answers it. `compacted`
+records carry the history that replaces all before them; a roll-back makes a branch.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import re
 from collections.abc import Iterator
@@ -155,8 +156,8 @@ class _Rollout:
             text = orjson.dumps(output).decode()
         else:
             text, code = _output_text(output if not isinstance(output, list) else self._text(output, number))
-            if code is not None:
-                self.flags.setdefault(call_id, ResultFlag(exit_code=code))
+            if code is not None and (flag := self.flags.get(call_id, ResultFlag())).exit_code is None:
+                self.flags[call_id] = dataclasses.replace(flag, exit_code=code)
         node = Node(self._id(), messages=(Message("tool", text, tool_call_id=call_id),))
         node.inexact = "image_left_out" if _has_image(output) else ""
         self._add(node)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 
 FAMILIES: tuple[tuple[str, str], ...] = (
@@ -45,6 +46,7 @@ FAMILIES: tuple[tuple[str, str], ...] = (
 _RULES = tuple((family, re.compile(pattern)) for family, pattern in FAMILIES)
 
 
+@functools.lru_cache(maxsize=1024)
 def family_of(model: str) -> str:
     """Return the family of a model name, router alias or deployment id; "" where the name does not tell."""
     name = model.lower().replace("_", "-")

@@ -14,28 +14,40 @@ import orjson
 
 from composer_hub.ingest.report import FileReport, SessionError
 
+TOO_DEEP = "[nested too deeply]"
+
 
 def json_lines(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line number, object) of a JSONL file; lines that are not an object are counted and skipped."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            report.counts["lines"] += 1
-            report.counts["bytes"] += len(line)
-            try:
-                record = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                if not line.strip():
-                    continue
-                try:
-                    record = repaired(line, report)
-                except ValueError as error:
-                    report.corrupt(number, f"is not JSON ({error}) and was skipped.")
-                    continue
-            if isinstance(record, dict):
-                report.counts["records"] += 1
-                yield number, record
-            else:
-                report.corrupt(number, f"is a JSON {type(record).__name__}, not an object, and was skipped.")
+    number = size = records = 0
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                size += len(line)
+                record = _object(line, number, report)
+                if record is not None:
+                    records += 1
+                    yield number, record
+    finally:
+        report.counts.update(lines=number, bytes=size, records=records)
+
+
+def _object(line: bytes, number: int, report: FileReport) -> dict[str, Any] | None:
+    """Return the object on a line; count what is none."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        if not line.strip():
+            return None
+        try:
+            record = repaired(line, report)
+        except ValueError as error:
+            report.corrupt(number, f"is not JSON ({error}) and was skipped.")
+            return None
+    if isinstance(record, dict):
+        return record
+    report.corrupt(number, f"is a JSON {type(record).__name__}, not an object, and was skipped.")
+    return None
 
 
 def json_file(path: Path, report: FileReport) -> Any:
@@ -61,14 +73,14 @@ def parse(data: bytes, report: FileReport | None = None) -> Any:
 def repaired(data: bytes, report: FileReport | None = None) -> Any:
     """Read JSON that orjson refuses: bad UTF-8, lone surrogates, NaN, a byte order mark; else raise ValueError."""
     try:
-        value = json.loads(data.decode("utf-8-sig", "replace"))
+        value = clean(json.loads(data.decode("utf-8-sig", "replace")))
     except json.JSONDecodeError as error:
         raise ValueError(f"{error.msg} at column {error.colno}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if report is not None:
         report.add("repaired")
-    return clean(value)
+    return value
 
 
 def clean(value: Any) -> Any:
@@ -114,7 +126,12 @@ def list_of(value: Any) -> list[Any]:
 
 def shallow(value: Any, depth: int = 60) -> Any:
     """Return the value, or its JSON text where it is nested deeper than any tool's arguments are."""
-    return value if _within(value, depth) else orjson.dumps(value).decode()
+    if _within(value, depth):
+        return value
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return TOO_DEEP
 
 
 def _within(value: Any, depth: int) -> bool:

@@ -30,6 +30,10 @@ ENTRIES = {
 }  # fmt: skip
 ENDED_BADLY = {"aborted": "interrupted", "error": "provider_error"}
 
+# What Pi itself writes around a summary: the prompt is exact only with the same words.
+COMPACTED = ("The conversation history before this point was compacted into the following summary:", "\n</summary>")
+BRANCH = ("The following is a summary of a branch that this conversation came back from:", "</summary>")
+
 _EXIT_CODE = re.compile(r"Command exited with code (\d+)\s*$")
 
 
@@ -99,7 +103,7 @@ class _File:
         elif kind == "compaction":
             self._compaction(node, entry)
         elif kind == "branch_summary":
-            node.messages = (Message("user", _summary("a branch that this conversation came back from", entry)),)
+            node.messages = (Message("user", _summary(BRANCH, entry)),)
         elif kind == "custom_message":
             self._user(node, entry, number)
         elif kind == "context_transform":
@@ -117,9 +121,9 @@ class _File:
             if message.get("excludeFromContext") is not True:
                 node.messages = (Message("user", _bash_text(message)),)
         elif role == "branchSummary":
-            node.messages = (Message("user", _summary("a branch that this conversation came back from", message)),)
+            node.messages = (Message("user", _summary(BRANCH, message)),)
         elif role == "compactionSummary":
-            node.messages = (Message("user", _summary("the conversation before this point", message)),)
+            node.messages = (Message("user", _summary(COMPACTED, message)),)
         else:
             self.report.unknown(f"message/{role}", number)
 
@@ -173,7 +177,7 @@ class _File:
 
     def _compaction(self, node: Node, entry: dict[str, Any]) -> None:
         node.cut, node.logical_parent = True, node.parent
-        node.messages = (Message("user", _summary("the conversation before this point", entry)),)
+        node.messages = (Message("user", _summary(COMPACTED, entry)),)
         first, index = text_of(entry.get("firstKeptEntryId")), entry.get("firstKeptEntryIndex")
         if not first and isinstance(index, int) and 0 <= index < len(self.entry_ids):
             first = self.entry_ids[index]
@@ -208,8 +212,8 @@ class _File:
         return TraceFacts(SOURCE, session_id, cwd=text_of(self.header.get("cwd")), provenance=provenance)
 
 
-def _summary(of_what: str, entry: dict[str, Any]) -> str:
-    return f"Summary of {of_what}:\n\n<summary>\n{text_of(entry.get('summary'))}\n</summary>"
+def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:
+    return f"{frame[0]}\n\n<summary>\n{text_of(entry.get('summary'))}{frame[1]}"
 
 
 def _bash_text(message: dict[str, Any]) -> str:

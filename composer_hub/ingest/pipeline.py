@@ -1,19 +1,19 @@
 """From paths to sessions: find the files, read them in parallel, drop copies, and say what happened.
 
-In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A file
-is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed from the
-spool, so that neither a long session nor a file of many fills the memory.
+In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A
+file is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed
+from the spool, so that neither a long session nor a file of many fills the memory.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import hashlib
 import multiprocessing
 import os
 import pickle
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -52,7 +52,6 @@ class Options:
 class _Job:
     path: Path
     options: Options  # without manifest and transform
-    known_digest: str = ""
 
 
 class Ingest:
@@ -61,7 +60,7 @@ class Ingest:
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options = Options(),  # noqa: B008  # frozen
+        options: Options = Options(),
         on_file: Callable[[FileReport], None] = lambda report: None,
     ) -> None:
         self.options, self.on_file = options, on_file
@@ -76,8 +75,8 @@ class Ingest:
     def __iter__(self) -> Iterator[Session]:
         if self.options.format:
             source_named(self.options.format)
-        jobs = [self._job(path) for path in self.files]
-        self._remember(jobs)
+        plain = dataclasses.replace(self.options, manifest={}, transform=None)
+        jobs = [_Job(path, plain) for path in self.files if not self._unchanged(path)]
         parallel = self._workers(jobs) > 1
         for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
             kept = _Kept()
@@ -99,18 +98,19 @@ class Ingest:
 
     # ---- jobs
 
-    def _job(self, path: Path) -> _Job:
-        known = self.options.manifest.get(str(path), {})
-        digest = known.get("digest", "") if known.get("version") == self.options.version else ""
-        return _Job(path, dataclasses.replace(self.options, manifest={}, transform=None), digest)
-
-    def _remember(self, jobs: list[_Job]) -> None:
-        """Take the keys of unchanged files for known, so that copies of their steps in other files are dropped."""
-        for job in jobs:
-            if job.known_digest and _digest(job.path) == job.known_digest:
-                entry = self.options.manifest[str(job.path)]
-                self._seen_keys.update(entry.get("keys", ()))
-                self._seen_traces.update(entry.get("traces", ()))
+    def _unchanged(self, path: Path) -> bool:
+        """Tell whether the last run read this very file; its steps then count as seen."""
+        entry = self.options.manifest.get(str(path))
+        if entry is None or entry.get("version") != self.options.version or entry.get("digest") != _digest(path):
+            return False
+        self._seen_keys.update(entry.get("keys", ()))
+        self._seen_traces.update(entry.get("traces", ()))
+        self.manifest[str(path)] = dict(entry)
+        report = FileReport(str(path))
+        report.counts.update(files=1, unchanged=1)
+        self.report.merge([report])
+        self.on_file(report)
+        return True
 
     def _workers(self, jobs: list[_Job]) -> int:
         asked = self.options.workers or os.cpu_count() or 1
@@ -163,14 +163,11 @@ class Ingest:
 
     def _done(self, job: _Job, report: FileReport, kept: _Kept) -> None:
         path = str(job.path)
-        digest = report.digest
         if report.counts["unrecognised"] and path in self.named:
             report.problem(0, "is in no known session format; name one with --from if you know it.")
         self.report.merge([report])
-        if report.counts["unchanged"]:
-            self.manifest[path] = dict(self.options.manifest[path])
-        elif report.counts["read"]:
-            self.manifest[path] = {"digest": digest, "version": self.options.version, **dataclasses.asdict(kept)}
+        if report.counts["read"]:
+            self.manifest[path] = {"digest": report.digest, "version": self.options.version, **dataclasses.asdict(kept)}
         self.on_file(report)
 
 
@@ -224,13 +221,10 @@ def _source(job: _Job, report: FileReport) -> Source | None:
         if source is None:
             report.add("unrecognised")
             return None
-        report.digest = _digest(job.path)
     except OSError as error:
         _unreadable(report, f"cannot be read ({error.strerror or error}).")
         return None
-    if job.known_digest == report.digest:
-        report.add("unchanged")
-        return None
+    report.digest = _digest(job.path)
     return source
 
 
@@ -249,7 +243,7 @@ def _guarded(source: Source, job: _Job, report: FileReport) -> Iterator[Session]
     except Exception as error:
         if job.options.strict:
             raise
-        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {error}).")
+        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {str(error)[:200]}).")
     else:
         report.add("read")
 
@@ -260,8 +254,15 @@ def _unreadable(report: FileReport, message: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """Return the sha256 of a file, "" where it cannot be read: the reader will say why."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError:
+        return ""
+    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:
@@ -336,6 +337,9 @@ _transform: Transform | None = None
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
+    # Sessions are large and hold no circles: the default thresholds walk all of them again and again.
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 50)
 
 
 def _spooled(job: _Job, spool: Path) -> FileReport:

@@ -37,8 +37,8 @@ class Problem:
 class FileReport:
     """Counts and problems of one file, or of many after `merge`.
 
-    Names of `counts`, each present once it happened: files (looked at), read, bytes, lines, records, corrupt (lines or rows left out),
-    repaired (bytes or surrogates replaced), unknown (records of a type the reader does not know), unreadable (files),
+    Names of `counts`, each present once it happened: files (looked at), read, bytes, lines, records, corrupt (lines or
+    rows left out), repaired (bytes or surrogates replaced), unknown (records of no known type), unreadable (files),
     unrecognised (files of no known format), empty (files), unchanged (files skipped by the manifest), traces, steps,
     merged (lines folded into the API message they belong to), forks, branch_steps (off the main branch), boundaries
     (compactions), bridged (missing parents), orphan_results, dangling_calls, inexact (steps), synthetic (assistant

@@ -14,6 +14,7 @@ import dataclasses
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
@@ -122,8 +123,7 @@ class _Turn:
     previous: str = ""  # the turn before it, across compactions too: for branches
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+class _Walk(NamedTuple):
     """What has been read down to a node: closed ranges of the pool, and the turn still collecting its results."""
 
     closed: Ranges = ()
@@ -151,15 +151,17 @@ class _Builder:
         self.index_of: dict[int, int] = {0: 0}  # slot -> pool index
         self.pool: list[Message] = [self.slots[0]]
         self.walks: dict[str, _Walk] = {}
+        self.latest = _Walk()  # to the node before, where a compaction does not say what it follows
         self.steps: dict[str, Step] = {}
 
     def build(self) -> Session | None:
         for node in self.nodes:
             self._take(node)
+        self._drop_empty_turns()
         self._match_results()
         self.report.add("orphan_results", len(self.orphans))
         for node in self.nodes:
-            self.walks[node.node_id] = self._walk_to(node)
+            self.latest = self.walks[node.node_id] = self._walk_to(node)
         for turn in self.turns.values():  # results and questions that no later step read
             self._emit(turn.slot, *(slot for _, slot in turn.answers))
         for node in self.nodes:
@@ -191,6 +193,13 @@ class _Builder:
         for call in piece.tool_calls:
             self.turn_of_call.setdefault(call.call_id, node.turn)
 
+    def _drop_empty_turns(self) -> None:
+        """Make links of API messages without text or calls: thinking that was cut off, which is never sent again."""
+        for key, turn in list(self.turns.items()):
+            if not turn.message.content and not turn.message.tool_calls:
+                del self.turns[key]
+                self.report.add("empty_actions")
+
     def _slot(self, node: Node, i: int) -> int:
         self.slots.append(node.messages[i])
         if node.flags and (flag := node.flags[i]):
@@ -217,15 +226,15 @@ class _Builder:
 
     def _walk_to(self, node: Node) -> _Walk:
         if node.cut:
-            above = self.walks.get(node.logical_parent) or self.walks.get(node.parent) or _Walk()
+            above = self.walks.get(node.logical_parent) or self.walks.get(node.parent) or self.latest
             return self._extended(_Walk(closed=((0, 1),), last_turn=above.last_turn), node)
         return self._extended(self.walks.get(node.parent) or _Walk(closed=((0, 1),)), node)
 
     def _extended(self, walk: _Walk, node: Node) -> _Walk:
         """Return the walk one node further down."""
         if node.inexact and node.inexact not in walk.reasons:
-            walk = dataclasses.replace(walk, reasons=(*walk.reasons, node.inexact))
-        if node.turn and node.messages:
+            walk = walk._replace(reasons=(*walk.reasons, node.inexact))
+        if node.turn in self.turns:
             walk = self._into_turn(walk, node)
         else:
             for slot in self.node_slots.get(node.node_id, ()):
@@ -243,24 +252,24 @@ class _Builder:
         self._emit(turn.slot)
         if node.turn not in self.steps:
             turn.previous = walk.last_turn
-            if turn.is_target and (turn.message.content or turn.message.tool_calls):
+            if turn.is_target:
                 self.steps[node.turn] = self._step(node.turn, turn, closed, walk.reasons)
         return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn)
 
     def _into_message(self, walk: _Walk, slot: int) -> _Walk:
         message = self.slots[slot]
         if message.role != "tool":
-            return dataclasses.replace(walk, extras=(*walk.extras, slot))
+            return walk._replace(extras=(*walk.extras, slot))
         turn = self.turn_of_call.get(message.tool_call_id)
         if turn is not None and turn == walk.turn:
-            return dataclasses.replace(walk, answered=(*walk.answered, slot))
+            return walk._replace(answered=(*walk.answered, slot))
         if turn is not None and self._holds(walk, self.turns[turn].slot):
             if any(self._holds(walk, other) for other in self._answers_to(turn, message.tool_call_id)):
                 return walk
-            return dataclasses.replace(walk, extras=(*walk.extras, slot))
+            return walk._replace(extras=(*walk.extras, slot))
         if turn is None and slot not in self.orphans:
-            return dataclasses.replace(walk, extras=(*walk.extras, slot))
-        return walk if ORPHAN in walk.reasons else dataclasses.replace(walk, reasons=(*walk.reasons, ORPHAN))
+            return walk._replace(extras=(*walk.extras, slot))
+        return walk if ORPHAN in walk.reasons else walk._replace(reasons=(*walk.reasons, ORPHAN))
 
     def _answers_to(self, turn: str, call_id: str) -> list[int]:
         return [slot for _, slot in self.turns[turn].answers if self.slots[slot].tool_call_id == call_id]
@@ -357,7 +366,7 @@ class _Builder:
 def _named(result: Message, asking: Message) -> Message:
     """Return the result with the name of the tool that gave it."""
     name = next((call.name for call in asking.tool_calls if call.call_id == result.tool_call_id), "")
-    return result if result.name else dataclasses.replace(result, name=name)
+    return result if result.name else Message("tool", result.content, (), result.tool_call_id, name)
 
 
 def _asking(messages: Sequence[Message], call_id: str) -> Message | None:

@@ -1,0 +1,115 @@
+"""How fast sessions are read, beside plain `orjson.loads` of the same lines in the same run.
+
+    python benchmarks/ingest.py [--megabytes 100] [--like SESSION.jsonl ...] [--workers 2]
+
+Writes one big session and a folder of smaller ones, made by repeating Claude Code sessions under new ids, and prints
+MB/s and peak memory of each way to read them. Every way runs in a process of its own, so that peaks do not mix.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from composer_hub.ingest import claude_code
+from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.report import FileReport
+
+FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_code"
+
+
+def repeated(records: list[dict[str, Any]], number: int, parent: str | None) -> tuple[list[bytes], str | None]:
+    """Return a session's lines under new ids, hanging on the last record of the repetition before."""
+    names = {record[key] for record in records for key in ("uuid",) if key in record}
+    names |= {record["message"]["id"] for record in records if "id" in (record.get("message") or {})}
+    text = "\n".join(orjson.dumps(record).decode() for record in records)
+    for name in names:
+        text = text.replace(f'"{name}"', f'"{name}.{number}"')
+    text = text.replace('"toolu_', f'"toolu_{number}_')
+    lines = []
+    last = parent
+    for line in text.split("\n"):
+        record = orjson.loads(line)
+        if "uuid" in record:
+            record["parentUuid"] = record["parentUuid"] or parent
+            last = record["uuid"]
+        lines.append(orjson.dumps(record) + b"\n")
+    return lines, last
+
+
+def write_session(path: Path, like: list[list[dict[str, Any]]], megabytes: float) -> None:
+    """Write a session of about that size."""
+    parent, size, number = None, 0, 0
+    with path.open("wb") as file:
+        while size < megabytes * 1e6:
+            lines, parent = repeated(like[number % len(like)], f"{path.stem}-{number}", parent)
+            file.writelines(lines)
+            size += sum(map(len, lines))
+            number += 1
+
+
+def parse_only(paths: list[Path], workers: int) -> int:
+    return sum(isinstance(orjson.loads(line), dict) for path in paths for line in path.open("rb"))
+
+
+def reader_only(paths: list[Path], workers: int) -> int:
+    return sum(len(session.trace.steps) for path in paths for session in claude_code.read(path, FileReport()))
+
+
+def pipeline(paths: list[Path], workers: int) -> int:
+    return sum(len(session.trace.steps) for session in Ingest(paths, Options(workers=workers)))
+
+
+def measured(way: Callable[[list[Path], int], int], paths: list[Path], workers: int) -> dict[str, Any]:
+    """Run one way to read in a new process and return its numbers."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measure, way, paths, workers).result()
+
+
+def _measure(way: Callable[[list[Path], int], int], paths: list[Path], workers: int) -> dict[str, Any]:
+    megabytes = sum(path.stat().st_size for path in paths) / 1e6
+    start = time.perf_counter()
+    count = way(paths, workers)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
+    return {"mb_s": round(megabytes / seconds, 1), "rss_mb": round(peak), "worker_rss_mb": round(child), "count": count}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--like", type=Path, nargs="*", default=sorted(FIXTURES.glob("*.jsonl")))
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    like = [[orjson.loads(line) for line in path.open("rb")] for path in args.like]
+    with tempfile.TemporaryDirectory() as folder:
+        big = Path(folder, "big.jsonl")
+        write_session(big, like, args.megabytes)
+        small = [Path(folder, f"small{n}.jsonl") for n in range(8)]
+        for path in small:
+            write_session(path, like, args.megabytes / 8)
+        ways: list[tuple[str, Any, list[Path], int]] = [
+            ("orjson.loads a line, one file", parse_only, [big], 1),
+            ("reader, one file", reader_only, [big], 1),
+            ("pipeline in this process, one file", pipeline, [big], 1),
+            ("orjson.loads a line, eight files", parse_only, small, 1),
+            ("pipeline in this process, eight files", pipeline, small, 1),
+            (f"pipeline with {args.workers} workers, eight files", pipeline, small, args.workers),
+        ]
+        for name, way, paths, workers in ways:
+            print(json.dumps({"way": name, **measured(way, paths, workers)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Claude Code sessions: real files against counts taken by hand, and small files written for one rule each."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+
+from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.session import trace_id_of
+from composer_hub.records import prompt_of
+
+# Counted from the raw JSON, without the reader: api_messages = distinct message.id of assistant lines; merged =
+# assistant lines minus those; calls and results = tool_use and tool_result blocks; flagged = results with is_error
+# true; plain and encrypted = messages with a thinking block that has text / has none; last_* = what stands before the
+# first line of the last API message, in characters (both files are without rewinds and compactions, so file order
+# holds).
+GOLDEN = {
+    "cc-2.1-errors-mixed.jsonl": {
+        "lines": 269, "api_messages": 72, "merged": 104, "calls": 78, "results": 78, "unanswered": 0, "flagged": 10,
+        "plain": 72, "encrypted": 0, "calls_without_text": 46, "user_messages": 6, "last_assistants": 71,
+        "last_assistant_chars": 4923, "last_results": 78, "last_result_chars": 71571, "last_user_chars": 8407,
+        "model": "claude-opus-4-5-20251101",
+    },
+    "cc-2.1.128.jsonl": {
+        # Besides 4 typed messages (236 characters) two attachments are prompt text: the skill listing and the deferred
+        # tools; five messages are not contiguous and one parallel pair forks the chain.
+        "lines": 108, "api_messages": 22, "merged": 31, "calls": 29, "results": 28, "unanswered": 1, "flagged": 2,
+        "plain": 0, "encrypted": 14, "calls_without_text": 12, "user_messages": 6, "last_assistants": 21,
+        "last_assistant_chars": 2986, "last_results": 28, "last_result_chars": 33358, "last_user_chars": None,
+        "model": "claude-opus-4-7",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_a_real_session_gives_the_counts_taken_by_hand(name, samples, read):
+    golden = GOLDEN[name]
+    (session,), report = read(samples / "claude_code" / name)
+    trace = session.trace
+    actions = [trace.messages[step.action] for step in trace.steps]
+    assert report.counts["lines"] == golden["lines"]
+    assert len(trace.steps) == golden["api_messages"]
+    assert report.counts["merged"] == golden["merged"]
+    assert sum(len(action.tool_calls) for action in actions) == golden["calls"]
+    assert sum(len(step.results) for step in trace.steps) == golden["results"]
+    assert report.counts["dangling_calls"] == golden["unanswered"]
+    assert sum(flag.is_error is True for flag in session.flags.values()) == golden["flagged"]
+    statuses = [step.reasoning_status for step in trace.steps]
+    assert (statuses.count("plain"), statuses.count("encrypted")) == (golden["plain"], golden["encrypted"])
+    assert sum(bool(action.tool_calls) and not action.content for action in actions) == golden["calls_without_text"]
+    assert sum(message.role == "user" for message in trace.messages) == golden["user_messages"]
+    assert trace.model == golden["model"]
+    assert {step.family for step in trace.steps} == {"anthropic"}
+    assert all(step.on_main_branch and step.prefix_exact for step in trace.steps)
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_last_step_of_a_real_session_read_what_stands_before_it(name, samples, read):
+    golden = GOLDEN[name]
+    (session,), _ = read(samples / "claude_code" / name)
+    prompt = prompt_of(session.trace, session.trace.steps[-1])
+    by_role = {role: [m.content for m in prompt if m.role == role] for role in ("assistant", "tool", "user")}
+    assert len(by_role["assistant"]) == golden["last_assistants"]
+    assert sum(map(len, by_role["assistant"])) == golden["last_assistant_chars"]
+    assert len(by_role["tool"]) == golden["last_results"]
+    assert sum(map(len, by_role["tool"])) == golden["last_result_chars"]
+    if golden["last_user_chars"] is not None:
+        assert sum(map(len, by_role["user"])) == golden["last_user_chars"]
+
+
+def test_every_record_type_of_the_inventory_is_known(samples, read):
+    _, report = read(samples / "schema_inventory/claude-all-record-types-2.1.161.jsonl")
+    assert report.counts["lines"] == 89
+    assert not report.unknown_types
+    # Counted by hand: 44 records repeat the uuid of the first trimmed one.
+    assert report.counts["duplicate_lines"] == 44
+    assert report.counts["corrupt"] == 0
+
+
+def test_a_message_split_over_lines_is_one_step_with_all_its_calls(written, read):
+    (session,), report = read(written / "claude_code/parallel.jsonl")
+    action = session.trace.messages[session.trace.steps[0].action]
+    assert action.content == "I read both modules."
+    assert [call.call_id for call in action.tool_calls] == ["toolu_cart", "toolu_coupon"]
+    assert action.reasoning_content == "The cart and the coupon code both matter."
+    assert report.counts["merged"] == 4
+
+
+def test_results_of_parallel_calls_are_all_in_the_next_prompt(written, read):
+    (session,), _ = read(written / "claude_code/parallel.jsonl")
+    prompt = prompt_of(session.trace, session.trace.steps[1])
+    assert [m.tool_call_id for m in prompt if m.role == "tool"] == ["toolu_cart", "toolu_coupon"]
+    assert [m.name for m in prompt if m.role == "tool"] == ["Read", "Read"]
+
+
+def test_attachments_that_are_prompt_text_are_read_and_telemetry_is_not(written, read):
+    (session,), _ = read(written / "claude_code/parallel.jsonl")
+    prompt = prompt_of(session.trace, session.trace.steps[2])
+    assert prompt[-1].content == "Do not touch the tests."
+    assert len(prompt) == 8
+
+
+def test_harness_messages_in_the_assistant_role_are_no_steps(written, read):
+    (session,), report = read(written / "claude_code/parallel.jsonl")
+    assert [step.model for step in session.trace.steps] == ["claude-opus-4-6"] * 4
+    assert "API Error" not in json.dumps([m.to_chat() for m in session.trace.messages])
+    assert report.counts["provider_errors"] == 1
+
+
+def test_flags_come_from_typed_fields(written, read):
+    (session,), _ = read(written / "claude_code/parallel.jsonl")
+    by_call = {session.trace.messages[at].tool_call_id: flag for at, flag in session.flags.items()}
+    assert by_call["toolu_coupon"] == ResultFlag(is_error=True)
+    assert by_call["toolu_bash"] == ResultFlag(is_error=True, exit_code=1)
+    (rewound,), _ = read(written / "claude_code/rewind.jsonl")
+    assert ResultFlag(is_error=True, status="denied", detail="user-rejected") in rewound.flags.values()
+
+
+def test_a_rewind_leaves_a_branch_that_is_kept_but_not_on_the_main_one(written, read):
+    (session,), report = read(written / "claude_code/rewind.jsonl")
+    trace = session.trace
+    texts = [trace.messages[step.action].content for step in trace.steps]
+    assert [text for text, step in zip(texts, trace.steps, strict=True) if not step.on_main_branch] == [
+        "Gerne, hier ist sie."
+    ]
+    final = [m.content for m in prompt_of(trace, trace.steps[-1])]
+    assert "No, in English." in final
+    assert "Yes, in German." not in final
+    assert (report.counts["forks"], report.counts["branch_steps"]) == (1, 1)
+
+
+def test_a_prompt_after_a_compaction_holds_the_summary_and_what_was_kept_only(written, read):
+    (session,), report = read(written / "claude_code/compaction.jsonl")
+    trace = session.trace
+    after = [m.content for m in prompt_of(trace, trace.steps[2])][1:]
+    assert after == [
+        "SUMMARY_ONE of the conversation so far.",
+        "KEPT_ANSWER: the parser is ported.",
+        "KEPT_QUESTION: now the lexer.",
+    ]
+    assert [m.content for m in prompt_of(trace, trace.steps[4])][1:] == ["SUMMARY_TWO of it all."]
+    assert report.counts["boundaries"] == 2
+    assert all(step.on_main_branch for step in trace.steps)
+
+
+def test_a_microcompaction_makes_prompts_inexact_until_the_next_compaction(written, read):
+    (session,), _ = read(written / "claude_code/compaction.jsonl")
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "", "", "microcompact", ""]
+    assert [step.prefix_exact for step in session.trace.steps] == [True, True, True, False, True]
+
+
+def test_a_subagent_file_is_a_trace_of_its_own_linked_to_the_call_that_started_it(written, read):
+    folder = written / "claude_code/project"
+    sid = "44444444-4444-4444-8444-444444444444"
+    (parent,), _ = read(folder / f"{sid}.jsonl")
+    (child,), _ = read(folder / sid / "subagents/agent-abc123.jsonl")
+    assert child.trace.parent_trace_id == parent.trace.trace_id == trace_id_of("claude_code", sid)
+    assert child.trace.spawn_call_id == "toolu_task"
+    assert child.trace.trace_id != parent.trace.trace_id
+    assert child.trace.model == "claude-haiku-4-5"
+
+
+def test_without_its_meta_file_a_subagent_is_found_in_its_parents_results(written, read, tmp_path):
+    sid = "44444444-4444-4444-8444-444444444444"
+    shutil.copytree(written / "claude_code/project", tmp_path / "project")
+    child = tmp_path / "project" / sid / "subagents/agent-abc123.jsonl"
+    child.with_name("agent-abc123.meta.json").unlink()
+    (session,), _ = read(child)
+    assert session.trace.spawn_call_id == "toolu_task"
+
+
+def test_an_inline_sidechain_is_a_trace_of_its_own(written, read):
+    (parent, child), _ = read(written / "claude_code/inline_sidechain.jsonl")
+    assert [m.content for m in parent.trace.messages if m.role == "user"] == ["Review the shop."]
+    assert [m.content for m in child.trace.messages if m.role == "user"] == ["Count the files."]
+    assert child.trace.parent_trace_id == parent.trace.trace_id
+    assert child.trace.spawn_call_id == "toolu_task9"
+
+
+def test_broken_records_are_counted_with_their_line_and_the_rest_is_read(written, read):
+    (session,), report = read(written / "claude_code/broken.jsonl")
+    assert [problem.line for problem in report.problems] == [8, 9, 10]
+    assert report.counts["corrupt"] == 3
+    assert dict(report.unknown_types) == {"never-seen-before": 1}
+    assert report.counts["duplicate_lines"] == 1
+    assert report.counts["bridged"] == 1
+    assert [step.prefix_reason for step in session.trace.steps] == [
+        "image_left_out",
+        "image_left_out; missing_parent",
+    ]
+
+
+def test_a_superseded_message_is_neither_a_step_nor_in_a_prompt(written, read):
+    (session,), report = read(written / "claude_code/broken.jsonl")
+    contents = [message.content for message in session.trace.messages]
+    assert "I see a shopping cart." in contents
+    assert "I see a cart." not in contents
+    assert report.counts["retracted"] == 1
+
+
+def test_images_leave_a_word_and_signatures_leave_nothing(written, read):
+    (broken,), _ = read(written / "claude_code/broken.jsonl")
+    assert broken.trace.messages[1].content == "Look at the picture.\n[image]"
+    (parallel,), _ = read(written / "claude_code/parallel.jsonl")
+    assert "c2lnbmF0dXJl" not in json.dumps([m.to_chat() for m in parallel.trace.messages])
+
+
+def test_a_trace_knows_where_it_came_from(written, read):
+    (session,), _ = read(written / "claude_code/parallel.jsonl")
+    trace = session.trace
+    assert trace.session_id == "11111111-1111-4111-8111-111111111111"
+    assert trace.cwd == "/home/maria/shop"
+    assert trace.provenance["git_branch"] == "main"
+    assert trace.provenance["harness_version"] == "2.1.150"
+    assert trace.system_prompt_source == "synthetic"
+    assert [tool["function"]["name"] for tool in trace.tools] == ["Read", "Grep", "Bash"]
+
+
+def test_the_placeholder_id_of_a_call_without_one_is_its_own(tmp_path, read):
+    lines = [
+        {"type": "user", "uuid": "u1", "parentUuid": None, "sessionId": "s", "message": {"content": "hi"}},
+        {
+            "type": "assistant", "uuid": "a1", "parentUuid": "u1", "sessionId": "s",
+            "message": {"content": [{"type": "tool_use", "name": "Bash", "input": {"command": "ls"}}]},
+        },
+    ]  # fmt: skip
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    (session,), _ = read(path)
+    assert session.trace.messages[2].tool_calls[0].call_id == "a1:0"

@@ -1,0 +1,281 @@
+"""From paths to sessions: what is found, what is skipped, what comes twice, and what goes wrong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+
+import pytest
+
+from composer_hub.exits import UsageError
+from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.report import MAX_PROBLEMS, FileReport, SessionError
+from composer_hub.ingest.rows import Tally, config_features, ingest_report, step_rows, trace_row
+from composer_hub.ingest.session import Session
+from composer_hub.records import StepRow, Trace, from_row
+
+
+@dataclasses.dataclass(frozen=True)
+class Stamp:
+    """A transform as ingest takes it: it can be pickled and does not care where it runs."""
+
+    word: str
+
+    def __call__(self, session: Session) -> Session:
+        return session.with_trace(dataclasses.replace(session.trace, redaction=self.word))
+
+
+class Refuse:
+    def __call__(self, session: Session) -> Session:
+        raise ValueError("no redactor")
+
+
+def drop_all(session: Session) -> None:
+    return None
+
+
+class Killer:
+    """A transform that takes its process with it, as an out-of-memory kill does."""
+
+    def __call__(self, session: Session) -> Session:
+        if session.trace.session_id.startswith("2222"):
+            os._exit(9)
+        return session
+
+
+@pytest.fixture
+def folder(written, tmp_path):
+    shutil.copytree(written, tmp_path / "logs")
+    return tmp_path / "logs"
+
+
+def run(*paths, **options):
+    ingest = Ingest(paths, Options(**options))
+    return list(ingest), ingest
+
+
+def test_a_folder_gives_every_session_in_it_the_same_way_each_time(folder):
+    first, ingest = run(folder)
+    second, _ = run(folder)
+    assert first == second
+    assert ingest.report.counts["read"] == 10
+    assert ingest.report.counts["unrecognised"] == 1  # the .meta.json beside the subagent
+    assert len({session.trace.trace_id for session in first}) == len(first) == 11
+
+
+def test_worker_processes_give_what_one_process_gives(folder):
+    alone, here = run(folder, workers=1, transform=Stamp("r1"))
+    together, there = run(folder, workers=2, transform=Stamp("r1"))
+    assert together == alone
+    assert {session.trace.redaction for session in together} == {"r1"}
+    assert there.report.counts == here.report.counts
+    assert there.manifest == here.manifest
+
+
+def test_a_transform_may_drop_a_session(folder):
+    assert run(folder, transform=drop_all)[0] == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_transform_that_fails_ends_the_run(folder, workers):
+    with pytest.raises(ValueError, match="no redactor"):
+        run(folder, workers=workers, transform=Refuse())
+
+
+def test_a_file_that_kills_its_process_costs_only_itself(folder):
+    sessions, ingest = run(folder, workers=2, transform=Killer())
+    assert len(sessions) == 10
+    assert [problem.message for problem in ingest.report.problems if "ended the process" in problem.message]
+    assert ingest.report.counts["unreadable"] == 1
+
+
+def test_a_second_run_reads_only_what_changed(folder):
+    sessions, first = run(folder)
+    again, second = run(folder, manifest=first.manifest)
+    assert again == []
+    assert second.report.counts["unchanged"] == 10
+    assert second.manifest == first.manifest
+    grown = folder / "claude_code/rewind.jsonl"
+    lines = grown.read_text().splitlines()
+    last = json.loads(lines[-1])
+    more = {**last, "uuid": "a6", "parentUuid": last["uuid"], "message": {**last["message"], "id": "msg_16"}}
+    grown.write_text("\n".join([*lines, json.dumps(more)]) + "\n")
+    (changed,), third = run(folder, manifest=first.manifest)
+    assert len(changed.trace.steps) == 6
+    assert changed.trace.trace_id in {session.trace.trace_id for session in sessions}
+    assert third.report.counts["unchanged"] == 9
+
+
+def test_another_version_reads_all_files_again(folder):
+    sessions, first = run(folder, version="rules-1")
+    again, _ = run(folder, version="rules-2", manifest=first.manifest)
+    assert len(again) == len(sessions)
+
+
+def test_a_resumed_session_gives_only_its_new_steps_beside_the_one_it_copies(folder):
+    old = folder / "claude_code/rewind.jsonl"
+    sid = "77777777-7777-4777-8777-777777777777"
+    new = old.with_name(f"{sid}.jsonl")
+    text = old.read_text().replace("22222222-2222-4222-8222-222222222222", sid)
+    last = json.loads(text.splitlines()[-1])
+    more = {**last, "uuid": "a6", "parentUuid": last["uuid"], "message": {**last["message"], "id": "msg_16"}}
+    new.write_text(text + json.dumps(more) + "\n")
+    sessions, ingest = run(old, new)
+    # The longer file tells all; the one it continues has nothing to add.
+    assert [(s.trace.session_id, len(s.trace.steps)) for s in sessions] == [(sid, 6)]
+    assert (ingest.report.counts["duplicate_steps"], ingest.report.counts["duplicate_traces"]) == (5, 1)
+
+
+def test_the_same_file_under_two_names_is_read_once(folder):
+    path = folder / "claude_code/rewind.jsonl"
+    (folder / "link.jsonl").symlink_to(path)
+    sessions, ingest = run(path, folder / "link.jsonl", path.parent / "." / path.name)
+    assert len(sessions) == 1
+    assert ingest.report.counts["files"] == 1
+
+
+def test_a_circle_of_links_ends(folder):
+    (folder / "loop").symlink_to(folder, target_is_directory=True)
+    assert len(run(folder)[0]) == 11
+
+
+def test_denied_traces_do_not_come_out(folder):
+    sessions, _ = run(folder)
+    denied = sessions[0].trace.trace_id
+    rest, ingest = run(folder, denied=frozenset([denied]))
+    assert denied not in {session.trace.trace_id for session in rest}
+    assert ingest.report.counts["denied"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "count"),
+    [
+        ("empty.jsonl", b"", "empty"),
+        ("binary.bin", bytes(range(256)) * 300, "unrecognised"),
+        ("blank.jsonl", b"\n\n\n", "unrecognised"),
+        ("deep.jsonl", b'{"parentUuid":' + b"[" * 5000 + b"]" * 5000 + b"}\n", "unrecognised"),
+    ],
+)
+def test_a_file_that_is_no_session_is_counted(name, content, count, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    sessions, ingest = run(tmp_path / name)
+    assert sessions == []
+    assert ingest.report.counts[count] == 1
+    with pytest.raises(SessionError, match="No session could be read"):
+        ingest.raise_if_nothing_read()
+
+
+def test_deep_nesting_and_odd_bytes_in_a_session_cost_a_line_at_most(folder):
+    path = folder / "claude_code/rewind.jsonl"
+    deep = b'{"type":"user","uuid":"x","parentUuid":null,"message":' + b"[" * 100000 + b"]" * 100000 + b"}\n"
+    within = json.loads(path.read_text().splitlines()[1])
+    within["uuid"], within["message"]["id"] = "deep", "msg_deep"
+    within["message"]["content"] = [{"type": "tool_use", "id": "toolu_deep", "name": "X", "input": "HERE"}]
+    nested = json.dumps(within).encode().replace(b'"HERE"', b'{"a":' * 300 + b"1" + b"}" * 300)
+    odd = json.dumps({**within, "uuid": "odd", "message": {"id": "msg_odd", "content": "\ud83d"}}).encode()
+    path.write_bytes(path.read_bytes() + deep + nested + b"\n" + odd + b"\n")
+    (session,), ingest = run(path)
+    assert ingest.report.counts["corrupt"] == 1
+    assert ingest.report.counts["repaired"] == 1
+    assert "nested too deeply" in ingest.report.problems[0].message
+    assert any(m.content == "\ufffd" for m in session.trace.messages)
+    json.dumps(trace_row(session))
+
+
+def test_a_line_of_many_megabytes_is_read(folder):
+    path = folder / "claude_code/rewind.jsonl"
+    first, *rest = path.read_text().splitlines()
+    record = json.loads(first)
+    record["message"]["content"] = "x" * 30_000_000
+    path.write_text("\n".join([json.dumps(record), *rest]))
+    (session,), _ = run(path)
+    assert len(session.trace.messages[1].content) == 30_000_000
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_without_permission_is_a_problem_and_the_rest_goes_on(folder):
+    locked = folder / "claude_code/rewind.jsonl"
+    locked.chmod(0)
+    sessions, ingest = run(folder)
+    assert len(sessions) == 10
+    assert "cannot be read" in str(ingest.report.problems[0])
+
+
+def test_a_path_that_is_not_there_says_so(tmp_path):
+    sessions, ingest = run(tmp_path / "nothing.jsonl")
+    assert sessions == []
+    assert str(ingest.report.problems[0]) == f"{tmp_path}/nothing.jsonl cannot be read (No such file or directory)."
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_strict_ends_at_the_first_broken_line_and_names_it(folder, workers):
+    with pytest.raises(SessionError, match=r"broken\.jsonl:7 is a record of the unknown type 'never-seen-before'"):
+        run(folder, strict=True, workers=workers)
+
+
+def test_a_named_format_is_taken_at_its_word(folder):
+    with pytest.raises(UsageError, match="Known formats: claude_code, codex, pi"):
+        run(folder, format="clade_code")
+    sessions, _ = run(folder / "claude_code/rewind.jsonl", format="codex")
+    assert sessions == []
+
+
+def test_a_trace_carries_the_digest_of_its_file_and_the_licence(folder):
+    sessions, ingest = run(folder, license="mit")
+    digests = {entry["digest"] for entry in ingest.manifest.values()}
+    assert {session.trace.provenance["file_digest"] for session in sessions} == digests
+    assert {session.trace.license for session in sessions} == {"mit"}
+
+
+def test_every_row_has_the_columns_of_its_config_and_comes_back_the_same(folder):
+    sessions, _ = run(folder)
+    features = config_features()
+    for session in sessions:
+        row = json.loads(json.dumps(trace_row(session)))
+        assert list(row) == list(features["traces"])
+        assert from_row(Trace, row) == session.trace
+        rows = [json.loads(json.dumps(row)) for row in step_rows(session)]
+        assert len(rows) == len(session.trace.steps)
+        for step in rows:
+            assert list(step) == list(features["steps"])
+            assert from_row(StepRow, step).trace_id == session.trace.trace_id
+
+
+def test_published_rows_load_again_with_datasets(folder, tmp_path):
+    from datasets import Dataset, load_dataset
+
+    sessions, _ = run(folder)
+    rows = {"traces": [trace_row(s) for s in sessions], "steps": [row for s in sessions for row in step_rows(s)]}
+    for name, features in config_features().items():
+        Dataset.from_list(rows[name], features=features).to_parquet(tmp_path / f"{name}.parquet")
+        loaded = load_dataset(
+            "parquet", data_files=str(tmp_path / f"{name}.parquet"), split="train", streaming=True, features=features
+        )
+        back = list(loaded)
+        assert len(back) == len(rows[name])
+        if name == "traces":
+            assert [from_row(Trace, row) for row in back] == [session.trace for session in sessions]
+
+
+def test_the_report_adds_up(folder):
+    ingest, tally = Ingest([folder]), Tally()
+    for session in ingest:
+        tally.add(session)
+    numbers = ingest_report(ingest.report, tally)
+    assert numbers["traces"] == 11
+    assert numbers["steps"] == sum(numbers["steps_by_family"].values()) == sum(numbers["steps_by_reasoning"].values())
+    assert (numbers["forks"], numbers["boundaries"], numbers["bridged"], numbers["corrupt"]) == (3, 5, 1, 3)
+    assert numbers["unknown_types"] == {"never-seen-before": 1}
+    assert numbers["subagents"] == 2
+    assert numbers["inexact_by_reason"] == {"image_left_out": 2, "microcompact": 1, "missing_parent": 1}
+
+
+def test_a_report_keeps_some_places_and_counts_all():
+    report = FileReport("x.jsonl")
+    for line in range(MAX_PROBLEMS + 50):
+        report.corrupt(line, "is broken.")
+    total = FileReport().merge([report, report])
+    assert len(total.problems) == MAX_PROBLEMS
+    assert total.num_problems == total.counts["corrupt"] == 2 * (MAX_PROBLEMS + 50)
