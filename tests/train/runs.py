@@ -59,7 +59,7 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
-    """Make a trainer; `pair_batch`, `peft_config`, `hinter`, `rewards` and `callbacks` are not options of the config."""
+    """Make a trainer; `pair_batch`, `peft_config`, `hinter`, `rewards` and `callbacks` do not go into the config."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
     extra = {name: options.pop(name) for name in ("peft_config", "hinter", "callbacks") if name in options}

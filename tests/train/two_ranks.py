@@ -14,10 +14,10 @@ from typing import Any
 for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
     os.environ.setdefault(name, value)
 
-import torch
+import torch  # noqa: E402 (after the settings above)
 
-from composer_hub.train.world import small_model
-from tests.train.runs import trainer_of
+from composer_hub.train.world import small_model  # noqa: E402
+from tests.train.runs import trainer_of  # noqa: E402
 
 
 def main() -> None:
