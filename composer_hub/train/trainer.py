@@ -66,8 +66,8 @@ class ComposerConfig(GRPOConfig):
     hint_min_uplift: float | None = field(
         default=None,
         metadata={
-            "help": "Leave a site out unless its hint makes the failed action less likely, and the corrected one, where "
-            "known, likelier, by this many nats."
+            "help": "Leave a site out unless its hint makes the failed action less likely, and the corrected one, "
+            "where known, likelier, by this many nats."
         },
     )
     hint_uplift_every: int = field(
@@ -86,6 +86,9 @@ class ComposerConfig(GRPOConfig):
 
 class ComposerTrainer(GRPOTrainer):
     """GRPO + alpha * hint divergence at error turns + beta * preference loss on replayed pairs."""
+
+    args: Any  # a ComposerConfig
+    model: Any
 
     def __init__(
         self, *args: Any, pairs: PairLoader | None = None, hinter: Hinter | None = None, **kwargs: Any

@@ -1,6 +1,6 @@
 """What a hint does, before it is learned from: how much less likely the failed action, how much likelier the right one.
 
-The hint channel distils what the hinted policy does, right or wrong, and a falling divergence hides a hint that misleads.
+The hint channel distils what the hinted policy does, right or wrong; a falling divergence hides a hint that misleads.
 In: hint sites and a model. Out: one `SiteUplift` a site, rows of a table by writer and kind, and the writers to refuse.
 """
 
@@ -76,7 +76,7 @@ def table(uplifts: Iterable[SiteUplift], *, least: float = 0.0) -> list[WriterUp
 
 
 def refused(lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4) -> frozenset[tuple[str, str]]:
-    """Return the writers, with the kind of error, whose hints too often do not lift; a handful of sites proves nothing."""
+    """Return the writers, with the kind of error, whose hints too often do not lift; few sites prove nothing."""
     return frozenset(
         (line.writer, line.kind) for line in lines if line.num_sites >= min_sites and line.share_lifting < min_share
     )

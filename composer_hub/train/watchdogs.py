@@ -141,7 +141,7 @@ class Watchdogs(TrainerCallback):
 
 
 def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
-    """Keep a checkpoint as `best` if nothing better is kept; files are linked where the disk can, so it costs little."""
+    """Keep a checkpoint as `best` if nothing better is kept; files are linked where the disk can."""
     best = output / "best"
     note = best / "best.json"
     if math.isnan(score) or (note.exists() and json.loads(note.read_text())["score"] >= score):
