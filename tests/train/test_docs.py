@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from trl import GRPOConfig  # noqa: E402
+from trl import GRPOConfig
 
-from composer_hub.train.trainer import ComposerConfig  # noqa: E402
+from composer_hub.train.trainer import ComposerConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 
