@@ -1,0 +1,420 @@
+"""`ComposerTrainer`: TRL's GRPO with two added terms, and none of its code.
+
+loss = policy + alpha * hint + beta * replay. The policy term is `super()._compute_loss`; a hook on the backbone keeps
+the hidden states of that forward, so the hint term needs no second forward of the student. With alpha = beta = 0 it
+*is* GRPO.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from trl import GRPOConfig, GRPOTrainer
+
+from composer_hub import exits
+from composer_hub.train.batch import hint_tensors, teacher_rows
+from composer_hub.train.hinting import Hinter, HintSite
+from composer_hub.train.losses import (
+    Preference,
+    clip_tokens,
+    divergence_from_hidden,
+    mean_over,
+    preference_loss,
+)
+from composer_hub.train.pair_loader import PairBatch, PairLoader
+from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
+from composer_hub.train.turns import Rollout
+from composer_hub.train.uplift import SiteUplift, sequence_logps, site_uplifts
+from composer_hub.train.watchdogs import hedge_rate
+
+_STATE = "composer_state.json"
+
+
+class TrainerError(exits.ComposerError, ValueError):
+    """A run that cannot be done as it was asked for."""
+
+
+@dataclass
+class ComposerConfig(GRPOConfig):
+    """GRPO's options and those of the two added channels."""
+
+    alpha_sdpo: float = field(default=0.0, metadata={"help": "Weight of the hint channel; 0 turns it off."})
+    beta_replay: float = field(default=0.0, metadata={"help": "Weight of the replay channel; 0 turns it off."})
+    channel_warmup_steps: int = field(default=0, metadata={"help": "Steps over which both weights rise from 0."})
+    teacher: str = field(default="fixed", metadata={"help": "Who reads the hint: fixed, ema or live."})
+    teacher_ema_rate: float = field(default=0.01, metadata={"help": "How fast the ema teacher follows the student."})
+    hint_divergence: float = field(
+        default=0.5, metadata={"help": "0 is KL(teacher, student), 1 the reverse, between JSD."}
+    )
+    hint_temperature: float = field(default=1.0, metadata={"help": "Temperature of both sides of the divergence."})
+    hint_top_k: int | None = field(default=None, metadata={"help": "Keep the teacher's k likeliest tokens and a tail."})
+    hint_token_clip: float | None = field(default=None, metadata={"help": "Clip each token's divergence at this."})
+    max_hint_sites: int = field(default=1, metadata={"help": "Hint sites per rollout; the first pays best."})
+    max_hint_chars: int = field(default=600, metadata={"help": "Longer hints are cut at a line."})
+    hint_min_uplift: float | None = field(
+        default=None,
+        metadata={
+            "help": "Leave a site out unless its hint makes the failed action less likely, and the corrected one, "
+            "where known, likelier, by this many nats."
+        },
+    )
+    hint_uplift_every: int = field(
+        default=10, metadata={"help": "Measure what the hints do in every n-th generation batch; 0 never."}
+    )
+    max_teacher_tokens: int = field(default=4096, metadata={"help": "A hinted prompt longer than this is left out."})
+    control_hints: bool = field(
+        default=False, metadata={"help": "Hints of the same shape that say nothing, for ablations."}
+    )
+    replay_loss: str = field(default="sigmoid", metadata={"help": "sigmoid or ipo."})
+    replay_strength: float = field(default=0.1, metadata={"help": "The preference loss's own beta."})
+    replay_label_smoothing: float = field(default=0.0, metadata={"help": "Share of pairs believed to be wrong."})
+    replay_nll_weight: float = field(default=0.0, metadata={"help": "Weight of -log p(chosen) a token."})
+    replay_length_normalised: bool = field(default=False, metadata={"help": "Compare log-probs a token."})
+
+
+class ComposerTrainer(GRPOTrainer):
+    """GRPO + alpha * hint divergence at error turns + beta * preference loss on replayed pairs."""
+
+    args: Any  # a ComposerConfig
+    model: Any
+
+    def __init__(
+        self, *args: Any, pairs: PairLoader | None = None, hinter: Hinter | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.pairs = pairs
+        self._check()
+        self.hinter = hinter or self._own_hinter()
+        self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
+        self._bare = self.accelerator.unwrap_model(self.model)
+        self._rollouts: list[Rollout] = []
+        self._sites: list[list[HintSite]] = []
+        self._rewards: Tensor | None = None
+        self._num_batches = 0
+        # A teacher that nobody reads would only cost memory.
+        kind = self.args.teacher if self.args.alpha_sdpo else "live"
+        self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
+        if kind == "ema":
+            self.add_callback(_FollowStudent(self.teacher))
+        if self.args.alpha_sdpo or self.args.beta_replay:
+            self._check_head()
+
+    # ------------------------------------------------------------------------------------------ rollouts and hints
+
+    def _tool_call_loop(
+        self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, logprobs: Any, images: Any,
+        multimodal_fields: Any,
+    ) -> Any:  # fmt: skip
+        looped = super()._tool_call_loop(
+            prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields
+        )
+        tool_mask, messages, ids = looped[:3]
+        ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
+        self._rollouts = [
+            Rollout(list(before), list(after), list(mask), talk, _num_rounds(talk) >= limit, after[-1] not in ends)
+            for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
+        ]
+        return looped
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        self._rollouts, self._sites = [], []
+        output = super()._generate_and_score_completions(inputs)
+        self._note_means({"rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts]})
+        if self.args.alpha_sdpo:
+            # Before the batch is shuffled: siblings still stand side by side.
+            self._sites = self._lifting(
+                [
+                    self.hinter.sites(rollout, sibling=sibling)
+                    for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+                ]
+            )
+            hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
+            # 0-dim: passes through shuffling and splitting as it is.
+            output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
+            self._note_sites()
+        return output
+
+    def _lifting(self, sites: list[list[HintSite]]) -> list[list[HintSite]]:
+        """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
+        least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
+        self._num_batches += 1
+        if least is None and not (every and (self._num_batches - 1) % every == 0):
+            return sites
+        found = site_uplifts([site for row in sites for site in row], self._bare)
+        self._note_means(
+            {
+                "channel/hint/uplift": [uplift.value for uplift in found],
+                "channel/hint/lowered": [uplift.lowered for uplift in found],
+                "channel/hint/raised": [uplift.raised for uplift in found if uplift.raised is not None],
+            }
+        )
+        if least is None:
+            return sites
+        uplifts = iter(found)
+        return [[site for site in row if next(uplifts).lifts(least)] for row in sites]
+
+    def _siblings(self) -> list[Rollout | None]:
+        """Return, for each rollout, the best one of the same prompt on this rank if it beats it."""
+        if self._rewards is None or not self._rollouts:
+            return [None] * len(self._rollouts)
+        start = self.accelerator.process_index * len(self._rollouts)
+        rewards = self._rewards[start : start + len(self._rollouts)].tolist()
+        keys = [tuple(rollout.prompt_ids) for rollout in self._rollouts]
+        best: dict[tuple[int, ...], int] = {}
+        for index, key in enumerate(keys):
+            if key not in best or rewards[index] > rewards[best[key]]:
+                best[key] = index
+        return [
+            self._rollouts[best[key]] if rewards[best[key]] > rewards[index] else None for index, key in enumerate(keys)
+        ]
+
+    # ---------------------------------------------------------------------------------------------------- the loss
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+        if not self.args.alpha_sdpo and not self.args.beta_replay:
+            return super()._compute_loss(model, inputs)
+        with keeping_hidden(self._bare) as kept:
+            loss = super()._compute_loss(model, inputs)
+        if self.args.alpha_sdpo:
+            weight = self.args.alpha_sdpo * self._warmth() * self.channel_scale["hint"]
+            loss = loss + weight * self._hint_term(inputs, kept[-1])
+        if self.args.beta_replay and self.pairs is not None and self.model.training:
+            weight = self.args.beta_replay * self._warmth() * self.channel_scale["replay"]
+            loss = loss + weight * self._replay_term(self.pairs.next_batch().to(self.accelerator.device))
+        return loss
+
+    def _hint_term(self, inputs: Any, hidden: Tensor) -> Tensor:  # hidden: (batch, time, width), with grad
+        rows = teacher_rows(inputs)
+        if rows is None:
+            self._note_means({"channel/hint/divergence": []})  # the other ranks wait here, whatever they found
+            return hidden.new_zeros(())
+        places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
+        student = hidden[rows.student[:, 0], places]
+        read, teacher_head = self.teacher.read(rows.ids, rows.attention)
+        teacher = read[:, :-1][rows.teacher]
+        values = divergence_from_hidden(
+            student,
+            head_of(self._bare),
+            teacher,
+            teacher_head,
+            beta=self.args.hint_divergence,
+            temperature=self.args.hint_temperature,
+            top_k=self.args.hint_top_k,
+        )
+        values = clip_tokens(values, self.args.hint_token_clip)
+        self._note_means({"channel/hint/divergence": values.detach()})
+        return mean_over(values, self._per_step(inputs["num_hint_items"]))
+
+    def _replay_term(self, batch: PairBatch) -> Tensor:
+        # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+        with keeping_hidden(self._bare) as kept:
+            self._bare(
+                input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1
+            )
+        answer = batch.answer_mask[:, 1:]
+        sums = sequence_logps(kept[-1], head_of(self._bare), batch.input_ids, answer)
+        chosen, rejected = sums.chunk(2)
+        lengths = answer.sum(1).chunk(2)
+        terms = preference_loss(chosen, rejected, batch.ref_chosen, batch.ref_rejected, *lengths, self._preference())
+        self._note_means(
+            {
+                "channel/replay/loss": terms.losses.detach(),
+                "channel/replay/accuracy": terms.correct.float(),
+                "channel/replay/margin": terms.margins,
+                "channel/replay/chosen_drift": terms.chosen_drift,
+            }
+        )
+        return terms.losses.mean() / self.current_gradient_accumulation_steps
+
+    def _preference(self) -> Preference:
+        return Preference(
+            kind=self.args.replay_loss,
+            beta=self.args.replay_strength,
+            label_smoothing=self.args.replay_label_smoothing,
+            length_normalised=self.args.replay_length_normalised,
+            nll_weight=self.args.replay_nll_weight,
+        )
+
+    def _per_step(self, count: Tensor) -> Tensor:
+        """Turn a count over the whole generation batch and all ranks into this micro-batch's divisor."""
+        share = count.clamp(min=1.0) / self.accelerator.num_processes
+        if not self.model.training:
+            return share
+        return share * self.current_gradient_accumulation_steps / self.args.steps_per_generation
+
+    def _warmth(self) -> float:
+        steps = self.args.channel_warmup_steps
+        return min(1.0, (self.state.global_step + 1) / steps) if steps else 1.0
+
+    def turn_down(self, channel: str, factor: float = 0.5) -> None:
+        """Weaken a channel for the rest of the run."""
+        self.channel_scale[channel] *= factor
+
+    # ---------------------------------------------------------------------------------------------- before training
+
+    def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
+        """Return what the hints of some fresh rollouts do to the failed action and to the corrected one.
+
+        The run itself is not disturbed: random state and metrics are put back.
+        """
+        if not self.args.alpha_sdpo:
+            raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
+        states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
+        found: list[SiteUplift] = []
+        try:
+            batches = iter(self.get_train_dataloader())
+            for batch, _ in zip(batches, range(num_batches), strict=False):
+                self._generate_and_score_completions(batch)
+                found += site_uplifts([site for sites in self._sites for site in sites], self._bare)
+        finally:
+            self._metrics = metrics
+            torch.set_rng_state(states[0])
+            random.setstate(states[1])
+            numpy.random.set_state(states[2])
+        return found
+
+    def _own_hinter(self) -> Hinter:
+        from transformers.utils import get_json_schema
+
+        def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
+            return self.processing_class.apply_chat_template(
+                messages,
+                add_generation_prompt=add_generation_prompt,
+                tokenize=True,
+                return_dict=False,
+                chat_template=self.chat_template,
+                **self.chat_template_kwargs,
+            )
+
+        return Hinter(
+            apply_template=apply_template,
+            decode=self._tokenizer.decode,
+            tools=tuple(get_json_schema(tool) for tool in self.tools or ()),
+            max_sites=self.args.max_hint_sites,
+            max_hint_chars=self.args.max_hint_chars,
+            max_teacher_tokens=self.args.max_teacher_tokens,
+            control=self.args.control_hints,
+        )
+
+    def _check(self) -> None:
+        args = self.args
+        if min(args.alpha_sdpo, args.beta_replay) < 0:
+            raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
+        if args.beta_replay and self.pairs is None:
+            raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
+        if args.alpha_sdpo and not self.tools:
+            raise TrainerError(
+                "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
+            )
+        if (args.alpha_sdpo or args.beta_replay) and (sharding := self._sharding()):
+            raise TrainerError(
+                f"The hint and replay channels read weights outside the wrapped forward, which {sharding} does not "
+                "allow. Use DDP or ZeRO stage 1 or 2, or LoRA, or set alpha_sdpo and beta_replay to 0."
+            )
+
+    def _sharding(self) -> str:
+        """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
+        plugin = getattr(self.accelerator.state, "deepspeed_plugin", None)
+        if plugin is not None and plugin.zero_stage == 3:
+            return "ZeRO stage 3"
+        return "FSDP" if self.is_fsdp_enabled else ""
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
+        ids = torch.tensor([[self._tokenizer.pad_token_id, *self.eos_token_ids]], device=self._bare.device)
+        with keeping_hidden(self._bare) as kept:
+            logits = self._bare(input_ids=ids, use_cache=False).logits
+        ours = head_of(self._bare).logits(kept[-1])
+        if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
+            raise TrainerError(
+                f"The logits of {type(self._bare).__name__} are not its output layer times the hidden states, so the "
+                "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
+            )
+
+    # -------------------------------------------------------------------------------------------------- checkpoints
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            state = {"scale": self.channel_scale, "pairs": self.pairs.state() if self.pairs else None}
+            (folder / _STATE).write_text(json.dumps(state))
+            self.teacher.save(folder)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        path = Path(checkpoint) / _STATE
+        if not path.exists():
+            raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
+        state = json.loads(path.read_text())
+        self.channel_scale = state["scale"]
+        if self.pairs is not None and state["pairs"] is not None:
+            self.pairs.restore(state["pairs"])
+        self.teacher.load(path.parent)
+
+    # ----------------------------------------------------------------------------------------------------- metrics
+
+    def _note_means(self, values: dict[str, Any]) -> None:
+        """Log the mean of each metric over all ranks; every rank must come here with the same names."""
+        device = self.accelerator.device
+        flat = [torch.as_tensor(value, device=device, dtype=torch.float64) for value in values.values()]
+        local = torch.stack([torch.stack([v.sum(), torch.tensor(float(v.numel()), device=device)]) for v in flat])
+        totals = self.accelerator.reduce(local, reduction="sum").tolist()
+        for name, (total, count) in zip(values, totals, strict=True):
+            if count:
+                self._metrics["train" if self.model.training else "eval"][name].append(total / count)
+
+    def _note_sites(self) -> None:
+        self._note_means(
+            {
+                "channel/hint/sites_per_rollout": [float(len(found)) for found in self._sites],
+                "channel/hint/tokens": [float(site.num_tokens) for found in self._sites for site in found],
+            }
+        )
+        writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
+        for writer, count in writers.items():
+            mode = "train" if self.model.training else "eval"
+            self._metrics[mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
+
+
+class _FollowStudent(TrainerCallback):
+    """Moves the ema teacher a little towards the student after each step."""
+
+    def __init__(self, teacher: Teacher) -> None:
+        self.teacher = teacher
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.teacher.follow()
+
+
+def _num_rounds(messages: Sequence[dict[str, Any]]) -> int:
+    """Count the rounds of tools that were answered."""
+    return sum(
+        message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
+        for index, message in enumerate(messages)
+    )
+
+
+def _said(rollout: Rollout) -> str:
+    return " ".join(str(message.get("content") or "") for message in rollout.messages if message["role"] == "assistant")
