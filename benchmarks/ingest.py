@@ -3,7 +3,8 @@
     python benchmarks/ingest.py [--megabytes 100] [--like SESSION.jsonl ...] [--workers 2]
 
 Writes one big session and a folder of smaller ones, made by repeating Claude Code sessions under new ids, and prints
-MB/s and peak memory of each way to read them. Every way runs in a process of its own, so that peaks do not mix.
+for each way to read them MB/s, MB a processor second and peak memory. Every way runs in a process of its own, so that
+peaks do not mix.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import resource
 import tempfile
 import time
@@ -78,12 +80,24 @@ def measured(way: Callable[[list[Path], int], int], paths: list[Path], workers: 
 
 def _measure(way: Callable[[list[Path], int], int], paths: list[Path], workers: int) -> dict[str, Any]:
     megabytes = sum(path.stat().st_size for path in paths) / 1e6
-    start = time.perf_counter()
+    start, cpu = time.perf_counter(), _cpu_seconds()
     count = way(paths, workers)
-    seconds = time.perf_counter() - start
+    seconds, cpu = time.perf_counter() - start, _cpu_seconds() - cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1000
-    return {"mb_s": round(megabytes / seconds, 1), "rss_mb": round(peak), "worker_rss_mb": round(child), "count": count}
+    return {
+        "mb_s": round(megabytes / seconds, 1),
+        "mb_cpu_s": round(megabytes / cpu, 1),
+        "rss_mb": round(peak),
+        "worker_rss_mb": round(child),
+        "count": count,
+    }
+
+
+def _cpu_seconds() -> float:
+    """Return the processor time of this process and its ended children, which other load does not blur."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def main() -> None:

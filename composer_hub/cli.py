@@ -19,6 +19,11 @@ from composer_hub.output import FORMATS, Output
 # name -> (where the command is, its line in --help); the line stands here so that --help imports no stage.
 COMMANDS = {
     "demo": ("composer_hub.commands.demo:demo", "Run the whole line on the embedded Hub, without an account."),
+    "ingest": ("composer_hub.commands.ingest:ingest", "Turn session files into a versioned, redacted trace dataset."),
+    "export": ("composer_hub.commands.export:export", "Write traces in another project's format."),
+    "replay": ("composer_hub.commands.replay:replay", "Ask teachers what they would have done at each step of traces."),
+    "pairs": ("composer_hub.commands.pairs:pairs", "Build, report, compare and review preference pairs."),
+    "teachers": ("composer_hub.commands.teachers:teachers", "Serve the embedded teachers, or check named ones."),
     "hub": ("composer_hub.commands.embedded:hub", "Serve the embedded Hub, or print its environment."),
     "run": ("composer_hub.commands.embedded:run", "Run a command against the embedded Hub."),
     "diff": ("composer_hub.commands.versions:diff", "Compare two versions of a dataset by file and by row."),

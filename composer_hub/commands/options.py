@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +27,18 @@ def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
 class Publication:
     """What the publishing options of a command line say."""
 
-    destination: Destination
+    to: str
     repo: str
     version: str | None
     bump: str | None
     public: bool
     dry_run: bool
     shard_bytes: int
+
+    @functools.cached_property
+    def destination(self) -> Destination:
+        """Where to publish; the embedded Hub starts when it is first needed."""
+        return destination(self.to)
 
     def carry_out(
         self, out: Output, tables: Sequence[Table], card: Card, lineage: Lineage, *, title: str = ""
@@ -51,21 +57,24 @@ class Publication:
         return publish(self.destination, self.repo, tables, card, title=title, **common)
 
 
-def publish_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def publish_options(command: Callable[..., Any] | None = None, *, repo_required: bool = True) -> Callable[..., Any]:
     """Give a command the publishing options and pass them as one `publication`."""
+    if command is None:
+        return functools.partial(publish_options, repo_required=repo_required)
 
-    def wrapped(*args: Any, to: str, repo: str, shard_mb: int, **kwargs: Any) -> Any:
+    @functools.wraps(command)
+    def wrapped(*args: Any, to: str, repo: str | None, shard_mb: int, **kwargs: Any) -> Any:
         named = {key: kwargs.pop(key) for key in ("version", "bump", "public", "dry_run")}
-        publication = Publication(destination(to), repo, shard_bytes=shard_mb * 1_000_000, **named)
+        publication = Publication(to, repo or "", shard_bytes=shard_mb * 1_000_000, **named)
         return command(*args, publication=publication, **kwargs)
 
-    wrapped.__name__, wrapped.__doc__ = command.__name__, command.__doc__
-    wrapped.__click_params__ = getattr(command, "__click_params__", [])  # type: ignore[attr-defined]
     options = [
-        click.option("--repo", required=True, metavar="OWNER/NAME", help="The dataset repository to publish to."),
+        click.option(
+            "--repo", required=repo_required, metavar="OWNER/NAME", help="The dataset repository to publish to."
+        ),
         click.option("--version", metavar="vX.Y.Z", help="Publish as this version instead of the next one."),
         click.option(
-            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Make the next version at least this."
+            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Make the step at least this large."
         ),
         click.option("--public", is_flag=True, help="Everyone may read it. Without this, repositories are private."),
         click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),

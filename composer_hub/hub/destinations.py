@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi
 from huggingface_hub.errors import (
@@ -31,6 +31,9 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils import httpx
 
 from composer_hub import exits
+
+if TYPE_CHECKING:
+    from composer_hub.hub.local.server import Running, ServerProcess
 
 T = TypeVar("T")
 
@@ -129,9 +132,7 @@ def destination(to: str) -> Destination:
     if to == "local":
         from composer_hub.hub.local.server import embedded
 
-        server = embedded()
-        bypass_proxies_on_loopback()
-        return HubDestination("local", HfApi(endpoint=server.endpoint, token=server.token))
+        return embedded_hub(embedded())
     if os.sep not in to and to != "." and not Path(to).is_dir():
         raise exits.UsageError(
             f"--to {to!r}: say local (the embedded Hub), hub, or a folder with a slash in it, like ./{to}."
@@ -139,11 +140,14 @@ def destination(to: str) -> Destination:
     return FolderDestination(Path(to).expanduser())
 
 
-def bypass_proxies_on_loopback() -> None:
-    """Keep calls to the embedded Hub away from a proxy that the environment names."""
-    for name in ("NO_PROXY", "no_proxy"):
-        hosts = [host for host in os.environ.get(name, "").split(",") if host]
-        os.environ[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
+def embedded_hub(server: Running | ServerProcess) -> HubDestination:
+    """Return an embedded Hub that runs as a destination, with a cache of its own beside its store."""
+    from composer_hub.hub.local.env import without_proxy
+
+    # Calls to the embedded Hub must not go through a proxy that the environment names.
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = without_proxy(os.environ)
+    api = HfApi(endpoint=server.endpoint, token=server.token)
+    return HubDestination("local", api, cache=server.root / "home" / "hub")
 
 
 # ------------------------------------------------------------------------------------------------------------ retries
@@ -214,6 +218,7 @@ class HubDestination:
     name: str
     api: HfApi
     patience: Patience = field(default_factory=Patience)
+    cache: Path | None = None  # of downloads; the clients' own where None
 
     @property
     def address(self) -> str:
@@ -237,7 +242,9 @@ class HubDestination:
 
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
         def download() -> Path:
-            return Path(self.api.hf_hub_download(repo, path, revision=revision, repo_type=repo_type))
+            return Path(
+                self.api.hf_hub_download(repo, path, revision=revision, repo_type=repo_type, cache_dir=self.cache)
+            )
 
         try:
             return self._ask(f"Downloading {repo}/{path}", download)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from composer_hub import exits
@@ -30,12 +31,17 @@ def read_manifest(
         ) from error
 
 
-def read_index(destination: Destination, repo: str, revision: str, config: str) -> dict[str, str]:
-    """Return id -> row digest of one config of a revision."""
+def read_index(
+    destination: Destination, repo: str, revision: str, manifest: Mapping[str, Any], config: str
+) -> dict[str, str]:
+    """Return id -> row digest of one config of a revision; a config the revision does not have is empty."""
+    if config not in manifest["tables"]:
+        return {}
     import pyarrow.parquet as pq
 
-    path = destination.fetch(repo, revision, f"index/{config}.parquet")
+    name = manifest["tables"][config]["index"]
+    path = destination.fetch(repo, revision, name)
     if path is None:
-        raise ManifestError(f"{repo}@{revision} has no index/{config}.parquet: it was not published by composer_hub.")
+        raise ManifestError(f"{repo}@{revision} lacks {name}, which its manifest names.")
     table = pq.read_table(path, columns=["id", "digest"])
     return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))

@@ -305,8 +305,8 @@ def _version(head: _Head, needed: str, bump: str | None, asked: str | None) -> V
 
 def _row_changes(head: _Head, destination: Destination, built: Built) -> dict[str, int]:
     old: dict[str, str] = {}
-    if head.revision and head.manifest and built.config in head.manifest["tables"]:
-        old = read_index(destination, head.repo, head.revision, built.config)
+    if head.revision and head.manifest:
+        old = read_index(destination, head.repo, head.revision, head.manifest, built.config)
     now = built.index
     return {
         "added": sum(id not in old for id in now),
@@ -339,6 +339,7 @@ def _tables(built: Sequence[Built]) -> dict[str, Any]:
         one.config: {
             "features_digest": one.features_digest,
             "num_rows": one.num_rows,
+            "index": one.index_path,
             "counts": one.counts,
             "splits": {
                 split.name: {"num_rows": split.num_rows, "digest": split.digest, "files": list(split.files)}

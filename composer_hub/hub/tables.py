@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,14 @@ class Table:
     id_column: str
     order: tuple[str, ...] = ()  # sort columns before the id
     split: str | None = "train"  # None: the row's own `split` value, which is not published as a column
+    index_name: str = ""  # of its file in index/; the config's name where empty
     index_columns: tuple[str, ...] = ()  # light columns that readers of the index want beside id and digest
+    index_derived: Mapping[str, tuple[Any, Callable[[Mapping[str, Any]], Any]]] = field(default_factory=dict)
+
+    @property
+    def index_path(self) -> str:
+        """Return where its index stands in the repository."""
+        return f"index/{self.index_name or self.config}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,7 @@ class Built:
     splits: tuple[Split, ...]
     files: dict[str, Path]  # path in the repository -> file on this machine
     index: dict[str, str]  # id -> row digest
+    index_path: str
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -81,17 +89,15 @@ class Built:
 def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES) -> Built:
     """Write a table's Parquet files and index under `folder`."""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
-        index: dict[str, str] = {}
         files: dict[str, Path] = {}
         splits = []
         for name in spool.splits():
             split, paths = _write_split(spool, table, name, folder, shard_bytes)
             splits.append(split)
             files |= paths
-        index_path = f"index/{table.config}.parquet"
-        files[index_path] = folder / index_path
-        index = _write_index(spool, table, folder / index_path)
-        return Built(table.config, table.features, tuple(splits), files, index, dict(spool.counts))
+        files[table.index_path] = folder / table.index_path
+        index = _write_index(spool, table, folder / table.index_path)
+        return Built(table.config, table.features, tuple(splits), files, index, table.index_path, dict(spool.counts))
 
 
 # ------------------------------------------------------------------------------------------------------------- spool
@@ -138,8 +144,9 @@ class _Spool:
 
     def light_rows(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
         for id, digest, split, body in self.db.execute("select id, digest, split, body from rows order by id"):
-            row = json.loads(body) if self.table.index_columns else {}
-            yield id, digest, split, {name: row.get(name) for name in self.table.index_columns}
+            row = json.loads(body) if self.table.index_columns or self.table.index_derived else {}
+            light = {name: row.get(name) for name in self.table.index_columns}
+            yield id, digest, split, light | {name: of(row) for name, (_, of) in self.table.index_derived.items()}
 
     def _prepared(self) -> Iterator[tuple[str, str, str, str, int, bytes]]:
         seen: dict[str, str] = {}
@@ -332,6 +339,7 @@ def _write_index(spool: _Spool, table: Table, path: Path) -> dict[str, str]:
     from datasets import Features, Value
 
     light = {name: table.features[name] for name in table.index_columns}
+    light |= {name: feature for name, (feature, _) in table.index_derived.items()}
     features = Features({"id": Value("string"), "split": Value("string"), "digest": Value("string"), **light})
     rows = [{"id": id, "split": split, "digest": digest, **values} for id, digest, split, values in spool.light_rows()]
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,10 +51,8 @@ def diff(destination: Destination, old: str, new: str) -> Diff:
     configs = list(dict.fromkeys([*before.manifest["tables"], *after.manifest["tables"]]))
     rows = []
     for config in configs:
-        was = (
-            read_index(destination, before.repo, before.revision, config) if config in before.manifest["tables"] else {}
-        )
-        now = read_index(destination, after.repo, after.revision, config) if config in after.manifest["tables"] else {}
+        was = read_index(destination, before.repo, before.revision, before.manifest, config)
+        now = read_index(destination, after.repo, after.revision, after.manifest, config)
         rows.append(diff_rows(config, was, now))
     return Diff(
         old=f"{before.repo}@{before.tag or before.revision}",

@@ -308,8 +308,9 @@ class _File:
         for node in self.nodes.values():
             if node.cut and node.messages:
                 above = self.nodes.get(node.parent)
-                while above is not None and not above.cut and not above.messages and above.parent != above.node_id:
-                    above = self.nodes.get(above.parent)
+                links = 0
+                while above is not None and not above.cut and not above.messages and links < len(self.nodes):
+                    above, links = self.nodes.get(above.parent), links + 1
                 node.cut = above is None or not above.cut
                 node.logical_parent = node.parent if node.cut else ""
             if any(message.tool_call_id in self.replaced for message in node.messages if message.tool_call_id):
@@ -320,16 +321,17 @@ class _File:
 
     def _lane(self, node: Node) -> str:
         """Return "" for the main conversation, else the agent or the root of the sidechain the node belongs to."""
-        uuid, hops = node.node_id, 0
-        while uuid in self.side:
-            if self.side[uuid]:
-                return self.side[uuid]
+        way: list[str] = []
+        uuid = node.node_id
+        while uuid in self.side and not self.side[uuid]:
+            way.append(uuid)
             parent = self.nodes[uuid].parent
-            hops += 1
-            if parent not in self.side or hops > len(self.side):
-                return uuid
-            uuid = parent
-        return ""
+            if parent not in self.side or len(way) > len(self.side):
+                self.side[uuid] = uuid
+            uuid = parent if not self.side[uuid] else uuid
+        lane = self.side.get(uuid, "")
+        self.side.update(dict.fromkeys(way, lane))
+        return lane
 
     def _session_id(self) -> str:
         return self.path.stem if self.path.stem in self.session_ids else next(iter(self.session_ids), self.path.stem)

@@ -8,9 +8,9 @@ from the spool, so that neither a long session nor a file of many fills the memo
 from __future__ import annotations
 
 import dataclasses
-import gc
 import hashlib
 import multiprocessing
+import operator
 import os
 import pickle
 import tempfile
@@ -25,7 +25,7 @@ from composer_hub.ingest.discover import find_files
 from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.session import Session
-from composer_hub.records import stable_id
+from composer_hub.records import Message, Step, ToolCall, stable_id
 
 Transform = Callable[[Session], Session | None]
 """What is done to each session in the worker; None drops the session. It is pickled once for each worker."""
@@ -52,6 +52,7 @@ class Options:
 class _Job:
     path: Path
     options: Options  # without manifest and transform
+    known_digest: str = ""
 
 
 class Ingest:
@@ -60,7 +61,7 @@ class Ingest:
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options = Options(),
+        options: Options = Options(),  # frozen
         on_file: Callable[[FileReport], None] = lambda report: None,
     ) -> None:
         self.options, self.on_file = options, on_file
@@ -75,8 +76,8 @@ class Ingest:
     def __iter__(self) -> Iterator[Session]:
         if self.options.format:
             source_named(self.options.format)
-        plain = dataclasses.replace(self.options, manifest={}, transform=None)
-        jobs = [_Job(path, plain) for path in self.files if not self._unchanged(path)]
+        jobs = [self._job(path) for path in self.files]
+        self._remember(jobs)
         parallel = self._workers(jobs) > 1
         for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
             kept = _Kept()
@@ -98,19 +99,18 @@ class Ingest:
 
     # ---- jobs
 
-    def _unchanged(self, path: Path) -> bool:
-        """Tell whether the last run read this very file; its steps then count as seen."""
-        entry = self.options.manifest.get(str(path))
-        if entry is None or entry.get("version") != self.options.version or entry.get("digest") != _digest(path):
-            return False
-        self._seen_keys.update(entry.get("keys", ()))
-        self._seen_traces.update(entry.get("traces", ()))
-        self.manifest[str(path)] = dict(entry)
-        report = FileReport(str(path))
-        report.counts.update(files=1, unchanged=1)
-        self.report.merge([report])
-        self.on_file(report)
-        return True
+    def _job(self, path: Path) -> _Job:
+        known = self.options.manifest.get(str(path), {})
+        digest = known.get("digest", "") if known.get("version") == self.options.version else ""
+        return _Job(path, dataclasses.replace(self.options, manifest={}, transform=None), digest)
+
+    def _remember(self, jobs: list[_Job]) -> None:
+        """Take the keys of unchanged files for known, so that copies of their steps in other files are dropped."""
+        for job in jobs:
+            if job.known_digest and _digest(job.path) == job.known_digest:
+                entry = self.options.manifest[str(job.path)]
+                self._seen_keys.update(entry.get("keys", ()))
+                self._seen_traces.update(entry.get("traces", ()))
 
     def _workers(self, jobs: list[_Job]) -> int:
         asked = self.options.workers or os.cpu_count() or 1
@@ -144,7 +144,7 @@ class Ingest:
         if trace_id in self.options.denied:
             counts["denied"] += 1
             return None
-        new = session.without_steps(lambda key: _short(key) in self._seen_keys if key else False)
+        new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
         if not new.trace.steps or (digest and digest in self._seen_keys):
             counts["duplicate_traces"] += 1
@@ -155,7 +155,7 @@ class Ingest:
             trace_id = stable_id("copy", trace_id, new.trace.steps[0].step_id)
             new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
         self._seen_traces.add(trace_id)
-        self._seen_keys.update(_short(key) for key in new.keys if key)
+        self._seen_keys.update(key for key in new.keys if key)
         self._seen_keys.update([digest] if digest else [])
         counts["kept_traces"] += 1
         counts["kept_steps"] += len(new.trace.steps)
@@ -163,11 +163,14 @@ class Ingest:
 
     def _done(self, job: _Job, report: FileReport, kept: _Kept) -> None:
         path = str(job.path)
+        digest = report.digest
         if report.counts["unrecognised"] and path in self.named:
             report.problem(0, "is in no known session format; name one with --from if you know it.")
         self.report.merge([report])
-        if report.counts["read"]:
-            self.manifest[path] = {"digest": report.digest, "version": self.options.version, **dataclasses.asdict(kept)}
+        if report.counts["unchanged"]:
+            self.manifest[path] = dict(self.options.manifest[path])
+        elif report.counts["read"]:
+            self.manifest[path] = {"digest": digest, "version": self.options.version, **dataclasses.asdict(kept)}
         self.on_file(report)
 
 
@@ -180,7 +183,7 @@ class _Kept:
 
     def take(self, session: Session, digest: str) -> None:
         self.traces.append(session.trace.trace_id)
-        self.keys.extend(_short(key) for key in session.keys if key)
+        self.keys.extend(key for key in session.keys if key)
         self.keys.extend([digest] if digest else [])
 
 
@@ -201,7 +204,8 @@ def _sessions(job: _Job, transform: Transform | None, report: FileReport) -> Ite
         )
         # Where steps have keys, these tell copies; a digest is for formats without.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
-        new: Session | None = session.with_trace(trace)
+        keys = tuple(_short(key) if key else "" for key in session.keys)
+        new: Session | None = dataclasses.replace(session, trace=trace, keys=keys)
         if transform is not None and new is not None:
             new = transform(new)
         if new is not None:
@@ -221,10 +225,13 @@ def _source(job: _Job, report: FileReport) -> Source | None:
         if source is None:
             report.add("unrecognised")
             return None
+        report.digest = _digest(job.path)
     except OSError as error:
         _unreadable(report, f"cannot be read ({error.strerror or error}).")
         return None
-    report.digest = _digest(job.path)
+    if job.known_digest == report.digest:
+        report.add("unchanged")
+        return None
     return source
 
 
@@ -243,7 +250,7 @@ def _guarded(source: Source, job: _Job, report: FileReport) -> Iterator[Session]
     except Exception as error:
         if job.options.strict:
             raise
-        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {str(error)[:200]}).")
+        _unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {error}).")
     else:
         report.add("read")
 
@@ -254,15 +261,8 @@ def _unreadable(report: FileReport, message: str) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Return the sha256 of a file, "" where it cannot be read: the reader will say why."""
-    digest = hashlib.sha256()
-    try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    except OSError:
-        return ""
-    return digest.hexdigest()
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _size(path: Path) -> int:
@@ -337,18 +337,24 @@ _transform: Transform | None = None
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
-    # Sessions are large and hold no circles: the default thresholds walk all of them again and again.
-    gc.freeze()
-    gc.set_threshold(200_000, 50, 50)
 
 
 def _spooled(job: _Job, spool: Path) -> FileReport:
     """Read a file in a worker and leave its sessions in a file of pickles."""
     report = FileReport(str(job.path), strict=job.options.strict)
     with spool.open("wb") as file:
+        pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+        # What dataclasses do by themselves is many times slower, and a session has thousands of these.
+        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step)}
         for item in _sessions(job, _transform, report):
-            pickle.dump(item, file, protocol=pickle.HIGHEST_PROTOCOL)
+            pickler.dump(item)
+            pickler.clear_memo()
     return report
+
+
+def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
+    values = operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
+    return lambda record: (cls, values(record))
 
 
 def _unspooled(spool: Path) -> Iterator[tuple[str, Session]]:

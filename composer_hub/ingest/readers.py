@@ -7,7 +7,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub.exits import UsageError
-from composer_hub.ingest import claude_code, codex, pi
+from composer_hub.ingest import (
+    aider,
+    atif,
+    chat_rows,
+    claude_code,
+    cline,
+    codex,
+    gemini,
+    hf_native,
+    inspect_eval,
+    mini_swe_agent,
+    openhands_v0,
+    openhands_v1,
+    pi,
+    swe_agent,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session
 
@@ -32,6 +47,40 @@ SOURCES: tuple[Source, ...] = (
     Source("claude_code", "Claude Code", claude_code.sniff, claude_code.read, claude_code.GIVES, claude_code.LACKS),
     Source("codex", "Codex CLI", codex.sniff, codex.read, codex.GIVES, codex.LACKS),
     Source("pi", "Pi", pi.sniff, pi.read, pi.GIVES, pi.LACKS),
+    Source(
+        openhands_v1.NAME,
+        "OpenHands v1 (Agent SDK)",
+        openhands_v1.sniff,
+        openhands_v1.read,
+        openhands_v1.GIVES,
+        openhands_v1.LACKS,
+    ),
+    Source(
+        openhands_v0.NAME, "OpenHands v0", openhands_v0.sniff, openhands_v0.read, openhands_v0.GIVES, openhands_v0.LACKS
+    ),
+    Source(swe_agent.NAME, "SWE-agent", swe_agent.sniff, swe_agent.read, swe_agent.GIVES, swe_agent.LACKS),
+    Source(
+        mini_swe_agent.NAME,
+        "mini-swe-agent",
+        mini_swe_agent.sniff,
+        mini_swe_agent.read,
+        mini_swe_agent.GIVES,
+        mini_swe_agent.LACKS,
+    ),
+    Source(atif.NAME, "Harbor ATIF", atif.sniff, atif.read, atif.GIVES, atif.LACKS),
+    Source(gemini.NAME, "Gemini CLI", gemini.sniff, gemini.read, gemini.GIVES, gemini.LACKS),
+    Source(cline.NAME, "Cline", cline.sniff, cline.read, cline.GIVES, cline.LACKS),
+    Source(aider.NAME, "Aider", aider.sniff, aider.read, aider.GIVES, aider.LACKS),
+    Source(inspect_eval.NAME, "Inspect", inspect_eval.sniff, inspect_eval.read, inspect_eval.GIVES, inspect_eval.LACKS),
+    Source(hf_native.NAME, "Hub trace rows", hf_native.sniff, hf_native.read, hf_native.GIVES, hf_native.LACKS),
+    Source(
+        chat_rows.NAME,
+        "Chat rows (SWE-smith, SWE-Gym, nebius)",
+        chat_rows.sniff,
+        chat_rows.read,
+        chat_rows.GIVES,
+        chat_rows.LACKS,
+    ),
 )
 
 

@@ -91,7 +91,7 @@ def finish_session(
         report.add("no_steps")
         return None
     calls = sum(len(pool[step.action].tool_calls) for step in steps)
-    answered = sum(len({pool[at].tool_call_id or at for at in step.results}) for step in steps)
+    dangling = sum(_dangling(pool, step) for step in steps)
     counts = {
         "num_messages": len(pool),
         "num_steps": len(steps),
@@ -102,7 +102,7 @@ def finish_session(
     report.add("traces")
     report.add("steps", len(steps))
     report.add("calls", calls)
-    report.add("dangling_calls", max(0, calls - answered))
+    report.add("dangling_calls", dangling)
     report.add("inexact", sum(not step.prefix_exact for step in steps))
     report.add("branch_steps", sum(not step.on_main_branch for step in steps))
     models = [step.model for step in steps if step.model]
@@ -128,6 +128,12 @@ def finish_session(
         counts=counts,
     )
     return Session(trace, flags, tuple(keys))
+
+
+def _dangling(pool: Sequence[Message], step: Step) -> int:
+    """Count the calls of a step that no tool answered; what a user says after a step answers none."""
+    answered = {pool[at].tool_call_id or at for at in step.results if pool[at].role == "tool"}
+    return max(0, len(pool[step.action].tool_calls) - len(answered))
 
 
 def _tools_seen(pool: Iterable[Message]) -> tuple[dict[str, Any], ...]:

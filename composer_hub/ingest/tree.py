@@ -10,7 +10,6 @@ and forks are branches that are all kept.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -52,7 +51,6 @@ class Node:
     )  # first and last node of what is read again after this one
     logical_parent: str = ""  # where a cut stands in the conversation
     inexact: str = ""  # why prompts from here down are not exactly what the model read
-    lane: str = ""  # nodes of different lanes are never bridged to each other
 
 
 def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) -> Session | None:
@@ -64,17 +62,17 @@ def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) 
 def _in_reading_order(nodes: list[Node], report: FileReport) -> list[Node]:
     """Order parents before children and otherwise as in the file.
 
-    A parent that is not in the file, or that would close a circle, is replaced by the node before it in the same lane;
-    the prompts below are then marked as not exact.
+    A parent that is not in the file, or that would close a circle, is replaced by the node before it; the prompts below
+    are then marked as not exact.
     """
     known: dict[str, int] = {}
     for at, node in enumerate(nodes):
         known.setdefault(node.node_id, at)
-    last: dict[str, str] = {}
+    before = ""
     for node in nodes:
         if node.parent == node.node_id or (node.parent and node.parent not in known):
-            _bridge(node, last.get(node.lane, ""), report)
-        last[node.lane] = node.node_id
+            _bridge(node, before, report)
+        before = node.node_id
     return _topological(nodes, known, report)
 
 
@@ -85,6 +83,8 @@ def _bridge(node: Node, parent: str, report: FileReport) -> None:
 
 
 def _topological(nodes: list[Node], known: dict[str, int], report: FileReport) -> list[Node]:
+    if all(not node.parent or known[node.parent] < at for at, node in enumerate(nodes)):
+        return nodes  # as in nearly every file
     children: dict[int, list[int]] = {}
     ready: list[int] = []
     for at, node in enumerate(nodes):
@@ -140,8 +140,8 @@ class _Builder:
 
     def __init__(self, nodes: list[Node], facts: TraceFacts, report: FileReport) -> None:
         self.nodes, self.facts, self.report = nodes, facts, report
-        self.by_id = {node.node_id: node for node in reversed(nodes)}
-        self.position = {node.node_id: at for at, node in reversed(list(enumerate(nodes)))}
+        self.trace_id = facts.trace_id()
+        self.position = {node.node_id: at for at, node in enumerate(nodes)}
         self.slots: list[Message] = [system_message(facts)]
         self.slot_flags: dict[int, ResultFlag] = {}
         self.node_slots: dict[str, tuple[int, ...]] = {}
@@ -152,7 +152,8 @@ class _Builder:
         self.pool: list[Message] = [self.slots[0]]
         self.walks: dict[str, _Walk] = {}
         self.latest = _Walk()  # to the node before, where a compaction does not say what it follows
-        self.steps: dict[str, Step] = {}
+        self.met: set[str] = set()  # turns whose first piece has been walked to
+        self.read: dict[str, tuple[Ranges, tuple[str, ...]]] = {}  # what each target had read, and why not exactly
 
     def build(self) -> Session | None:
         for node in self.nodes:
@@ -250,10 +251,11 @@ class _Builder:
             return walk
         closed = self._close(walk, self.position[node.node_id])
         self._emit(turn.slot)
-        if node.turn not in self.steps:
+        if node.turn not in self.met:
+            self.met.add(node.turn)
             turn.previous = walk.last_turn
             if turn.is_target:
-                self.steps[node.turn] = self._step(node.turn, turn, closed, walk.reasons)
+                self.read[node.turn] = (closed, walk.reasons)
         return _Walk(closed, node.turn, reasons=walk.reasons, last_turn=node.turn)
 
     def _into_message(self, walk: _Walk, slot: int) -> _Walk:
@@ -303,12 +305,12 @@ class _Builder:
     def _segment(self, head: str, tail: str) -> list[Node]:
         """Return the nodes from `head` down to `tail`, or none if they are not one chain."""
         found: list[Node] = []
-        node = self.by_id.get(tail)
-        while node is not None and len(found) <= len(self.nodes):
-            found.append(node)
-            if node.node_id == head:
+        at = self.position.get(tail)
+        while at is not None and len(found) < len(self.nodes):
+            found.append(self.nodes[at])
+            if self.nodes[at].node_id == head:
                 return found[::-1]
-            node = self.by_id.get(node.parent)
+            at = self.position.get(self.nodes[at].parent)
         return []
 
     def _emit(self, *slots: int) -> None:
@@ -318,31 +320,29 @@ class _Builder:
                 self.index_of[slot] = len(self.pool)
                 self.pool.append(self.slots[slot])
 
-    def _step(self, key: str, turn: _Turn, prompt: Ranges, reasons: tuple[str, ...]) -> Step:
+    def _step(self, key: str, index: int, on_main_branch: bool) -> Step:
+        turn, (prompt, reasons) = self.turns[key], self.read[key]
         return Step(
-            step_id=stable_id("step", self.facts.trace_id(), key),
-            index=0,
+            step_id=stable_id("step", self.trace_id, key),
+            index=index,
             action=self.index_of[turn.slot],
             prompt=prompt,
+            results=tuple(self.index_of[slot] for slot in self._results(turn)),
             model=turn.model,
             family=family_of(turn.model),
             reasoning_status=turn.reasoning_status,
             prefix_exact=not reasons,
             prefix_reason="; ".join(reasons),
+            on_main_branch=on_main_branch,
         )
 
     # ---- the end
 
     def _finish(self) -> Session | None:
         main = self._main_branch()
-        steps: list[Step] = []
-        keys: list[str] = []
-        for key, step in sorted(self.steps.items(), key=lambda item: item[1].action):
-            results = tuple(self.index_of[slot] for slot in self._results(self.turns[key]))
-            steps.append(
-                dataclasses.replace(step, index=len(steps), results=results, on_main_branch=key in main),
-            )
-            keys.append(f"{self.facts.source}:{key}")
+        in_order = sorted(self.read, key=lambda key: self.index_of[self.turns[key].slot])
+        steps = [self._step(key, index, key in main) for index, key in enumerate(in_order)]
+        keys = [f"{self.facts.source}:{key}" for key in in_order]
         flags = {self.index_of[slot]: flag for slot, flag in self.slot_flags.items() if slot in self.index_of}
         flags |= {self.index_of[turn.slot]: turn.flag for turn in self.turns.values() if turn.flag}
         source = "recorded" if self.facts.system_prompt else "synthetic"

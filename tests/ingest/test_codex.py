@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from composer_hub.ingest.flags import ResultFlag
@@ -112,3 +114,47 @@ def test_a_copy_of_the_history_in_a_fork_has_the_same_keys(written, read, tmp_pa
     assert one.keys == two.keys
     assert one.trace.trace_id != two.trace.trace_id
     assert two.trace.provenance["forked_from"] == "codex-1"
+
+
+def test_a_rollout_without_envelopes_is_read_too(tmp_path, read):
+    path = tmp_path / "rollout-old.jsonl"
+    records = [
+        {"id": "old-1", "timestamp": "2025-06-01T00:00:00Z", "instructions": "be brief", "git": {"branch": "main"}},
+        {"record_type": "state"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "list the files"}]},
+        {
+            "type": "local_shell_call",
+            "call_id": "c",
+            "status": "completed",
+            "action": {"type": "exec", "command": ["ls"]},
+        },
+        {"type": "function_call_output", "call_id": "c", "output": '{"output":"a.txt","metadata":{"exit_code":0}}'},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a.txt"}]},
+    ]
+    path.write_text("\n".join(map(json.dumps, records)))
+    (session,), report = read(path)
+    assert session.trace.session_id == "old-1"
+    assert [m.content for m in prompt_of(session.trace, session.trace.steps[1])] == [
+        "be brief",
+        "list the files",
+        "",
+        "a.txt",
+    ]
+    assert not report.unknown_types
+
+
+def test_what_the_provider_does_itself_is_answered_by_a_word(tmp_path, read):
+    path = tmp_path / "rollout-search.jsonl"
+    items = [
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "look it up"}]},
+        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "found"}]},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "thanks"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "welcome"}]},
+    ]
+    path.write_text("\n".join(json.dumps({"type": "response_item", "payload": item}) for item in items))
+    (session,), report = read(path)
+    first, second = session.trace.steps
+    assert session.trace.messages[first.action].tool_calls[0].name == "web_search"
+    assert (first.prefix_exact, second.prefix_reason) == (True, "provider_result_not_recorded")
+    assert report.counts["dangling_calls"] == 0

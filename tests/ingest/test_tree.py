@@ -7,7 +7,6 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.ingest.linear import Said, linear_session
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import TraceFacts
 from composer_hub.ingest.tree import Node, build_session
@@ -95,23 +94,6 @@ def test_a_session_without_a_step_is_counted_and_left_out():
     report = FileReport()
     assert build(said("1", "", "q"), report=report) is None
     assert report.counts["no_steps"] == 1
-
-
-def test_a_linear_session_reads_all_that_came_before():
-    items = [Said(Message("user", "q")), Said(Message("assistant", "", (ToolCall("ls", {}, "c"),)), model="gpt-5"),
-             Said(Message("tool", "x", tool_call_id="c")), Said(Message("assistant", "z"), model="gpt-5")]  # fmt: skip
-    session = linear_session(items, FACTS, FileReport())
-    first, second = session.trace.steps
-    assert (first.prompt, first.results, second.prompt) == (((0, 2),), (3,), ((0, 4),))
-    assert session.trace.system_prompt_source == "synthetic"
-    assert session.trace.messages[0].role == "system"
-
-
-def test_a_recorded_system_prompt_stays_the_only_one():
-    items = [Said(Message("system", "rules")), Said(Message("user", "q")), Said(Message("assistant", "a"))]
-    session = linear_session(items, FACTS, FileReport())
-    assert [m.role for m in session.trace.messages] == ["system", "user", "assistant"]
-    assert session.trace.system_prompt_source == "recorded"
 
 
 # ------------------------------------------------------------------------------------------ for any tree at all

@@ -1,0 +1,130 @@
+"""How fast actions are normalised, and what each level of comparison costs in false and in lost pairs.
+
+    python benchmarks/actions.py [--steps 3000]
+
+Every step has a student and three teachers who each mean one of a few actions; whoever means the same action may spell
+it otherwise. A pair is false where chosen and rejected mean the same, and lost where two teachers mean the same, the
+student does not, and no pair comes out. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from composer_hub.records import Message, ToolCall
+from composer_hub.replay.actions import ActionContext, NormalForm, normalise
+
+CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
+AGREEMENT = 0.75  # a teacher means the best action
+STUDENT_RIGHT = 0.5
+VARIATION = 0.4  # an action is spelled otherwise than its plainest spelling
+RULES = (("L0", "L0"), ("L1", "L1"), ("L2", "L2"), ("L2", "L3"))
+
+Spelling = Callable[[random.Random], tuple[str, dict[str, Any]]]
+
+
+def path(file: str, rng: random.Random) -> str:
+    return rng.choice([file, f"./{file}", f"/repo/{file}"])
+
+
+def shell(plain: str, *others: str) -> Spelling:
+    return lambda rng: ("Bash", {"command": rng.choice([plain, *others])})
+
+
+def actions(file: str, word: str) -> list[list[Spelling]]:
+    """Return what can be done at a step: each action a list of spellings, the plainest first."""
+    return [
+        [
+            lambda rng: ("Read", {"file_path": file}),
+            lambda rng: ("Read", {"limit": None, "file_path": path(file, rng)}),
+        ],
+        [
+            lambda rng: ("Grep", {"pattern": word, "path": "src"}),
+            lambda rng: ("Grep", {"path": path("src", rng), "pattern": word, "-n": True}),
+        ],
+        [
+            shell(f"grep -rn {word} src"),
+            shell(f"grep -nr '{word}' ./src", f'grep -r -n "{word}" /repo/src', f"cd /repo && grep -rn {word} src"),
+        ],
+        [shell(f"pytest -xq {file}"), shell(f"pytest -x -q ./{file}", f"cd /repo && pytest -q -x {file}")],
+        [shell(f"rm -rf {word}"), shell(f"rm -r -f ./{word}", f"rm --force --recursive /repo/{word}")],
+        [
+            shell(f"git log -n 5 --oneline {word}"),
+            shell(f"git log --oneline -5 {word}", f"git  log -n5 --oneline {word}"),
+        ],
+        [
+            lambda rng: ("Edit", {"file_path": file, "old_string": word, "new_string": "new"}),
+            lambda rng: (
+                "Edit",
+                {"new_string": "new", "old_string": word, "file_path": path(file, rng), "replace_all": False},
+            ),
+        ],
+        # Close to another action, but not the same.
+        [
+            lambda rng: ("Read", {"file_path": file, "offset": 40}),
+            lambda rng: ("Read", {"offset": 40, "file_path": f"./{file}"}),
+        ],
+        [shell(f"rm -r f/{word}"), shell(f"rm  -r ./f/{word}")],
+        [shell(f"git log -n 50 --oneline {word}"), shell(f"git log --oneline -50 {word}")],
+    ]
+
+
+def spelled(meant: Sequence[Spelling], rng: random.Random) -> NormalForm:
+    varied = rng.random() < VARIATION
+    name, arguments = meant[varied and rng.random() < 0.6](rng)
+    # The rest of the variation is in the JSON alone: its spaces and the order of its keys.
+    text = json.dumps(dict(reversed(arguments.items())), indent=1) if varied else json.dumps(arguments)
+    return normalise(Message("assistant", "", (ToolCall(name, text),)), CONTEXT)
+
+
+def step(rng: random.Random) -> tuple[tuple[int, NormalForm], list[tuple[int, NormalForm]]]:
+    """Return the student and the teachers of one step, each with the number of the action meant."""
+    choices = actions(f"src/m{rng.randrange(50)}.py", f"word{rng.randrange(50)}")
+    best = rng.randrange(len(choices))
+
+    def mean(chance: float) -> tuple[int, NormalForm]:
+        number = best if rng.random() < chance else rng.randrange(len(choices))
+        return number, spelled(choices[number], rng)
+
+    return mean(STUDENT_RIGHT), [mean(AGREEMENT) for _ in range(3)]
+
+
+def judged(steps: Sequence[Any], agree: str, veto: str) -> tuple[int, int, int, int]:
+    """Return pairs, false pairs, steps that should give a pair, and those that did."""
+    made = false = due = found = 0
+    for (student, student_form), teachers in steps:
+        numbers = [number for number, _ in teachers]
+        common = max(set(numbers), key=numbers.count)
+        is_due = numbers.count(common) >= 2 and common != student
+        forms = [form.at(agree) for _, form in teachers]
+        best = max(forms, key=forms.count)
+        number, winner = next(teacher for teacher in teachers if teacher[1].at(agree) == best)
+        is_made = forms.count(best) >= 2 and winner.at(veto) != student_form.at(veto)
+        made, false = made + is_made, false + (is_made and number == student)
+        due, found = due + is_due, found + (is_due and is_made and number == common)
+    return made, false, due, found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--steps", type=int, default=3000)
+    num_steps = parser.parse_args().steps
+    rng = random.Random(0)
+    started = time.process_time()
+    steps = [step(rng) for _ in range(num_steps)]
+    per_call = (time.process_time() - started) / (4 * num_steps)
+    print("| teachers agree at | student differs at | pairs | false pairs | found of those due |")
+    print("| --- | --- | ---: | ---: | ---: |")
+    for agree, veto in RULES:
+        made, false, due, found = judged(steps, agree, veto)
+        print(f"| {agree} | {veto} | {made:,} | {false / made:.1%} | {found / due:.1%} |")
+    print(f"\n{num_steps:,} steps, seed 0; {per_call * 1e6:.0f} µs of CPU for each action (made up and normalised).")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""`composer-hub demo`: the whole line on the embedded Hub, on three bundled sessions, without an account."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from composer_hub import exits
+
+if TYPE_CHECKING:
+    from composer_hub.hub.local.server import ServerProcess
+
+TRACES, PAIRS = "me/demo-traces", "me/demo-pairs"
+QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+SNIPPET = f"""
+from datasets import load_dataset
+
+pairs = load_dataset("{PAIRS}", revision="v1.0.0")
+print(pairs)
+pair = next(pair for split in pairs.values() for pair in split)
+for side in ("rejected", "chosen"):
+    print(f"{{side + ':':<10}}", pair[side][0]["tool_calls"][0]["function"])
+"""
+
+
+@click.command()
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the Hub's store in this folder.")
+def demo(keep: Path | None) -> None:
+    """Run the whole line on the embedded Hub: sessions, traces, replay, pairs, loaded back."""
+    from composer_hub.hub.local.server import start_server
+
+    with _folder(keep) as folder, start_server(folder / "hub") as server:
+        line = Line(folder, server)
+        click.echo(f"An embedded Hub serves {server.endpoint}. Everything below is an ordinary command.")
+        line.traces()
+        line.replay()
+        line.load()
+    click.echo("\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag.")
+    if keep:
+        click.echo(f"Look around: COMPOSER_HUB_HOME={keep / 'hub'} composer-hub run -- hf datasets ls me")
+
+
+@dataclass
+class Line:
+    """The demo's steps; each is a command in a process of its own, as a user would run it."""
+
+    folder: Path
+    server: ServerProcess
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Where the commands of the demo find its Hub and keep what they remember."""
+        mine = {"COMPOSER_HUB_HOME": str(self.server.root), "COMPOSER_HUB_STATE": str(self.folder / "state")}
+        return self.server.env | QUIET | mine
+
+    def traces(self) -> None:
+        sessions = str(resources.files("composer_hub") / "demo_sessions")
+        self._say("Read three bundled Claude Code sessions; publish redacted, hinted traces.")
+        self._command("ingest", sessions, "--repo", TRACES, "--report")
+        self._say("The same again: nothing changed, so nothing is published (exit code 5).")
+        self._command("ingest", sessions, "--repo", TRACES, expected=exits.NOTHING_TO_DO)
+
+    def replay(self) -> None:
+        """Ask scripted teachers that know what worked later in the sessions; most are right, some err together."""
+        from composer_hub.hub.destinations import embedded_hub
+        from composer_hub.hub.load import load_traces
+        from composer_hub.replay.embedded import Teachers, serving
+        from composer_hub.replay.scripted import DEFAULT_POLICIES, oracle_of
+
+        _, traces = load_traces(embedded_hub(self.server), f"{TRACES}@v1.0.0")
+        with serving(Teachers(oracle=oracle_of(traces))) as url:
+            teachers = ",".join(f"{url}#{policy.name}" for policy in DEFAULT_POLICIES)
+            common = (f"{TRACES}@v1.0.0", "--teachers", teachers, "--max-usd", "1")
+            self._say("Plan a replay: what every step would cost with three teachers, under a hard cap of $1.")
+            self._command("replay", "plan", *common)
+            self._say("Replay: ask the teachers, cheapest first, the dear one only to break ties.")
+            self._command("replay", "run", *common, "--run", str(self.folder / "replay"))
+        self._say("Turn their agreement against the student into preference pairs; publish them.")
+        self._command("pairs", "build", f"{TRACES}@v1.0.0", "--run", str(self.folder / "replay"), "--repo", PAIRS)
+
+    def load(self) -> None:
+        self._say("Load the pairs with stock datasets, by tag.")
+        self._run([sys.executable, "-c", SNIPPET])
+        self._say("Where do they come from?")
+        self._command("lineage", f"{PAIRS}@v1.0.0")
+
+    def _say(self, text: str) -> None:
+        click.echo(f"\n── {text}")
+
+    def _command(self, *words: str, expected: int = exits.DONE) -> None:
+        click.echo(f"$ composer-hub {shlex.join(words)}")
+        self._run([sys.executable, "-m", "composer_hub", *words], expected)
+
+    def _run(self, command: list[str], expected: int = exits.DONE) -> None:
+        code = subprocess.run(command, env=self.env).returncode
+        if code != expected:
+            raise exits.ComposerError(f"The demo stopped: that command left with {code} instead of {expected}.")
+
+
+@contextmanager
+def _folder(keep: Path | None) -> Iterator[Path]:
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep.resolve()
+        return
+    with tempfile.TemporaryDirectory(prefix="composer-demo-") as scratch:
+        yield Path(scratch)

@@ -1,0 +1,274 @@
+"""A session written down as it went: messages in, steps where the model spoke, results tied to their calls.
+
+In: the messages of one model's conversation in the order it read them, with `forget` where a condenser rewrote what it
+reads next. Out: a `Session`: every message once, and a step an assistant message whose prompt is what stood in view.
+Harnesses with a tree of messages use `tree.py` instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from composer_hub.ingest.families import family_of
+from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
+from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
+
+_THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
+
+
+@dataclass(slots=True)
+class Draft:
+    """A step while the conversation goes on."""
+
+    action: int
+    prompt: tuple[tuple[int, int], ...]
+    model: str
+    reasoning: str
+    reason: str
+    main: bool
+    key: str
+    results: list[int] = field(default_factory=list)
+
+
+class Conversation:
+    """The messages so far, the part of them in the model's view, and a draft of each step."""
+
+    def __init__(self, *, interning: bool = False) -> None:
+        self._interning = interning
+        self.messages: list[Message] = []
+        self.flags: dict[int, ResultFlag] = {}
+        self.drafts: list[Draft] = []
+        self.orphans = 0
+        self._view: list[tuple[int, int]] = []
+        self._callers: dict[str, Draft] = {}
+        self._known: dict[str, int] = {}
+        self._keys: set[str] = set()
+        self._reason = ""
+
+    @property
+    def view(self) -> list[int]:
+        """The messages the model would read next, by index."""
+        return [index for start, stop in self._view for index in range(start, stop)]
+
+    def say(self, message: Message) -> int:
+        """Put a message in view that asks nothing of a step: system, user, or a line copied from elsewhere."""
+        index = self._append(message)
+        self._view = _joined(self._view, index)
+        return index
+
+    def act(
+        self,
+        message: Message,
+        *,
+        model: str = "",
+        reasoning: str = "",
+        reason: str = "",
+        main: bool = True,
+        prompt: Sequence[int] | None = None,
+        key: str = "",
+    ) -> Draft:
+        """Begin a step: the model, having read its view (or `prompt`), wrote this message.
+
+        `key` is the provider's id of the message, where there is one: copies of it in other files have the same.
+        """
+        index = len(self.messages)
+        message = _with_ids(message, index)
+        read = tuple(self._view) if prompt is None else ranges(prompt)
+        self.say(message)
+        status = "plain" if self.messages[index].reasoning_content else "absent"
+        draft = Draft(index, read, model, reasoning or status, reason or self._reason, main, self._once(key))
+        self.drafts.append(draft)
+        self._callers.update((call.call_id, draft) for call in message.tool_calls)
+        return draft
+
+    def recall(self, message: Message) -> int:
+        """Put an assistant's message in view that is no step: copied from elsewhere, or written by the harness.
+
+        Its calls may be answered, so that results keep their call.
+        """
+        index = len(self.messages)
+        message = _with_ids(message, index)
+        draft = Draft(index, (), "", "", "", True, "")
+        self._callers.update((call.call_id, draft) for call in message.tool_calls)
+        return self.say(message)
+
+    def answer(self, message: Message, flag: ResultFlag | None = None) -> int | None:
+        """Tie a tool's result to the call it answers; a result whose call is nowhere is left out and counted."""
+        message = message if message.tool_call_id else self._adopted(message)
+        draft = self._callers.get(message.tool_call_id)
+        if draft is None:
+            self.orphans += 1
+            self.note("orphan_result")
+            return None
+        return self._result(draft, self._named(draft, message), flag)
+
+    def observe(self, message: Message, flag: ResultFlag | None = None) -> int:
+        """Tie an observation of a text protocol to the last step; before any step it is a plain message."""
+        return self._result(self.drafts[-1], message, flag) if self.drafts else self.say(message)
+
+    def forget(self, keep: Iterable[int]) -> None:
+        """Go on with only these messages in view, in this order."""
+        self._view = list(ranges(list(keep)))
+
+    def note(self, reason: str) -> None:
+        """Remember why what follows is not exactly what the model read."""
+        if reason and reason not in self._reason.split("; "):
+            self._reason = "; ".join(filter(None, [self._reason, reason]))
+
+    def intern(self, message: Message) -> int:
+        """Return the index of the first message that says the same, or of a new one; the view stays as it is."""
+        index = self._known.get(_key(_without_think_block(message)))
+        return self._append(message) if index is None else index
+
+    def answer_to(self, draft: Draft, message: Message, flag: ResultFlag | None = None) -> int:
+        """Tie a result to a step whatever its call id says; the view stays as it is."""
+        index = self._append(message)
+        draft.results.append(index)
+        if flag:
+            self.flags[index] = flag
+        return index
+
+    def _append(self, message: Message) -> int:
+        message = _without_think_block(message)
+        self.messages.append(message)
+        if self._interning:
+            self._known.setdefault(_key(message), len(self.messages) - 1)
+        return len(self.messages) - 1
+
+    def _result(self, draft: Draft, message: Message, flag: ResultFlag | None) -> int:
+        index = self.say(message)
+        draft.results.append(index)
+        if flag:
+            self.flags[index] = flag
+        return index
+
+    def _settle(self) -> None:
+        """Make a plain message of a tool's answer to a call that nobody made, as broken inputs hold them."""
+        called = {call.call_id for message in self.messages for call in message.tool_calls}
+        for index, message in enumerate(self.messages):
+            if message.role == "tool" and message.tool_call_id not in called:
+                self.messages[index] = Message("user", message.content)
+                self.orphans += 1
+        for draft in self.drafts:
+            ids = {call.call_id for call in self.messages[draft.action].tool_calls}
+            draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
+
+    def _id(self, index: int) -> str:
+        return self.messages[index].tool_call_id
+
+    def _once(self, key: str) -> str:
+        """Return the key of a step, and "" for a second step under the same one."""
+        known = key in self._keys
+        self._keys.add(key)
+        return "" if known else key
+
+    def _named(self, draft: Draft, message: Message) -> Message:
+        if message.name:
+            return message
+        calls = self.messages[draft.action].tool_calls
+        name = next(call.name for call in calls if call.call_id == message.tool_call_id)
+        return dataclasses.replace(message, name=name)
+
+    def _adopted(self, message: Message) -> Message:
+        """Give a result without an id to the first unanswered call of the last step."""
+        if not self.drafts:
+            return message
+        draft = self.drafts[-1]
+        answered = {self.messages[index].tool_call_id for index in draft.results}
+        calls = self.messages[draft.action].tool_calls
+        free = (call.call_id for call in calls if call.call_id not in answered)
+        return dataclasses.replace(message, tool_call_id=next(free, ""))
+
+    def session(
+        self,
+        report: FileReport,
+        *,
+        source: str,
+        session_id: str = "",
+        name: str = "",
+        model: str = "",
+        whole: bool = False,
+        **facts: Any,
+    ) -> Session | None:
+        """Close the conversation; None where the model never spoke.
+
+        `session_id` is for harnesses whose ids are unique; a `name`, such as a task's, gets the content's digest behind
+        it, since one task is solved many times. `model` made the steps that name none. `whole`: the log holds all that
+        the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
+        """
+        self._settle()
+        if self.orphans:
+            report.add("orphan_results", self.orphans)
+        recorded = whole or any(message.role == "system" for message in self.messages)
+        session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
+        facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
+        told = TraceFacts(source, session_id, tools_source="recorded", **facts)
+        if not recorded:
+            self._prepend(system_message(told))
+        trace_id = told.trace_id()
+        steps = [self._step(trace_id, number, draft, model) for number, draft in enumerate(self.drafts)]
+        keys = [f"{source}:{draft.key}" if draft.key else "" for draft in self.drafts]
+        system = "recorded" if recorded else "synthetic"
+        return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, report)
+
+    def _step(self, trace_id: str, number: int, draft: Draft, model: str) -> Step:
+        return Step(
+            step_id=stable_id("step", trace_id, draft.key or number),
+            index=number,
+            action=draft.action,
+            prompt=draft.prompt,
+            results=tuple(draft.results),
+            model=draft.model or model,
+            family=family_of(draft.model or model),
+            reasoning_status=draft.reasoning,
+            prefix_exact=not draft.reason,
+            prefix_reason=draft.reason,
+            on_main_branch=draft.main,
+        )
+
+    def _prepend(self, message: Message) -> None:
+        """Put a message before all others; every reference moves up by one."""
+        self.messages.insert(0, message)
+        self.flags = {index + 1: flag for index, flag in self.flags.items()}
+        for draft in self.drafts:
+            draft.action += 1
+            draft.results = [index + 1 for index in draft.results]
+            moved = [(start + 1, stop + 1) for start, stop in draft.prompt]
+            first = (0, moved[0][1]) if moved and moved[0][0] == 1 else None
+            draft.prompt = (first, *moved[1:]) if first else ((0, 1), *moved)
+
+
+def _without_think_block(message: Message) -> Message:
+    """Move thinking that a model wrote into its text (`<think>…</think>` at the start) to where thinking belongs."""
+    block = _THINK_BLOCK.match(message.content) if message.role == "assistant" else None
+    if block is None:
+        return message
+    thinking = message.reasoning_content or block.group(1).strip()
+    return dataclasses.replace(message, content=message.content[block.end() :], reasoning_content=thinking)
+
+
+def _key(message: Message) -> str:
+    return canonical_json(message.to_chat())
+
+
+def _joined(view: list[tuple[int, int]], index: int) -> list[tuple[int, int]]:
+    if view and view[-1][1] == index:
+        return [*view[:-1], (view[-1][0], index + 1)]
+    return [*view, (index, index + 1)]
+
+
+def _with_ids(message: Message, action: int) -> Message:
+    """Give calls without an id one, so that results can name them."""
+    if all(call.call_id for call in message.tool_calls):
+        return message
+    calls = tuple(
+        call if call.call_id else dataclasses.replace(call, call_id=f"call-{action}-{number}")
+        for number, call in enumerate(message.tool_calls)
+    )
+    return dataclasses.replace(message, tool_calls=calls)

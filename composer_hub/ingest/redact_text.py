@@ -1,0 +1,273 @@
+"""Redact one text: find every value, replace each by its placeholder, leave everything around it as it was.
+
+In: a text, the name (JSON key) it stands under, and a function that makes placeholders. Out: the redacted text. JSON
+inside the text stays valid: string literals are decoded, redacted and encoded one by one, and nothing between them is
+touched.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+
+import orjson
+
+from composer_hub.ingest.redact_named import MAX_JUDGED, Span, context_spans, named_spans, named_value
+from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
+from composer_hub.ingest.redact_rules import (
+    BY_CAPITAL,
+    BY_SEPARATOR,
+    BY_WORD,
+    CAPITALS,
+    ENDINGS,
+    SEPARATOR,
+    Rule,
+    prefixed_token,
+)
+
+Place = Callable[[str, str, str], str]
+"""Make the placeholder of (label, value, rule)."""
+
+PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_(?:\d+|x[0-9a-f]{16})|IMAGE)\]")
+MAX_PASSES = 6
+MAX_DEPTH = 6
+MIN_IMAGE = 2048
+"""Base64 characters from which an inline image is a picture rather than an icon in a style sheet."""
+
+_DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
+_IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
+_IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
+_ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-F]{2})$")
+_PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
+_PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
+_PEM_BODY = re.compile(
+    r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash"
+    r"|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
+)
+
+
+def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
+    """Return the text with every secret and personal value replaced; doing it again changes nothing."""
+    for _ in range(MAX_PASSES):
+        redacted = redact_once(text, place, name, depth)
+        if redacted == text:
+            break
+        text = redacted
+    return text
+
+
+def redact_once(text: str, place: Place, name: str = "", depth: int = 0) -> str:
+    """Return the text after one pass; what a placeholder makes visible is found by the next."""
+    if len(text) < 6:
+        return text
+    if name and (rule := named_value(name, text)):
+        return place("SECRET", text, rule)
+    if depth < MAX_DEPTH and _is_json(text):
+        return _redact_literals(text, place, depth)
+    if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):
+        text = _redact_json_lines(text, place, depth)
+    text = _without_images(text)
+    return _replace(text, list(spans(text)), place)
+
+
+def spans(text: str) -> Iterator[Span]:
+    """Yield every value to replace, as places in the text."""
+    if "\x1b[" in text or "[0m" in text or "\\u001b" in text:
+        plain, places = _strip_ansi(text)
+        for start, end, label, rule in _plain_spans(plain):
+            yield places[start], places[end - 1] + 1, label, rule
+    else:
+        yield from _plain_spans(text)
+
+
+def same_length_lower(text: str) -> str:
+    """Return the text in lower case, each character at its place: only İ would take two."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text.replace("İ", "I").lower()
+
+
+def _plain_spans(text: str) -> Iterator[Span]:
+    lowered = same_length_lower(text)
+    yield from _pem_spans(text)
+    yield from _shape_spans(text)
+    yield from context_spans(text, lowered)
+    yield from named_spans(text, lowered)
+    yield from mail_spans(text)
+    yield from network_spans(text)
+    yield from number_spans(text)
+    yield from name_spans(text, lowered)
+
+
+def _shape_spans(text: str) -> Iterator[Span]:
+    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost its length squared.
+    after = 0
+    for separator in SEPARATOR.finditer(text):
+        end = separator.end()
+        if end <= after:
+            continue
+        for anchor in [a for a in ENDINGS if text.endswith(a, 0, end)] if text.endswith(ENDINGS, 0, end) else ():
+            for found in _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor)):
+                after = max(after, found[1])
+                yield found
+        if end > after and (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
+            after = token[1]
+            yield *token, "SECRET", "prefixed"
+    after = 0
+    for capital in CAPITALS.finditer(text):
+        if capital.start() >= after:
+            for found in _shapes_at(text, BY_CAPITAL[capital[0]], capital.start()):
+                after = max(after, found[1])
+                yield found
+    for anchor in [anchor for anchor in BY_WORD if anchor in text]:
+        at = text.find(anchor)
+        while at >= 0:
+            after = at + len(anchor)
+            for found in _shapes_at(text, BY_WORD[anchor], at):
+                after = max(after, found[1])
+                yield found
+            at = text.find(anchor, after)
+
+
+def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
+    for rule in rules:
+        if not rule.before and rule.bounded and not _free(text, at):
+            continue
+        if found := rule.pattern.match(text, at):
+            yield from _judged(text, rule, at, *(found.span("v") if "v" in rule.pattern.groupindex else found.span()))
+
+
+def _judged(text: str, rule: Rule, at: int, start: int, end: int) -> Iterator[Span]:
+    """Yield the value unless its beginning is missing or the rule keeps it."""
+    if rule.before:
+        begin = max(0, at - 64)
+        head = rule.before.search(text[begin:at])
+        if not head:
+            return
+        start = begin + head.start()
+    if not rule.keep(text[start : min(end, start + MAX_JUDGED)]):
+        yield start, end, rule.label, rule.name
+
+
+def _free(text: str, at: int) -> bool:
+    """Tell whether a token may begin here: nothing alphanumeric before it, or only an escape."""
+    return at == 0 or not text[at - 1].isalnum() or bool(_ESCAPED_BEFORE.search(text, max(0, at - 8), at))
+
+
+def _pem_spans(text: str) -> Iterator[Span]:
+    if "PRIVATE KEY" not in text and "PuTTY-User-Key" not in text:
+        return
+    covered = -1
+    for begin in _PEM.finditer(text):
+        end = _PEM_END.search(text, begin.end(), begin.end() + 20_000)
+        stop = end.end() if end else begin.end()
+        if not end and (body := _PEM_BODY.match(text, begin.end(), begin.end() + 20_000)):
+            stop = body.end()
+        if sum(c.isalnum() for c in text[begin.end() : stop]) >= 60 and "..." not in text[begin.end() : stop]:
+            covered = stop
+            yield begin.start(), stop, "SECRET", "private_key"
+    for end in _PEM_END.finditer(text):
+        if end.start() >= covered:
+            yield from _pem_tail(text, end)
+
+
+def _pem_tail(text: str, end: re.Match[str]) -> Iterator[Span]:
+    """Yield what is left of a key whose beginning was cut off."""
+    head = text[max(0, end.start() - 8000) : end.start()]
+    lines = re.split(r"(\n|\\n)", head)
+    kept = 0
+    while lines and (
+        not lines[-1].strip()
+        or lines[-1] == "\\n"
+        or re.fullmatch(r"[\s\d→:+>|\"'-]*[A-Za-z0-9+/=]{16,}\s*", lines[-1])
+    ):
+        kept += len(lines.pop())
+    if kept > 60:
+        yield end.start() - kept, end.end(), "SECRET", "private_key"
+
+
+def _strip_ansi(text: str) -> tuple[str, list[int]]:
+    """Return the text without colour codes, and for each character where it stood."""
+    parts: list[str] = []
+    places: list[int] = []
+    last = 0
+    for code in _ANSI.finditer(text):
+        parts.append(text[last : code.start()])
+        places.extend(range(last, code.start()))
+        last = code.end()
+    parts.append(text[last:])
+    places.extend(range(last, len(text)))
+    return "".join(parts), places
+
+
+def _without_images(text: str) -> str:
+    if len(text) < MIN_IMAGE:
+        return text
+    if "data:image/" in text:
+        text = _DATA_URL.sub("[IMAGE]", text)
+    return _IMAGE.sub("[IMAGE]", text) if any(magic in text for magic in _IMAGE_MAGIC) else text
+
+
+def _replace(text: str, found: list[Span], place: Place) -> str:
+    if not found:
+        return text
+    found.sort(key=lambda span: (span[0], -span[1]))
+    parts: list[str] = []
+    last = 0
+    for start, end, label, rule in found:
+        if start < last or _touches_placeholder(text, start, end):
+            continue
+        parts += [text[last:start], place(label, text[start:end], rule)]
+        last = end
+    return "".join([*parts, text[last:]])
+
+
+def _touches_placeholder(text: str, start: int, end: int) -> bool:
+    found = PLACEHOLDER.search(text, max(0, start - 1), end + 32)
+    return found is not None and found.start() < end
+
+
+# ----------------------------------------------------------------------------------------------------- JSON inside text
+
+
+def _is_json(text: str) -> bool:
+    head, tail = text.lstrip()[:1], text.rstrip()[-1:]
+    if (head, tail) not in (("{", "}"), ("[", "]")) or '"' not in text:
+        return False
+    try:
+        orjson.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _redact_json_lines(text: str, place: Place, depth: int) -> str:
+    """Redact the lines of a text that are JSON documents, as `cat` of a log shows them."""
+    lines = text.split("\n")
+    changed = False
+    for i, line in enumerate(lines):
+        if line[:1] == "{" and _is_json(line):
+            lines[i] = _redact_literals(line, place, depth)
+            changed = changed or lines[i] != line
+    return "\n".join(lines) if changed else text
+
+
+def _redact_literals(text: str, place: Place, depth: int) -> str:
+    """Redact each string literal of a JSON text on its own, with its key as its name."""
+    parts: list[str] = []
+    last = 0
+    key = label = ""
+    for literal in _LITERAL.finditer(text):
+        raw, is_key = literal[1], literal[2] is not None
+        value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
+        if is_key:
+            key = value
+        redacted = redact_text(value, place, "" if is_key else label if key == "value" and label else key, depth + 1)
+        if redacted != value:
+            parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
+            last = literal.end(1)
+        if not is_key:
+            label = value if key in ("name", "key", "Name", "Key") else ""
+    return "".join([*parts, text[last:]])

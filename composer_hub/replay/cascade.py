@@ -1,0 +1,285 @@
+"""Who is asked about which step: rounds over one frozen trace, cheapest teacher first.
+
+In: a trace, teachers in order of price, what has been answered so far. Out: the next round, as one list of questions a
+teacher in step order (so that each becomes a lane over a growing prefix), and in the end the `Vote`s.
+
+- `all`: every eligible teacher at every step.
+- `sequential`: the first k teachers everywhere, each further one only where no k agree yet and still could. The
+  winning action is the same as with `all` for 2 of 3: once two agree, the third cannot undo it.
+- `cascade`: the cheapest everywhere; the rest, as above, only where it does not repeat the student. Where it does
+  although two others would agree on something else, a pair is missed; `audit` of the steps are asked on all the
+  same, so that the share of missed pairs is measured and not assumed.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from composer_hub.records import Message, Step, Trace, Vote, stable_id
+from composer_hub.replay.answers import Answer
+from composer_hub.replay.prices import usd
+from composer_hub.replay.prompts import Prompts, expected_tokens
+from composer_hub.replay.teachers import Teacher
+
+POLICIES = ("cascade", "sequential", "all")
+
+Same = Callable[[Step, Message, Message], bool]
+"""(step, an action, another) -> whether they are one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """How the actions of one trace are compared: strictly between teachers, loosely against the student."""
+
+    agree: Same
+    repeats: Same
+    normal_form: Callable[[Step, Message], str]
+
+
+JudgeOf = Callable[[Trace], Judge]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked."""
+
+    policy: str = "cascade"
+    num_agree: int = 2  # teachers that must agree
+    audit: float = 0.03  # share of steps asked on although the policy would stop
+    repeat: float = 0.02  # share of steps on which the first teacher is asked twice
+    exclude_same_family: bool = True
+    max_prompt_chars: int | None = None
+    entropy: Mapping[str, float] = field(default_factory=dict)  # of the student, by step id
+    min_entropy: float | None = None  # steps below are left out, but for the audit
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One question of a lane."""
+
+    step: Step
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a question."""
+
+    status: str
+    answer: Answer | None = None
+    cost: int = 0  # nano-dollars
+    cost_source: str = ""
+    price_stamp: str = ""
+    latency_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _State:
+    step: Step
+    eligible: tuple[Teacher, ...]
+    excluded: dict[str, str]  # teacher -> why it is not asked at this step
+    audited: bool
+    gated: bool = False  # the entropy gate leaves the step out
+    outcomes: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+
+    def first(self) -> Mapping[str, Outcome]:
+        return {name: outcome for (name, attempt), outcome in self.outcomes.items() if attempt == 0}
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the audit and the votes say, added up over traces."""
+
+    num_steps: int = 0
+    num_pairs: int = 0
+    num_stopped_early: int = 0  # steps the cascade or the gate ended early
+    num_audited: int = 0  # of such steps, those asked on all the same
+    num_missed: int = 0  # of the audited, those that held a pair
+
+    @property
+    def recall(self) -> float | None:
+        """Return the share of pairs the policy finds, as the audit measures it; None where nothing was audited."""
+        if not self.num_audited:
+            return None
+        # Audited steps are asked in full, so their pairs are found; only the rest of the stopped steps can miss some.
+        missed = self.num_missed / self.num_audited * (self.num_stopped_early - self.num_audited)
+        return self.num_pairs / (self.num_pairs + missed) if self.num_pairs + missed else None
+
+
+class TraceRun:
+    """The rounds over one trace."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        teachers: Sequence[Teacher],
+        rules: Rules,
+        judge_of: JudgeOf,
+        wanted: Callable[[Trace, Step], bool] | None = None,
+    ) -> None:
+        self.trace, self.rules, self._judge_of = trace, rules, judge_of
+        self.teachers = {teacher.name: teacher for teacher in teachers}
+        self.prompts = Prompts(trace)
+        self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
+        self._states = {
+            step.step_id: self._state(step, teachers) for step in trace.steps if wanted is None or wanted(trace, step)
+        }
+
+    @functools.cached_property
+    def judge(self) -> Judge:
+        return self._judge_of(self.trace)
+
+    def next_round(self) -> dict[str, list[Ask]]:
+        """Return what to ask now that everything asked so far has an outcome; empty when the trace is done."""
+        lanes: dict[str, list[Ask]] = {}
+        for state in self._states.values():
+            for teacher in self._next(state):
+                lanes.setdefault(teacher.name, []).extend(self._asks(state, teacher))
+        return lanes
+
+    def record(self, teacher: str, ask: Ask, outcome: Outcome) -> None:
+        """Keep what came of a question."""
+        self._states[ask.step.step_id].outcomes[teacher, ask.attempt] = outcome
+
+    def ranks(self) -> dict[str, list[str]]:
+        """Return the names of the teachers that may be asked about each step, cheapest first."""
+        return {
+            step_id: [teacher.name for teacher in state.eligible]
+            for step_id, state in self._states.items()
+            if not state.gated or state.audited
+        }
+
+    def exclusions(self) -> Iterator[str]:
+        """Yield the reason of every teacher left out of a step."""
+        for state in self._states.values():
+            yield from state.excluded.values()
+
+    def votes(self) -> Iterator[Vote]:
+        """Yield one vote an outcome, and one for each teacher that was left out of a step for a reason."""
+        for state in self._states.values():
+            for (name, attempt), outcome in state.outcomes.items():
+                yield self._vote(state, self.teachers[name], attempt, outcome)
+            for name, reason in state.excluded.items():
+                yield self._vote(state, self.teachers[name], 0, Outcome("not_asked"), excluded=reason)
+
+    def tally(self) -> Tally:
+        """Count pairs, and what the audit found where the policy would have stopped."""
+        tally = Tally(num_steps=len(self._states))
+        for state in self._states.values():
+            pair = self._has_pair(state)
+            tally.num_pairs += pair
+            if state.gated or self._stops_early(state):
+                tally.num_stopped_early += 1
+                tally.num_audited += state.audited
+                tally.num_missed += state.audited and pair
+        return tally
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    def _state(self, step: Step, teachers: Sequence[Teacher]) -> _State:
+        num_bytes = self.prompts.num_bytes(step)
+        excluded = {t.name: why for t in teachers if (why := self._exclusion(step, t, num_bytes))}
+        eligible = tuple(teacher for teacher in teachers if teacher.name not in excluded)
+        audited = share_of(step.step_id, "audit") < self.rules.audit
+        least = self.rules.min_entropy
+        gated = least is not None and self.rules.entropy.get(step.step_id, least) < least
+        return _State(step, eligible, excluded, audited, gated)
+
+    def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
+        family = step.family or self.trace.family
+        if self.rules.exclude_same_family and family and teacher.family == family:
+            return "same_family"
+        limit = self.rules.max_prompt_chars
+        if limit is not None and num_bytes > limit:
+            return "over_prompt_window"
+        if teacher.context_length and expected_tokens(num_bytes) + teacher.max_tokens > teacher.context_length:
+            return "too_long"
+        return ""
+
+    def _next(self, state: _State) -> tuple[Teacher, ...]:
+        outcomes = state.first()
+        unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
+        if state.gated and not state.audited:
+            return ()
+        if self.rules.policy == "all":
+            return unasked
+        if not outcomes:
+            return unasked[:1] if self.rules.policy == "cascade" else unasked[: self.rules.num_agree]
+        if self._stops_early(state) and not state.audited:
+            return ()
+        largest = max((len(cluster) for cluster in self._clusters(state)), default=0)
+        still_open = largest < self.rules.num_agree <= largest + len(unasked)
+        return unasked[:1] if still_open else ()
+
+    def _stops_early(self, state: _State) -> bool:
+        """Tell whether the cascade ends here: the cheapest teacher repeats the student."""
+        if self.rules.policy != "cascade" or not state.eligible:
+            return False
+        first = state.outcomes.get((state.eligible[0].name, 0))
+        action = first.answer.action if first and first.answer else None
+        return action is not None and self.judge.repeats(state.step, self._student(state), action)
+
+    def _student(self, state: _State) -> Message:
+        return self.trace.messages[state.step.action]
+
+    def _clusters(self, state: _State) -> list[list[Message]]:
+        clusters: list[list[Message]] = []
+        outcomes = state.first()
+        for teacher in state.eligible:
+            outcome = outcomes.get(teacher.name)
+            action = outcome.answer.action if outcome and outcome.answer else None
+            if action is None:
+                continue
+            for cluster in clusters:
+                if self.judge.agree(state.step, cluster[0], action):
+                    cluster.append(action)
+                    break
+            else:
+                clusters.append([action])
+        return clusters
+
+    def _has_pair(self, state: _State) -> bool:
+        clusters = self._clusters(state)
+        winner = max(clusters, key=len, default=[])
+        if len(winner) < self.rules.num_agree:
+            return False
+        return not self.judge.repeats(state.step, self._student(state), winner[0])
+
+    def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
+        # Only the first teacher is asked again: its lane is warm, and one teacher's noise is what the floor needs.
+        twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.rules.repeat
+        return [Ask(state.step), *([Ask(state.step, attempt=1)] if twice else [])]
+
+    def _vote(self, state: _State, teacher: Teacher, attempt: int, outcome: Outcome, excluded: str = "") -> Vote:
+        answer, step = outcome.answer, state.step
+        action = answer.action if answer else None
+        return Vote(
+            vote_id=stable_id(step.step_id, teacher.route, teacher.name, attempt),
+            trace_id=self.trace.trace_id,
+            step_id=step.step_id,
+            index=step.index,
+            teacher=teacher.name,
+            family=teacher.family,
+            status=outcome.status,
+            answer=dict(answer.message) if answer else {},
+            normal_form=self.judge.normal_form(step, action) if action else "",
+            usage=dict(answer.usage) if answer else {},
+            cost_usd=usd(outcome.cost),
+            cost_source=outcome.cost_source,
+            cached_tokens=answer.counted.cached_tokens if answer else 0,
+            latency_s=outcome.latency_s,
+            provider=answer.provider if answer else teacher.provider,
+            served_model=answer.served_model if answer else "",
+            request_id=answer.request_id if answer else "",
+            price_stamp=outcome.price_stamp,
+            attempt=attempt,
+            excluded=excluded or ("repeat" if attempt else ""),
+        )
+
+
+def share_of(step_id: str, purpose: str) -> float:
+    """Return a number in [0, 1) that is always the same for a step: what it is drawn for by chance, on any machine."""
+    return int.from_bytes(hashlib.sha256(f"{purpose} {step_id}".encode()).digest()[:8], "big") / 2**64

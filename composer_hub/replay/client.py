@@ -1,0 +1,214 @@
+"""The edge to the teachers: one request over `AsyncInferenceClient`, and what happened to it.
+
+In: a teacher, its key, a chat. Out: the raw body of an answer, or a `Failure` that says what it may have cost. No
+exception of the network leaves this file, and no text leaves it before the keys in it are blotted out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from huggingface_hub import AsyncInferenceClient, InferenceTimeoutError, set_async_client_factory
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
+
+from composer_hub.replay import answers
+from composer_hub.replay.retries import Failure, from_status
+from composer_hub.replay.teachers import Teacher
+
+MAX_BODY = 32 * 2**20
+NO_KEY = "none"  # AsyncInferenceClient would send the user's Hugging Face token where no key is given
+
+_seen: ContextVar[list[httpx.Response]] = ContextVar("composer_hub_responses")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer that arrived whole."""
+
+    body: bytes  # as it came, without keys
+    response: Mapping[str, Any]
+    latency_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What one request carries beside the teacher's own settings."""
+
+    chat: Sequence[dict[str, Any]]
+    tools: Sequence[dict[str, Any]]
+    lane: str
+
+
+class Client:
+    """One teacher's connection. Make it inside `connections`."""
+
+    def __init__(self, teacher: Teacher, key: str, *, wall: Callable[[], float] = time.time) -> None:
+        self.teacher, self._wall = teacher, wall
+        self.blot = blotter([key])
+        self._client = AsyncInferenceClient(base_url=teacher.base_url, api_key=key or NO_KEY, timeout=teacher.timeout_s)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+    async def ask(self, request: Request) -> Reply | Failure:
+        """Send one request; whatever happens to it comes back as a value."""
+        seen: list[httpx.Response] = []
+        _seen.set(seen)
+        start = time.perf_counter()
+        try:
+            # The client's timeout is per read; a server that trickles needs a limit on the whole.
+            call = self._client.chat_completion(
+                list(request.chat),
+                model=model_id(self.teacher),
+                max_tokens=self.teacher.max_tokens,
+                tools=list(request.tools) or None,  # type: ignore[arg-type]
+                extra_body=extra_body(self.teacher, request.lane),
+            )
+            await asyncio.wait_for(call, self.teacher.timeout_s * 1.5)
+        except HfHubHTTPError as error:
+            return self._refused(error.response)
+        except (InferenceTimeoutError, TimeoutError, asyncio.TimeoutError) as error:
+            return _lost(error.__cause__ or error)
+        except httpx.TransportError as error:
+            return _lost(error)
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+            # The body is not what the client's types expect; it is read below, as it came.
+            if not seen:
+                return Failure("not_sent", 0, detail="the request could not be built")
+        return self._read(seen[-1], time.perf_counter() - start)
+
+    def _read(self, response: httpx.Response, latency_s: float) -> Reply | Failure:
+        if response.status_code != 200:
+            return self._refused(response)
+        body = self.blot(response.content)
+        if "text/html" in response.headers.get("content-type", ""):
+            return Failure("html", None, detail="the endpoint sent a web page")
+        try:
+            content = answers.parse(body)
+        except ValueError:
+            return Failure("bad_json", None, detail="the answer is not JSON")
+        failure = answers.failure_in(content, self.teacher, now=self._wall())
+        return failure or Reply(body, content, latency_s)
+
+    def _refused(self, response: httpx.Response) -> Failure:
+        try:
+            body = answers.parse(self.blot(response.content))
+        except (ValueError, httpx.StreamError):
+            body = None
+        return from_status(
+            response.status_code,
+            response.headers,
+            body,
+            bills_errors=self.teacher.bills_errors,
+            now=self._wall(),
+        )
+
+
+def _lost(error: BaseException) -> Failure:
+    if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
+        return Failure("not_connected", 0, detail=type(error).__name__)
+    kind = "timeout" if isinstance(error, (httpx.TimeoutException, TimeoutError, asyncio.TimeoutError)) else "dropped"
+    return Failure(kind, None, detail=type(error).__name__)
+
+
+def model_id(teacher: Teacher) -> str:
+    """Return the model as the endpoint wants it named; the HF router takes the provider as a suffix."""
+    return f"{teacher.model}:{teacher.provider}" if teacher.kind == "hf" else teacher.model
+
+
+def extra_body(teacher: Teacher, lane: str) -> dict[str, Any]:
+    """Return the fields that pin the route and name the lane, with the teacher's own parameters."""
+    body = dict(teacher.params)
+    if teacher.cache_key:
+        body[teacher.cache_key] = lane
+    if teacher.kind == "openrouter":
+        # `only` and not `order`, which would switch sticky routing off.
+        pinned = {"only": [teacher.provider], "allow_fallbacks": False} if teacher.provider else {}
+        body["provider"] = {
+            **pinned,
+            "require_parameters": True,
+            "enforce_distillable_text": not teacher.terms_accepted,
+        }
+    return body
+
+
+def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:
+    """Return a function that takes keys (and what looks like one) out of a body; servers do echo them."""
+    known = [re.escape(key.encode()) for key in keys if key]
+    pattern = re.compile(b"|".join([*known, rb"\b(?:sk-|hf_)[A-Za-z0-9_-]{20,}"]))
+    return lambda body: pattern.sub(b"[key]", body)
+
+
+@contextlib.asynccontextmanager
+async def connections(
+    teachers: Sequence[Teacher], transport: Callable[[], httpx.AsyncBaseTransport] | None = None
+) -> AsyncIterator[None]:
+    """Let AsyncInferenceClients made inside use a pool that holds every lane; their own queues beyond 100."""
+    most = max((teacher.max_concurrency for teacher in teachers), default=1)
+    # Servers close idle connections after five seconds or more; a request on a closed one would count as lost.
+    limits = httpx.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=2.0)
+    # Reading the certificates takes a tenth of a second: once for all, and not at all without TLS.
+    tls = httpx.create_ssl_context() if any(t.base_url.startswith("https:") for t in teachers) else False
+
+    def make() -> httpx.AsyncClient:
+        inner = transport() if transport else httpx.AsyncHTTPTransport(verify=tls, limits=limits)
+        return httpx.AsyncClient(
+            transport=_Bounded(inner),
+            event_hooks={"response": [_keep]},
+            headers={"accept-encoding": "identity"},
+            # A redirect would carry the prompt to a host nobody named.
+            follow_redirects=False,
+            timeout=None,
+        )
+
+    from huggingface_hub.utils._http import default_async_client_factory
+
+    set_async_client_factory(make)
+    try:
+        yield
+    finally:
+        set_async_client_factory(default_async_client_factory)
+
+
+async def _keep(response: httpx.Response) -> None:
+    with contextlib.suppress(LookupError):
+        _seen.get().append(response)
+
+
+class _Bounded(httpx.AsyncBaseTransport):
+    """A transport that gives up on a body without end."""
+
+    def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
+        self._inner = inner
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        response = await self._inner.handle_async_request(request)
+        response.stream = _Counted(response.stream)
+        return response
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+class _Counted(httpx.AsyncByteStream):
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._stream:
+            size += len(chunk)
+            if size > MAX_BODY:
+                raise httpx.ReadError(f"more than {MAX_BODY} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

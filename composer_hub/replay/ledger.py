@@ -1,0 +1,401 @@
+"""The ledger of a replay run: every call is paid from a cap before its bytes leave, and no answer is bought twice.
+
+In: questions (keys made from route, messages, tools and parameters), reservations, outcomes. Out: stored answers, the
+run's money, and `CapReached` where a call no longer fits.
+
+One SQLite file (WAL) is one run and one cap. A *question* is what is asked; a *try* is one HTTP request for it. Each
+try is reserved at its worst case first and then moves once:
+
+    reserved ─┬─▶ settled     the endpoint told what it cost
+              ├─▶ ambiguous   nobody knows (the answer was lost, the process died): the worst case stays counted
+              └─▶ failed      the endpoint refused before doing any work: costs nothing
+
+`settled + reserved + ambiguous ≤ cap` is kept by the database itself: a trigger adds each try up and rejects the insert
+that would break it, so several processes, restarts and kill -9 cannot. Amounts are integer nano-dollars.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from composer_hub import exits
+from composer_hub.replay.ledger_file import SCHEMA, VERSION, advice, statements
+from composer_hub.replay.owners import Owner, is_alive
+from composer_hub.replay.prices import Price, show
+
+HEARTBEAT_S = 10.0
+
+
+class LedgerError(exits.ComposerError, OSError):
+    """The ledger's file cannot be read or written."""
+
+
+class CapReached(exits.Stopped):
+    """The next call does not fit under the cap; `later` is true while calls in flight may still free enough."""
+
+    def __init__(self, message: str, *, later: bool) -> None:
+        super().__init__(message)
+        self.later = later
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: the key says everything that shapes the answer, the rest says where it belongs."""
+
+    key: str
+    teacher: str
+    trace_id: str
+    step_id: str
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An outcome the ledger already holds: a response that was paid for, or a failure that asking again cannot mend."""
+
+    response: bytes | None
+    kind: str
+    latency_s: float
+    cost: int
+    cost_source: str
+    price_stamp: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """The right to send one request."""
+
+    try_id: int
+    amount: int
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """Another live process is asking this very question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Money:
+    """Where the cap stands, in nano-dollars."""
+
+    cap: int
+    settled: int
+    reserved: int
+    ambiguous: int
+
+    @property
+    def committed(self) -> int:
+        return self.settled + self.reserved + self.ambiguous
+
+    @property
+    def left(self) -> int:
+        return self.cap - self.committed
+
+    def __str__(self) -> str:
+        return (
+            f"{show(self.settled)} spent, {show(self.reserved)} in flight, {show(self.ambiguous)} ambiguous, "
+            f"of {show(self.cap)}"
+        )
+
+
+class Ledger:
+    """One open run. Use it as a context manager; it is safe to open the same file in several processes at once."""
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        cap: int | None = None,
+        change_cap: bool = False,
+        clock: Callable[[], float] = time.time,
+        owner: Owner | None = None,
+        alive: Callable[[Owner, float], bool] = is_alive,
+    ) -> None:
+        self.path, self._clock, self._alive = Path(path), clock, alive
+        self._owner = owner or Owner.this_process(uuid.uuid4().hex)
+        self._beat = float("-inf")
+        with self._said():
+            self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # kill -9 loses nothing at NORMAL; a power cut may lose the last transactions (docs/replay.md, "Limits").
+            self._db.execute("PRAGMA synchronous = NORMAL")
+        try:
+            self._open(cap, change_cap)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; what this process still had in flight is ambiguous from now on."""
+        try:
+            with self._said(), self._write():
+                self._disown(self._owner.owner)
+        finally:
+            self._db.close()
+
+    # ------------------------------------------------------------------------------------------------ questions
+
+    def plan(self, questions: Iterable[Question]) -> None:
+        """Note questions that will be asked, so that a stopped run can say what is left."""
+        rows = [(q.key, q.teacher, q.trace_id, q.step_id, q.attempt) for q in questions]
+        with self._said(), self._write() as db:
+            db.executemany(
+                "INSERT OR IGNORE INTO questions (key, teacher, trace_id, step_id, attempt) VALUES (?, ?, ?, ?, ?)",
+                rows,
+            )
+
+    def lookup(self, key: str) -> Stored | None:
+        """Return the outcome the ledger holds for a question, if any."""
+        with self._said():
+            row = self._db.execute(
+                "SELECT q.response, q.kind, q.latency, t.cost, t.reserved, t.state, t.cost_source, t.price_stamp "
+                "FROM questions q LEFT JOIN tries t ON t.id = q.paid_by "
+                "WHERE q.key = ? AND (q.state = 'settled' OR q.final)",
+                (key,),
+            ).fetchone()
+        if row is None:
+            return None
+        response, kind, latency, cost, reserved, state, source, stamp = row
+        paid = (reserved if state == "ambiguous" else cost) or 0
+        return Stored(zlib.decompress(response) if response else None, kind, latency, paid, source or "", stamp or "")
+
+    def reserve(self, question: Question, amount: int, *, price_stamp: str = "") -> Stored | Reserved | Busy:
+        """Set the worst case of one request aside, or say why it need not or cannot be sent."""
+        if stored := self.lookup(question.key):
+            return stored
+        with self._said(), self._write() as db:
+            self._heartbeat()
+            if stored := self.lookup(question.key):
+                return stored
+            if self._asked_by_others(question.key):
+                return Busy()
+            self._check_cap(amount)
+            cursor = db.execute(
+                "INSERT INTO tries (key, owner, state, reserved, price_stamp) VALUES (?, ?, 'reserved', ?, ?)",
+                (question.key, self._owner.owner, amount, price_stamp),
+            )
+            db.execute(
+                "INSERT INTO questions (key, teacher, trace_id, step_id, attempt, state) "
+                "VALUES (?, ?, ?, ?, ?, 'reserved') "
+                "ON CONFLICT (key) DO UPDATE SET state = 'reserved'",
+                (question.key, question.teacher, question.trace_id, question.step_id, question.attempt),
+            )
+        return Reserved(int(cursor.lastrowid or 0), amount)
+
+    def settle(
+        self,
+        try_id: int,
+        response: bytes,
+        *,
+        cost: int | None,
+        cost_source: str,
+        latency_s: float = 0.0,
+        prompt_tokens: int = 0,
+        cached_tokens: int = 0,
+    ) -> None:
+        """Keep an answer and what it cost; without a known cost the worst case stays counted as ambiguous."""
+        state = "ambiguous" if cost is None else "settled"
+        with self._said(), self._write() as db:
+            db.execute(
+                "UPDATE tries SET state = ?, cost = ?, cost_source = ?, prompt_tokens = ?, cached_tokens = ?, "
+                "ended = ? WHERE id = ? AND state IN ('reserved', 'ambiguous')",
+                (state, cost or 0, cost_source, prompt_tokens, cached_tokens, self._clock(), try_id),
+            )
+            db.execute(
+                "UPDATE questions SET state = 'settled', kind = '', response = ?, latency = ?, paid_by = ? "
+                "WHERE key = (SELECT key FROM tries WHERE id = ?) AND response IS NULL",
+                (zlib.compress(response, 1), latency_s, try_id, try_id),
+            )
+
+    def fail(self, try_id: int, kind: str, *, cost: int | None, final: bool = False) -> None:
+        """Note a request that brought no answer: `cost` 0 where nothing was billed, None where nobody knows.
+
+        `final` failures would come back the same (a prompt too long for the model) and are never asked again.
+        """
+        state = {None: "ambiguous", 0: "failed"}.get(cost, "settled")
+        with self._said(), self._write() as db:
+            db.execute(
+                "UPDATE tries SET state = ?, cost = ?, kind = ?, ended = ? "
+                "WHERE id = ? AND state IN ('reserved', 'ambiguous')",
+                (state, cost or 0, kind, self._clock(), try_id),
+            )
+            db.execute(
+                "UPDATE questions SET state = ?, kind = ?, final = ?, paid_by = ? "
+                "WHERE key = (SELECT key FROM tries WHERE id = ?) AND state != 'settled'",
+                ("ambiguous" if cost is None else "failed", kind, final, try_id, try_id),
+            )
+
+    # ---------------------------------------------------------------------------------------------------- money
+
+    def money(self) -> Money:
+        """Return where the cap stands."""
+        with self._said():
+            return Money(*self._db.execute("SELECT cap, settled, reserved, ambiguous FROM money").fetchone())
+
+    def audit(self) -> Money:
+        """Add all tries up from scratch; equal to `money()` unless the file was tampered with."""
+        with self._said():
+            row = self._db.execute(
+                "SELECT (SELECT cap FROM money), "
+                "coalesce(sum(cost) FILTER (WHERE state = 'settled'), 0), "
+                "coalesce(sum(reserved) FILTER (WHERE state = 'reserved'), 0), "
+                "coalesce(sum(reserved) FILTER (WHERE state = 'ambiguous'), 0) FROM tries"
+            ).fetchone()
+        return Money(*row)
+
+    def note_price(self, route: str, price: Price) -> dict[str, Any] | None:
+        """Remember the price a route has now; return the one it had before, if that was another."""
+        with self._said(), self._write() as db:
+            last = db.execute(
+                "SELECT stamp, price FROM prices WHERE route = ? ORDER BY id DESC LIMIT 1", (route,)
+            ).fetchone()
+            if last is None or last[0] != price.stamp:
+                db.execute(
+                    "INSERT INTO prices (route, stamp, price) VALUES (?, ?, ?)",
+                    (route, price.stamp, json.dumps(price.as_json())),
+                )
+        return None if last is None or last[0] == price.stamp else json.loads(last[1])
+
+    def by_teacher(self) -> list[dict[str, Any]]:
+        """Return one row a teacher: questions by state, tokens, cached share and nano-dollars."""
+        with self._said():
+            cursor = self._db.execute(
+                "WITH paid AS (SELECT q.teacher, sum(t.cost * (t.state = 'settled')) AS spent, "
+                "  sum(t.reserved * (t.state = 'ambiguous')) AS ambiguous, count(*) AS requests, "
+                "  sum(t.prompt_tokens) AS prompt_tokens, sum(t.cached_tokens) AS cached_tokens "
+                "  FROM tries t JOIN questions q ON q.key = t.key GROUP BY q.teacher) "
+                "SELECT q.teacher AS teacher, sum(q.state = 'planned') AS planned, "
+                "  sum(q.state = 'reserved') AS reserved, "
+                "  sum(q.state = 'settled') AS settled, sum(q.state = 'ambiguous') AS lost, "
+                "  sum(q.state = 'failed') AS failed, "
+                "  coalesce(paid.requests, 0) AS requests, coalesce(paid.prompt_tokens, 0) AS prompt_tokens, "
+                "  coalesce(paid.cached_tokens, 0) AS cached_tokens, coalesce(paid.spent, 0) AS spent, "
+                "  coalesce(paid.ambiguous, 0) AS ambiguous "
+                "FROM questions q LEFT JOIN paid ON paid.teacher = q.teacher GROUP BY q.teacher ORDER BY q.teacher"
+            )
+            names = [column[0] for column in cursor.description]
+            return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def reap(self) -> int:
+        """Turn what dead processes left reserved into ambiguous; the money stays counted. Return how many tries."""
+        with self._said(), self._write() as db:
+            owners = db.execute(
+                "SELECT o.owner, o.host, o.boot, o.pid, o.started, o.heartbeat FROM owners o "
+                "WHERE o.owner IN (SELECT owner FROM tries WHERE state = 'reserved')"
+            ).fetchall()
+            dead = [row[0] for row in owners if row[0] != self._owner.owner and not self._is_alive(row)]
+            return sum(self._disown(owner) for owner in dead)
+
+    # --------------------------------------------------------------------------------------------------- inside
+
+    def _open(self, cap: int | None, change_cap: bool) -> None:
+        with self._said(), self._write() as db:
+            if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+                if cap is None:
+                    raise exits.UsageError(f"{self.path} is a new ledger; give its cap with --max-usd.")
+                for statement in statements(SCHEMA):
+                    db.execute(statement)
+                db.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+                db.execute("INSERT INTO money VALUES (?, 0, 0, 0)", (cap,))
+            version = db.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()
+            if version != (VERSION,):
+                raise LedgerError(
+                    f"{self.path} was written by another version of composer_hub. Start a new run in another folder."
+                )
+            db.execute(
+                "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)",
+                (*self._owner.identity, self._clock()),
+            )
+            if cap is not None:
+                self._set_cap(cap, change_cap)
+        self.reap()
+
+    def _set_cap(self, cap: int, change: bool) -> None:
+        money = self.money()
+        if cap == money.cap:
+            return
+        if not change:
+            raise exits.UsageError(
+                f"This run's cap is {show(money.cap)}, not {show(cap)}. To change it, add --change-cap; "
+                "to spend apart from it, give another --run folder."
+            )
+        if cap < money.committed:
+            raise exits.UsageError(f"The cap cannot go below what is committed: {money}.")
+        self._db.execute("UPDATE money SET cap = ?", (cap,))
+
+    def _check_cap(self, amount: int) -> None:
+        money = self.money()
+        if amount > money.left:
+            later = amount <= money.left + money.reserved
+            raise CapReached(
+                f"The next call may cost {show(amount)} and {show(max(money.left, 0))} is left ({money}). "
+                "Run the same command with a higher --max-usd and --change-cap to go on; nothing paid is asked again.",
+                later=later,
+            )
+
+    def _asked_by_others(self, key: str) -> bool:
+        owners = self._db.execute(
+            "SELECT o.owner, o.host, o.boot, o.pid, o.started, o.heartbeat "
+            "FROM tries t JOIN owners o ON o.owner = t.owner WHERE t.key = ? AND t.state = 'reserved' AND t.owner != ?",
+            (key, self._owner.owner),
+        ).fetchall()
+        alive = [self._is_alive(row) or not self._disown(row[0]) for row in owners]
+        return any(alive)
+
+    def _is_alive(self, row: tuple[Any, ...]) -> bool:
+        return self._alive(Owner(*row[:5]), self._clock() - row[5])
+
+    def _disown(self, owner: str) -> int:
+        """Count everything an owner left in flight as ambiguous."""
+        self._db.execute(
+            "UPDATE questions SET state = 'ambiguous', kind = 'interrupted' WHERE state = 'reserved' AND key IN "
+            "(SELECT key FROM tries WHERE owner = ? AND state = 'reserved')",
+            (owner,),
+        )
+        return self._db.execute(
+            "UPDATE tries SET state = 'ambiguous', kind = 'interrupted', ended = ? "
+            "WHERE owner = ? AND state = 'reserved'",
+            (self._clock(), owner),
+        ).rowcount
+
+    def _heartbeat(self) -> None:
+        # Monotonic on purpose: a wall clock set back must not silence the heartbeat.
+        now = time.monotonic()
+        if now - self._beat >= HEARTBEAT_S:
+            self._beat = now
+            self._db.execute("UPDATE owners SET heartbeat = ? WHERE owner = ?", (self._clock(), self._owner.owner))
+
+    @contextlib.contextmanager
+    def _write(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            # A full disk makes SQLite roll back by itself.
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _said(self) -> Iterator[None]:
+        """Say what SQLite means, and what to do."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LedgerError(f"{self.path}: {advice(error, self.path)}") from error

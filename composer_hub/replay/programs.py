@@ -1,0 +1,284 @@
+"""What is known about the programs agents call: options, operands, and what kind of act a call of them is.
+
+A program that is not here, or one called with an option its `Spec` does not name, is compared word by word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+Options = list[list[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """How one program reads its words."""
+
+    flags: str = ""  # short options without a value; `-rf` is `-r -f`
+    valued: str = ""  # short options with a value; `-n5` is `-n 5`
+    suffixed: str = ""  # short options whose value must be attached: sed's `-i.bak`
+    long: Mapping[str, str] = field(default_factory=dict)  # long option -> its short letter, or its own name
+    long_valued: Mapping[str, str] = field(default_factory=dict)
+    rivals: tuple[frozenset[str], ...] = ()  # options of which the later wins: their order is kept
+    operands: str = "paths"  # paths, pattern (a pattern, then paths), script (a path, then words), nodes or words
+    patternless: frozenset[str] = frozenset()  # options that say the pattern, so that every operand is a path
+    permutes: bool = False  # options may follow operands on every system
+    unordered: bool = False  # the operands are a set
+    number: str = ""  # the option that `-5` stands for
+    defaults: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list[int]] | None:
+    """Split the words after a program's name into options and indices of operands; None where one is not known.
+
+    A word that the shell still expands is None: it counts as an operand.
+    """
+    options: Options = []
+    operands: list[int] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        at += 1
+        if word == "--":
+            operands += range(at, len(words))
+            break
+        if word is None or word == "-" or not word.startswith("-"):
+            operands.append(at - 1)
+            if spec.operands == "script":
+                operands += range(at, len(words))
+                break
+            continue
+        if operands and not spec.permutes:
+            return None
+        taken = _long(word, spec) if word.startswith("--") else _short(word, spec)
+        if taken is None:
+            return None
+        found, wants_value = taken
+        if wants_value:
+            value = words[at] if at < len(words) else None
+            if value is None:
+                return None
+            found[-1].append(value)
+            at += 1
+        options += found
+    return options, operands
+
+
+def in_order(options: Options, spec: Spec) -> Options:
+    """Sort options whose order means nothing, and drop those that say the default."""
+    names = [option[0] for option in options]
+    if len(set(names)) < len(names) or any(len(rivals.intersection(names)) > 1 for rivals in spec.rivals):
+        return options
+    return sorted(option for option in options if option[1:] != [spec.defaults.get(option[0])])
+
+
+def _long(word: str, spec: Spec) -> tuple[Options, bool] | None:
+    name, equals, value = word[2:].partition("=")
+    if name in spec.long_valued:
+        return ([[spec.long_valued[name], value]], False) if equals else ([[spec.long_valued[name]]], True)
+    if name in spec.long and not equals:
+        return [[spec.long[name]]], False
+    return None
+
+
+def _short(word: str, spec: Spec) -> tuple[Options, bool] | None:
+    if spec.number and word[1:].isdecimal():
+        return [[spec.number, word[1:]]], False
+    found: Options = []
+    for at, letter in enumerate(word[1:], start=2):
+        rest = word[at:]
+        if letter in spec.suffixed:
+            return [*found, [letter, rest]], False
+        if letter in spec.valued:
+            return ([*found, [letter, rest]], False) if rest else ([*found, [letter]], True)
+        if letter not in spec.flags:
+            return None
+        found.append([letter])
+    return found, False
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+def _sets(*texts: str) -> tuple[frozenset[str], ...]:
+    return tuple(_names(text) for text in texts)
+
+
+def _map(pairs: str) -> dict[str, str]:
+    return {name: short or name for name, _, short in (pair.partition(":") for pair in pairs.split())}
+
+
+_GREP = Spec(
+    flags="EFGPivwxcLlqsohHnTaIrRU",
+    valued="efmABCD",
+    number="C",
+    long=_map(
+        "extended-regexp:E fixed-strings:F basic-regexp:G perl-regexp:P ignore-case:i invert-match:v word-regexp:w "
+        "line-regexp:x count:c files-without-match:L files-with-matches:l quiet:q silent:q no-messages:s "
+        "only-matching:o no-filename:h with-filename:H line-number:n text:a recursive:r dereference-recursive:R"
+    ),
+    long_valued=_map(
+        "regexp:e file:f max-count:m after-context:A before-context:B context:C include exclude exclude-dir"
+    ),
+    rivals=_sets("E F G P", "h H", "l L c q o", "r R D", "A B C", "include exclude exclude-dir", "a I U"),
+    operands="pattern",
+    patternless=frozenset("ef"),
+    permutes=True,
+    unordered=True,
+)
+_RG = Spec(
+    flags="iSsnNvwxlcoFPUzaHIu.0pq",
+    valued="efABCmgtTdjM",
+    long=_map(
+        "ignore-case:i smart-case:S case-sensitive:s line-number:n no-line-number:N invert-match:v word-regexp:w "
+        "files-with-matches:l count:c only-matching:o fixed-strings:F pcre2:P multiline:U hidden:. no-ignore files "
+        "no-heading with-filename:H no-filename:I quiet:q"
+    ),
+    long_valued=_map(
+        "regexp:e file:f after-context:A before-context:B context:C max-count:m glob:g type:t type-not:T max-depth:d"
+    ),
+    rivals=_sets("i S s", "n N p", "l c o q files", "A B C", "H I", "t T g", "u . no-ignore", "F P"),
+    operands="pattern",
+    patternless=frozenset(["e", "f", "files"]),
+    permutes=True,
+    unordered=True,
+)
+_PYTEST = Spec(
+    flags="xqvsl",
+    valued="kmpcnorW",
+    long=_map("exitfirst:x quiet:q verbose:v showlocals:l last-failed failed-first no-header collect-only"),
+    long_valued=_map("tb maxfail durations timeout ignore deselect rootdir cov cov-report"),
+    rivals=_sets("x maxfail", "q v", "last-failed failed-first", "ignore deselect"),
+    operands="nodes",
+    permutes=True,
+)
+_HEAD = Spec(
+    flags="qv",
+    valued="nc",
+    number="n",
+    long=_map("quiet:q silent:q verbose:v"),
+    long_valued=_map("lines:n bytes:c"),
+    rivals=_sets("n c", "q v"),
+    defaults={"n": "10"},
+)
+_CP = Spec(
+    flags="rRafpvniuLPHd",
+    long=_map("recursive:r archive:a force:f verbose:v no-clobber:n interactive:i update:u"),
+    rivals=_sets("f n i", "L P H d a", "r R", "a p"),
+)
+_PYTHON = Spec(flags="uBEsSIOvq", valued="WX", operands="script")
+_COMMIT = Spec(
+    flags="aqvsen",
+    valued="mCcFt",
+    long=_map("all:a quiet:q verbose:v signoff:s amend no-edit no-verify:n allow-empty"),
+    long_valued=_map("message:m file:F author date"),
+    rivals=_sets("e no-edit", "m F C c t", "q v"),
+)
+
+SPECS: Mapping[str, Spec] = {
+    "cat": Spec(flags="nbsAeEtTv", rivals=_sets("n b")),
+    "head": _HEAD,
+    "tail": Spec(
+        flags="qvfF",
+        valued="nc",
+        number="n",
+        long=_map("quiet:q verbose:v follow:f"),
+        long_valued=_map("lines:n bytes:c"),
+        rivals=_sets("n c", "q v", "f F"),
+        defaults={"n": "10"},
+    ),
+    "wc": Spec(flags="lwcmL", long=_map("lines:l words:w bytes:c chars:m")),
+    "ls": Spec(
+        flags="aAlhtrSR1dFipnGgos",
+        long=_map("all:a almost-all:A human-readable:h reverse:r recursive:R directory:d"),
+        rivals=_sets("a A", "l 1 n g o G", "t S", "F p"),
+    ),
+    "rm": Spec(flags="rRfivdI", long=_map("recursive:r force:f verbose:v dir:d"), rivals=_sets("f i I", "r R")),
+    "cp": _CP,
+    "mv": Spec(
+        flags="fnivu",
+        long=_map("force:f no-clobber:n interactive:i verbose:v update:u"),
+        rivals=_sets("f n i"),
+    ),
+    "mkdir": Spec(flags="pv", valued="m", long=_map("parents:p verbose:v"), long_valued=_map("mode:m")),
+    "rmdir": Spec(flags="pv", long=_map("parents:p verbose:v")),
+    "touch": Spec(flags="acm", long=_map("no-create:c")),
+    "tee": Spec(flags="ai", long=_map("append:a")),
+    "stat": Spec(valued="c", long_valued=_map("format:c")),
+    "file": Spec(flags="bi", long=_map("brief:b mime:i")),
+    "grep": _GREP,
+    "egrep": _GREP,
+    "fgrep": _GREP,
+    "rg": _RG,
+    "sed": Spec(
+        flags="nErsuz",
+        valued="ef",
+        suffixed="i",
+        long=_map("quiet:n silent:n regexp-extended:E"),
+        long_valued=_map("expression:e file:f"),
+        rivals=_sets("e f", "i s"),
+        operands="pattern",
+        patternless=frozenset("ef"),
+    ),
+    "pytest": _PYTEST,
+    "python": _PYTHON,
+    "python3": _PYTHON,
+    "node": Spec(operands="script"),
+    "python -m pytest": _PYTEST,
+    "python3 -m pytest": _PYTEST,
+    "bash": Spec(flags="xe", operands="script"),
+    "sh": Spec(flags="xe", operands="script"),
+    "git add": Spec(
+        flags="Aunvfp",
+        long=_map("all:A update:u dry-run:n verbose:v force:f patch:p"),
+        rivals=_sets("A u"),
+    ),
+    "git commit": _COMMIT,
+    "git status": Spec(flags="sbz", long=_map("short:s branch:b")),
+    "git log": Spec(
+        flags="p",
+        valued="n",
+        number="n",
+        long=_map("oneline all stat patch:p graph decorate reverse no-merges"),
+        long_valued=_map("max-count:n author grep since until format"),
+        rivals=_sets("oneline format", "p stat"),
+        operands="words",
+    ),
+}
+"""What is known, by program or by program and subcommand."""
+
+SUBCOMMANDS = _names(
+    "git npm npx pnpm yarn bun cargo go docker kubectl gh pip pip3 uv poetry make just apt apt-get brew conda hf "
+    "systemctl terraform dotnet mvn gradle"
+)
+"""Programs whose first plain word says what they do."""
+
+WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
+"""Programs that run the program named behind them."""
+
+MOVERS = _names("cd pushd popd chdir")
+"""Programs after which the shell may stand elsewhere."""
+
+SILENT = MOVERS | _names("echo printf true : export set unset source . sleep pwd ulimit")
+"""Programs that are never what a command is about, if there is another one."""
+
+FILTERS = _names("head tail wc sort uniq cut tr awk sed grep egrep fgrep rg less more cat column nl jq tac rev fold")
+"""Programs that, behind a pipe and without a file, only shape what is shown."""
+
+READERS = _names("cat head tail less more nl bat")
+SEARCHERS = _names("grep egrep fgrep rg ag ack")
+LISTERS = _names("ls tree")
+FINDERS = _names("find")
+WRITERS = _names("cat echo printf tee")
+
+READ_ONLY = (
+    READERS
+    | SEARCHERS
+    | LISTERS
+    | FILTERS
+    | _names("stat file which type du df diff cmp find cd pwd echo printf true : sleep")
+    | frozenset(f"git {name}" for name in ("status", "diff", "log", "show", "blame", "ls-files", "rev-parse", "remote"))
+)
+"""Programs that leave every file as it was; `find` and `sed` by their options too."""

@@ -1,0 +1,225 @@
+"""What a teacher is sent for a step, how many tokens that can be at most, and the key under which the answer is kept.
+
+In: a `Trace`. Out: chat messages (thinking stripped, calls paired with results), an upper bound of their tokens, and a
+digest. All of it is kept a message at a time: a trace of growing prompts costs its length once, not its square.
+
+**The token bound.** A byte-level tokenizer makes at most one token of a byte, so the UTF-8 bytes of the JSON that is
+sent bound the tokens of its text; JSON's own syntax more than pays for the markers a chat template puts around it, and
+`MESSAGE_MARKERS`, `TOOL_MARKERS` and `TEMPLATE_PREAMBLE` stand on top. Tokenizers that normalise (NFKC) may lengthen
+text before they split it; the longer form counts. Once the endpoint has counted a prefix of the prompt itself, that
+count plus a margin replaces the prefix's bytes (`bound_after`), which brings the bound within a few percent.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.records import Message, Step, Trace, canonical_json
+
+MESSAGE_MARKERS = 16
+TOOL_MARKERS = 64
+TEMPLATE_PREAMBLE = 1024
+PREFIX_MARGIN = 1.02
+"""A template may render a message a little differently once it is no longer the last."""
+
+BYTES_PER_TOKEN = 3.6  # of English and code, for expectations only
+
+NO_RESULT = "(no result was recorded)"
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """The messages before a step, with what is needed to price and to name the question."""
+
+    chat: list[dict[str, Any]]
+    positions: tuple[int, ...]  # of each chat message in the trace
+    bound: int  # tokens, at most, tools included
+    num_bytes: int
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A prompt the endpoint has counted: what later prompts of the lane may build on."""
+
+    positions: tuple[int, ...]
+    tokens: int
+
+
+class Prompts:
+    """The prompts of one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.tools = tools_of(trace)
+        self._tool_text = canonical_json(self.tools)
+        self.tool_bytes = len(self._tool_text.encode("utf-8", "surrogatepass"))
+        self.tool_bound = self.tool_bytes + TOOL_MARKERS * len(self.tools) + TEMPLATE_PREAMBLE
+        self._pieces: dict[int, _Piece] = {}
+
+    def of(self, step: Step) -> Prompt:
+        """Return the prompt of a step."""
+        indices = self._positions(step)
+        pieces = [self._piece(index) for index in indices]
+        digest = hashlib.sha256(b"".join(piece.digest for piece in pieces)).digest()
+        return Prompt(
+            chat=[message for piece in pieces for message in piece.chat],
+            positions=tuple(indices),
+            bound=self.tool_bound + sum(piece.bound for piece in pieces),
+            num_bytes=self.tool_bytes + sum(piece.num_bytes for piece in pieces),
+            digest=digest,
+        )
+
+    def num_bytes(self, step: Step) -> int:
+        """Return the size of a step's prompt without building it."""
+        return self.tool_bytes + sum(size for _, size in self.sizes(step))
+
+    def sizes(self, step: Step) -> list[tuple[int, int]]:
+        """Return (position, bytes) of each message of a step's prompt."""
+        return [(index, self._piece(index).num_bytes) for index in self._positions(step)]
+
+    def bound_after(self, prompt: Prompt, counted: Counted | None) -> int:
+        """Return the token bound of a prompt, by the endpoint's own count of a prefix where there is one."""
+        if counted is None or prompt.positions[: len(counted.positions)] != counted.positions:
+            return prompt.bound
+        new = prompt.positions[len(counted.positions) :]
+        tail = sum(self._piece(index).bound for index in new)
+        return min(prompt.bound, int(counted.tokens * PREFIX_MARGIN) + MESSAGE_MARKERS + tail)
+
+    def key(self, route: str, prompt: Prompt, params: Mapping[str, Any], attempt: int) -> str:
+        """Return the key of a question: everything that shapes its answer, and nothing else."""
+        parts = (route.encode(), prompt.digest, self._tool_digest, canonical_json(params).encode(), b"%d" % attempt)
+        return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+
+    @functools.cached_property
+    def _tool_digest(self) -> bytes:
+        return hashlib.sha256(self._tool_text.encode("utf-8", "surrogatepass")).digest()
+
+    def _positions(self, step: Step) -> list[int]:
+        return [index for start, stop in step.prompt for index in range(start, stop)]
+
+    def _piece(self, index: int) -> _Piece:
+        if index not in self._pieces:
+            self._pieces[index] = _piece(self.trace.messages[index], index)
+        return self._pieces[index]
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    chat: list[dict[str, Any]]  # none for a message that held nothing but thinking
+    bound: int
+    num_bytes: int
+    digest: bytes
+
+
+def _piece(message: Message, index: int) -> _Piece:
+    chat = wire_message(message, index)
+    if chat is None:
+        return _Piece([], 0, 0, b"")
+    text = canonical_json(chat)
+    data = text.encode("utf-8", "surrogatepass")
+    longest = (
+        len(data)
+        if text.isascii()
+        else max(len(data), len(unicodedata.normalize("NFKC", text).encode(errors="replace")))
+    )
+    bound = longest + MESSAGE_MARKERS + TOOL_MARKERS * len(message.tool_calls)
+    return _Piece([chat], bound, len(data), hashlib.sha256(data).digest())
+
+
+def wire_message(message: Message, index: int) -> dict[str, Any] | None:
+    """Return a message as endpoints take it: no thinking, arguments as JSON text; None where nothing is left."""
+    chat: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.tool_calls:
+        chat["tool_calls"] = [
+            {
+                "id": call.call_id or f"call_{index}_{number}",
+                "type": "function",
+                "function": {"name": call.name, "arguments": _arguments(call.arguments)},
+            }
+            for number, call in enumerate(message.tool_calls)
+        ]
+    elif message.role == "assistant" and not message.content:
+        return None
+    if message.role == "tool":
+        chat["tool_call_id"] = message.tool_call_id
+    return chat
+
+
+def _arguments(arguments: Any) -> str:
+    # Servers parse the arguments of past calls; a raw text that never parsed would make them reject the whole prompt.
+    return canonical_json(arguments if isinstance(arguments, Mapping) else {"arguments": arguments})
+
+
+def paired(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the chat with each call answered once, right after it: endpoints reject anything else.
+
+    A call whose result was never recorded gets a stand-in; a result whose call is not in the prompt is shown as the
+    user's words. Both depend on nothing that comes later but the results themselves, so prompts keep their prefix.
+    """
+    out: list[dict[str, Any]] = []
+    open_calls: list[str] = []
+
+    def close() -> None:
+        out.extend({"role": "tool", "tool_call_id": call_id, "content": NO_RESULT} for call_id in open_calls)
+        open_calls.clear()
+
+    for message in chat:
+        if message["role"] == "tool":
+            if not message["tool_call_id"] and len(open_calls) == 1:
+                message = {**message, "tool_call_id": open_calls[0]}
+            if message["tool_call_id"] in open_calls:
+                open_calls.remove(message["tool_call_id"])
+                out.append(message)
+            else:
+                close()
+                out.append({"role": "user", "content": message["content"]})
+            continue
+        close()
+        out.append(message)
+        open_calls.extend(call["id"] for call in message.get("tool_calls", ()))
+    close()
+    return out
+
+
+def marked(chat: Sequence[dict[str, Any]], also: int = 0) -> list[dict[str, Any]]:
+    """Return the chat with cache marks on its last message, on the one before `also` and on the system prompt.
+
+    The second mark stands where the lane's last prompt ended: the provider looks back only 20 blocks from a mark, and a
+    step with many parallel calls adds more than that.
+    """
+    places = {len(chat) - 1, also - 1, 0 if chat and chat[0]["role"] == "system" else -1}
+    return [_mark(message) if place in places else message for place, message in enumerate(chat)]
+
+
+def _mark(message: dict[str, Any]) -> dict[str, Any]:
+    if not message["content"]:
+        return message
+    part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
+    return {**message, "content": [part]}
+
+
+def tools_of(trace: Trace) -> list[dict[str, Any]]:
+    """Return the trace's tools in the OpenAI shape, one a name."""
+    shaped: Iterator[dict[str, Any]] = (
+        tool if "function" in tool else {"type": "function", "function": _schema(tool)} for tool in trace.tools
+    )
+    return list({tool["function"]["name"]: tool for tool in shaped if tool["function"].get("name")}.values())
+
+
+def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = tool.get("parameters") or tool.get("input_schema") or {"type": "object", "properties": {}}
+    if isinstance(parameters, str):
+        parameters = json.loads(parameters)
+    return {"name": tool.get("name", ""), "description": tool.get("description") or "", "parameters": parameters}
+
+
+def expected_tokens(num_bytes: int) -> int:
+    """Return about how many tokens some text is."""
+    return int(num_bytes / BYTES_PER_TOKEN) + 1

@@ -1,0 +1,191 @@
+"""One policy for calls that bring no answer: wait, try again, stop the teacher, or keep the failure as an abstention.
+
+In: a `Failure` and how often its question was tried. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`. Every
+request that follows is reserved in the ledger like the first one, so a retry can never pass the cap.
+
+What a failure may have cost stands beside it: nothing where the endpoint refused before working, an unknown amount
+where the answer was lost on its way.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timezone
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+MAX_TRIES = 3  # of one question that fails for the server's own reasons
+MAX_WAITS = 20  # of one question that is put off
+MAX_WAIT_S = 900.0  # a longer Retry-After ends the teacher's part of this run
+FIRST_PAUSE_S = 1.0
+
+PUT_OFF = {429: "rate_limited", 503: "unavailable", 529: "overloaded"}
+STOPPING = {401: "unauthorized", 402: "payment_required", 403: "forbidden", 404: "not_found"}
+UNANSWERABLE = {400: "bad_request", 405: "bad_request", 413: "too_long", 415: "bad_request", 422: "bad_request"}
+
+UNBILLED = frozenset(
+    {*PUT_OFF.values(), *STOPPING.values(), *UNANSWERABLE.values(), "budget_in_flight", "not_connected"}
+)
+"""Kinds that no endpoint bills: it refused before any work began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a request brought no usable answer, and what it may have cost (None: nobody knows)."""
+
+    kind: str
+    cost: int | None
+    retry_after_s: float | None = None
+    detail: str = ""  # the server's words, without keys, short
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """The teacher is to be left alone for a while; the question keeps its tries."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """Ask this question again after a pause."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopTeacher:
+    """Nothing more is asked of this teacher in this run."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abstain:
+    """The question ends without an answer; `final` where asking in a later run cannot help either."""
+
+    final: bool
+
+
+_STOP_REASONS = {
+    "unauthorized": "rejects the key (401). Set the right one and run again",
+    "payment_required": "asks for payment (402). Add credit or raise the key's limit, and run again",
+    "forbidden": "denies access (403). Check the key's rights and the model's terms, and run again",
+    "not_found": "does not serve this model (404). Check the name against its list of models, and run again",
+}
+
+
+def decide(failure: Failure, tries: int, waits: int, rng: random.Random) -> Wait | Again | StopTeacher | Abstain:
+    """Apply the policy to a failure; `tries` and `waits` count this one."""
+    kind = failure.kind
+    if kind in PUT_OFF.values() or kind == "budget_in_flight":
+        seconds = failure.retry_after_s if failure.retry_after_s is not None else pause(waits, rng)
+        if seconds > MAX_WAIT_S:
+            return StopTeacher(f"asks to come back in {seconds / 60:.0f} min. Run again then")
+        if waits > MAX_WAITS:
+            return StopTeacher(f"put the same question off {MAX_WAITS} times ({kind}). Run again later")
+        return Wait(seconds)
+    if kind in _STOP_REASONS:
+        return StopTeacher(_STOP_REASONS[kind])
+    if kind in UNANSWERABLE.values() or kind == "refusal":
+        return Abstain(final=True)
+    return Again(pause(tries, rng)) if tries < MAX_TRIES else Abstain(final=False)
+
+
+def pause(count: int, rng: random.Random) -> float:
+    """Return the seconds before the next try: doubling, with full jitter on the upper half."""
+    top = min(FIRST_PAUSE_S * 2 ** (count - 1), 60.0)
+    return top * (0.5 + rng.random() / 2)
+
+
+def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_errors: bool, now: float) -> Failure:
+    """Classify an HTTP error (or an error object that came with status 200 and carries the same code)."""
+    after = retry_after_s(headers, now)
+    detail = error_text(body)
+    if status == 402 and after is not None:
+        kind = "budget_in_flight"  # OpenRouter: calls in flight use up the budget; it frees itself
+    elif status in (400, 413, 422) and _is_about_length(detail):
+        kind = "too_long"
+    elif status == 403 and _is_moderation(body):
+        kind = "refusal"
+    else:
+        kind = (PUT_OFF | STOPPING | UNANSWERABLE).get(status) or f"server_{status}"
+    return Failure(kind, _billed(kind, status, bills_errors), after, detail)
+
+
+def _billed(kind: str, status: int, bills_errors: bool) -> int | None:
+    if kind in UNBILLED or kind == "refusal":
+        return 0
+    # A gateway's timeout says nothing about the model behind it, which may have answered (and billed) into the void.
+    gateway = status in (408, 502, 504, 522, 524)
+    return None if bills_errors or gateway else 0
+
+
+def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
+    """Return the seconds a server asks to wait: `retry-after-ms`, or `Retry-After` in seconds or as an HTTP date."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    value = (headers.get("retry-after") or "").strip()
+    if not value:
+        return None
+    if (seconds := _number(value)) is not None:
+        return seconds
+    then = _timestamp(value)
+    if then is None:
+        return None
+    # The server's own clock where it sends one: this machine's may be off.
+    return max(0.0, then - (_timestamp(headers.get("date") or "") or now))
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+def _timestamp(text: str) -> float | None:
+    try:
+        moment = parsedate_to_datetime(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).timestamp()
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
+
+
+def error_of(body: Any) -> Any:
+    """Return the error object of a body, if it has one."""
+    return body.get("error") if isinstance(body, Mapping) else None
+
+
+def error_text(body: Any) -> str:
+    """Return what the server says went wrong, in one short line."""
+    error = error_of(body) or body
+    text = error.get("message") or error.get("detail") or "" if isinstance(error, Mapping) else error
+    return " ".join(str(text or "").split())[:300]
+
+
+def error_code(body: Any) -> int | None:
+    """Return the status an error object carries, as OpenRouter sends after processing began."""
+    error = error_of(body)
+    code = error.get("code") if isinstance(error, Mapping) else None
+    try:
+        return int(code) if code is not None and not isinstance(code, bool) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _is_about_length(text: str) -> bool:
+    text = text.lower()
+    return any(
+        sign in text for sign in ("context length", "context_length", "too long", "maximum context", "too many tokens")
+    )
+
+
+def _is_moderation(body: Any) -> bool:
+    error = error_of(body)
+    metadata = error.get("metadata") if isinstance(error, Mapping) else None
+    return isinstance(metadata, Mapping) and bool({"flagged_input", "reasons"} & set(metadata))

@@ -1,0 +1,127 @@
+"""Scripted teachers: policies that answer by rule, for the demo and for tests without a network.
+
+In: the chat and tools of a request, optionally the traces it was made from. Out: an action, always the same for the
+same prompt and policy. A policy is right as often as its accuracy says; where it errs, it sometimes errs like
+the others, as real models do.
+
+What is right comes from an *oracle*. Made from traces, it proposes at a step with an error the call that later worked,
+and the student's own call elsewhere. Without traces it looks at the prompt alone: after an error it looks before it
+leaps (lists or reads what the failing call was about), otherwise it takes the next plain step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.records import Trace, canonical_json
+from composer_hub.replay.prices import Price, per_million
+from composer_hub.replay.prompts import Prompts, paired
+
+Action = dict[str, Any]
+"""{"name": …, "arguments": {…}}, or {"content": …} for plain text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One scripted teacher."""
+
+    name: str
+    family: str
+    accuracy: float
+    price: Price
+    shared_errors: float = 0.5  # share of its errors that are the same as the other policies'
+    latency_s: float = 0.0
+    context_length: int = 1_000_000
+    cache_ttl_s: float = 300.0
+
+
+DEFAULT_POLICIES = (
+    Policy("small", "scripted-a", 0.75, per_million("0.15", "0.50", "0.03", stamp="embedded")),
+    Policy("medium", "scripted-b", 0.85, per_million("1.40", "4.40", "0.26", stamp="embedded")),
+    Policy("large", "scripted-c", 0.95, per_million("5", "25", "0.50", "6.25", stamp="embedded")),
+)
+
+Oracle = Mapping[str, Action]
+"""Digest of a chat -> the action to propose there."""
+
+
+def oracle_of(traces: Iterable[Trace]) -> dict[str, Action]:
+    """Return the right action at every step of some traces."""
+    known: dict[str, Action] = {}
+    for trace in traces:
+        prompts = Prompts(trace)
+        for place, step in enumerate(trace.steps):
+            known[digest_of(paired(prompts.of(step).chat))] = _right_action(trace, place)
+    return known
+
+
+def _right_action(trace: Trace, place: int) -> Action:
+    step = trace.steps[place]
+    action = trace.messages[step.action]
+    if not action.tool_calls:
+        return {"content": action.content}
+    call = action.tool_calls[0]
+    if any(site.blame == "model" for site in step.error_sites):
+        for later in trace.steps[place + 1 :]:
+            calls = trace.messages[later.action].tool_calls
+            if calls and calls[0].name == call.name and not later.error_sites:
+                return {"name": call.name, "arguments": calls[0].arguments}
+    return {"name": call.name, "arguments": call.arguments}
+
+
+def digest_of(chat: Sequence[Mapping[str, Any]]) -> str:
+    """Return the digest of a chat, cache marks and call ids aside."""
+    plain = [[m.get("role"), _text(m.get("content")), [c["function"] for c in m.get("tool_calls") or ()]] for m in chat]
+    return hashlib.sha256(canonical_json(plain).encode("utf-8", "replace")).hexdigest()
+
+
+def act(
+    policy: Policy, chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], oracle: Oracle, draw: int = 0
+) -> Action:
+    """Return what a policy does next; another `draw` is another sample at the same prompt."""
+    digest = digest_of(chat)
+    right = oracle.get(digest) or _sensible(chat, tools)
+    if _chance(policy.name, digest, "right", draw) < policy.accuracy:
+        return right
+    shared = _chance(policy.name, digest, "shared", 0) < policy.shared_errors
+    return _wrong(right, "common" if shared else f"{policy.name}-{draw}")
+
+
+def _sensible(chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Action:
+    last = _text(chat[-1].get("content")) if chat else ""
+    calls = [call["function"] for message in chat for call in message.get("tool_calls") or ()]
+    shell = next(
+        (t["function"]["name"] for t in tools if re.search("bash|shell|exec", t["function"]["name"], re.IGNORECASE)), ""
+    )
+    if re.search(r"(?m)^\S*(Error|error|Exception)\b|No such file|not found", last) and shell:
+        paths = re.findall(r"[\w./-]+\.\w+", canonical_json(calls[-1]) if calls else last)
+        folder = paths[0].rpartition("/")[0] if paths else ""
+        return {"name": shell, "arguments": {"command": f"ls {folder or '.'}"}}
+    if shell:
+        return {"name": shell, "arguments": {"command": "git status"}}
+    if tools:
+        return {"name": tools[0]["function"]["name"], "arguments": {}}
+    return {"content": "There is nothing left to do."}
+
+
+def _wrong(right: Action, flavour: str) -> Action:
+    if "name" not in right:
+        return {"content": f"{right['content']} ({flavour})"}
+    arguments = dict(right["arguments"]) if isinstance(right["arguments"], Mapping) else {}
+    texts = [key for key, value in sorted(arguments.items()) if isinstance(value, str)]
+    key = texts[0] if texts else "note"
+    return {"name": right["name"], "arguments": {**arguments, key: f"{arguments.get(key, '')} --{flavour}".strip()}}
+
+
+def _text(content: Any) -> str:
+    if isinstance(content, list):
+        return "".join(str(part.get("text") or "") for part in content)
+    return content or ""
+
+
+def _chance(*parts: Any) -> float:
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") / 2**64

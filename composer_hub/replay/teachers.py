@@ -1,0 +1,302 @@
+"""Teachers: which models are asked, over which route, at what price and under which terms.
+
+In: names (`--teachers a,b,c`) or a teachers file (YAML, TOML or JSON), and the endpoints' own lists of models. Out:
+`Teacher`s in order of price. A teacher whose price is not known is refused until it is given, one whose terms forbid
+training until they are accepted.
+
+    openrouter:vendor/model[@provider]     key from OPENROUTER_API_KEY
+    hf:org/model:provider                  Hugging Face Inference Providers; key from HF_TOKEN or `hf auth login`
+    http://host:port/v1#model              vLLM, `transformers serve`, llama.cpp, `composer-hub teachers serve`
+
+Keys are looked up when a client is made and stand in no record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from composer_hub import exits
+from composer_hub.ingest.families import family_of
+from composer_hub.replay import prices, terms
+from composer_hub.replay.prices import FREE, Price
+
+OPENROUTER = "https://openrouter.ai/api/v1"
+HF_ROUTER = "https://router.huggingface.co/v1"
+
+ListModels = Callable[[str, str], Sequence[Mapping[str, Any]]]
+"""(base URL, key) -> the entries of the endpoint's `/models` list."""
+
+
+class TeacherError(exits.UsageError):
+    """A teacher cannot be used as it was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """One model over one pinned route."""
+
+    name: str
+    model: str  # as the endpoint calls it
+    base_url: str
+    kind: str = "url"  # openrouter, hf or url
+    provider: str = ""  # pinned behind a router: another provider is another cache and another price
+    family: str = ""
+    price: Price = FREE
+    terms: str = ""  # why its answers may be trained on
+    terms_accepted: bool = False  # by hand, against the endpoint's own flag
+    context_length: int = 0  # tokens; 0 = not known
+    max_tokens: int = 4096
+    params: Mapping[str, Any] = field(default_factory=dict)  # temperature, reasoning, …: part of the question
+    key_env: str = ""
+    cache_key: str = ""  # the request field that names the lane: session_id or prompt_cache_key
+    cache_marks: bool = False  # explicit cache_control marks (Claude)
+    cache_ttl_s: float = 300.0
+    cache_min_tokens: int = 1024
+    bills_errors: bool = True  # whether a 5xx may be billed; routers say they do not
+    max_concurrency: int = 16
+    serves: tuple[str, ...] = ()  # other names under which the endpoint reports this model
+    timeout_s: float = 600.0
+
+    @property
+    def route(self) -> str:
+        """Return what tells this teacher's answers from any other's."""
+        return f"{self.base_url}#{self.model}@{self.provider}"
+
+    @property
+    def is_loopback(self) -> bool:
+        return is_loopback(self.base_url)
+
+
+# ------------------------------------------------------------------------------------------------------ naming them
+
+_OPTIONS = frozenset(
+    {option.name for option in dataclasses.fields(Teacher)} - {"model", "base_url", "kind", "terms", "terms_accepted"}
+)
+
+
+def parse_names(names: str) -> list[dict[str, Any]]:
+    """Read `--teachers a,b,c`."""
+    specs = [{"at": name.strip()} for name in names.split(",") if name.strip()]
+    if not specs:
+        raise TeacherError("No teachers. Give --teachers hf:org/model:provider,… or --teachers-file FILE.")
+    return specs
+
+
+def read_file(path: Path) -> list[dict[str, Any]]:
+    """Read a teachers file: a list of tables, each with `at` and any options, alone or under `teachers`."""
+    try:
+        content = _parse(path, path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TeacherError(f"{path} cannot be read as a teachers file ({error}).") from error
+    specs = content.get("teachers") if isinstance(content, Mapping) else content
+    if not isinstance(specs, list) or not specs or not all(isinstance(s, Mapping) and "at" in s for s in specs):
+        raise TeacherError(f"{path} must hold a list `teachers`, each with `at`: openrouter:…, hf:… or a URL#model.")
+    return [dict(spec) for spec in specs]
+
+
+def _parse(path: Path, text: str) -> Any:
+    if path.suffix == ".json":
+        return json.loads(text)
+    if path.suffix == ".toml":
+        try:
+            import tomllib
+        except ModuleNotFoundError:
+            raise TeacherError(f"{path}: TOML needs Python 3.11; write the file as YAML or JSON.") from None
+        return tomllib.loads(text)
+    try:
+        import yaml
+    except ModuleNotFoundError:
+        raise TeacherError(f"{path}: YAML needs `pip install pyyaml`; or write the file as JSON.") from None
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def resolve(
+    specs: Sequence[Mapping[str, Any]],
+    *,
+    list_models: ListModels,
+    given: Mapping[str, Price] | None = None,
+    accepted: Collection[str] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> list[Teacher]:
+    """Return the teachers named by specs, cheapest first, with price, terms and limits from their endpoints' lists."""
+    lists: dict[str, Sequence[Mapping[str, Any]]] = {}
+    teachers = []
+    for spec in specs:
+        teacher = _named(spec)
+        if teacher.base_url not in lists:
+            lists[teacher.base_url] = list_models(teacher.base_url, key_of(teacher, environ))
+        teachers.append(_complete(teacher, lists[teacher.base_url], spec, given or {}, accepted))
+    _check_names(teachers, {*(given or {}), *accepted})
+    return sorted(teachers, key=lambda teacher: (teacher.price.order, teacher.name))
+
+
+def _named(spec: Mapping[str, Any]) -> Teacher:
+    at = str(spec["at"])
+    if unknown := set(spec) - _OPTIONS - {"at"}:
+        raise TeacherError(
+            f"Teacher {at}: unknown option {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_OPTIONS))}."
+        )
+    kind, _, rest = at.partition(":")
+    if kind == "openrouter":
+        model, _, provider = rest.partition("@")
+        made = Teacher(
+            model.rsplit("/", 1)[-1], model, OPENROUTER, kind, provider,
+            key_env="OPENROUTER_API_KEY", cache_key="session_id", bills_errors=False,
+        )  # fmt: skip
+    elif kind == "hf":
+        model, _, provider = rest.partition(":")
+        if provider in ("", "fastest", "cheapest", "preferred"):
+            raise TeacherError(
+                f"Teacher {at}: pin a provider, hf:{model}:PROVIDER. An unpinned model changes servers between steps, "
+                "which loses the cache and mixes answers of different deployments."
+            )
+        made = Teacher(
+            model.rsplit("/", 1)[-1], model, HF_ROUTER, kind, provider, key_env="HF_TOKEN", bills_errors=False
+        )
+    elif at.startswith(("http://", "https://")) and "#" in at:
+        url, _, model = at.partition("#")
+        made = Teacher(model.rsplit("/", 1)[-1], model, url.rstrip("/"), "url")
+    else:
+        raise TeacherError(
+            f"Teacher {at!r}: write openrouter:vendor/model[@provider], hf:org/model:provider or URL#model."
+        )
+    if not made.model:
+        raise TeacherError(f"Teacher {at!r} names no model.")
+    options = {key: value for key, value in spec.items() if key not in ("at", "price")}
+    if "serves" in options:
+        options["serves"] = tuple(options["serves"])
+    made = dataclasses.replace(made, **options)
+    marks = spec.get("cache_marks", made.kind == "openrouter" and family_of(made.model) == "anthropic")
+    return dataclasses.replace(made, family=made.family or family_of(made.model), cache_marks=bool(marks))
+
+
+def _complete(
+    teacher: Teacher,
+    entries: Sequence[Mapping[str, Any]],
+    spec: Mapping[str, Any],
+    given: Mapping[str, Price],
+    accepted: Collection[str],
+) -> Teacher:
+    """Fill in what the endpoint's list knows, and refuse what may not or cannot be used."""
+    entry = next((e for e in entries if teacher.model in (e.get("id"), e.get("canonical_slug"))), {})
+    if entries and not entry and teacher.kind != "url":
+        raise TeacherError(f"Teacher {teacher.name}: {teacher.base_url} lists no model {teacher.model!r}.")
+    offer = _offer(teacher, entry)
+    if offer.get("supports_tools") is False:
+        raise TeacherError(f"Teacher {teacher.name}: {teacher.provider} serves it without tools, which replay needs.")
+    family = spec.get("family") or entry.get("family") or teacher.family
+    allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
+    terms.check(teacher.name, allowed, accepted)
+    return dataclasses.replace(
+        teacher,
+        family=family,
+        terms=allowed.reason,
+        terms_accepted=not allowed.trainable,
+        price=_price(teacher, entry, spec, given),
+        context_length=int(
+            spec.get("context_length") or offer.get("context_length") or entry.get("context_length") or 0
+        ),
+        serves=(*teacher.serves, *(str(entry[key]) for key in ("canonical_slug",) if entry.get(key))),
+    )
+
+
+def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a router's list says about the pinned provider."""
+    offers = entry.get("providers") or ()
+    found = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.provider), None)
+    if offers and found is None and teacher.kind == "hf":
+        names = ", ".join(sorted(str(o.get("provider")) for o in offers if isinstance(o, Mapping)))
+        raise TeacherError(f"Teacher {teacher.name}: {teacher.provider} does not serve it. Providers: {names}.")
+    return found or {}
+
+
+def _price(teacher: Teacher, entry: Mapping[str, Any], spec: Mapping[str, Any], given: Mapping[str, Price]) -> Price:
+    """Return the price that was given, else the endpoint's own, else the table's; or say how to give one."""
+    if teacher.name in given:
+        return given[teacher.name]
+    if spec.get("price") is not None:
+        return prices.parse_given([f"{teacher.name}={spec['price']}"], today=date.today().isoformat())[teacher.name]
+    stamp = f"{urlsplit(teacher.base_url).hostname} {date.today().isoformat()}"
+    price = prices.from_entry(entry, provider=teacher.provider, stamp=stamp)
+    if price is None and not teacher.is_loopback:
+        price = prices.from_table(teacher.model)
+    if price is None:
+        raise TeacherError(
+            f"Teacher {teacher.name}: its price is not known. Give it in dollars per million tokens: "
+            f"--price {teacher.name}=in/out[/cached[/write]] (0/0 where it costs nothing)."
+        )
+    return price
+
+
+def _check_names(teachers: Sequence[Teacher], named: Collection[str]) -> None:
+    names = [teacher.name for teacher in teachers]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise TeacherError(f"Two teachers are called {', '.join(sorted(twice))}; give one a `name` in a teachers file.")
+    if unknown := set(named) - set(names):
+        raise TeacherError(f"No teacher is called {', '.join(sorted(unknown))}; there are {', '.join(sorted(names))}.")
+
+
+# ------------------------------------------------------------------------------------------------------ their edges
+
+
+def is_loopback(url: str) -> bool:
+    """Tell whether a URL stays on this machine."""
+    host = urlsplit(url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def key_of(teacher: Teacher, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the key for a teacher's endpoint, or "" where it needs none; the key is never part of a message."""
+    if not teacher.key_env:
+        return ""
+    key = environ.get(teacher.key_env, "").strip()
+    if not key and teacher.kind == "hf":
+        from huggingface_hub import get_token
+
+        key = get_token() or ""
+    if not key:
+        raise TeacherError(f"Teacher {teacher.name} needs a key: set {teacher.key_env} and run again.")
+    if not key.isascii() or not key.isprintable():
+        raise TeacherError(f"The key in {teacher.key_env} holds characters that no header may carry; copy it again.")
+    return key
+
+
+def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
+    """Fetch an endpoint's list of models; a local server without such a list has an empty one."""
+    from huggingface_hub.utils import httpx
+
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        tls = base_url.startswith("https:")
+        response = httpx.get(f"{base_url}/models", headers=headers, timeout=30, follow_redirects=False, verify=tls)
+    except httpx.HTTPError as error:
+        raise TeacherError(
+            f"{base_url} cannot be reached ({type(error).__name__}). Is the server running, and the address right?"
+        ) from None
+    if response.status_code in (404, 405, 501):
+        return []
+    if response.status_code != 200:
+        raise TeacherError(f"{base_url}/models answers {response.status_code}. Check the address and the key.")
+    try:
+        content = response.json()
+        entries = content["data"] if isinstance(content, Mapping) else content
+        return [entry for entry in entries if isinstance(entry, Mapping)]
+    except (ValueError, KeyError, TypeError):
+        raise TeacherError(f"{base_url}/models answers something that is no list of models.") from None

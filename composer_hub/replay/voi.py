@@ -1,0 +1,62 @@
+"""Which steps are worth their money first, when the cap cannot pay for all of them.
+
+In: a trace, the student's entropy where it is known. Out: a value for each step, and which steps a budget pays
+for. The signals cost nothing; none of them drops a step for good, they only say what comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from composer_hub.records import Step, Trace
+
+NUM_FIRST_STEPS = 2  # most runs that part ways do so in their first two steps
+
+WRITING_TOOLS = ("edit", "write", "patch", "replace", "submit", "finish", "create", "insert")
+
+
+def value_of(trace: Trace, place: int, entropy: Mapping[str, float]) -> float:
+    """Return how much a step (by its place among the trace's steps) promises; higher is asked first."""
+    step = trace.steps[place]
+    value = 3.0 * _has_error(step)
+    if place + 1 < len(trace.steps):
+        value += 2.0 * _has_error(trace.steps[place + 1])
+    value += 1.5 * (place < NUM_FIRST_STEPS)
+    value += 1.0 * _writes(trace, step)
+    return value + 2.0 * min(entropy.get(step.step_id, 0.0), 3.0) / 3.0
+
+
+def _has_error(step: Step) -> bool:
+    return any(site.blame in ("model", "outcome") for site in step.error_sites)
+
+
+def _writes(trace: Trace, step: Step) -> bool:
+    calls = trace.messages[step.action].tool_calls
+    return any(word in call.name.lower() for call in calls for word in WRITING_TOOLS)
+
+
+def threshold(valued: Iterable[tuple[float, int]], budget: int) -> float:
+    """Return the least value whose steps, with all above, cost no more than the budget; the best where none fit."""
+    by_value: dict[float, int] = {}
+    for value, cost in valued:
+        by_value[value] = by_value.get(value, 0) + cost
+    least, spent = max(by_value, default=0.0), 0
+    for value in sorted(by_value, reverse=True):
+        spent += by_value[value]
+        if spent > budget:
+            break
+        least = value
+    return least
+
+
+def at_least(least: float, entropy: Mapping[str, float]) -> Callable[[Trace, Step], bool]:
+    """Return a filter that keeps the steps of at least this value."""
+
+    def keep(trace: Trace, step: Step) -> bool:
+        # Steps stand in order of their index, which may start anywhere in a trace that was cut.
+        place = step.index - trace.steps[0].index
+        if not (0 <= place < len(trace.steps) and trace.steps[place] is step):
+            place = next(number for number, one in enumerate(trace.steps) if one is step)
+        return value_of(trace, place, entropy) >= least
+
+    return keep

@@ -1,0 +1,155 @@
+"""Rows of chat messages: SWE-smith, SWE-Gym, nebius; JSON, Parquet and Hub datasets."""
+
+from __future__ import annotations
+
+import io
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from composer_hub.ingest import chat_rows
+from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.tables import DatasetError
+from composer_hub.records import prompt_of
+
+
+def test_swe_smith_rows_have_a_step_an_assistant_message(samples, read_file):
+    path = samples / "swe_smith" / "swe-smith-sample-rows.json"
+    # Counted from the raw file: 5 rows of 31, 47, 37, 45 and 77 messages that begin with system and user and end with
+    # an assistant, so 15, 23, 18, 22 and 38 steps; every step but the last is answered by one user message.
+    rows = json.loads(path.read_text())
+    roles = [[message["role"] for message in row["messages"]] for row in rows]
+    said = [row.count("assistant") for row in roles]
+    assert ([len(row) for row in roles], said) == ([31, 47, 37, 45, 77], [15, 23, 18, 22, 38])
+    sessions, report = read_file(chat_rows, path)
+    assert [len(session.trace.steps) for session in sessions] == said
+    assert [sum(len(step.results) for step in session.trace.steps) for session in sessions] == [14, 22, 17, 21, 37]
+    assert [len(session.trace.messages) for session in sessions] == [31, 47, 37, 45, 77]
+    assert [session.trace.session_id for session in sessions] == [row["traj_id"] for row in rows]
+    assert {session.trace.resolved for session in sessions} == {True}
+    assert {session.trace.family for session in sessions} == {"anthropic"}
+    assert report.counts["inexact"] == 0
+
+
+def test_every_prompt_of_a_row_is_what_stands_before_it(samples, read_file):
+    path = samples / "swe_smith" / "swe-smith-sample-rows.json"
+    sessions, _ = read_file(chat_rows, path)
+    raw = json.loads(path.read_text())[0]["messages"]
+    trace = sessions[0].trace
+    for step in trace.steps:
+        assert [m.content for m in prompt_of(trace, step)] == [m["content"] for m in raw[: step.action]]
+
+
+def test_nebius_rows_speak_of_ai_and_text(logs, read_file):
+    sessions, _ = read_file(chat_rows, logs / "nebius_swe_agent.jsonl")
+    assert [len(session.trace.steps) for session in sessions] == [3, 2]
+    assert [session.trace.resolved for session in sessions] == [False, True]
+    assert sessions[0].trace.messages[0].content == "SETTING: You are an autonomous programmer."
+    assert sessions[0].trace.family == "meta"
+    assert sessions[0].trace.provenance["exit_status"] == "submitted (exit_context)"
+
+
+def test_calls_stay_calls_and_broken_arguments_stay_text(logs, read_file):
+    (session,), _ = read_file(chat_rows, logs / "swe_rebench_openhands.jsonl")
+    calls = session.trace.messages[session.trace.steps[0].action].tool_calls
+    assert [call.arguments for call in calls] == [{"command": "ls"}, '{"command": "cat x"']
+    assert [len(step.results) for step in session.trace.steps] == [2, 0]
+    assert session.trace.tools_source == "recorded"
+    assert session.trace.resolved is False
+    assert session.trace.repository == "PlasmaFAIR/sdf-xarray"
+
+
+def test_the_model_of_a_swe_gym_row_is_named_by_its_run(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
+    del row["model"]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(row))
+    (session,), _ = read_file(chat_rows, path)
+    assert session.trace.model == "gpt-4o-2024-08-06"
+    assert [flag.exit_code for flag in session.flags.values()] == [0]
+
+
+def test_messages_stored_as_json_text_are_read(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_rebench_openhands.jsonl").read_text())
+    path = tmp_path / "rows.json"
+    path.write_text(
+        json.dumps([{**row, "messages": json.dumps(row.pop("trajectory")), "tools": json.dumps(row["tools"])}])
+    )
+    (session,), _ = read_file(chat_rows, path)
+    assert len(session.trace.steps) == 2
+    assert session.trace.tools_source == "recorded"
+
+
+def test_one_task_solved_twice_gives_two_traces(logs, read_file, tmp_path):
+    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
+    other = {**row, "messages": [*row["messages"][:-1], {"role": "assistant", "content": "Otherwise."}]}
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(map(json.dumps, [row, other, row])))
+    sessions, _ = read_file(chat_rows, path)
+    ids = [session.trace.trace_id for session in sessions]
+    assert ids[0] == ids[2] != ids[1]
+
+
+@pytest.mark.parametrize("name", ["nebius_swe_agent.jsonl", "swe_rebench_openhands.jsonl"])
+def test_parquet_gives_the_same_sessions_as_json(logs, read_file, tmp_path, name):
+    from datasets import Dataset
+
+    path = tmp_path / "rows.parquet"
+    Dataset.from_list([json.loads(line) for line in (logs / name).read_text().splitlines()]).to_parquet(str(path))
+    assert chat_rows.sniff(path.read_bytes()[:65536], path)
+    from_parquet, _ = read_file(chat_rows, path)
+    from_json, _ = read_file(chat_rows, logs / name)
+    for one, other in zip(from_parquet, from_json, strict=True):
+        assert (one.trace.messages, one.trace.steps) == (other.trace.messages, other.trace.steps)
+
+
+def test_a_parquet_file_cut_short_says_so(logs, tmp_path):
+    path = tmp_path / "rows.parquet"
+    path.write_bytes(b"PAR1" + b"\x00" * 100)
+    assert not chat_rows.sniff(path.read_bytes(), path)
+    with pytest.raises(SessionError, match="is not Parquet"):
+        list(chat_rows.read(path, FileReport(str(path))))
+
+
+class FakeHub:
+    """A dataset repository in memory, as the API and the file system show it."""
+
+    endpoint = "http://127.0.0.1:0"
+
+    def __init__(self, files: dict[str, bytes]) -> None:
+        self.files = files
+        self.asked: list[str | None] = []
+
+    def dataset_info(self, repo: str, revision: str | None):
+        self.asked.append(revision)
+        return SimpleNamespace(sha="c0ffee", card_data={"license": "cc-by-4.0"})
+
+    def find(self, root: str) -> list[str]:
+        return [f"{root}/{name}" for name in self.files]
+
+    def open(self, name: str, mode: str):
+        assert name.startswith("datasets/nebius/rows@c0ffee/")
+        return io.BytesIO(self.files[name.rpartition("/")[2]])
+
+
+def test_a_hub_dataset_is_read_at_one_commit_with_its_licence(logs, sound):
+    hub = FakeHub({"README.md": b"", "a.jsonl": (logs / "nebius_swe_agent.jsonl").read_bytes() + b"{broken\n"})
+    report = FileReport()
+    sessions = list(chat_rows.read_hub("hf://datasets/nebius/rows@v1.0", report, hub, hub))
+    assert [len(session.trace.steps) for session in sessions] == [3, 2]
+    for session in sessions:
+        sound(session)
+        assert session.trace.license == "cc-by-4.0"
+        assert session.trace.provenance["dataset"] == "nebius/rows"
+        assert session.trace.provenance["revision"] == "c0ffee"
+    assert hub.asked == ["v1.0"]
+    assert report.counts["corrupt"] == 1
+
+
+def test_a_dataset_without_rows_and_a_name_that_is_none_are_told_apart():
+    hub = FakeHub({"README.md": b""})
+    with pytest.raises(DatasetError, match="holds no Parquet or JSON file"):
+        list(chat_rows.read_hub("hf://datasets/nebius/rows", FileReport(), hub, hub))
+    with pytest.raises(DatasetError, match="names no dataset"):
+        list(chat_rows.read_hub("hf://models/x", FileReport(), hub, hub))

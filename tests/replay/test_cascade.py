@@ -1,0 +1,190 @@
+"""Rounds ask as little as they promise: sequential voting loses nothing, the cascade measures what it loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer_hub.records import Message, Step, ToolCall, Trace
+from composer_hub.replay.answers import Answer
+from composer_hub.replay.cascade import Outcome, Rules, TraceRun, share_of
+from composer_hub.replay.judging import by_normal_form
+from composer_hub.replay.prices import per_million
+from composer_hub.replay.teachers import Teacher
+from tests.replay.sample import judge_of, trace_of
+
+PANEL = [
+    Teacher(name, name, "http://127.0.0.1/v1", family=f"family-{name}", price=per_million(price, price))
+    for name, price in (("cheap", "1"), ("middle", "2"), ("dear", "9"))
+]
+
+
+def outcome(word: str) -> Outcome:
+    """Return a teacher's outcome: an action of this word, or an abstention for ""."""
+    if not word:
+        return Outcome("length")
+    call = ToolCall("bash", {"command": word})
+    return Outcome("voted", Answer("voted", {}, Message("assistant", "", (call,))))
+
+
+def play(trace: Trace, rules: Rules, words: dict[str, dict[str, str]], panel: Sequence[Teacher] = PANEL) -> TraceRun:
+    """Answer every question from a table of step -> teacher -> word until nothing is asked any more."""
+    run = TraceRun(trace, panel, rules, judge_of)
+    while lanes := run.next_round():
+        for name, asks in lanes.items():
+            assert [ask.step.index for ask in asks] == sorted(ask.step.index for ask in asks)
+            for ask in asks:
+                run.record(name, ask, outcome(words[ask.step.step_id][name]))
+    return run
+
+
+def draw(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
+    """Let each teacher repeat the student, say one of two other things, or abstain."""
+
+    def word(step: Step) -> str:
+        student = trace.messages[step.action].tool_calls[0].arguments["command"]
+        return rng.choice([student, student, "left", "right", ""])
+
+    return {step.step_id: {teacher.name: word(step) for teacher in PANEL} for step in trace.steps}
+
+
+def draw_misses(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
+    """Let the cheapest repeat the student at half of the steps, at some of which the others agree on better."""
+
+    def words(step: Step) -> dict[str, str]:
+        student = trace.messages[step.action].tool_calls[0].arguments["command"]
+        better = rng.choice(["left", "left", student])
+        return {"cheap": rng.choice([student, "left"]), "middle": better, "dear": better}
+
+    return {step.step_id: words(step) for step in trace.steps}
+
+
+def pairs(run: TraceRun) -> dict[str, str]:
+    """Return step -> the action that at least two agree on, where it is not the student's."""
+    said: dict[str, list[str]] = {}
+    for vote in run.votes():
+        if vote.status == "voted":
+            said.setdefault(vote.step_id, []).append(vote.normal_form)
+    winners = {}
+    for step in run.trace.steps:
+        forms = said.get(step.step_id, [])
+        agreed = {form for form in forms if forms.count(form) >= 2}
+        student = judge_of(run.trace).normal_form(step, run.trace.messages[step.action])
+        for form in agreed - {student}:
+            winners[step.step_id] = form
+    return winners
+
+
+def asked(run: TraceRun) -> int:
+    return sum(vote.status != "not_asked" for vote in run.votes())
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: int) -> None:
+    trace = trace_of(15)
+    words = draw(trace, random.Random(seed))
+    everyone = play(trace, Rules(policy="all", repeat=0), words)
+    fewer = play(trace, Rules(policy="sequential", repeat=0, audit=0), words)
+    assert pairs(fewer) == pairs(everyone)
+    assert fewer.tally().num_pairs == len(pairs(everyone))
+    assert asked(fewer) < asked(everyone) == 45
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6))
+def test_the_cascade_finds_no_pair_that_is_none_and_misses_only_where_the_cheapest_repeats_the_student(
+    seed: int,
+) -> None:
+    trace = trace_of(15)
+    words = draw(trace, random.Random(seed))
+    everyone = pairs(play(trace, Rules(policy="all", repeat=0), words))
+    cascade = play(trace, Rules(policy="cascade", repeat=0, audit=0), words)
+    found = pairs(cascade)
+    assert found.items() <= everyone.items()
+    for step_id in everyone.keys() - found.keys():
+        step = next(step for step in trace.steps if step.step_id == step_id)
+        assert words[step_id]["cheap"] == trace.messages[step.action].tool_calls[0].arguments["command"]
+
+
+def test_an_audit_of_every_step_makes_the_cascade_lose_nothing_and_measures_what_it_would_have_lost() -> None:
+    trace = trace_of(60)
+    words = draw_misses(trace, random.Random(5))
+    everyone = pairs(play(trace, Rules(policy="all", repeat=0), words))
+    audited = play(trace, Rules(policy="cascade", repeat=0, audit=1.0), words)
+    assert pairs(audited) == everyone
+    tally = audited.tally()
+    assert tally.num_audited == tally.num_stopped_early > 0
+    assert tally.num_missed == len(everyone) - len(pairs(play(trace, Rules(repeat=0, audit=0), words))) > 0
+    assert tally.recall == 1.0
+
+
+def test_the_recall_scales_the_audited_misses_to_all_steps_that_ended_early() -> None:
+    trace = trace_of(400)
+    words = draw_misses(trace, random.Random(9))
+    everyone = play(trace, Rules(policy="all", repeat=0), words)
+    part = play(trace, Rules(policy="cascade", repeat=0, audit=0.5), words)
+    true_recall = len(pairs(part)) / len(pairs(everyone))
+    assert part.tally().recall == pytest.approx(true_recall, abs=0.08)
+
+
+def test_a_teacher_of_the_students_family_is_left_out_and_recorded() -> None:
+    panel = [dataclasses.replace(PANEL[0], family="student"), *PANEL[1:]]
+    trace = trace_of(4)
+    run = play(trace, Rules(policy="all", repeat=0), draw(trace, random.Random(1)), panel)
+    left_out = [vote for vote in run.votes() if vote.excluded]
+    assert {(vote.teacher, vote.excluded, vote.status) for vote in left_out} == {("cheap", "same_family", "not_asked")}
+    assert len(left_out) == 4
+    allowed = play(trace, Rules(policy="all", exclude_same_family=False), draw(trace, random.Random(1)), panel)
+    assert not [vote for vote in allowed.votes() if vote.excluded == "same_family"]
+
+
+def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its_reason() -> None:
+    panel = [dataclasses.replace(PANEL[0], context_length=4500), *PANEL[1:]]
+    trace = trace_of(20, growth=400)
+    run = play(trace, Rules(policy="all", repeat=0, max_prompt_chars=9000), draw(trace, random.Random(1)), panel)
+    reasons = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.excluded}
+    assert ("cheap", "too_long") in reasons
+    assert ("dear", "over_prompt_window") in reasons
+
+
+def test_the_entropy_gate_asks_only_above_it_and_audits_the_rest() -> None:
+    trace = trace_of(100)
+    entropy = {step.step_id: float(step.index) for step in trace.steps}
+    rules = Rules(policy="all", repeat=0, audit=0.2, entropy=entropy, min_entropy=60.0)
+    run = play(trace, rules, draw(trace, random.Random(2)))
+    steps = {vote.index for vote in run.votes()}
+    assert set(range(60, 100)) < steps
+    assert 5 <= len(steps & set(range(60))) <= 20
+    assert run.tally().recall is not None
+
+
+def test_the_first_teacher_is_asked_twice_on_the_drawn_share_of_steps() -> None:
+    trace = trace_of(300)
+    run = play(trace, Rules(policy="all", repeat=0.1), draw(trace, random.Random(3)))
+    again = [vote for vote in run.votes() if vote.attempt == 1]
+    assert {vote.teacher for vote in again} == {"cheap"}
+    assert 15 <= len(again) <= 45
+    assert {vote.excluded for vote in again} == {"repeat"}
+
+
+def test_what_is_drawn_by_chance_is_the_same_on_every_machine() -> None:
+    assert share_of("step", "audit") == share_of("step", "audit") == pytest.approx(0.6, abs=0.6)
+    assert share_of("step", "audit") != share_of("step", "repeat")
+
+
+def test_the_judge_of_normal_forms_sees_through_the_spelling() -> None:
+    trace = trace_of(1, cwd="/repo")
+    step, judge = trace.steps[0], by_normal_form(trace)
+
+    def act(command: str) -> Message:
+        return Message("assistant", "", (ToolCall("bash", {"command": command}),))
+
+    assert judge.agree(step, act("ls -l -a"), act("ls  -la"))
+    assert not judge.agree(step, act("rm -rf ./build"), act("rm -r f/build"))
+    assert judge.normal_form(step, act("ls -l -a")) == judge.normal_form(step, act("ls -al"))

@@ -1,0 +1,200 @@
+"""Lanes keep the cache warm, adapt to the teacher, share a cap with other processes, and stop without a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.replay.cascade import Rules, TraceRun
+from composer_hub.replay.client import Client, Request, connections
+from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.replay.lanes import Progress, Scheduler, _Lane, _Pool
+from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.prices import NANO
+from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.replay import Interrupted, run
+from composer_hub.replay.scripted import DEFAULT_POLICIES
+from tests.replay.sample import judge_of, teachers_at, trace_of
+
+ALL = Rules(policy="all", audit=0, repeat=0)
+
+
+def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_asking_all_at_once(
+    tmp_path: Path,
+) -> None:
+    # The shape of an agent's trace: 2k tokens at first, 600 more a step.
+    trace = trace_of(50, system="S" * 7500, growth=2200)
+    # All of a gather's calls are under way before the first has ended and left its prefix in the cache.
+    lanes, gathered = Teachers(), Teachers([dataclasses.replace(policy, latency_s=3.0) for policy in DEFAULT_POLICIES])
+    with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
+        assert len(list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 150
+
+    async def all_at_once(url: str) -> None:
+        prompts = Prompts(trace)
+        async with connections(panel := teachers_at(url, max_concurrency=50)):
+            clients = [Client(teacher, "") for teacher in panel]
+            chats = [paired(prompts.of(step).chat) for step in trace.steps]
+            await asyncio.gather(
+                *(client.ask(Request(chat, prompts.tools, "all")) for client in clients for chat in chats)
+            )
+            for client in clients:
+                await client.close()
+
+    with serving(gathered) as url:
+        asyncio.run(all_at_once(url))
+    for bill in lanes.bills.values():
+        assert bill.cached_tokens / bill.prompt_tokens >= 0.9
+    assert {bill.calls for bill in gathered.bills.values()} == {50}
+    assert lanes.billed <= gathered.billed / 4
+
+
+def test_without_a_session_a_lane_loses_its_cache_behind_a_router(tmp_path: Path) -> None:
+    shares = []
+    for cache_key in ("session_id", ""):
+        server = Teachers(backends=8)
+        with serving(server) as url, Ledger(tmp_path / f"{cache_key}.sqlite", cap=NANO) as ledger:
+            panel = teachers_at(url, ["small"], cache_key=cache_key)
+            list(run([trace_of(12, growth=1500)], panel, ledger, judge_of, ALL, environ={}))
+        bill = server.bills["small"]
+        shares.append(bill.cached_tokens / bill.prompt_tokens)
+    assert shares[0] > 0.7
+    assert shares[1] < 0.3
+
+
+def test_warm_lanes_come_first_then_cold_ones_then_new_ones() -> None:
+    teacher = Client.__new__(Client)
+    pool = _Pool(None, teacher)  # type: ignore[arg-type]
+    trace_run = TraceRun(trace_of(1), [], ALL, judge_of)
+    warm = {"new": 0.0, "soon_cold": 110.0, "warm": 200.0, "cold": 90.0, "goes_cold_meanwhile": 105.0}
+    for number, (name, warm_until) in enumerate(warm.items()):
+        lane = _Lane(trace_run, None, [], number, warm_until=warm_until)  # type: ignore[arg-type]
+        lane.last_length = list(warm).index(name)
+        pool.push(lane, now=100.0)
+    order = [list(warm)[pool.pop(107.0, only_started=False).last_length] for _ in warm]  # type: ignore[union-attr]
+    assert order == ["soon_cold", "warm", "cold", "goes_cold_meanwhile", "new"]
+
+
+def test_the_limit_grows_while_a_teacher_answers_and_falls_once_for_a_burst_of_refusals() -> None:
+    client = Client.__new__(Client)
+    pool = _Pool(type("T", (), {"max_concurrency": 16})(), client)  # type: ignore[arg-type]
+    for _ in range(50):
+        pool.grew()
+    assert pool.limit == 16
+    for _ in range(8):
+        pool.cut(sent=1.0, now=2.0)
+    assert 10 < pool.limit < 11
+    pool.cut(sent=3.0, now=4.0)
+    assert pool.limit < 8
+    before = pool.limit
+    pool.grew()
+    assert 0 < pool.limit - before < 0.2
+
+
+def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_path: Path) -> None:
+    server, path = Teachers(), tmp_path / "ledger.sqlite"
+    traces = [trace_of(8, name=f"t{number}") for number in range(4)]
+    with serving(server) as url:
+        panel = teachers_at(url)
+        with Ledger(path, cap=NANO // 20) as ledger, pytest.raises(exits.Stopped, match="--change-cap"):
+            list(run(traces, panel, ledger, judge_of, ALL, environ={}))
+        assert 0 < server.billed <= NANO // 20
+        before = sum(bill.calls for bill in server.bills.values())
+        with Ledger(path, cap=10 * NANO, change_cap=True) as ledger:
+            votes = list(run(traces, panel, ledger, judge_of, ALL, environ={}))
+        assert len(votes) == len({vote.vote_id for vote in votes}) == 4 * 8 * 3
+        assert 0 < before < sum(bill.calls for bill in server.bills.values()) == 4 * 8 * 3
+
+
+def test_what_the_cap_cannot_cover_is_asked_in_order_of_promise(tmp_path: Path) -> None:
+    traces = [trace_of(12, name=f"t{number}") for number in range(4)]
+    with serving(Teachers()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
+        with pytest.raises(exits.Stopped):
+            list(run(traces, teachers_at(url, ["small"]), ledger, judge_of, ALL, environ={}))
+        sql = "SELECT q.step_id FROM tries t JOIN questions q USING (key) ORDER BY t.id LIMIT 4"
+        asked = {row[0] for row in ledger._db.execute(sql)}
+    # An error, and among the first steps besides.
+    assert asked == {"t0-1", "t1-1", "t2-1", "t3-1"}
+
+
+def test_two_runs_on_one_ledger_share_its_cap_and_buy_nothing_twice(tmp_path: Path) -> None:
+    server = Teachers()
+    traces = [trace_of(6, name=f"t{number}") for number in range(4)]
+
+    def gather(number: int, url: str) -> list:
+        with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+            return list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+
+    async def both(url: str) -> list[list]:
+        return await asyncio.gather(*(asyncio.to_thread(gather, number, url) for number in range(2)))
+
+    with serving(server) as url:
+        one, two = asyncio.run(both(url))
+    assert {vote.vote_id: vote for vote in one} == {vote.vote_id: vote for vote in two}
+    assert sum(bill.calls for bill in server.bills.values()) == len(one) == 4 * 6 * 3
+
+
+@pytest.mark.parametrize("presses", [1, 2], ids=["once", "twice"])
+def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguous(
+    tmp_path: Path, presses: int
+) -> None:
+    path = tmp_path / "ledger.sqlite"
+    server = Teachers()
+    server.queued.extend(["slow"] * 1000)
+
+    def press(progress: Progress) -> None:
+        if progress.num_asked in range(5, 5 + presses):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    traces = [trace_of(8, name=f"t{number}") for number in range(4)]
+    with serving(server) as url:
+        with Ledger(path, cap=NANO) as ledger, pytest.raises(Interrupted, match="goes on from here"):
+            list(run(traces, teachers_at(url), ledger, judge_of, ALL, on_progress=press, environ={}))
+        with Ledger(path) as ledger:
+            money = ledger.money()
+            assert money.reserved == 0
+            assert money.settled <= server.billed <= money.settled + money.ambiguous
+            assert (money.ambiguous > 0) == (presses == 2)
+            server.queued.clear()
+            votes = list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+    assert len(votes) == 4 * 8 * 3
+
+
+def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
+    opened = finished = most = 0
+
+    def stream(panel: list):  # type: ignore[no-untyped-def]
+        nonlocal opened, most
+        for number in range(150):
+            opened += 1
+            most = max(most, opened - finished)
+            yield TraceRun(trace_of(2, name=f"t{number}"), panel, ALL, judge_of)
+
+    async def play(url: str) -> None:
+        nonlocal finished
+        panel = teachers_at(url, ["small"], max_concurrency=8)
+        async with connections(panel):
+            client = Client(panel[0], "")
+            with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+                async for _ in Scheduler({"small": client}, ledger).run(stream(panel)):
+                    finished += 1
+            await client.close()
+
+    with serving(Teachers()) as url:
+        asyncio.run(play(url))
+    assert finished == 150
+    assert most <= 34
+
+
+def test_calls_that_fail_together_are_one_failure_of_the_teacher() -> None:
+    pool = _Pool(None, Client.__new__(Client))  # type: ignore[arg-type]
+    for _ in range(200):
+        pool.failed(sent=1.0, now=2.0)
+    assert pool.failures == 1
+    pool.failed(sent=2.5, now=3.0)
+    assert pool.failures == 2

@@ -1,0 +1,110 @@
+"""Prices are read exactly, costs are integers rounded up, and the worst case is a bound."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer_hub.replay.prices import (
+    TABLE,
+    Price,
+    PriceError,
+    from_entry,
+    from_table,
+    nano_of,
+    parse_given,
+    per_million,
+)
+
+stable = settings(max_examples=200, deadline=None, derandomize=True)
+tokens = st.integers(0, 2_000_000)
+dollars = st.decimals(0, 200, places=4)
+
+
+def test_a_fraction_of_a_nano_dollar_a_token_is_exact() -> None:
+    assert per_million("0.0036", "1").cost(1_000_000, 0) == 3_600_000
+
+
+def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> None:
+    price = from_entry(
+        {
+            "pricing": {
+                "prompt": "0.000004",
+                "completion": "0.00002",
+                "internal_reasoning": "0.00003",
+                "request": "0.01",
+                "input_cache_read": "0.0000004",
+                "input_cache_write": "0.000005",
+                "overrides": [{"min_prompt_tokens": 272000, "prompt": "0.000008"}],
+            }
+        },
+        provider="",
+        stamp="list",
+    )
+    assert price is not None
+    rates = price.rates
+    assert (rates.input, rates.cached, rates.write, rates.output) == (4 * 10**6, 4 * 10**5, 5 * 10**6, 30 * 10**6)
+    assert price.rates_for(271_999).input == 4 * 10**6
+    assert price.rates_for(272_000).input == 8 * 10**6
+    assert price.cost(0, 0) == 10_000_000  # the fee of the call itself
+
+
+def test_the_hf_routers_entries_are_read_for_the_pinned_provider_only() -> None:
+    entry = {"providers": [{"provider": "novita", "pricing": {"input": 1.4, "output": 4.4}}, {"provider": "scaleway"}]}
+    price = from_entry(entry, provider="novita", stamp="list")
+    assert price is not None
+    assert (price.rates.input, price.rates.cached, price.caches) == (1_400_000, 1_400_000, False)
+    assert from_entry(entry, provider="scaleway", stamp="list") is None
+    assert from_entry(entry, provider="together", stamp="list") is None
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [{}, {"pricing": None}, {"pricing": {}}, {"pricing": {"prompt": "-1", "completion": "-1"}}, {"providers": [3]}],
+    ids=["nothing", "null", "empty", "router", "odd"],
+)
+def test_an_entry_without_a_price_has_none(entry: dict) -> None:
+    assert from_entry(entry, provider="", stamp="list") is None
+
+
+def test_a_changed_price_has_another_stamp() -> None:
+    assert per_million("1", "2", stamp="x").stamp != per_million("1", "3", stamp="x").stamp
+
+
+def test_the_table_knows_its_models_by_any_vendor_prefix() -> None:
+    price = from_table("zai-org/GLM-5.3:novita")
+    assert price is not None
+    assert price.rates.input == 1_400_000
+    assert all(from_table(name) for name in TABLE)
+    assert from_table("unknown-model") is None
+
+
+@pytest.mark.parametrize("option", ["name", "name=1", "=1/2", "name=a/b", "name=-1/2", "name=nan/2", "name=1/2/3/4/5"])
+def test_a_price_that_cannot_be_read_is_refused_with_the_form(option: str) -> None:
+    with pytest.raises(PriceError, match="name="):
+        parse_given([option], today="2026-01-01")
+
+
+@pytest.mark.parametrize("value", [None, True, "x", float("nan"), float("inf"), -1, 1e40])
+def test_what_is_no_amount_is_none(value: object) -> None:
+    assert nano_of(value) is None
+
+
+def test_dollars_are_rounded_up_to_the_next_nano_dollar() -> None:
+    assert (nano_of(1e-10), nano_of("0.25"), nano_of(0)) == (1, 250_000_000, 0)
+
+
+@stable
+@given(
+    input=dollars, output=dollars, cached=dollars, write=dollars, prompt=tokens, answer=tokens, share=st.floats(0, 1)
+)
+def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
+    input: object, output: object, cached: object, write: object, prompt: int, answer: int, share: float
+) -> None:
+    base = per_million(input, output, cached, write)
+    dearer = per_million("250", "250", "250", "250").rates
+    price = Price(base.rates, ((100_000, dearer),))
+    hit = int(prompt * share)
+    cost = price.cost(prompt, answer, cached=hit, written=(prompt - hit) // 2)
+    assert cost <= price.worst_case(prompt, answer)

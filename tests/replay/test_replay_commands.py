@@ -1,0 +1,158 @@
+"""The commands: what they print, where they stop, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from composer_hub import exits
+from composer_hub.cli import main
+from composer_hub.records import Vote, from_row, to_row
+from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.replay.scripted import oracle_of
+from tests.replay.sample import trace_of
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[Teachers, str]]:
+    traces = [trace_of(6, name=f"t{number}") for number in range(2)]
+    teachers = Teachers(oracle=oracle_of(traces))
+    with serving(teachers) as url:
+        yield teachers, ",".join(f"{url}#{name}" for name in ("small", "medium", "large"))
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(b"".join(orjson.dumps(to_row(trace_of(6, name=f"t{n}"))) + b"\n" for n in range(2)))
+    return path
+
+
+def call(*arguments: Any) -> int:
+    """Run a command and return its exit code."""
+    try:
+        main([str(argument) for argument in arguments])
+    except SystemExit as error:
+        return int(error.code or 0)
+    return exits.DONE
+
+
+def test_plan_run_status_and_run_again(
+    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teachers, names = server
+    common = ["--traces-file", traces, "--teachers", names, "--max-tokens", 300, "--format", "json", "--max-usd", 1]
+    assert call("replay", "plan", *common) == exits.DONE
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["teacher"] for row in rows] == ["small", "medium", "large"]
+    assert all(row["expected_usd"] <= row["worst_usd"] and row["uncached_usd"] <= row["worst_usd"] for row in rows)
+    assert sum(bill.calls for bill in teachers.bills.values()) == 0
+
+    folder = tmp_path / "run"
+    assert call("replay", "run", *common, "--run", folder) == exits.DONE
+    first = json.loads(capsys.readouterr().out)
+    votes = [from_row(Vote, orjson.loads(line)) for line in (folder / "votes.jsonl").read_bytes().splitlines()]
+    assert first["votes"] == len(votes) > 12
+    assert {vote.status for vote in votes} == {"voted"}
+    assert first["settled_usd"] == pytest.approx(teachers.billed / 1e9)
+
+    assert call("replay", "run", *common, "--run", folder) == exits.DONE
+    again = json.loads(capsys.readouterr().out)
+    assert (again["votes"], again["requests"], again["settled_usd"]) == (first["votes"], 0, first["settled_usd"])
+
+    assert call("replay", "status", "--run", folder, "--format", "json") == exits.DONE
+    status = json.loads(capsys.readouterr().out)
+    assert sum(row["settled"] for row in status) == len(votes)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sign"),
+    [
+        (["--max-usd", "0.0001"], exits.USAGE, "smallest lane"),
+        (["--max-usd", "-1"], exits.USAGE, "no amount"),
+        ([], exits.USAGE, "--max-usd"),
+        (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
+        (["--max-usd", "1", "--entropy-top", "0.4"], exits.USAGE, "needs --entropy"),
+        (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
+    ],
+)
+def test_a_run_that_cannot_start_says_why(
+    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    options: list[str], code: int, sign: str,
+) -> None:  # fmt: skip
+    common = ["--traces-file", traces, "--teachers", server[1], "--run", tmp_path / "run"]
+    assert call("replay", "run", *common, *options) == code
+    assert sign in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
+    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 301, "--policy", "all", "--run", folder]
+    assert call("replay", "run", *common, "--max-usd", "0.02") == exits.STOPPED
+    assert "--change-cap" in capsys.readouterr().err
+    assert (folder / "votes.jsonl").read_bytes().count(b"\n") > 0
+    assert call("replay", "run", *common, "--max-usd", "0.5") == exits.USAGE
+    assert call("replay", "run", *common, "--max-usd", "0.5", "--change-cap") == exits.DONE
+    assert not (folder / "votes.partial").exists()
+
+
+def test_unredacted_traces_are_refused_with_4(
+    server: tuple[Teachers, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(orjson.dumps(to_row(trace_of(2, redaction=""))))
+    common = [
+        "--traces-file",
+        path,
+        "--teachers",
+        server[1],
+        "--max-usd",
+        1,
+        "--max-tokens",
+        300,
+        "--run",
+        tmp_path / "r",
+    ]
+    assert call("replay", "run", *common) == exits.REFUSED
+    assert "--i-own-this-endpoint" in capsys.readouterr().err
+    assert call("replay", "run", *common, "--i-own-this-endpoint") == exits.DONE
+
+
+@pytest.mark.parametrize("line", [b"{not json", b"[]", b'{"trace_id": 3}'])
+def test_a_line_that_is_no_trace_is_named(
+    server: tuple[Teachers, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
+) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(line)
+    common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1]
+    assert call("replay", "plan", *common) == exits.USAGE
+    assert f"{path}:1 is no trace row" in capsys.readouterr().err
+    assert call("replay", "status", "--run", tmp_path / "nothing") == exits.NOTHING_TO_DO
+
+
+def test_teachers_are_listed_with_price_and_terms(
+    server: tuple[Teachers, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("teachers", "list", "--teachers", server[1], "--format", "json") == exits.DONE
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["input"], row["cached"]) for row in rows] == [
+        ("small", 0.15, 0.03), ("medium", 1.4, 0.26), ("large", 5.0, 0.5),
+    ]  # fmt: skip
+
+
+def test_a_changed_price_is_said_before_anything_is_asked(
+    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = server[1].split(",")[0]
+    common = ["--traces-file", traces, "--teachers", name, "--max-tokens", 302, "--max-usd", 1, "--run", tmp_path / "r"]
+    assert call("replay", "run", *common, "--format", "agent") == exits.DONE
+    assert call("replay", "run", *common, "--price", "small=0.3/0.5", "--format", "agent") == exits.DONE
+    assert "input 0.15 to 0.3" in capsys.readouterr().err

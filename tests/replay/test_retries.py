@@ -1,0 +1,92 @@
+"""Every kind of failure has one answer, and waiting times are read in every form servers send them."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from composer_hub.replay.retries import (
+    MAX_TRIES,
+    MAX_WAITS,
+    Abstain,
+    Again,
+    Failure,
+    StopTeacher,
+    Wait,
+    decide,
+    from_status,
+    retry_after_s,
+)
+
+RNG = random.Random(0)
+NOW = 1_700_000_000.0  # Tue, 14 Nov 2023 22:13:20 GMT
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Tue, 14 Nov 2023 22:13:50 GMT"}, 30.0),
+        ({"retry-after": "Tue, 14 Nov 2023 22:13:50 GMT", "date": "Tue, 14 Nov 2023 22:13:40 GMT"}, 10.0),
+        ({"retry-after": "Tue, 14 Nov 2003 22:13:50 GMT"}, 0.0),
+        ({"retry-after": "-5"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "nan"}, None),
+        ({}, None),
+    ],
+    ids=["seconds", "fraction", "ms", "date", "server_clock", "past", "negative", "words", "nan", "absent"],
+)
+def test_a_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+    assert retry_after_s(headers, NOW) == seconds
+
+
+def status(code: int, headers: dict[str, str] | None = None, body: object = None, bills: bool = True) -> Failure:
+    return from_status(code, headers or {}, body, bills_errors=bills, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("failure", "decision", "cost"),
+    [
+        (status(429, {"retry-after": "2"}), Wait, 0),
+        (status(429), Wait, 0),
+        (status(503), Wait, 0),
+        (status(529), Wait, 0),
+        (status(402, {"retry-after": "2"}), Wait, 0),
+        (status(402), StopTeacher, 0),
+        (status(401), StopTeacher, 0),
+        (status(403), StopTeacher, 0),
+        (status(404), StopTeacher, 0),
+        (status(403, body={"error": {"metadata": {"flagged_input": "x"}}}), Abstain, 0),
+        (status(400), Abstain, 0),
+        (status(400, body={"error": {"message": "maximum context length is 8192"}}), Abstain, 0),
+        (status(500, bills=False), Again, 0),
+        (status(500), Again, None),
+        (status(504, bills=False), Again, None),
+        (Failure("dropped", None), Again, None),
+        (Failure("bad_json", None), Again, None),
+        (status(429, {"retry-after": "86400"}), StopTeacher, 0),
+    ],
+    ids=[
+        "429_after", "429", "503", "529", "402_after", "402", "401", "403", "404", "403_moderation", "400", "too_long",
+        "500_unbilled", "500", "504", "dropped", "bad_json", "429_tomorrow",
+    ],
+)  # fmt: skip
+def test_each_failure_has_its_decision_and_its_cost(failure: Failure, decision: type, cost: int | None) -> None:
+    assert isinstance(decide(failure, 1, 1, RNG), decision)
+    assert failure.cost == cost
+
+
+def test_a_failing_question_ends_after_its_tries_and_may_be_asked_in_a_later_run() -> None:
+    assert decide(Failure("dropped", None), MAX_TRIES, 0, RNG) == Abstain(final=False)
+
+
+def test_a_teacher_that_puts_off_for_ever_is_stopped() -> None:
+    assert isinstance(decide(status(429), 1, MAX_WAITS + 1, RNG), StopTeacher)
+
+
+def test_pauses_grow_and_stay_below_a_minute() -> None:
+    pauses = [decide(Failure("rate_limited", 0), 1, waits, RNG) for waits in range(1, 15)]
+    assert all(isinstance(one, Wait) and 0 < one.seconds <= 60 for one in pauses)

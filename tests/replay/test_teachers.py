@@ -1,0 +1,203 @@
+"""Teachers are pinned, priced and allowed before anything is sent, or refused with what to type next."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.replay.client import extra_body, model_id
+from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.replay.prices import per_million
+from composer_hub.replay.teachers import (
+    Teacher,
+    TeacherError,
+    fetch_models,
+    is_loopback,
+    key_of,
+    parse_names,
+    read_file,
+    resolve,
+)
+
+OPENROUTER_LIST = [
+    {
+        "id": "z-ai/glm-5.3", "canonical_slug": "z-ai/glm-5.3-20260901", "context_length": 200000,
+        "pricing": {"prompt": "0.0000014", "completion": "0.0000044", "input_cache_read": "0.00000026"},
+    },
+    {
+        "id": "anthropic/claude-opus-4.7",
+        "pricing": {"prompt": "0.000005", "completion": "0.000025", "input_cache_write": "0.00000625"},
+    },
+    {"id": "acme/frontier", "pricing": {"prompt": "0.000001", "completion": "0.000001"}},
+    {"id": "acme/open", "is_trainable_text": True, "pricing": {"prompt": "0.000009", "completion": "0.000001"}},
+]  # fmt: skip
+HF_LIST = [
+    {
+        "id": "deepseek-ai/DeepSeek-V4-Pro",
+        "providers": [
+            {
+                "provider": "novita",
+                "pricing": {"input": 1.32, "output": 3.96},
+                "supports_tools": True,
+                "context_length": 128000,
+            },
+            {"provider": "plain", "pricing": {"input": 1, "output": 3}, "supports_tools": False},
+            {"provider": "scaleway"},
+        ],
+    }
+]
+KEYS = {"OPENROUTER_API_KEY": "sk-or-secret", "HF_TOKEN": "hf_secret"}
+
+
+def listed(base_url: str, key: str) -> list[dict[str, Any]]:
+    return {"https://openrouter.ai/api/v1": OPENROUTER_LIST, "https://router.huggingface.co/v1": HF_LIST}.get(
+        base_url, []
+    )
+
+
+def one(at: str, **options: Any) -> Teacher:
+    (teacher,) = resolve([{"at": at}], list_models=listed, environ=KEYS, **options)
+    return teacher
+
+
+def test_an_openrouter_teacher_is_priced_pinned_and_kept_to_distillable_models() -> None:
+    teacher = one("openrouter:z-ai/glm-5.3@z-ai")
+    assert (teacher.name, teacher.family, teacher.context_length) == ("glm-5.3", "zhipu", 200000)
+    assert teacher.price.caches
+    assert teacher.serves == ("z-ai/glm-5.3-20260901",)
+    body = extra_body(teacher, "lane")
+    assert body["session_id"] == "lane"
+    assert body["provider"] == {
+        "only": ["z-ai"], "allow_fallbacks": False, "require_parameters": True, "enforce_distillable_text": True,
+    }  # fmt: skip
+
+
+def test_an_hf_teacher_is_sent_with_its_provider_and_without_fields_it_does_not_know() -> None:
+    teacher = one("hf:deepseek-ai/DeepSeek-V4-Pro:novita")
+    assert model_id(teacher) == "deepseek-ai/DeepSeek-V4-Pro:novita"
+    assert extra_body(teacher, "lane") == {}
+    assert (teacher.context_length, teacher.price.caches) == (128000, False)
+
+
+def test_teachers_come_cheapest_first() -> None:
+    specs = parse_names("openrouter:acme/open, openrouter:z-ai/glm-5.3")
+    assert [t.name for t in resolve(specs, list_models=listed, environ=KEYS)] == ["glm-5.3", "open"]
+
+
+@pytest.mark.parametrize(
+    "at", ["openrouter:anthropic/claude-opus-4.7", "openrouter:acme/frontier"], ids=["forbidden", "unknown"]
+)
+def test_a_teacher_that_may_not_be_trained_on_is_refused_until_its_terms_are_accepted(at: str) -> None:
+    with pytest.raises(exits.Refused, match="--accept-terms") as caught:
+        one(at)
+    assert caught.value.exit_code == exits.REFUSED
+    accepted = one(at, accepted=[at.rsplit("/", 1)[1]])
+    assert extra_body(accepted, "lane")["provider"]["enforce_distillable_text"] is False
+
+
+def test_claude_routes_get_cache_marks_and_others_do_not() -> None:
+    assert one("openrouter:anthropic/claude-opus-4.7", accepted=["claude-opus-4.7"]).cache_marks
+    assert not one("openrouter:acme/open").cache_marks
+
+
+@pytest.mark.parametrize(
+    ("at", "sign"),
+    [
+        ("glm-5.3", "write openrouter:"),
+        ("http://127.0.0.1:1/v1", "URL#model"),
+        ("http://127.0.0.1:1/v1#", "no model"),
+        ("hf:deepseek-ai/DeepSeek-V4-Pro", "pin a provider"),
+        ("hf:deepseek-ai/DeepSeek-V4-Pro:cheapest", "pin a provider"),
+        ("hf:deepseek-ai/DeepSeek-V4-Pro:together", "Providers: novita, plain, scaleway"),
+        ("hf:deepseek-ai/DeepSeek-V4-Pro:plain", "without tools"),
+        ("hf:org/none:novita", "lists no model"),
+        ("openrouter:org/none", "lists no model"),
+        ("http://127.0.0.1:1/v1#mine", "--price mine="),
+    ],
+)
+def test_a_teacher_that_cannot_be_used_is_refused_with_a_reason(at: str, sign: str) -> None:
+    with pytest.raises(TeacherError, match=sign):
+        one(at)
+
+
+def test_a_route_without_a_price_takes_the_dated_tables_or_the_given_one() -> None:
+    table = one("hf:deepseek-ai/DeepSeek-V4-Pro:scaleway")
+    assert table.price.stamp.startswith("table 20")
+    given = one("http://127.0.0.1:1/v1#mine", given={"mine": per_million("0", "0", stamp="given")})
+    assert given.price.worst_case(10**6, 10**6) == 0
+
+
+def test_an_option_for_a_teacher_nobody_named_is_an_error() -> None:
+    with pytest.raises(TeacherError, match="No teacher is called other"):
+        one("openrouter:acme/open", given={"other": per_million("1", "1")})
+
+
+def test_two_teachers_of_one_name_need_names() -> None:
+    specs = [{"at": "openrouter:acme/open"}, {"at": "openrouter:acme/open@x"}]
+    with pytest.raises(TeacherError, match="called open"):
+        resolve(specs, list_models=listed, environ=KEYS)
+    renamed = [specs[0], {**specs[1], "name": "pinned"}]
+    assert {t.name for t in resolve(renamed, list_models=listed, environ=KEYS)} == {"open", "pinned"}
+
+
+@pytest.mark.parametrize("ending", ["json", "toml", "yaml"])
+def test_a_teachers_file_may_be_json_toml_or_yaml(tmp_path: Path, ending: str) -> None:
+    pytest.importorskip({"toml": "tomllib", "yaml": "yaml", "json": "json"}[ending])
+    path = tmp_path / f"teachers.{ending}"
+    spec = {"at": "http://127.0.0.1:1/v1#mine", "price": "1/2", "max_tokens": 100, "serves": ["other"]}
+    text = json.dumps({"teachers": [spec]})
+    if ending == "toml":
+        text = '[[teachers]]\nat = "http://127.0.0.1:1/v1#mine"\nprice = "1/2"\nmax_tokens = 100\nserves = ["other"]\n'
+    path.write_text(text)
+    (teacher,) = resolve(read_file(path), list_models=listed, environ={})
+    assert (teacher.max_tokens, teacher.serves, teacher.price.rates.output) == (100, ("other",), 2_000_000)
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", '{"teachers": []}', '{"teachers": [{"model": "x"}]}', "3"])
+def test_a_file_that_holds_no_teachers_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "teachers.json"
+    path.write_text(text)
+    with pytest.raises(TeacherError, match="teachers"):
+        read_file(path)
+
+
+def test_an_unknown_option_of_a_teacher_is_named() -> None:
+    with pytest.raises(TeacherError, match="unknown option speed"):
+        resolve([{"at": "openrouter:acme/open", "speed": 1}], list_models=listed, environ=KEYS)
+
+
+@pytest.mark.parametrize("key", ["", "bad\nkey", "k\u00e9y"], ids=["missing", "newline", "letters"])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
+    teacher = Teacher("t", "m", "https://x/v1", key_env="SOME_KEY")
+    with pytest.raises(TeacherError, match="SOME_KEY") as caught:
+        key_of(teacher, {"SOME_KEY": key})
+    assert not key or key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "loopback"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://localhost/v1", True),
+        ("http://[::1]:8/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://127.0.0.1.evil.com/v1", False),
+        ("http://localhost.evil.com/v1", False),
+    ],
+)
+def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
+    assert is_loopback(url) is loopback
+
+
+def test_a_server_that_is_not_there_is_named() -> None:
+    with pytest.raises(TeacherError, match="cannot be reached"):
+        fetch_models("http://127.0.0.1:9/v1", "")
+
+
+def test_the_embedded_list_is_read_like_any_other() -> None:
+    with serving(Teachers()) as url:
+        assert [entry["id"] for entry in fetch_models(url, "")] == ["small", "medium", "large"]
