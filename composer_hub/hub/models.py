@@ -6,6 +6,7 @@ Names are `owner/name`, `owner/name@revision` or a folder. Weights are safetenso
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,7 +115,8 @@ def _holds(where: Destination, repo: str, head: str, files: Mapping[str, bytes |
     there = where.fetch(repo, head, "composer_run.json", "model")
     if record is None or there is None:
         return False
-    return there.read_bytes() == (record if isinstance(record, bytes) else record.read_bytes())
+    ours = json.loads(record if isinstance(record, bytes) else record.read_bytes())
+    return json.loads(there.read_bytes()).get("run_id") == ours.get("run_id")
 
 
 def _check(name: str, folder: Path) -> None:

@@ -20,7 +20,9 @@ def load_model(folder: Path, **options: Any) -> Any:
     try:
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **options)
     except (OSError, ValueError) as error:
-        raise ModelFolderError(f"{folder} holds no causal language model that transformers can load: {error}") from error
+        raise ModelFolderError(
+            f"{folder} holds no causal language model that transformers can load: {error}"
+        ) from error
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -121,7 +121,13 @@ def test_published_log_probs_come_back_beside_their_pairs(small: Any) -> None:
 
 @pytest.mark.parametrize(
     ("column", "value"),
-    [("model_revision", "other"), ("tokenizer", "other"), ("template", "other"), ("max_tokens", 7), ("temperature", 0.7)],
+    [
+        ("model_revision", "other"),
+        ("tokenizer", "other"),
+        ("template", "other"),
+        ("max_tokens", 7),
+        ("temperature", 0.7),
+    ],
 )
 def test_log_probs_made_under_other_conditions_are_refused(small: Any, column: str, value: Any) -> None:
     encoder = PairEncoder.of(small[1])
