@@ -24,11 +24,18 @@ class HintSite:
 
     error: TurnError
     hint: Hint
-    teacher_ids: tuple[int, ...]  # hinted prefix, then the action's own tokens
+    prefix_ids: tuple[int, ...]  # what stood before the turn
+    hinted_ids: tuple[int, ...]  # the same with the hint in it
+    action_ids: tuple[int, ...]  # the turn's own tokens
+    corrected_ids: tuple[int, ...] = ()  # a later turn of this rollout, or one of a sibling, that did not fail
+
+    @property
+    def teacher_ids(self) -> tuple[int, ...]:
+        return self.hinted_ids + self.action_ids
 
     @property
     def num_tokens(self) -> int:
-        return self.error.turn.stop - self.error.turn.start
+        return len(self.action_ids)
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class Hinter:
     max_sites: int = 1  # a rollout; the first site pays best
     max_hint_chars: int = 600
     max_teacher_tokens: int = 4096
+    refused: frozenset[tuple[str, str]] = frozenset()  # writers, with the kind of error, that failed the pre-flight
     control: bool = False  # hints of the same shape that say nothing about their site, for ablations
 
     def sites(self, rollout: Rollout, *, sibling: Rollout | None = None) -> list[HintSite]:
@@ -61,13 +69,27 @@ class Hinter:
         hint = write_hint(self._context(rollout, error), self.writers)
         if hint is None and sibling is not None:
             hint = from_sibling(error, sibling)
-        if hint is None:
+        if hint is None or (hint.writer, hint.kind) in self.refused:
             return None
         if self.control:
             hint = control_hint(hint, random.Random(hint.text))
-        prefix = self.hinted([*rollout.prompt_ids, *rollout.completion_ids[: error.turn.start]], hint.text)
-        ids = (*prefix, *rollout.completion_ids[error.turn.start : error.turn.stop])
-        return HintSite(error, hint, ids) if len(ids) <= self.max_teacher_tokens else None
+        prefix = [*rollout.prompt_ids, *rollout.completion_ids[: error.turn.start]]
+        action = rollout.completion_ids[error.turn.start : error.turn.stop]
+        hinted = self.hinted(prefix, hint.text)
+        if len(hinted) + len(action) > self.max_teacher_tokens:
+            return None
+        corrected = self._corrected(rollout, error, sibling)
+        return HintSite(error, hint, tuple(prefix), tuple(hinted), tuple(action), corrected)
+
+    def _corrected(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> tuple[int, ...]:
+        """Return the tokens of the first call that worked: later in this rollout, or at this turn of a sibling."""
+        places = [(rollout, error.turn.number + 1), *([(sibling, error.turn.number)] if sibling else [])]
+        for other, first in places:
+            failed = {found.turn.number for found in turn_errors(other, self.decode)}
+            for turn in turns(other)[first:]:
+                if turn.message.get("tool_calls") and turn.number not in failed:
+                    return tuple(other.completion_ids[turn.start : turn.stop])
+        return ()
 
     def hinted(self, prefix: list[int], text: str) -> list[int]:
         """Return the prefix with a user message that holds the hint put before its generation prompt."""

@@ -7,21 +7,26 @@ the hidden states of that forward, so the hint term needs no second forward of t
 
 from __future__ import annotations
 
-import contextlib
-import copy
-from collections.abc import Iterator, Sequence
+import json
+import random
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
-from torch import Tensor, nn
+from accelerate.utils import gather_object
+from torch import Tensor
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
-from trl.trainer.utils import pad, use_adapter
 
+from composer_hub import exits
+from composer_hub.train.batch import TeacherRows, hint_tensors, teacher_rows
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.losses import (
-    Head,
     Preference,
     clip_tokens,
     divergence_from_hidden,
@@ -29,10 +34,17 @@ from composer_hub.train.losses import (
     preference_loss,
     token_logps,
 )
-from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.pair_loader import PairBatch, PairLoader
+from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
 from composer_hub.train.turns import Rollout
+from composer_hub.train.uplift import SiteUplift, sequence_logps, site_uplifts
+from composer_hub.train.watchdogs import hedge_rate
 
-TEACHERS = ("fixed", "ema", "live")
+_STATE = "composer_state.json"
+
+
+class TrainerError(exits.ComposerError, ValueError):
+    """A run that cannot be done as it was asked for."""
 
 
 @dataclass
@@ -50,8 +62,12 @@ class ComposerConfig(GRPOConfig):
     hint_temperature: float = field(default=1.0, metadata={"help": "Temperature of both sides of the divergence."})
     hint_top_k: int | None = field(default=None, metadata={"help": "Keep the teacher's k likeliest tokens and a tail."})
     hint_token_clip: float | None = field(default=None, metadata={"help": "Clip each token's divergence at this."})
-    max_hint_sites: int = field(default=1, metadata={"help": "Hint sites a rollout; the first pays best."})
+    max_hint_sites: int = field(default=1, metadata={"help": "Hint sites per rollout; the first pays best."})
     max_hint_chars: int = field(default=600, metadata={"help": "Longer hints are cut at a line."})
+    hint_min_uplift: float | None = field(
+        default=None,
+        metadata={"help": "Leave a site out unless its hint lowers log p of the failed action by this many nats."},
+    )
     max_teacher_tokens: int = field(default=4096, metadata={"help": "A hinted prompt longer than this is left out."})
     control_hints: bool = field(
         default=False, metadata={"help": "Hints of the same shape that say nothing, for ablations."}
@@ -63,13 +79,6 @@ class ComposerConfig(GRPOConfig):
     replay_length_normalised: bool = field(default=False, metadata={"help": "Compare log-probs a token."})
 
 
-@dataclass
-class _Kept:
-    """The hidden states of one forward through the backbone."""
-
-    hidden: Tensor | None = None
-
-
 class ComposerTrainer(GRPOTrainer):
     """GRPO + alpha * hint divergence at error turns + beta * preference loss on replayed pairs."""
 
@@ -77,14 +86,21 @@ class ComposerTrainer(GRPOTrainer):
         self, *args: Any, pairs: PairLoader | None = None, hinter: Hinter | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._check(self.args, pairs)
         self.pairs = pairs
+        self._check()
         self.hinter = hinter or self._own_hinter()
+        self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
+        self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
+        self._sites: list[list[HintSite]] = []
         self._rewards: Tensor | None = None
-        self.teacher_model = self._frozen_copy() if self._wants_copy() else None
-        if self.args.teacher == "ema" and self.teacher_model is not None:
-            self.add_callback(_FollowStudent(self))
+        # A teacher that nobody reads would only cost memory.
+        kind = self.args.teacher if self.args.alpha_sdpo else "live"
+        self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
+        if kind == "ema":
+            self.add_callback(_FollowStudent(self.teacher))
+        if self.args.alpha_sdpo or self.args.beta_replay:
+            self._check_head()
 
     # ------------------------------------------------------------------------------------------ rollouts and hints
 
@@ -96,9 +112,9 @@ class ComposerTrainer(GRPOTrainer):
             prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields
         )
         tool_mask, messages, ids = looped[:3]
-        limit = self.max_tool_calling_iterations
+        ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
-            Rollout(list(before), list(after), list(mask), talk, _num_rounds(talk) >= limit)
+            Rollout(list(before), list(after), list(mask), talk, _num_rounds(talk) >= limit, after[-1] not in ends)
             for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
         ]
         return looped
@@ -109,19 +125,20 @@ class ComposerTrainer(GRPOTrainer):
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._rollouts = []
+        self._rollouts, self._sites = [], []
         output = super()._generate_and_score_completions(inputs)
+        self._note_means({"rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts]})
         if self.args.alpha_sdpo:
             # Before the batch is shuffled: siblings still stand side by side.
-            output |= self._hint_tensors(output["completion_ids"], self._hint_sites())
+            self._sites = [
+                self.hinter.sites(rollout, sibling=sibling)
+                for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+            ]
+            hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
+            # 0-dim: passes through shuffling and splitting as it is.
+            output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
+            self._note_sites()
         return output
-
-    def _hint_sites(self) -> list[list[HintSite]]:
-        siblings = self._siblings()
-        return [
-            self.hinter.sites(rollout, sibling=sibling)
-            for rollout, sibling in zip(self._rollouts, siblings, strict=True)
-        ]
 
     def _siblings(self) -> list[Rollout | None]:
         """Return, for each rollout, the best one of the same prompt on this rank if it beats it."""
@@ -138,88 +155,80 @@ class ComposerTrainer(GRPOTrainer):
             self._rollouts[best[key]] if rewards[best[key]] > rewards[index] else None for index, key in enumerate(keys)
         ]
 
-    def _hint_tensors(self, completion_ids: Tensor, sites: list[list[HintSite]]) -> dict[str, Tensor]:
-        """Return the hint channel's rows: one a rollout, so that they shuffle and split with it."""
-        device = completion_ids.device
-        first = [found[0] if found else None for found in sites] or [None] * len(completion_ids)
-        mask = torch.zeros_like(completion_ids, dtype=torch.bool)
-        rows = []
-        for row, site in enumerate(first):
-            # A rank without sites still has a row, or a live teacher's forward would leave the other ranks waiting.
-            rows.append(torch.tensor(site.teacher_ids if site else [self._tokenizer.pad_token_id]))
-            if site:
-                mask[row, site.error.turn.start : site.error.turn.stop] = True
-        count = self.accelerator.gather(mask.sum()).sum()
-        self._log_hints(first, sites, mask)
-        return {
-            "hint_mask": mask,
-            "teacher_ids": pad(rows, padding_value=self._tokenizer.pad_token_id, padding_side="left").to(device),
-            "teacher_lengths": torch.tensor([len(row) for row in rows], device=device),
-            "num_hint_items": count,  # 0-dim: passes through shuffling and splitting as it is
-        }
-
     # ---------------------------------------------------------------------------------------------------- the loss
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        alpha, beta = self.args.alpha_sdpo * self._warmth(), self.args.beta_replay * self._warmth()
         if not self.args.alpha_sdpo and not self.args.beta_replay:
             return super()._compute_loss(model, inputs)
-        with self._keeping_hidden(self.model) as kept:
+        with keeping_hidden(self._bare) as kept:
             loss = super()._compute_loss(model, inputs)
         if self.args.alpha_sdpo:
-            loss = loss + alpha * self._hint_term(model, inputs, kept.hidden)
+            weight = self.args.alpha_sdpo * self._warmth() * self.channel_scale["hint"]
+            loss = loss + weight * self._hint_term(inputs, kept[-1])
         if self.args.beta_replay and self.pairs is not None and self.model.training:
-            loss = loss + beta * self._replay_term(model)
+            weight = self.args.beta_replay * self._warmth() * self.channel_scale["replay"]
+            loss = loss + weight * self._replay_term(self.pairs.next_batch().to(self.accelerator.device))
         return loss
 
-    def _hint_term(self, model: Any, inputs: Any, hidden: Tensor | None) -> Tensor:
-        assert hidden is not None  # the hook saw the policy's forward
-        mask = inputs["hint_mask"] & inputs["completion_mask"].bool()
-        student = hidden[:, :-1][:, -inputs["completion_ids"].size(1) :][mask]
-        teacher, head = self._teacher_hidden(model, inputs, mask)
+    def _hint_term(self, inputs: Any, hidden: Tensor) -> Tensor:  # hidden: (batch, time, width), with grad
+        rows = teacher_rows(inputs)
+        if rows is None:
+            # The other ranks wait here, whatever they found.
+            self._note_means({"channel/hint/divergence": [], "channel/hint/uplift": [], "channel/hint/lifting": []})
+            return hidden.new_zeros(())
+        places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
+        student = hidden[rows.student[:, 0], places]
+        read, teacher_head = self.teacher.read(rows.ids, rows.attention)
+        teacher = read[:, :-1][rows.teacher]
+        uplift = self._uplift(rows, student, teacher, teacher_head)
         values = divergence_from_hidden(
             student,
-            self._head(self.model),
+            head_of(self._bare),
             teacher,
-            head,
+            teacher_head,
             beta=self.args.hint_divergence,
             temperature=self.args.hint_temperature,
             top_k=self.args.hint_top_k,
         )
         values = clip_tokens(values, self.args.hint_token_clip)
-        self._note("channel/hint/divergence", values.detach().mean().item() if len(values) else None)
-        # The zero keeps the graph the same on a rank without sites.
-        return mean_over(values, self._per_step(inputs["num_hint_items"])) + hidden.sum() * 0.0
+        lifting = torch.ones_like(uplift, dtype=torch.bool)
+        if self.args.hint_min_uplift is not None:
+            lifting = uplift >= self.args.hint_min_uplift
+        self._note_means(
+            {
+                "channel/hint/divergence": values.detach(),
+                "channel/hint/uplift": uplift,
+                "channel/hint/lifting": lifting.float(),
+            }
+        )
+        return mean_over(values, self._per_step(inputs["num_hint_items"]), mask=lifting[rows.row_of])
 
-    def _teacher_hidden(self, model: Any, inputs: Any, mask: Tensor) -> tuple[Tensor, Head]:
-        ids, lengths = inputs["teacher_ids"], inputs["teacher_lengths"]
-        place = torch.arange(ids.size(1), device=ids.device)[None]
-        attention = (place >= ids.size(1) - lengths[:, None]).long()
-        network = model if self.teacher_model is None else self.teacher_model
-        with torch.no_grad(), self._as_teacher(network), self._keeping_hidden(network) as kept:
-            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-        assert kept.hidden is not None
-        # Rows are padded on the left, so the action's tokens are the last ones; each is predicted one place before.
-        selected = place[:, 1:] >= ids.size(1) - mask.sum(1)[:, None]
-        return kept.hidden[:, :-1][selected], self._head(network)
+    @torch.no_grad()
+    def _uplift(self, rows: TeacherRows, student: Tensor, teacher: Tensor, teacher_head: Any) -> Tensor:  # (rows,)
+        """Return by how many nats each hint lowers log p of the action that failed."""
+        taken = rows.ids[:, 1:][rows.teacher]
+        gap = token_logps(student.detach(), head_of(self._bare), taken) - token_logps(teacher, teacher_head, taken)
+        return torch.zeros(len(rows.ids), device=gap.device, dtype=gap.dtype).index_add(0, rows.row_of, gap)
 
-    def _replay_term(self, model: Any) -> Tensor:
-        assert self.pairs is not None
-        batch = self.pairs.next_batch().to(self.accelerator.device)
-        with self._keeping_hidden(self.model) as kept:
-            model(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
-        assert kept.hidden is not None
+    def _replay_term(self, batch: PairBatch) -> Tensor:
+        # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+        with keeping_hidden(self._bare) as kept:
+            self._bare(
+                input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1
+            )
         answer = batch.answer_mask[:, 1:]
-        values = token_logps(kept.hidden[:, :-1][answer], self._head(self.model), batch.input_ids[:, 1:][answer])
-        sums = torch.zeros(len(answer), device=values.device, dtype=values.dtype)
-        rows = answer.nonzero()[:, 0]
-        chosen, rejected = sums.index_add(0, rows, values).chunk(2)
+        sums = sequence_logps(kept[-1], head_of(self._bare), batch.input_ids, answer)
+        chosen, rejected = sums.chunk(2)
         lengths = answer.sum(1).chunk(2)
         terms = preference_loss(chosen, rejected, batch.ref_chosen, batch.ref_rejected, *lengths, self._preference())
-        self._note("channel/replay/loss", terms.losses.detach().mean().item())
-        self._note("channel/replay/accuracy", terms.correct.float().mean().item())
-        self._note("channel/replay/margin", terms.margins.mean().item())
-        self._note("channel/replay/chosen_drift", terms.chosen_drift.mean().item())
+        self._note_means(
+            {
+                "channel/replay/loss": terms.losses.detach(),
+                "channel/replay/accuracy": terms.correct.float(),
+                "channel/replay/margin": terms.margins,
+                "channel/replay/chosen_drift": terms.chosen_drift,
+            }
+        )
         return terms.losses.mean() / self.current_gradient_accumulation_steps
 
     def _preference(self) -> Preference:
@@ -242,52 +251,33 @@ class ComposerTrainer(GRPOTrainer):
         steps = self.args.channel_warmup_steps
         return min(1.0, (self.state.global_step + 1) / steps) if steps else 1.0
 
-    # ------------------------------------------------------------------------------------------------- the teacher
+    def turn_down(self, channel: str, factor: float = 0.5) -> None:
+        """Weaken a channel for the rest of the run."""
+        self.channel_scale[channel] *= factor
 
-    def _wants_copy(self) -> bool:
-        return bool(self.args.alpha_sdpo) and self.args.teacher != "live" and not self._is_peft()
+    # ---------------------------------------------------------------------------------------------- before training
 
-    def _frozen_copy(self) -> nn.Module:
-        teacher = copy.deepcopy(self.accelerator.unwrap_model(self.model)).eval().requires_grad_(False)
-        # TRL replaces `forward` on the instance by a closure over the student; the copy needs its class's own.
-        teacher.__dict__.pop("forward", None)
-        return teacher
+    def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
+        """Return what the hints of some fresh rollouts do to the failed action and to the corrected one.
 
-    def _is_peft(self) -> bool:
-        return hasattr(self.accelerator.unwrap_model(self.model), "peft_config")
-
-    @contextlib.contextmanager
-    def _as_teacher(self, network: Any) -> Iterator[None]:
-        """Switch adapters off for the forward of a fixed teacher: underneath is the model the run started from."""
-        if self.args.teacher == "fixed" and self._is_peft():
-            with use_adapter(self.accelerator.unwrap_model(network), None):
-                yield
-        else:
-            yield
-
-    @contextlib.contextmanager
-    def _keeping_hidden(self, network: Any) -> Iterator[_Kept]:
-        kept = _Kept()
-
-        def keep(_module: nn.Module, _inputs: Any, output: Any) -> None:
-            kept.hidden = output.last_hidden_state
-
-        handle = self._causal_lm(network).base_model.register_forward_hook(keep)
+        The run itself is not disturbed: random state and metrics are put back.
+        """
+        if not self.args.alpha_sdpo:
+            raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
+        states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
+        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
+        found: list[SiteUplift] = []
         try:
-            yield kept
+            batches = iter(self.get_train_dataloader())
+            for batch, _ in zip(batches, range(num_batches), strict=False):
+                self._generate_and_score_completions(batch)
+                found += site_uplifts([site for sites in self._sites for site in sites], self._bare)
         finally:
-            handle.remove()
-
-    def _causal_lm(self, network: Any) -> Any:
-        unwrapped = self.accelerator.unwrap_model(network)
-        return unwrapped.get_base_model() if hasattr(unwrapped, "get_base_model") else unwrapped
-
-    def _head(self, network: Any) -> Head:
-        model = self._causal_lm(network)
-        output = model.get_output_embeddings()
-        return Head(
-            output.weight, getattr(output, "bias", None), softcap=getattr(model.config, "final_logit_softcapping", None)
-        )
+            self._metrics = metrics
+            torch.set_rng_state(states[0])
+            random.setstate(states[1])
+            numpy.random.set_state(states[2])
+        return found
 
     def _own_hinter(self) -> Hinter:
         from transformers.utils import get_json_schema
@@ -312,41 +302,98 @@ class ComposerTrainer(GRPOTrainer):
             control=self.args.control_hints,
         )
 
+    def _check(self) -> None:
+        args = self.args
+        if min(args.alpha_sdpo, args.beta_replay) < 0:
+            raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
+        if args.beta_replay and self.pairs is None:
+            raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
+        if args.alpha_sdpo and not self.tools:
+            raise TrainerError(
+                "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
+            )
+        if (args.alpha_sdpo or args.beta_replay) and (sharding := self._sharding()):
+            raise TrainerError(
+                f"The hint and replay channels read weights outside the wrapped forward, which {sharding} does not "
+                "allow. Use DDP or ZeRO stage 1 or 2, or LoRA, or set alpha_sdpo and beta_replay to 0."
+            )
+
+    def _sharding(self) -> str:
+        """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
+        plugin = getattr(self.accelerator.state, "deepspeed_plugin", None)
+        if plugin is not None and plugin.zero_stage == 3:
+            return "ZeRO stage 3"
+        return "FSDP" if self.is_fsdp_enabled else ""
+
+    @torch.no_grad()
+    def _check_head(self) -> None:
+        """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
+        ids = torch.tensor([[self._tokenizer.pad_token_id, *self.eos_token_ids]], device=self._bare.device)
+        with keeping_hidden(self._bare) as kept:
+            logits = self._bare(input_ids=ids, use_cache=False).logits
+        ours = head_of(self._bare).logits(kept[-1])
+        if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
+            raise TrainerError(
+                f"The logits of {type(self._bare).__name__} are not its output layer times the hidden states, so the "
+                "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
+            )
+
+    # -------------------------------------------------------------------------------------------------- checkpoints
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+            state = {"scale": self.channel_scale, "pairs": self.pairs.state() if self.pairs else None}
+            (folder / _STATE).write_text(json.dumps(state))
+            self.teacher.save(folder)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is None:
+            return
+        path = Path(checkpoint) / _STATE
+        if not path.exists():
+            raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
+        state = json.loads(path.read_text())
+        self.channel_scale = state["scale"]
+        if self.pairs is not None and state["pairs"] is not None:
+            self.pairs.restore(state["pairs"])
+        self.teacher.load(path.parent)
+
     # ----------------------------------------------------------------------------------------------------- metrics
 
-    def _note(self, name: str, value: float | None) -> None:
-        if value is not None:
-            self._metrics["train" if self.model.training else "eval"][name].append(value)
+    def _note_means(self, values: dict[str, Any]) -> None:
+        """Log the mean of each metric over all ranks; every rank must come here with the same names."""
+        device = self.accelerator.device
+        flat = [torch.as_tensor(value, device=device, dtype=torch.float64) for value in values.values()]
+        local = torch.stack([torch.stack([v.sum(), torch.tensor(float(v.numel()), device=device)]) for v in flat])
+        totals = self.accelerator.reduce(local, reduction="sum").tolist()
+        for name, (total, count) in zip(values, totals, strict=True):
+            if count:
+                self._metrics["train" if self.model.training else "eval"][name].append(total / count)
 
-    def _log_hints(self, first: Sequence[HintSite | None], sites: list[list[HintSite]], mask: Tensor) -> None:
-        self._note("channel/hint/sites_per_rollout", sum(map(len, sites)) / max(len(first), 1))
-        self._note("channel/hint/tokens", float(mask.sum().item()))
-        found = [site for site in first if site]
-        for writer in {site.hint.writer for site in found}:
-            share = sum(site.hint.writer == writer for site in found) / len(found)
-            self._note(f"channel/hint/writer/{writer}", share)
-
-    @staticmethod
-    def _check(args: ComposerConfig, pairs: PairLoader | None) -> None:
-        if args.teacher not in TEACHERS:
-            raise ValueError(f"teacher is one of {', '.join(TEACHERS)}, not {args.teacher!r}.")
-        if args.beta_replay and pairs is None:
-            raise ValueError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
+    def _note_sites(self) -> None:
+        self._note_means(
+            {
+                "channel/hint/sites_per_rollout": [float(len(found)) for found in self._sites],
+                "channel/hint/tokens": [float(site.num_tokens) for found in self._sites for site in found],
+            }
+        )
+        writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
+        for writer, count in writers.items():
+            mode = "train" if self.model.training else "eval"
+            self._metrics[mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
 
 
 class _FollowStudent(TrainerCallback):
     """Moves the ema teacher a little towards the student after each step."""
 
-    def __init__(self, trainer: ComposerTrainer) -> None:
-        self.trainer = trainer
+    def __init__(self, teacher: Teacher) -> None:
+        self.teacher = teacher
 
-    @torch.no_grad()
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        teacher = self.trainer.teacher_model
-        student = self.trainer.accelerator.unwrap_model(self.trainer.model)
-        assert teacher is not None
-        for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
-            old.lerp_(new.to(old.dtype), args.teacher_ema_rate)
+        self.teacher.follow()
 
 
 def _num_rounds(messages: Sequence[dict[str, Any]]) -> int:
@@ -355,3 +402,7 @@ def _num_rounds(messages: Sequence[dict[str, Any]]) -> int:
         message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
         for index, message in enumerate(messages)
     )
+
+
+def _said(rollout: Rollout) -> str:
+    return " ".join(str(message.get("content") or "") for message in rollout.messages if message["role"] == "assistant")

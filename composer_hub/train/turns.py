@@ -28,6 +28,7 @@ class Rollout:
     tool_mask: list[int]  # 1 on tokens the model sampled
     messages: Sequence[dict[str, Any]]  # of the completion: assistant and tool messages
     rounds_used_up: bool = False  # the loop ended because no further round of tools was allowed
+    cut_off: bool = False  # the last turn ran out of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,8 @@ def turn_errors(rollout: Rollout, decode: Any, *, text_rules: bool = True) -> It
     for turn in turns(rollout):
         calls = [tool_call_of(call) for call in turn.message.get("tool_calls") or ()]
         if not calls:
+            if turn.is_last and rollout.cut_off:
+                continue  # a call that ran out of tokens is not one that was written wrongly
             text = decode(rollout.completion_ids[turn.start : turn.stop])
             if any(mark in text for mark in _MARKUP):
                 yield TurnError(turn, _malformed(text))

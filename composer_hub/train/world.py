@@ -1,8 +1,9 @@
 """A tiny real world: a tool environment, its tasks, and a small model that already half knows how to act in it.
 
-In: a cache folder. Out: `Desk` (the environment), `tasks`, and `small_model`, a ~1 M parameter Qwen3 warm-started on
-conversations in which half of the first calls go to a tool that does not exist, so that rollouts have error turns, and
-in which hints are followed, so that the hinted model is worth learning from. Nothing is downloaded.
+In: a cache folder. Out: `Desk` (the environment), `tasks`, and `small_model`, a Qwen3 of a third of a million
+parameters, warm-started on conversations in which half of the first calls go to a tool that does not exist, so that
+rollouts have error turns, and in which hints are followed, so that the hinted model is worth learning from. Nothing is
+downloaded.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from composer_hub.records import stable_id
 HIGHEST = 9
 UNKNOWN_TOOL = "{'error': 'Tool plus not found.'}"
 REMINDER = "Reminder: Available tools are: `add`. Use one of these."
-_VERSION = 1  # grows when what the model has seen changes
+_VERSION = 2  # grows when what the model has seen changes
 _SPECIAL = (
     "<|endoftext|>",
     "<|im_start|>",
@@ -65,7 +66,7 @@ def tasks(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
     return [{"prompt": [{"role": "user", "content": f"{a}+{b}"}], "a": a, "b": b} for a, b in numbers]
 
 
-def small_model(cache: Path, *, num_steps: int = 220) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+def small_model(cache: Path, *, num_steps: int = 300) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     """Return the warm-started model and its tokenizer, from the cache where an earlier call left them."""
     home = cache / f"small-model-{stable_id(_VERSION, num_steps, torch.__version__)[:12]}"
     if not home.is_dir():
@@ -91,12 +92,12 @@ def _take_place(fresh: Path, home: Path) -> None:
 def _warm_started(num_steps: int) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     set_seed(0)
     rng = random.Random(0)
-    talks = list(_talks(rng, 96))
+    talks = list(_talks(rng, 300))
     tokenizer = _tokenizer(talks)
     model = Qwen3ForCausalLM(_config(tokenizer))
     rows = [_labelled(tokenizer, talk) for talk in talks]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=3e-3, total_steps=num_steps, pct_start=0.1)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=num_steps, pct_start=0.1)
     for _ in range(num_steps):
         input_ids, labels = _batch(rng.sample(rows, 8), tokenizer.pad_token_id)
         model(input_ids=input_ids, labels=labels).loss.backward()
@@ -128,7 +129,11 @@ def _call(name: str, a: int, b: int) -> dict[str, Any]:
 def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            # Merges run over word borders, so a whole preamble is a few tokens and rollouts are short.
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
     )
     raw.decoder = decoders.ByteLevel()
     # The template must be one of TRL's own, byte for byte: TRL finds the response schema by comparing strings.
@@ -136,7 +141,7 @@ def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     corpus = [probe.apply_chat_template(talk, tools=[Desk().add], tokenize=False) for talk in talks]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     raw.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=640, special_tokens=list(_SPECIAL), initial_alphabet=alphabet)
+        corpus, trainers.BpeTrainer(vocab_size=800, special_tokens=list(_SPECIAL), initial_alphabet=alphabet)
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,
@@ -150,12 +155,12 @@ def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
 def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
     return Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=128,
+        hidden_size=96,
         intermediate_size=384,
-        num_hidden_layers=3,
+        num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,
+        head_dim=24,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.eos_token_id,

@@ -1,0 +1,70 @@
+"""Hint sites as tensors: one row a rollout, so that they shuffle, split and are buffered together with it.
+
+In: the sites of each rollout. Out: the tensors of the batch, and from a batch the flat rows a teacher reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from composer_hub.train.hinting import HintSite
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherRows:
+    """The hinted rows of a batch, padded on the left: the action's tokens are the last ones."""
+
+    ids: Tensor  # (rows, time)
+    attention: Tensor  # (rows, time)
+    student: Tensor  # (tokens, 2) rollout and place in its completion, in the order of the rows
+    teacher: Tensor  # (rows, time - 1) bool: the hidden state at this place predicts one of the action's tokens
+    row_of: Tensor  # (tokens,) which row a token belongs to
+
+
+def hint_tensors(
+    sites: Sequence[Sequence[HintSite]],
+    completion_mask: Tensor,  # (batch, time)
+    *,
+    padding: int,
+) -> dict[str, Tensor]:
+    """Return the hint channel's part of a generation batch; all zero where there is no site."""
+    batch, time = completion_mask.shape
+    most = max((len(found) for found in sites), default=0) or 1
+    longest = max((len(site.teacher_ids) for found in sites for site in found), default=1)
+    ids = torch.full((batch, most, longest), padding)
+    lengths = torch.zeros(batch, most, dtype=torch.long)
+    mask = torch.zeros(batch, most, time, dtype=torch.bool)
+    for row, found in enumerate(sites):
+        for place, site in enumerate(found):
+            # A truncated rollout that does not count has no attention either, so its hidden states mean nothing.
+            if completion_mask[row, site.error.turn.start : site.error.turn.stop].all():
+                ids[row, place, longest - len(site.teacher_ids) :] = torch.tensor(site.teacher_ids)
+                lengths[row, place] = len(site.teacher_ids)
+                mask[row, place, site.error.turn.start : site.error.turn.stop] = True
+    tensors = {"hint_mask": mask, "teacher_ids": ids, "teacher_lengths": lengths}
+    return {name: tensor.to(completion_mask.device) for name, tensor in tensors.items()}
+
+
+def teacher_rows(inputs: dict[str, Tensor]) -> TeacherRows | None:
+    """Return the rows of a batch that have a site, cut to the longest of them; None where there is none."""
+    lengths = inputs["teacher_lengths"]
+    used = lengths > 0  # (batch, sites)
+    if not used.any():
+        return None
+    longest = int(lengths.max())
+    ids = inputs["teacher_ids"][used][:, -longest:]
+    place = torch.arange(longest, device=ids.device)[None]
+    mask = inputs["hint_mask"][used]  # (rows, completion)
+    rollout = used.nonzero()[:, 0]
+    tokens = mask.nonzero()
+    return TeacherRows(
+        ids=ids,
+        attention=(place >= longest - lengths[used][:, None]).long(),
+        student=torch.stack([rollout[tokens[:, 0]], tokens[:, 1]], dim=1),
+        teacher=place[:, 1:] >= longest - mask.sum(1, keepdim=True),
+        row_of=tokens[:, 0],
+    )

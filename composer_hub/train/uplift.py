@@ -1,0 +1,142 @@
+"""What a hint does, before it is learned from: how much less likely the failed action, how much likelier the right one.
+
+The hint channel distils what the hinted policy does, right or wrong, and a falling divergence hides a hint that misleads.
+In: hint sites and a model. Out: one `SiteUplift` a site, rows of a table by writer and kind, and the writers to refuse.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from composer_hub.train.hinting import HintSite
+from composer_hub.train.losses import Head, token_logps
+from composer_hub.train.teacher import head_of, keeping_hidden
+
+Row = tuple[Sequence[int], Sequence[int]]  # what stands before, and the action
+
+
+@dataclass(frozen=True, slots=True)
+class SiteUplift:
+    """One site: nats by which the hint lowers the failed action and, where one is known, raises the corrected one."""
+
+    writer: str
+    kind: str
+    lowered: float
+    raised: float | None = None
+
+    def lifts(self, least: float) -> bool:
+        """Say whether the hint does what it should by at least so many nats."""
+        return self.lowered >= least and (self.raised is None or self.raised >= least)
+
+
+@dataclass(frozen=True, slots=True)
+class WriterUplift:
+    """One line of the table: a writer at a kind of error."""
+
+    writer: str
+    kind: str
+    num_sites: int
+    lowered: float  # mean
+    raised: float | None  # mean over the sites with a known correction
+    share_lifting: float
+
+
+def measure(sites: Sequence[HintSite], score: Callable[[list[Row]], list[float]]) -> list[SiteUplift]:
+    """Return the uplift of each site; `score` returns log p of each action after what stands before it."""
+    rows: list[Row] = []
+    for site in sites:
+        for action in (site.action_ids, *([site.corrected_ids] if site.corrected_ids else ())):
+            rows += [(site.prefix_ids, action), (site.hinted_ids, action)]
+    scores = iter(score(rows))
+    found = []
+    for site in sites:
+        lowered = next(scores) - next(scores)
+        raised = -(next(scores) - next(scores)) if site.corrected_ids else None
+        found.append(SiteUplift(site.hint.writer, site.hint.kind, lowered, raised))
+    return found
+
+
+def table(uplifts: Iterable[SiteUplift], *, least: float = 0.0) -> list[WriterUplift]:
+    """Return one line a writer and kind, the busiest first."""
+    groups: dict[tuple[str, str], list[SiteUplift]] = defaultdict(list)
+    for uplift in uplifts:
+        groups[uplift.writer, uplift.kind].append(uplift)
+    lines = [_line(writer, kind, group, least) for (writer, kind), group in groups.items()]
+    return sorted(lines, key=lambda line: (-line.num_sites, line.writer, line.kind))
+
+
+def refused(lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4) -> frozenset[tuple[str, str]]:
+    """Return the writers, with the kind of error, whose hints too often do not lift; a handful of sites proves nothing."""
+    return frozenset(
+        (line.writer, line.kind) for line in lines if line.num_sites >= min_sites and line.share_lifting < min_share
+    )
+
+
+def as_text(lines: Sequence[WriterUplift]) -> str:
+    """Return the table for a terminal."""
+    head = f"{'writer':<14}{'kind':<22}{'sites':>6}{'lowered':>9}{'raised':>9}{'lifting':>9}"
+    body = [
+        f"{line.writer:<14}{line.kind:<22}{line.num_sites:>6}{line.lowered:>9.2f}"
+        f"{'-' if line.raised is None else f'{line.raised:.2f}':>9}{line.share_lifting:>9.0%}"
+        for line in lines
+    ]
+    return "\n".join([head, *body])
+
+
+def site_uplifts(sites: Sequence[HintSite], network: nn.Module) -> list[SiteUplift]:
+    """Return the uplift of each site under a model as it is now."""
+    return measure(sites, lambda rows: action_logps(network, rows))
+
+
+@torch.no_grad()
+def action_logps(network: nn.Module, rows: Sequence[Row], *, rows_a_batch: int = 16) -> list[float]:
+    """Return log p of each action at temperature 1."""
+    device = next(network.parameters()).device
+    found: list[float] = []
+    for first in range(0, len(rows), rows_a_batch):
+        part = rows[first : first + rows_a_batch]
+        ids, attention, action = (tensor.to(device) for tensor in _right_padded(part))
+        with keeping_hidden(network) as kept:
+            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+        found += sequence_logps(kept[-1], head_of(network), ids, action[:, 1:]).tolist()
+    return found
+
+
+def sequence_logps(
+    hidden: Tensor,  # (rows, time, width)
+    head: Head,
+    ids: Tensor,  # (rows, time)
+    wanted: Tensor,  # (rows, time - 1) bool: the token after this place counts
+) -> Tensor:  # (rows,)
+    """Return the sum of the counted tokens' log-probs of each row at temperature 1."""
+    values = token_logps(hidden[:, :-1][wanted], head, ids[:, 1:][wanted])
+    return torch.zeros(len(ids), device=values.device, dtype=values.dtype).index_add(0, wanted.nonzero()[:, 0], values)
+
+
+def _right_padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    longest = max(len(before) + len(action) for before, action in rows)
+    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    attention, wanted = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
+    for number, (before, action) in enumerate(rows):
+        end = len(before) + len(action)
+        ids[number, :end] = torch.tensor([*before, *action])
+        attention[number, :end] = 1
+        wanted[number, len(before) : end] = True
+    return ids, attention, wanted
+
+
+def _line(writer: str, kind: str, group: Sequence[SiteUplift], least: float) -> WriterUplift:
+    raised = [uplift.raised for uplift in group if uplift.raised is not None]
+    return WriterUplift(
+        writer=writer,
+        kind=kind,
+        num_sites=len(group),
+        lowered=sum(uplift.lowered for uplift in group) / len(group),
+        raised=sum(raised) / len(raised) if raised else None,
+        share_lifting=sum(uplift.lifts(least) for uplift in group) / len(group),
+    )

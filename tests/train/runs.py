@@ -1,0 +1,85 @@
+"""Short runs in the tiny world: what the tests of the trainer have in common."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset
+from transformers import set_seed
+from trl import GRPOConfig, GRPOTrainer
+
+from composer_hub.train.pair_loader import PairLoader, TokenPair
+from composer_hub.train.trainer import ComposerConfig, ComposerTrainer
+from composer_hub.train.world import Desk, tasks
+
+CALL = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {"a": %d, "b": %d}}\n</tool_call><|im_end|>'
+
+
+def some_tool_worked(completions: list[Any], **_: Any) -> list[float]:
+    return [
+        float(any(message["role"] == "tool" and "error" not in message["content"] for message in talk))
+        for talk in completions
+    ]
+
+
+def config_of(folder: Path, kind: Any = ComposerConfig, **options: Any) -> Any:
+    usual = {
+        "output_dir": str(folder / "run"),
+        "use_cpu": True,
+        "bf16": False,
+        "report_to": "none",
+        "logging_steps": 1,
+        "max_steps": 2,
+        "per_device_train_batch_size": 8,
+        "gradient_accumulation_steps": 1,
+        "num_generations": 4,
+        "max_completion_length": 96,
+        "max_tool_calling_iterations": 3,
+        "learning_rate": 1e-3,
+        "save_strategy": "no",
+        "disable_tqdm": True,
+        "seed": 3,
+    }
+    return kind(**usual | options)
+
+
+def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoader:
+    pairs = []
+    for task in tasks(8):
+        prompt = tokenizer.apply_chat_template(
+            task["prompt"], tools=[Desk().add], add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+        chosen, rejected = (
+            tuple(tokenizer(CALL % (name, task["a"], task["b"]))["input_ids"]) for name in ("add", "plus")
+        )
+        pairs.append(TokenPair(tuple(prompt), chosen, rejected, -1.0, -1.0))
+    return PairLoader(pairs, batch_size, tokenizer.pad_token_id, **options)
+
+
+def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
+    """Make a trainer; `pair_batch`, `peft_config`, `hinter`, `rewards` and `callbacks` are not options of the config."""
+    kind = kind or ComposerTrainer
+    model, tokenizer = world
+    extra = {name: options.pop(name) for name in ("peft_config", "hinter", "callbacks") if name in options}
+    pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
+    args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
+    if options.get("beta_replay"):
+        extra["pairs"] = pairs_of(tokenizer, batch_size=pair_batch)
+    return kind(
+        model=copy.deepcopy(model),
+        args=args,
+        train_dataset=Dataset.from_list(tasks(16)),
+        processing_class=copy.deepcopy(tokenizer),
+        reward_funcs=rewards,
+        environment_factory=Desk,
+        **extra,
+    )
+
+
+def steps_of(trainer: Any) -> list[dict[str, float]]:
+    """Return what a run logged at its steps; what was sampled before, by another trainer, plays no part."""
+    set_seed(trainer.args.seed)
+    trainer.train()
+    return [row for row in trainer.state.log_history if "reward" in row]
