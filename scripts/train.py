@@ -7,7 +7,7 @@
 # timeout = "6h"
 # secrets = ["HF_TOKEN"]
 # ///
-"""Train on three channels: `accelerate launch scripts/train.py --config configs/tiny.yaml`. See docs/training_run.md."""
+"""Train on three channels: `accelerate launch scripts/train.py --config configs/tiny.yaml`."""
 
 import sys
 

@@ -55,7 +55,7 @@ def precompute_ref(
         out.note(f"Left out: {left_out}.")
     network = load_model(reference.folder).to(pick_device(device))
     fingerprint = encoder.fingerprint(reference.name, reference.revision)
-    rows = ref_rows(network, encoded, fingerprint, batch_size=batch_size, padding=tokenizer.pad_token_id or 0)
+    rows = ref_rows(network, encoded, fingerprint, batch_size=batch_size)
     tables = [pairs_table(pairs), *copied(source, ("votes", "report")), ref_table(rows)]
     parents = [Parent("pairs", source.repo, source.revision, tag=source.tag)]
     if reference.is_published:

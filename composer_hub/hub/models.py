@@ -1,6 +1,6 @@
 """Models to and from a destination: fetched at one commit, published as ONE commit and the tag of the run.
 
-Names are `owner/name`, `owner/name@revision` or a folder. Weights are safetensors only: nothing that is fetched can run.
+Names are `owner/name`, `owner/name@revision` or a folder. Weights are safetensors only: nothing fetched can run.
 """
 
 from __future__ import annotations

@@ -76,7 +76,6 @@ def model_card(facts: ModelFacts) -> str:
         cost=_cost(facts),
         observed=_observed(facts.history),
         reproduce=facts.reproduce,
-        provenance=_provenance(facts),
         license=facts.license,
     )
     head = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
@@ -201,11 +200,3 @@ def _observed(history: Sequence[Mapping[str, Any]]) -> str:
             f"- **In this run** the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g})."
         )
     return "\n".join(said)
-
-
-def _provenance(facts: ModelFacts) -> str:
-    return "\n".join(
-        f"- {parent.role}: {parent.type} `{parent.repo}` at `{parent.revision}`"
-        + (f" ({parent.tag})" if parent.tag else "")
-        for parent in (facts.base, *facts.parents)
-    )

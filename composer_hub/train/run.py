@@ -29,7 +29,7 @@ from composer_hub.hub.destinations import Destination, destination
 from composer_hub.hub.load import Version, open_version
 from composer_hub.hub.models import Model, digest_of, fetch_model, publish_model
 from composer_hub.hub.publish import Parent, Published
-from composer_hub.records import Pair
+from composer_hub.records import Pair, stable_id
 from composer_hub.train.card import ModelFacts, model_card
 from composer_hub.train.checkpoints import last_complete
 from composer_hub.train.export import RolloutFile, RunFacts, publish_rollouts
@@ -44,9 +44,10 @@ from composer_hub.train.run_options import (
     parse,
     pinned,
     rewards_of,
+    shown,
 )
 from composer_hub.train.run_trainer import RunTrainer, TimeBudget
-from composer_hub.train.tokens import Encoded, PairEncoder, RefLogps, ref_rows, with_reference
+from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
 
 RECORD = "composer_run.json"
 _PUBLISHED = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
@@ -71,14 +72,15 @@ class Inputs:
         return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions.items() if one)
 
     def base(self) -> Parent:
-        return Parent("base model", self.model.name, self.model.revision, "model", self.model.tag)
+        """Return the model a run starts from."""
+        kind = "model" if self.model.is_published else "folder"
+        return Parent("base model", self.model.name, self.model.revision, kind, self.model.tag)
 
     def pins(self) -> dict[str, str]:
         """Return the options that name these inputs, at their commits."""
         pins = {name: f"{one.repo}@{one.revision}" for name in ("pairs", "tasks") if (one := getattr(self, name))}
-        if self.model.is_published:
-            pins["model_name_or_path"] = f"{self.model.name}@{self.model.revision}"
-        return pins
+        model = self.model
+        return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 
 
 @dataclass
@@ -124,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def run(told: Told, *, where: Destination | None = None, clock: Callable[[], float] = time.monotonic) -> Path:
     """Carry out one run and return the folder of its final model."""
     state = PartialState()
-    output = Path(told.config.output_dir)
+    output = Path(str(told.config.output_dir))
     record, checkpoint = _where_it_stands(told, output)
     check(told)
     where = where or destination(told.run.to)
@@ -189,7 +191,8 @@ def check(told: Told) -> None:
 def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
     """Turn every name into a commit, once; a resumed run takes the commits it began with."""
     pins = record.values["pins"] if record else {}
-    name = pins.get("model_name_or_path") or _model_name(told)
+    pin = pins.get("model_name_or_path", "")
+    name = pin if "@" in pin else _model_name(told)
     model = _small() if name == "small" else fetch_model(where, name)
     inputs = Inputs(model)
     if record and model.revision != record.values["base"]["revision"]:
@@ -257,7 +260,7 @@ def build(
     pairs, encoded = _pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
-    output = Path(told.config.output_dir)
+    output = Path(str(told.config.output_dir))
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
     budget = TimeBudget(told.run.max_minutes, clock=clock) if told.run.max_minutes is not None else None
     trainer = RunTrainer(
@@ -293,7 +296,7 @@ def _pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[Pa
     if "ref" in inputs.pairs.manifest["tables"]:
         rows = list(inputs.pairs.records(RefLogps, "ref"))
     else:
-        rows = _reference(network, encoded, expected, told.run.pair_batch_size, tokenizer.pad_token_id)
+        rows = _reference(network, encoded, expected, told.run.pair_batch_size)
     state = PartialState()
     loader = PairLoader(
         with_reference(encoded, rows, expected),
@@ -306,12 +309,12 @@ def _pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[Pa
     return loader, encoded
 
 
-def _reference(network: Any, encoded: Encoded, expected: Any, batch_size: int, padding: int) -> list[RefLogps]:
+def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
     """Compute reference log-probs where none are published; each rank does its share."""
     state = PartialState()
     mine = dict(list(encoded.pairs.items())[state.process_index :: state.num_processes])
     network.to(state.device)
-    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size, padding=padding))
+    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size))
 
 
 # ---------------------------------------------------------------------------------------------------- record and card
@@ -324,7 +327,7 @@ def _new_record(told: Told, inputs: Inputs, output: Path) -> Record:
         "base": vars(inputs.base()),
         "parents": [vars(parent) for parent in inputs.parents()],
         "pins": inputs.pins(),
-        "options": told.given,
+        "options": shown(told.given, inputs.pins()),
         "libraries": versions(),
         "hardware": hardware(),
         "launches": [],
@@ -342,14 +345,14 @@ def facts_of(
     """Return what the card says of a run as it stands."""
     config = told.config
     return ModelFacts(
-        repo=told.run.repo or Path(config.output_dir).name,
+        repo=told.run.repo or Path(str(config.output_dir)).name,
         run_id=record.run_id,
         license=told.run.license,
         base=inputs.base(),
         parents=inputs.parents(),
         weights={"policy": 1.0, "hint": config.alpha_sdpo, "replay": config.beta_replay},
         teacher=config.teacher,
-        options={name: value for name, value in told.given.items() if name != "output_dir"},
+        options=shown(told.given, inputs.pins()),
         environment=told.run.environment or "",
         rewards=tuple(trainer.reward_func_names),
         dropped=record.values.get("pairs_left_out", {}),
@@ -410,7 +413,7 @@ def _publish_rollouts(told: Told, inputs: Inputs, record: Record, where: Destina
     return publish_rollouts(
         where,
         told.run.rollouts_repo,
-        Path(told.config.output_dir) / "rollouts",
+        Path(str(told.config.output_dir)) / "rollouts",
         run_id=record.run_id,
         license=told.run.license,
         parents=parents,
@@ -420,16 +423,14 @@ def _publish_rollouts(told: Told, inputs: Inputs, record: Record, where: Destina
 
 def _manifest(told: Told, inputs: Inputs, record: Record) -> str:
     """Return what `composer-hub lineage` reads to walk from a model to its data."""
-    from composer_hub.records import stable_id
-
     values: Mapping[str, Any] = {
         "composer_hub": __version__,
         "kind": "model",
         "repo": told.run.repo or "",
         "version": f"run-{record.run_id}",
         "parents": [vars(parent) for parent in (inputs.base(), *inputs.parents())],
-        "config": told.given,
-        "config_digest": stable_id(told.given),
+        "config": shown(told.given, inputs.pins()),
+        "config_digest": stable_id(shown(told.given, inputs.pins())),
         "libraries": record.values["libraries"],
     }
     return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"

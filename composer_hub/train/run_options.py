@@ -73,8 +73,11 @@ class Told:
 def parse(argv: Sequence[str] | None = None) -> Told:
     """Read the command line and the file that `--config` names; what stands on the line wins."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser((RunOptions, ComposerConfig, ModelConfig))
-    defaults = {action.dest: action.default for action in parser._actions}
+    parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[arg-type]
+    defaults: dict[str, Any] = {}
+    for action in parser._actions:
+        # A flag that is on by default has a second action, --no_…, for the same name.
+        defaults.setdefault(action.dest, action.default)
     if "--config" in words and not Path(words[words.index("--config") + 1]).is_file():
         raise exits.UsageError(
             f"There is no config file {words[words.index('--config') + 1]}. See configs/ for presets."
@@ -91,11 +94,26 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     return Told(run, config, model, given)
 
 
+# Where a run lives and how it is launched: not what it is.
+_OF_THE_LAUNCH = (
+    "to", "repo", "rollouts_repo", "public", "resume", "max_minutes", "usd_per_hour", "output_dir", "local_rank",
+    "run_name",
+)  # fmt: skip
+
+
+def shown(given: dict[str, Any], pins: dict[str, str]) -> dict[str, Any]:
+    """Return the options that make a run what it is, every input at its commit and no path of this machine."""
+    values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | pins
+    return {name: Path(value).name if _is_path(value) else value for name, value in values.items()}
+
+
 def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
-    """Return a config file that starts the same run again: the options as given, every input at its commit."""
-    left_out = ("resume", "max_minutes", "output_dir", "local_rank")
-    values = {name: value for name, value in given.items() if name not in left_out} | pins
-    return yaml.safe_dump(values, sort_keys=True, allow_unicode=True)
+    """Return a config file that starts the same run again."""
+    return yaml.safe_dump(shown(given, pins), sort_keys=True, allow_unicode=True)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) and (value.startswith(("/", "~", "./", "../")) or value.endswith(".jsonl"))
 
 
 def load_object(name: str, what: str) -> Any:

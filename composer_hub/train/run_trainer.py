@@ -46,7 +46,7 @@ class RunTrainer(ComposerTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
-        if self.rollouts is not None and self.model.training:
+        if self.rollouts is not None and self._bare.training:
             self.rollouts.add(self, inputs, output)
         return output
 
@@ -89,7 +89,7 @@ class RunTrainer(ComposerTrainer):
 
     def _generated(self) -> dict[str, Any]:
         """Return the rollouts that are not used up yet: a checkpoint may fall between two updates of one batch."""
-        every = self.args.steps_per_generation * self.num_iterations
+        every = self.args.steps_per_generation * self.num_iterations  # type: ignore[attr-defined]
         is_used_up = self._step % every == 0
         return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
 
@@ -98,12 +98,12 @@ class RunTrainer(ComposerTrainer):
 
     # ------------------------------------------------------------------------------------------------------ card
 
-    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:
+    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:  # type: ignore[override]
         """Write the run's card; TRL's own names neither data nor rewards, and has no licence."""
         if self.card is None:
             super().create_model_card(model_name, dataset_name, tags)
         elif self.is_world_process_zero():
-            folder = Path(self.args.output_dir)
+            folder = Path(str(self.args.output_dir))
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "README.md").write_text(self.card(self), encoding="utf-8")
 

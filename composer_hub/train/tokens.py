@@ -9,18 +9,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 
 from composer_hub import exits
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
-from composer_hub.train.losses import Head, token_logps
 from composer_hub.train.pair_loader import PairError, TokenPair
+from composer_hub.train.uplift import action_logps
 
 MAX_TOKENS = 4096
 
@@ -111,7 +109,7 @@ class PairEncoder:
         if None in answers:
             return "template_rewrites_the_prompt"
         # Tokenised apart, at the place where sampling starts: a rollout never merges tokens over that line either.
-        ids, chosen, rejected = (self._ids(text) for text in (prompt, *answers))
+        ids, chosen, rejected = (self._ids(text or "") for text in (prompt, *answers))
         if not chosen or not rejected:
             return "empty_answer"
         if chosen == rejected:
@@ -161,53 +159,22 @@ def tokenizer_digest(tokenizer: Any) -> str:
     return stable_id(parts)[:16]
 
 
-@torch.no_grad()
-def reference_logps(
-    model: nn.Module, pairs: Sequence[TokenPair], *, batch_size: int = 4, padding: int = 0
-) -> Iterator[tuple[float, float]]:
-    """Yield (log p(chosen), log p(rejected)) of each pair at temperature 1, in the order of the pairs."""
-    device = next(model.parameters()).device
-    head = _head(model)
+def reference_logps(model: nn.Module, pairs: Sequence[TokenPair], *, batch_size: int = 4) -> list[tuple[float, float]]:
+    """Return (log p(chosen), log p(rejected)) of each pair at temperature 1."""
+    rows = [(pair.prompt_ids, side) for pair in pairs for side in (pair.chosen_ids, pair.rejected_ids)]
     mode = model.training
     model.eval()
     try:
-        for start in range(0, len(pairs), batch_size):
-            batch = pairs[start : start + batch_size]
-            rows = [(pair.prompt_ids, side) for pair in batch for side in (pair.chosen_ids, pair.rejected_ids)]
-            sums = _answer_logps(model, head, rows, padding, device)
-            yield from zip(sums[::2], sums[1::2], strict=True)
+        values = action_logps(model, rows, rows_a_batch=2 * batch_size)
     finally:
         model.train(mode)
+    return list(zip(values[::2], values[1::2], strict=True))
 
 
-def _answer_logps(
-    model: Any, head: Head, rows: Sequence[tuple[tuple[int, ...], tuple[int, ...]]], padding: int, device: torch.device
-) -> list[float]:
-    ids = [torch.tensor([*prompt, *answer]) for prompt, answer in rows]
-    answers = pad_sequence(
-        [torch.tensor([False] * len(prompt) + [True] * len(answer)) for prompt, answer in rows], batch_first=True
-    ).to(device)
-    attention = pad_sequence([torch.ones_like(row) for row in ids], batch_first=True).to(device)
-    padded = pad_sequence(ids, batch_first=True, padding_value=padding).to(device)
-    hidden = model.base_model(input_ids=padded, attention_mask=attention, use_cache=False).last_hidden_state
-    wanted = answers[:, 1:]
-    values = token_logps(hidden[:, :-1][wanted], head, padded[:, 1:][wanted]).double()
-    sums = torch.zeros(len(rows), dtype=torch.float64, device=device)
-    return sums.index_add(0, wanted.nonzero()[:, 0], values).tolist()
-
-
-def _head(model: Any) -> Head:
-    output = model.get_output_embeddings()
-    config = model.config.get_text_config()
-    return Head(output.weight, getattr(output, "bias", None), softcap=getattr(config, "final_logit_softcapping", None))
-
-
-def ref_rows(
-    model: nn.Module, encoded: Encoded, fingerprint: Fingerprint, *, batch_size: int = 4, padding: int = 0
-) -> list[RefLogps]:
+def ref_rows(model: nn.Module, encoded: Encoded, fingerprint: Fingerprint, *, batch_size: int = 4) -> list[RefLogps]:
     """Return the `ref` rows of all encoded pairs."""
     text = fingerprint.text()
-    values = reference_logps(model, list(encoded.pairs.values()), batch_size=batch_size, padding=padding)
+    values = reference_logps(model, list(encoded.pairs.values()), batch_size=batch_size)
     return [RefLogps(pair_id, *both, text) for pair_id, both in zip(encoded.pairs, values, strict=True)]
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +21,7 @@ from composer_hub.train.tokens import (  # noqa: E402
     reference_logps,
     with_reference,
 )
-from composer_hub.train.world import Desk, small_model  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def small() -> Any:
-    torch.set_num_threads(1)
-    chosen = os.environ.get("COMPOSER_TEST_CACHE")
-    return small_model(Path(chosen) if chosen else Path.home() / ".cache" / "composer_hub" / "tests")
+from composer_hub.train.world import Desk  # noqa: E402
 
 
 def desk_pair(a: int = 2, b: int = 5, **changes: Any) -> Pair:
@@ -48,8 +39,8 @@ def desk_pair(a: int = 2, b: int = 5, **changes: Any) -> Pair:
     return dataclasses.replace(pair, **changes)
 
 
-def test_an_answer_is_the_tokens_that_sampling_would_give(small: Any) -> None:
-    _, tokenizer = small
+def test_an_answer_is_the_tokens_that_sampling_would_give(world: Any) -> None:
+    _, tokenizer = world
     encoder = PairEncoder.of(tokenizer)
     tokens = encoder.encode([desk_pair()]).pairs["pair-2-5"]
     assert tokenizer.decode(tokens.prompt_ids).endswith("<|im_start|>assistant\n")
@@ -59,8 +50,8 @@ def test_an_answer_is_the_tokens_that_sampling_would_give(small: Any) -> None:
     assert answer.count("<|im_end|>") == 1
 
 
-def test_a_prompt_with_tool_results_keeps_its_tokens_when_the_answer_follows(small: Any) -> None:
-    _, tokenizer = small
+def test_a_prompt_with_tool_results_keeps_its_tokens_when_the_answer_follows(world: Any) -> None:
+    _, tokenizer = world
     encoder = PairEncoder.of(tokenizer)
     earlier = (
         Message("user", "2+5"),
@@ -72,8 +63,8 @@ def test_a_prompt_with_tool_results_keeps_its_tokens_when_the_answer_follows(sma
     assert "Tool plus not found" in tokenizer.decode(encoded.pairs["pair-2-5"].prompt_ids)
 
 
-def test_pairs_that_cannot_be_learned_from_are_counted_by_reason(small: Any) -> None:
-    _, tokenizer = small
+def test_pairs_that_cannot_be_learned_from_are_counted_by_reason(world: Any) -> None:
+    _, tokenizer = world
     pair = desk_pair()
     same = dataclasses.replace(pair, pair_id="same", rejected=pair.chosen)
     long = dataclasses.replace(pair, pair_id="long", prompt=(Message("user", "9 " * 300),))
@@ -82,17 +73,17 @@ def test_pairs_that_cannot_be_learned_from_are_counted_by_reason(small: Any) -> 
     assert encoded.dropped == {"same_tokens": 1, "longer_than_max_tokens": 1}
 
 
-def test_a_template_that_rewrites_earlier_turns_is_noticed(small: Any) -> None:
-    tokenizer = copy.deepcopy(small[1])
+def test_a_template_that_rewrites_earlier_turns_is_noticed(world: Any) -> None:
+    tokenizer = copy.deepcopy(world[1])
     tokenizer.chat_template = "{% for m in messages %}[{{ messages|length }}{{ m.role }}]{{ m.content }}{% endfor %}"
     encoded = PairEncoder(tokenizer, tokenizer.chat_template).encode([desk_pair()])
     assert encoded.dropped == {"template_rewrites_the_prompt": 1}
 
 
-def test_reference_log_probs_are_those_of_the_full_logits_at_temperature_one(small: Any) -> None:
-    model, tokenizer = small
+def test_reference_log_probs_are_those_of_the_full_logits_at_temperature_one(world: Any) -> None:
+    model, tokenizer = world
     pairs = list(PairEncoder.of(tokenizer).encode([desk_pair(a, 5) for a in range(3)]).pairs.values())
-    batched = list(reference_logps(model, pairs, batch_size=3, padding=tokenizer.pad_token_id))
+    batched = reference_logps(model, pairs, batch_size=3)
     for pair, (chosen, rejected) in zip(pairs, batched, strict=True):
         for answer, value in ((pair.chosen_ids, chosen), (pair.rejected_ids, rejected)):
             ids = torch.tensor([[*pair.prompt_ids, *answer]])
@@ -100,8 +91,8 @@ def test_reference_log_probs_are_those_of_the_full_logits_at_temperature_one(sma
             assert value == pytest.approx(logps[-len(answer) :].sum().item(), abs=1e-3)
 
 
-def test_the_fingerprint_does_not_change_with_use_but_with_the_vocabulary(small: Any) -> None:
-    tokenizer = copy.deepcopy(small[1])
+def test_the_fingerprint_does_not_change_with_use_but_with_the_vocabulary(world: Any) -> None:
+    tokenizer = copy.deepcopy(world[1])
     before = PairEncoder.of(tokenizer).fingerprint("m", "r")
     tokenizer(["a", "a b"], padding=True, truncation=True, max_length=4)
     assert PairEncoder.of(tokenizer).fingerprint("m", "r") == before
@@ -109,8 +100,8 @@ def test_the_fingerprint_does_not_change_with_use_but_with_the_vocabulary(small:
     assert PairEncoder.of(tokenizer).fingerprint("m", "r") != before
 
 
-def test_published_log_probs_come_back_beside_their_pairs(small: Any) -> None:
-    model, tokenizer = small
+def test_published_log_probs_come_back_beside_their_pairs(world: Any) -> None:
+    model, tokenizer = world
     encoder = PairEncoder.of(tokenizer)
     encoded = encoder.encode([desk_pair(), desk_pair(1, 1)])
     fingerprint = encoder.fingerprint("me/model", "abc")
@@ -129,8 +120,8 @@ def test_published_log_probs_come_back_beside_their_pairs(small: Any) -> None:
         ("temperature", 0.7),
     ],
 )
-def test_log_probs_made_under_other_conditions_are_refused(small: Any, column: str, value: Any) -> None:
-    encoder = PairEncoder.of(small[1])
+def test_log_probs_made_under_other_conditions_are_refused(world: Any, column: str, value: Any) -> None:
+    encoder = PairEncoder.of(world[1])
     encoded = encoder.encode([desk_pair()])
     ours = encoder.fingerprint("me/model", "abc")
     theirs = dataclasses.replace(ours, **{column: value})
@@ -139,8 +130,8 @@ def test_log_probs_made_under_other_conditions_are_refused(small: Any, column: s
         with_reference(encoded, [row], ours)
 
 
-def test_one_foreign_row_among_right_ones_is_refused(small: Any) -> None:
-    encoder = PairEncoder.of(small[1])
+def test_one_foreign_row_among_right_ones_is_refused(world: Any) -> None:
+    encoder = PairEncoder.of(world[1])
     encoded = encoder.encode([desk_pair(), desk_pair(1, 1)])
     ours = encoder.fingerprint("me/model", "abc")
     foreign = dataclasses.replace(ours, model_revision="def")
@@ -149,8 +140,8 @@ def test_one_foreign_row_among_right_ones_is_refused(small: Any) -> None:
         with_reference(encoded, rows, ours)
 
 
-def test_pairs_without_log_probs_are_refused(small: Any) -> None:
-    encoder = PairEncoder.of(small[1])
+def test_pairs_without_log_probs_are_refused(world: Any) -> None:
+    encoder = PairEncoder.of(world[1])
     encoded = encoder.encode([desk_pair()])
     with pytest.raises(FingerprintError, match="precompute-ref"):
         with_reference(encoded, [], encoder.fingerprint("m", "r"))
