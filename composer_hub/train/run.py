@@ -180,6 +180,9 @@ def check(told: Told) -> None:
         raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
     if config.beta_replay and not run.pairs:
         raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    # Names that cannot be imported are told before a model is fetched.
+    environment_of(run.environment)
+    rewards_of(run.rewards)
     if hasattr(config, "trackio_static_space_id") and config.trackio_static_space_id is None:
         # Otherwise trackio publishes the run's metrics as a Space at its end.
         config.trackio_static_space_id = False

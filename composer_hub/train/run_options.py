@@ -74,10 +74,8 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     """Read the command line and the file that `--config` names; what stands on the line wins."""
     words = list(sys.argv[1:] if argv is None else argv)
     parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[arg-type]
-    defaults: dict[str, Any] = {}
-    for action in parser._actions:
-        # A flag that is on by default has a second action, --no_…, for the same name.
-        defaults.setdefault(action.dest, action.default)
+    # Parsed like the words, so that a default that is written otherwise than it is parsed does not count as given.
+    defaults = vars(parser.parse_known_args([])[0])
     if "--config" in words and not Path(words[words.index("--config") + 1]).is_file():
         raise exits.UsageError(
             f"There is no config file {words[words.index('--config') + 1]}. See configs/ for presets."
