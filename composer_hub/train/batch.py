@@ -22,7 +22,6 @@ class TeacherRows:
     attention: Tensor  # (rows, time)
     student: Tensor  # (tokens, 2) rollout and place in its completion, in the order of the rows
     teacher: Tensor  # (rows, time - 1) bool: the hidden state at this place predicts one of the action's tokens
-    row_of: Tensor  # (tokens,) which row a token belongs to
 
 
 def hint_tensors(
@@ -66,5 +65,4 @@ def teacher_rows(inputs: dict[str, Tensor]) -> TeacherRows | None:
         attention=(place >= longest - lengths[used][:, None]).long(),
         student=torch.stack([rollout[tokens[:, 0]], tokens[:, 1]], dim=1),
         teacher=place[:, 1:] >= longest - mask.sum(1, keepdim=True),
-        row_of=tokens[:, 0],
     )

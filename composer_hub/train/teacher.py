@@ -45,7 +45,7 @@ class Teacher:
         # The teacher's copy lives where the student was built; training may have moved the student since.
         self.values = {name: value.to(ids.device) for name, value in self.values.items()}
         inputs = {"input_ids": ids, "attention_mask": attention, "use_cache": False, "logits_to_keep": 1}
-        with _without_dropout(self.student), keeping_hidden(self.student) as kept:
+        with without_dropout(self.student), keeping_hidden(self.student) as kept:
             functional_call(self.student, self.values, kwargs=inputs, strict=False)
         return kept[-1], head_of(self.student, self.values)
 
@@ -108,9 +108,7 @@ def head_of(network: nn.Module, values: dict[str, Tensor] | None = None) -> Head
     bias = getattr(output, "bias", None)
     bias = own.get(names.get(id(bias), ""), bias)
     text = model.config.get_text_config()  # type: ignore[union-attr, operator]
-    return Head(
-        weight, bias, scale=_logit_scale(text), softcap=getattr(text, "final_logit_softcapping", None)
-    )
+    return Head(weight, bias, scale=_logit_scale(text), softcap=getattr(text, "final_logit_softcapping", None))
 
 
 def _logit_scale(config: object) -> float:
@@ -123,7 +121,8 @@ def _trained(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 @contextlib.contextmanager
-def _without_dropout(network: nn.Module) -> Iterator[None]:
+def without_dropout(network: nn.Module) -> Iterator[None]:
+    """Run the forwards inside as in evaluation."""
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:

@@ -24,7 +24,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOConfig, GRPOTrainer
 
 from composer_hub import exits
-from composer_hub.train.batch import TeacherRows, hint_tensors, teacher_rows
+from composer_hub.train.batch import hint_tensors, teacher_rows
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.losses import (
     Preference,
@@ -32,7 +32,6 @@ from composer_hub.train.losses import (
     divergence_from_hidden,
     mean_over,
     preference_loss,
-    token_logps,
 )
 from composer_hub.train.pair_loader import PairBatch, PairLoader
 from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
@@ -66,7 +65,13 @@ class ComposerConfig(GRPOConfig):
     max_hint_chars: int = field(default=600, metadata={"help": "Longer hints are cut at a line."})
     hint_min_uplift: float | None = field(
         default=None,
-        metadata={"help": "Leave a site out unless its hint lowers log p of the failed action by this many nats."},
+        metadata={
+            "help": "Leave a site out unless its hint makes the failed action less likely, and the corrected one, where "
+            "known, likelier, by this many nats."
+        },
+    )
+    hint_uplift_every: int = field(
+        default=10, metadata={"help": "Measure what the hints do in every n-th generation batch; 0 never."}
     )
     max_teacher_tokens: int = field(default=4096, metadata={"help": "A hinted prompt longer than this is left out."})
     control_hints: bool = field(
@@ -94,6 +99,7 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts: list[Rollout] = []
         self._sites: list[list[HintSite]] = []
         self._rewards: Tensor | None = None
+        self._num_batches = 0
         # A teacher that nobody reads would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
@@ -130,15 +136,36 @@ class ComposerTrainer(GRPOTrainer):
         self._note_means({"rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts]})
         if self.args.alpha_sdpo:
             # Before the batch is shuffled: siblings still stand side by side.
-            self._sites = [
-                self.hinter.sites(rollout, sibling=sibling)
-                for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
-            ]
+            self._sites = self._lifting(
+                [
+                    self.hinter.sites(rollout, sibling=sibling)
+                    for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+                ]
+            )
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
             # 0-dim: passes through shuffling and splitting as it is.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
             self._note_sites()
         return output
+
+    def _lifting(self, sites: list[list[HintSite]]) -> list[list[HintSite]]:
+        """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
+        least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
+        self._num_batches += 1
+        if least is None and not (every and (self._num_batches - 1) % every == 0):
+            return sites
+        found = site_uplifts([site for row in sites for site in row], self._bare)
+        self._note_means(
+            {
+                "channel/hint/uplift": [uplift.value for uplift in found],
+                "channel/hint/lowered": [uplift.lowered for uplift in found],
+                "channel/hint/raised": [uplift.raised for uplift in found if uplift.raised is not None],
+            }
+        )
+        if least is None:
+            return sites
+        uplifts = iter(found)
+        return [[site for site in row if next(uplifts).lifts(least)] for row in sites]
 
     def _siblings(self) -> list[Rollout | None]:
         """Return, for each rollout, the best one of the same prompt on this rank if it beats it."""
@@ -173,14 +200,12 @@ class ComposerTrainer(GRPOTrainer):
     def _hint_term(self, inputs: Any, hidden: Tensor) -> Tensor:  # hidden: (batch, time, width), with grad
         rows = teacher_rows(inputs)
         if rows is None:
-            # The other ranks wait here, whatever they found.
-            self._note_means({"channel/hint/divergence": [], "channel/hint/uplift": [], "channel/hint/lifting": []})
+            self._note_means({"channel/hint/divergence": []})  # the other ranks wait here, whatever they found
             return hidden.new_zeros(())
         places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
         student = hidden[rows.student[:, 0], places]
         read, teacher_head = self.teacher.read(rows.ids, rows.attention)
         teacher = read[:, :-1][rows.teacher]
-        uplift = self._uplift(rows, student, teacher, teacher_head)
         values = divergence_from_hidden(
             student,
             head_of(self._bare),
@@ -191,24 +216,8 @@ class ComposerTrainer(GRPOTrainer):
             top_k=self.args.hint_top_k,
         )
         values = clip_tokens(values, self.args.hint_token_clip)
-        lifting = torch.ones_like(uplift, dtype=torch.bool)
-        if self.args.hint_min_uplift is not None:
-            lifting = uplift >= self.args.hint_min_uplift
-        self._note_means(
-            {
-                "channel/hint/divergence": values.detach(),
-                "channel/hint/uplift": uplift,
-                "channel/hint/lifting": lifting.float(),
-            }
-        )
-        return mean_over(values, self._per_step(inputs["num_hint_items"]), mask=lifting[rows.row_of])
-
-    @torch.no_grad()
-    def _uplift(self, rows: TeacherRows, student: Tensor, teacher: Tensor, teacher_head: Any) -> Tensor:  # (rows,)
-        """Return by how many nats each hint lowers log p of the action that failed."""
-        taken = rows.ids[:, 1:][rows.teacher]
-        gap = token_logps(student.detach(), head_of(self._bare), taken) - token_logps(teacher, teacher_head, taken)
-        return torch.zeros(len(rows.ids), device=gap.device, dtype=gap.dtype).index_add(0, rows.row_of, gap)
+        self._note_means({"channel/hint/divergence": values.detach()})
+        return mean_over(values, self._per_step(inputs["num_hint_items"]))
 
     def _replay_term(self, batch: PairBatch) -> Tensor:
         # The bare module: parameters synchronise when the one backward ends, however many forwards there were.

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from composer_hub.train.hinting import HintSite
 from composer_hub.train.losses import Head, token_logps
-from composer_hub.train.teacher import head_of, keeping_hidden
+from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
 Row = tuple[Sequence[int], Sequence[int]]  # what stands before, and the action
 
@@ -29,9 +29,14 @@ class SiteUplift:
     lowered: float
     raised: float | None = None
 
+    @property
+    def value(self) -> float:
+        """The smaller of both effects: words that only confuse the model make every action less likely."""
+        return self.lowered if self.raised is None else min(self.lowered, self.raised)
+
     def lifts(self, least: float) -> bool:
         """Say whether the hint does what it should by at least so many nats."""
-        return self.lowered >= least and (self.raised is None or self.raised >= least)
+        return self.value >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ def action_logps(network: nn.Module, rows: Sequence[Row], *, rows_a_batch: int =
     for first in range(0, len(rows), rows_a_batch):
         part = rows[first : first + rows_a_batch]
         ids, attention, action = (tensor.to(device) for tensor in _right_padded(part))
-        with keeping_hidden(network) as kept:
+        with without_dropout(network), keeping_hidden(network) as kept:
             network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
         found += sequence_logps(kept[-1], head_of(network), ids, action[:, 1:]).tolist()
     return found

@@ -23,7 +23,7 @@ from transformers import TrainerCallback
 
 ACTIONS = ("warn", "hint", "replay", "stop")  # hint and replay: turn that channel down
 _HEDGES = re.compile(
-    r"\b(wait|hmm+|maybe|perhaps|possibly|alternatively|actually|i think|i guess|not sure|double[- ]check)\b", re.I
+    r"\b(wait|hmm+|maybe|perhaps|possibly|alternatively|actually|i think|i guess|not sure|double[- ]check)\b", re.IGNORECASE
 )
 
 

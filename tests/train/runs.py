@@ -82,4 +82,4 @@ def steps_of(trainer: Any) -> list[dict[str, float]]:
     """Return what a run logged at its steps; what was sampled before, by another trainer, plays no part."""
     set_seed(trainer.args.seed)
     trainer.train()
-    return [row for row in trainer.state.log_history if "reward" in row]
+    return [row for row in trainer.state.log_history if "grad_norm" in row]

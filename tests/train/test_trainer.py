@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer  # noqa: E402
 
-from composer_hub.train.trainer import ComposerTrainer, TrainerError  # noqa: E402
+from composer_hub.train.batch import teacher_rows  # noqa: E402
+from composer_hub.train.trainer import TrainerError  # noqa: E402
+from composer_hub.train.turns import Rollout  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
@@ -42,8 +45,186 @@ def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: A
     found = []
     for pieces, size in SHAPES.values():
         trainer = make_trainer(
-            **channel, max_steps=1, gradient_accumulation_steps=pieces, per_device_train_batch_size=size, pair_batch=8 // pieces
+            **channel,
+            max_steps=1,
+            gradient_accumulation_steps=pieces,
+            per_device_train_batch_size=size,
+            pair_batch=8 // pieces,
         )
         found.append(numbers(steps_of(trainer), "loss", "grad_norm")[0])
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0], rel=1e-4)
+
+
+@pytest.fixture
+def generated(make_trainer: Any) -> Any:
+    """Return a trainer with the hint channel, and one generation batch of it."""
+    trainer = make_trainer(alpha_sdpo=0.5, max_hint_sites=3, logging_steps=100)
+    return trainer, batch_of(trainer)
+
+
+def batch_of(trainer: Any) -> Any:
+    torch.manual_seed(11)
+    trainer.current_gradient_accumulation_steps = trainer.args.gradient_accumulation_steps
+    trainer.model.train()
+    return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
+
+
+def test_hints_stand_only_on_tokens_that_the_model_sampled(generated: Any) -> None:
+    _, batch = generated
+    hinted = batch["hint_mask"].any(1)
+    assert hinted.any()
+    assert not (hinted & ~(batch["completion_mask"].bool() & batch["tool_mask"].bool())).any()
+    assert batch["num_hint_items"] == batch["hint_mask"].sum()
+
+
+def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: Any) -> None:
+    _, batch = generated
+    rows = teacher_rows(batch)
+    written = batch["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
+    assert torch.equal(rows.ids[:, 1:][rows.teacher], written)
+    assert rows.attention[:, -1].all()
+
+
+def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
+    trainer, _ = generated
+    for site in (site for sites in trainer._sites for site in sites):
+        text = trainer._tokenizer.decode(site.teacher_ids)
+        action = trainer._tokenizer.decode(site.action_ids)
+        said = f"<|im_start|>user\n{site.hint.text}<|im_end|>\n<|im_start|>assistant\n"
+        assert text.endswith(said + action)
+        assert '"plus"' in action or site.error.site.kind != "tool_not_found"
+        assert text.replace(said, "<|im_start|>assistant\n") == trainer._tokenizer.decode(
+            site.prefix_ids + site.action_ids
+        )
+
+
+def test_a_batch_without_sites_gives_zero_and_the_plain_gradient(make_trainer: Any) -> None:
+    silent, plain = make_trainer(alpha_sdpo=0.5, hinter=NoHints()), make_trainer()
+    names = ("loss", "grad_norm")
+    assert numbers(steps_of(silent), *names) == numbers(steps_of(plain), *names)
+
+
+class NoHints:
+    def sites(self, rollout: Any, *, sibling: Any = None) -> list[Any]:
+        return []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_checkpointing": True},
+        {"steps_per_generation": 2, "per_device_train_batch_size": 4},
+        {"num_iterations": 2},
+        {"mask_truncated_completions": True, "max_completion_length": 30},
+        {"bf16": True},
+        {"control_hints": True},
+        {"hint_min_uplift": 0.1, "hint_token_clip": 1.0},
+        {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.01},
+        {"channel_warmup_steps": 4},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
+    num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
+    rows = steps_of(make_trainer(alpha_sdpo=0.5, beta_replay=0.2, max_steps=num_steps, **options))
+    assert len(rows) == num_steps
+    for row in rows:
+        assert all(math.isfinite(float(row[name])) for name in ("loss", "grad_norm", "channel/replay/loss"))
+
+
+def test_gradient_checkpointing_does_not_change_a_step(make_trainer: Any) -> None:
+    options = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "max_steps": 1}
+    found = [steps_of(make_trainer(**options, gradient_checkpointing=on)) for on in (False, True)]
+    assert numbers(found[0], "loss", "grad_norm")[0] == pytest.approx(
+        numbers(found[1], "loss", "grad_norm")[0], rel=1e-5
+    )
+
+
+def test_a_warm_up_starts_at_its_first_share(make_trainer: Any) -> None:
+    full, warming, off = (
+        numbers(steps_of(make_trainer(max_steps=1, beta_replay=beta, channel_warmup_steps=steps)), "loss")[0][0]
+        for beta, steps in ((0.4, 0), (0.4, 4), (0.0, 0))
+    )
+    assert warming - off == pytest.approx((full - off) / 4, rel=1e-2)
+
+
+def test_a_channel_that_is_turned_down_weighs_half(make_trainer: Any) -> None:
+    trainer = make_trainer(max_steps=1, beta_replay=0.4)
+    trainer.turn_down("replay")
+    turned = numbers(steps_of(trainer), "loss")
+    assert turned == numbers(steps_of(make_trainer(max_steps=1, beta_replay=0.2)), "loss")
+
+
+def test_control_hints_do_not_lift_where_real_ones_do(make_trainer: Any) -> None:
+    real, control = (make_trainer(alpha_sdpo=0.5, control_hints=on).preflight() for on in (False, True))
+    assert len(real) == len(control) > 0
+    assert {uplift.writer for uplift in control} == {"control"}
+    assert all(uplift.lifts(0.1) for uplift in real)
+    # Words that mean nothing to the model make the failed action less likely too, but never the right one likelier.
+    assert all(uplift.raised < 0 for uplift in control if uplift.raised is not None)
+
+
+def test_a_site_whose_hint_does_not_lift_is_left_out(make_trainer: Any) -> None:
+    kept, gated = (make_trainer(alpha_sdpo=0.5, control_hints=True, hint_min_uplift=least) for least in (None, 0.1))
+    assert batch_of(gated)["num_hint_items"] < batch_of(kept)["num_hint_items"]
+
+
+def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> None:
+    names = ("loss", "grad_norm")
+    looked, plain = (make_trainer(alpha_sdpo=0.5, max_steps=1) for _ in range(2))
+    expected = numbers(steps_of(plain), *names)
+    from transformers import set_seed
+
+    set_seed(3)
+    uplifts = looked.preflight()
+    looked.train()
+    assert uplifts
+    assert numbers([row for row in looked.state.log_history if "grad_norm" in row], *names) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"alpha_sdpo": -1.0}, "0 or more"),
+        ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
+        ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
+    ],
+    ids=["a negative weight", "an unknown teacher", "an average that runs ahead"],
+)
+def test_it_refuses(make_trainer: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_trainer(**options)
+
+
+def test_it_refuses_replay_without_pairs_and_a_look_without_hints(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    with pytest.raises(TrainerError, match="no hints to look at"):
+        trainer.preflight()
+    trainer.args.beta_replay = 0.1
+    with pytest.raises(TrainerError, match="pass pairs="):
+        trainer._check()
+
+
+def test_it_refuses_sharded_weights_with_a_channel_on(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    trainer.is_fsdp_enabled = True
+    trainer._check()
+    trainer.args.alpha_sdpo = 0.1
+    with pytest.raises(TrainerError, match="FSDP does not allow"):
+        trainer._check()
+
+
+def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    head = trainer.model.get_output_embeddings()
+    head.register_forward_hook(lambda _module, _inputs, output: output * 3.0)
+    with pytest.raises(TrainerError, match="not its output layer"):
+        trainer._check_head()
+
+
+def test_siblings_are_the_better_rollouts_of_the_same_prompt(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    trainer._rollouts = [Rollout([prompt], [], [], []) for prompt in (1, 1, 2, 2)]
+    trainer._rewards = torch.tensor([0.0, 1.0, 0.5, 0.5])
+    assert trainer._siblings() == [trainer._rollouts[1], None, None, None]

@@ -1,0 +1,86 @@
+"""The stream of pairs: every pair once an epoch, the same after an interruption, apart on each rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from composer_hub.train.pair_loader import PairError, PairLoader, TokenPair  # noqa: E402
+
+stable = settings(max_examples=40, deadline=None, derandomize=True)
+
+
+def pairs(count: int) -> list[TokenPair]:
+    return [TokenPair((1,) * (number % 3), (number + 10,), (number + 10, 5), -1.0, -2.0) for number in range(count)]
+
+
+def loader(count: int = 7, size: int = 1, **options: Any) -> PairLoader:
+    return PairLoader(pairs(count), size, 0, **options)
+
+
+def taken(stream: PairLoader, batches: int) -> list[int]:
+    """Return the first token of each chosen answer."""
+    found = []
+    for _ in range(batches):
+        batch = stream.next_batch()
+        for row, answer in list(zip(batch.input_ids, batch.answer_mask, strict=True))[: stream.batch_size]:
+            found.append(int(row[answer][0]) - 10)
+    return found
+
+
+@stable
+@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 3))
+def test_the_ranks_together_see_every_pair_once_an_epoch(count: int, ranks: int, seed: int) -> None:
+    each = [taken(loader(count, rank=rank, num_ranks=ranks, seed=seed), count) for rank in range(ranks)]
+    together = [pair for step in zip(*each, strict=True) for pair in step]
+    for epoch in range(ranks):
+        assert sorted(together[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+@stable
+@given(st.integers(1, 12), st.integers(1, 3), st.integers(0, 9), st.integers(1, 9))
+def test_a_resumed_stream_equals_the_uninterrupted_one(count: int, size: int, before: int, after: int) -> None:
+    whole = taken(loader(count, size), before + after)
+    first = loader(count, size)
+    taken(first, before)
+    second = loader(count, size)
+    second.restore(first.state())
+    assert whole[before * size :] == taken(second, after)
+
+
+def test_each_epoch_has_an_order_of_its_own() -> None:
+    stream = loader(30)
+    assert taken(stream, 30) != taken(stream, 30)
+    assert taken(loader(30, seed=1), 30) != taken(loader(30, seed=2), 30)
+
+
+def test_a_batch_holds_chosen_rows_then_rejected_rows_and_marks_the_answers() -> None:
+    batch = loader(6, 3).next_batch()
+    assert batch.input_ids.shape[0] == 6
+    assert batch.answer_mask.sum(1).tolist() == [1, 1, 1, 2, 2, 2]
+    assert torch.equal(batch.answer_mask & ~batch.attention_mask.bool(), torch.zeros_like(batch.answer_mask))
+    assert (batch.ref_chosen.tolist(), batch.ref_rejected.tolist()) == ([-1.0] * 3, [-2.0] * 3)
+
+
+def test_no_pairs_is_refused() -> None:
+    with pytest.raises(PairError, match="beta_replay"):
+        loader(0)
+
+
+def test_a_checkpoint_of_other_pairs_is_refused() -> None:
+    with pytest.raises(PairError, match="same pairs revision"):
+        loader(7).restore(loader(8).state())
+
+
+def test_with_another_number_of_ranks_the_stream_goes_on_after_what_was_seen() -> None:
+    first = [loader(100, rank=rank, num_ranks=2) for rank in range(2)]
+    seen = taken(first[0], 5) + taken(first[1], 5)
+    alone = loader(100)
+    alone.restore(first[0].state())
+    assert not set(seen) & set(taken(alone, 90))

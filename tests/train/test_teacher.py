@@ -1,0 +1,103 @@
+"""A teacher is the student with other values; what moves is restored when a run goes on."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+peft = pytest.importorskip("peft")
+
+from composer_hub.train.teacher import Teacher, TeacherError, head_of  # noqa: E402
+from tests.train.runs import steps_of  # noqa: E402
+
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+def lora() -> Any:
+    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.1, task_type="CAUSAL_LM")
+
+
+def logits_of(teacher: Teacher) -> Any:
+    hidden, head = teacher.read(IDS, torch.ones_like(IDS))
+    return head.logits(hidden)
+
+
+@torch.no_grad()
+def disturb(model: Any) -> None:
+    for value in model.parameters():
+        if value.requires_grad:
+            value.add_(0.05)
+
+
+@pytest.mark.parametrize("adapter", [False, True], ids=["all weights", "LoRA"])
+def test_a_fixed_teacher_stays_the_model_the_run_started_from(make_trainer: Any, adapter: bool) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, peft_config=lora() if adapter else None)
+    start = logits_of(trainer.teacher)
+    if adapter:
+        with trainer.model.disable_adapter(), torch.no_grad():
+            assert torch.allclose(start, trainer.model.eval()(input_ids=IDS).logits, atol=1e-5)
+    disturb(trainer.model)
+    assert torch.equal(logits_of(trainer.teacher), start)
+    assert not torch.allclose(logits_of(Teacher("live", trainer._bare)), start)
+
+
+def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5)
+    before = head_of(trainer._bare).weight.detach().clone()
+    disturb(trainer.model)
+    _, head = trainer.teacher.read(IDS, torch.ones_like(IDS))
+    assert torch.equal(head.weight, before)
+
+
+def test_an_average_moves_by_its_rate(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, teacher="ema", teacher_ema_rate=0.25)
+    name, value = next(iter(trainer.teacher.values.items()))
+    before = value.clone()
+    disturb(trainer.model)
+    trainer.teacher.follow()
+    assert torch.allclose(trainer.teacher.values[name], before + 0.25 * 0.05, atol=1e-6)
+
+
+def test_reading_leaves_the_student_training_and_without_a_graph(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, peft_config=lora())
+    trainer.model.train()
+    hidden, _ = trainer.teacher.read(IDS, torch.ones_like(IDS))
+    assert not hidden.requires_grad
+    assert all(module.training for module in trainer.model.modules())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"teacher": "ema", "teacher_ema_rate": 0.5, "lora": True}, {"teacher": "ema", "teacher_ema_rate": 0.5}, {}],
+    ids=["ema adapter", "ema", "fixed"],
+)
+def test_a_resumed_run_equals_the_uninterrupted_one(make_trainer: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    options = dict(options)
+    if options.pop("lora", False):
+        options["peft_config"] = lora()
+    options |= {"alpha_sdpo": 0.5, "beta_replay": 0.2, "max_steps": 3, "save_strategy": "steps", "save_steps": 2}
+    whole = make_trainer(**options)
+    expected = steps_of(whole)[2]
+    shutil.rmtree(tmp_path / "run" / "checkpoint-3")
+    again = make_trainer(**options)
+    again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-2"))
+    found = [row for row in again.state.log_history if "grad_norm" in row][-1]
+    assert [found[name] for name in ("loss", "grad_norm")] == pytest.approx(
+        [expected[name] for name in ("loss", "grad_norm")], rel=1e-5
+    )
+    assert again.pairs.position == whole.pairs.position
+    for name, value in whole.teacher.values.items():
+        assert torch.allclose(again.teacher.values[name], value, atol=1e-6)
+
+
+def test_a_checkpoint_without_its_average_is_refused(make_trainer: Any, tmp_path: Path) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, teacher="ema")
+    with pytest.raises(TeacherError, match="cannot go on"):
+        trainer.teacher.load(tmp_path)
+    with pytest.raises(ValueError, match="no complete checkpoint"):
+        trainer._load_optimizer_and_scheduler(str(tmp_path))

@@ -1,0 +1,166 @@
+"""Where a rollout went wrong, from four sources, on rollouts made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.hinting import Hinter, TemplateError, from_sibling
+from composer_hub.train.turns import Rollout, turn_errors, turns
+
+GENERATION = [90, 91]  # what the template ends a prompt with
+
+
+def call(name: str, **arguments: Any) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def acted(*calls: Any, said: str = "") -> dict[str, Any]:
+    return {"role": "assistant", "content": said, **({"tool_calls": list(calls)} if calls else {})}
+
+
+def answered(name: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "name": name, "content": content}
+
+
+def rollout(*messages: dict[str, Any], **facts: Any) -> Rollout:
+    """Give each assistant message three tokens of its own and each block of tool messages two of the template."""
+    ids, mask = [], []
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            ids += [10 + number] * 3
+            mask += [1] * 3
+        elif messages[number - 1]["role"] == "assistant" and number + 1 < len(messages):
+            ids += GENERATION
+            mask += [0] * 2
+    return Rollout([1, 2, *GENERATION], ids, mask, messages, **facts)
+
+
+def kinds(given: Rollout, text: str = "") -> list[tuple[int, str]]:
+    return [(error.turn.number, error.site.kind) for error in turn_errors(given, lambda _ids: text)]
+
+
+def test_each_assistant_message_owns_one_run_of_sampled_tokens() -> None:
+    found = turns(rollout(acted(call("f")), answered("f", "ok"), acted(said="done")))
+    assert [(turn.start, turn.stop, turn.is_last, len(turn.results)) for turn in found] == [
+        (0, 3, False, 1),
+        (5, 8, True, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("{'error': 'Tool plus not found.'}", "tool_not_found"),
+        ("{'error': \"f() missing 1 required positional argument: 'a'\"}", "schema_validation"),
+        ("{'error': \"f() got an unexpected keyword argument 'x'\"}", "schema_validation"),
+        ("{'error': 'disk on fire'}", "runtime_exception"),
+    ],
+    ids=["unknown tool", "missing argument", "unknown argument", "an exception"],
+)
+def test_what_the_tool_loop_reports_is_an_error(said: str, kind: str) -> None:
+    assert kinds(rollout(acted(call("plus")), answered("plus", said), acted(said="oh"))) == [(0, kind)]
+
+
+def test_markup_that_did_not_parse_is_an_error() -> None:
+    assert kinds(rollout(acted(said="x")), '<tool_call>{"name": "add", </tool_call>') == [(0, "json_decode")]
+
+
+def test_a_call_that_ran_out_of_tokens_was_not_written_wrongly() -> None:
+    assert kinds(rollout(acted(said="x"), cut_off=True), '<tool_call>{"name": "ad') == []
+
+
+def test_what_the_environment_says_is_judged_by_the_rules_of_ingest() -> None:
+    said = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no'
+    assert kinds(rollout(acted(call("bash", command="python a.py")), answered("bash", said), acted(said="oh"))) != []
+
+
+def test_a_result_that_was_dropped_is_an_error_of_the_call() -> None:
+    assert kinds(rollout(acted(call("cat", path="/big")))) == [(0, "output_limit")]
+    assert kinds(rollout(acted(call("cat", path="/big")), rounds_used_up=True)) == []
+
+
+def test_a_tool_that_answers_with_a_word_like_error_is_not_an_error() -> None:
+    assert kinds(rollout(acted(call("f")), answered("f", "{'error': 0, 'rows': 3}"), acted(said="fine"))) == []
+    assert kinds(rollout(acted(call("add", a=1, b=2)), answered("add", "3"), acted(said="3"))) == []
+
+
+def test_results_belong_to_the_calls_of_their_name() -> None:
+    given = rollout(
+        acted(call("slow"), call("quick")),
+        answered("quick", "ok"),
+        answered("slow", "{'error': 'late'}"),
+        acted(said="x"),
+    )
+    (error,) = turn_errors(given, lambda _ids: "")
+    assert error.call is not None
+    assert error.call.name == "slow"
+
+
+# ----------------------------------------------------------------------------------------------------------- hinting
+
+
+def template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
+    ids = [token for message in messages for token in (80, *map(ord, message["content"]))]
+    return ids + (GENERATION if add_generation_prompt else [])
+
+
+def hinter(**options: Any) -> Hinter:
+    tool = {"function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+    return Hinter(apply_template=template, decode=lambda _ids: "", tools=(tool,), **options)
+
+
+WRONG = (acted(call("plus")), answered("plus", "{'error': 'Tool plus not found.'}"))
+RIGHT = (acted(call("add", a=1, b=2)), answered("add", "3"))
+END = acted(said="3")
+
+
+def test_a_hint_stands_between_what_was_read_and_the_generation_prompt() -> None:
+    (site,) = hinter().sites(rollout(*WRONG, END))
+    assert site.prefix_ids == (1, 2, *GENERATION)
+    assert site.hinted_ids == (1, 2, 80, *map(ord, site.hint.text), *GENERATION)
+    assert site.teacher_ids[-3:] == site.action_ids == (10, 10, 10)
+    assert "`add`" in site.hint.text
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_no_more_sites_than_allowed_and_the_first_ones(most: int) -> None:
+    found = hinter(max_sites=most).sites(rollout(*WRONG, *WRONG, *WRONG, END))
+    assert [site.error.turn.number for site in found] == list(range(min(most, 3)))
+
+
+def test_a_hint_longer_than_the_window_leaves_its_site_out() -> None:
+    assert hinter(max_teacher_tokens=20).sites(rollout(*WRONG, END)) == []
+
+
+def test_a_refused_writer_writes_nothing() -> None:
+    (site,) = hinter().sites(rollout(*WRONG, END))
+    assert hinter(refused=frozenset({(site.hint.writer, site.hint.kind)})).sites(rollout(*WRONG, END)) == []
+
+
+def test_the_corrected_action_is_the_next_call_that_worked_here_or_at_a_sibling() -> None:
+    (own,) = hinter().sites(rollout(*WRONG, *RIGHT, END))
+    assert own.corrected_ids == (12, 12, 12)
+    (other,) = hinter().sites(rollout(*WRONG, END), sibling=rollout(*RIGHT, END))
+    assert other.corrected_ids == (10, 10, 10)
+    (neither,) = hinter().sites(rollout(*WRONG, END))
+    assert neither.corrected_ids == ()
+
+
+def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
+    (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*RIGHT, END))
+    assert site.hint.writer == "sibling"
+    assert 'add {"a":1,"b":2}' in site.hint.text.replace(" ", "").replace("add{", "add {")
+    assert hinter(writers=()).sites(rollout(*WRONG, END)) == []
+    assert from_sibling(site.error, rollout(END)) is None
+
+
+def test_a_template_without_a_generation_prompt_is_refused() -> None:
+    given = rollout(*WRONG, END)
+    odd = Rollout([1, 2, 3], given.completion_ids, given.tool_mask, given.messages)
+    with pytest.raises(TemplateError, match="right after"):
+        hinter().sites(odd)

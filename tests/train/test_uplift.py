@@ -1,0 +1,60 @@
+"""What a hint does, measured with made-up scores and in the tiny world."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.uplift import SiteUplift, action_logps, as_text, measure, refused, table  # noqa: E402
+from tests.train.test_turns import END, RIGHT, WRONG, hinter, rollout  # noqa: E402
+
+
+def test_a_good_hint_lowers_the_failed_action_and_raises_the_corrected_one() -> None:
+    sites = hinter().sites(rollout(*WRONG, *RIGHT, END))
+    (site,) = sites
+    logps = {
+        (site.prefix_ids, site.action_ids): -1.0,
+        (site.hinted_ids, site.action_ids): -4.0,
+        (site.prefix_ids, site.corrected_ids): -2.0,
+        (site.hinted_ids, site.corrected_ids): -0.5,
+    }
+    (found,) = measure(sites, lambda rows: [logps[tuple(before), tuple(action)] for before, action in rows])
+    assert (found.lowered, found.raised, found.value) == (3.0, 1.5, 1.5)
+
+
+def test_a_hint_that_makes_everything_less_likely_does_not_lift() -> None:
+    assert not SiteUplift("control", "k", lowered=18.0, raised=-6.0).lifts(0.0)
+    assert SiteUplift("template", "k", lowered=18.0).lifts(0.0)
+
+
+def test_the_table_has_one_line_a_writer_and_kind_and_refuses_those_that_fail_often_enough() -> None:
+    good, bad, few = (
+        (SiteUplift("a", "k", 2.0, 1.0),) * 5,
+        (SiteUplift("b", "k", -1.0),) * 4,
+        (SiteUplift("c", "k", -1.0),),
+    )
+    lines = table([*bad, *good, *few])
+    assert [(line.writer, line.num_sites, line.share_lifting) for line in lines] == [
+        ("a", 5, 1.0),
+        ("b", 4, 0.0),
+        ("c", 1, 0.0),
+    ]
+    assert refused(lines) == {("b", "k")}
+    assert as_text(lines).count("\n") == 3
+    assert table([]) == []
+
+
+def test_log_probs_of_actions_are_the_models_own_and_do_not_depend_on_padding(world: Any) -> None:
+    model, _ = world
+    rows = [((5, 6, 7), (8, 9)), ((5,), (6, 7, 8, 9, 10))]
+    found = action_logps(model, rows)
+    for (before, action), value in zip(rows, found, strict=True):
+        ids = torch.tensor([[*before, *action]])
+        logps = model(input_ids=ids).logits.log_softmax(-1)[0, len(before) - 1 : -1]
+        assert value == pytest.approx(logps.gather(1, torch.tensor(action)[:, None]).sum().item(), rel=1e-4)
+    assert action_logps(model, rows, rows_a_batch=1) == pytest.approx(found, rel=1e-4)
+    assert action_logps(model, []) == []

@@ -1,0 +1,115 @@
+"""Watch-dogs on made-up streams of metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+from composer_hub.train.watchdogs import BANDS, Band, Watchdog, Watchdogs, hedge_rate, keep_best
+
+
+def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:
+    dog = Watchdog(band, **options)
+    return [step for step, value in enumerate(values) if dog.look(step, {band.metric: value})]
+
+
+def test_a_metric_inside_its_band_never_alarms() -> None:
+    assert alarms(Band("m", 0.0, 1.0), [0.0, 0.5, 1.0] * 5) == []
+
+
+def test_patience_counts_values_in_a_row() -> None:
+    assert alarms(Band("m", 0.0, 1.0, patience=3), [2, 2, 0, 2, 2, 2, 2, 2, 2]) == [5, 8]
+
+
+def test_relative_bounds_are_multiples_of_the_median_of_the_first_values() -> None:
+    band = Band("m", low=0.5, high=2.0, relative=True, patience=1)
+    assert alarms(band, [1, 1, 100, 1, 1, 1.9, 2.1, 0.4]) == [6, 7]
+
+
+def test_a_baseline_of_zero_gives_no_relative_bound() -> None:
+    assert alarms(Band("m", low=0.5, high=2.0, relative=True, patience=1), [0.0] * 5 + [9.0, -9.0]) == []
+
+
+@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
+def test_a_value_that_is_no_number_is_outside(relative: bool) -> None:
+    assert alarms(Band("m", 0.0, 9.0, relative=relative, patience=1), [1.0] * 5 + [math.nan]) == [5]
+
+
+def test_a_metric_that_is_not_logged_is_not_judged() -> None:
+    assert alarms(Band("m", 0.0, 1.0, patience=1), [None, "x"]) == []
+
+
+def test_a_collapse_of_the_reward_stops_the_run_and_slow_growth_of_the_gradient_does_not() -> None:
+    collapse = [0.1, 0.2, 0.2, 0.2, 0.3, 0.6, 0.64, 0.02, 0.02, 0.02, 0.02, 0.02]
+    bands = {band.metric: band for band in BANDS}
+    assert bands["reward"].action == "stop"
+    assert alarms(bands["reward"], collapse) == [11]
+    assert alarms(bands["grad_norm"], [0.07 + 0.01 * step for step in range(40)]) == []
+
+
+def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdogs, list[str], Any]:
+    turned: list[str] = []
+    dogs = Watchdogs(bands, turn_down=turned.append)
+    control = SimpleNamespace(should_training_stop=False, should_save=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        for step, log in enumerate(logs):
+            dogs.on_log(None, SimpleNamespace(global_step=step), control, logs=log)
+    assert len(said) == len(dogs.alarms)
+    return dogs, turned, control
+
+
+@pytest.mark.parametrize(
+    ("action", "turned", "stops"), [("warn", [], False), ("hint", ["hint"], False), ("stop", [], True)]
+)
+def test_leaving_a_band_does_what_the_band_says(action: str, turned: list[str], stops: bool) -> None:
+    dogs, found, control = run([{"m": 2.0}], (Band("m", 0, 1, patience=1, action=action),))
+    assert (found, control.should_training_stop, control.should_save) == (turned, stops, stops)
+    assert "m is 2" in str(dogs.alarms[0])
+
+
+def test_an_unknown_action_is_refused() -> None:
+    with pytest.raises(ValueError, match="warn, hint, replay, stop"):
+        Watchdogs([Band("m", action="panic")])
+
+
+def test_hedges_are_counted_by_the_hundred_words() -> None:
+    assert hedge_rate("") == 0.0
+    assert hedge_rate("the answer is four") == 0.0
+    assert hedge_rate("wait maybe it is four or perhaps six no") == pytest.approx(100 * 3 / 9)
+
+
+def checkpoint(folder: Path, step: int) -> str:
+    home = folder / f"checkpoint-{step}"
+    home.mkdir()
+    (home / "weights").write_text(str(step))
+    return home.name
+
+
+def test_the_best_checkpoint_outlives_the_ones_after_it(tmp_path: Path) -> None:
+    scores = [0.2, 0.6, 0.1, math.nan, 0.6]
+    kept = [keep_best(tmp_path, checkpoint(tmp_path, step), score, "reward") for step, score in enumerate(scores)]
+    assert kept == [True, True, False, False, False]
+    assert (tmp_path / "best" / "weights").read_text() == "1"
+    assert json.loads((tmp_path / "best" / "best.json").read_text())["score"] == 0.6
+    assert not (tmp_path / "checkpoint-1" / "best.json").exists()
+
+
+def test_a_save_is_judged_by_the_rewards_since_the_last_one(tmp_path: Path) -> None:
+    dogs = Watchdogs(())
+    args = SimpleNamespace(output_dir=str(tmp_path))
+    for step, rewards in ((1, [0.2, 0.4]), (2, [0.9]), (3, [])):
+        checkpoint(tmp_path, step)
+        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
+        for reward in rewards:
+            dogs.on_log(args, state, None, logs={"reward": reward})
+        dogs.on_save(args, state, None)
+    assert json.loads((tmp_path / "best" / "best.json").read_text())["checkpoint"] == "checkpoint-2"
