@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shlex
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from composer_hub import exits
 if TYPE_CHECKING:
     from composer_hub.hub.local.server import ServerProcess
 
-TRACES, PAIRS = "me/demo-traces", "me/demo-pairs"
+TRACES, PAIRS, MODEL, ROLLOUTS = "me/demo-traces", "me/demo-pairs", "me/demo-model", "me/demo-rollouts"
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 SNIPPET = f"""
 from datasets import load_dataset
@@ -31,6 +32,21 @@ pair = next(pair for split in pairs.values() for pair in split)
 for side in ("rejected", "chosen"):
     print(f"{{side + ':':<10}}", pair[side][0]["tool_calls"][0]["function"])
 """
+TRAINED = f"""
+from transformers import AutoModelForCausalLM
+
+model = AutoModelForCausalLM.from_pretrained("{MODEL}")
+print(type(model).__name__, f"{{model.num_parameters():,}} parameters from {MODEL}")
+"""
+# The tiny world has a vocabulary of its own, so long prompts of real sessions become many tokens.
+TRAINING = {
+    "model_name_or_path": "small", "environment": "desk", "num_tasks": 16, "max_steps": 6,
+    "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 64,
+    "max_tool_calling_iterations": 2, "learning_rate": 1e-3, "alpha_sdpo": 0.5, "beta_replay": 0.5,
+    "pairs": f"{PAIRS}@v1.0.0", "pairs_split": "all", "pair_batch_size": 1, "max_pair_tokens": 1024,
+    "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "save_steps": 3,
+    "report_to": "none", "disable_tqdm": True, "repo": MODEL, "rollouts_repo": ROLLOUTS, "license": "apache-2.0",
+}  # fmt: skip
 
 
 @click.command()
@@ -45,7 +61,9 @@ def demo(keep: Path | None) -> None:
         line.traces()
         line.replay()
         line.load()
-    click.echo("\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag.")
+        trained = line.train()
+    rest = ", a trained model" if trained else ""
+    click.echo(f"\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag{rest}.")
     if keep:
         click.echo(f"Look around: COMPOSER_HUB_HOME={keep / 'hub'} composer-hub run -- hf datasets ls me")
 
@@ -93,6 +111,22 @@ class Line:
         self._run([sys.executable, "-c", SNIPPET])
         self._say("Where do they come from?")
         self._command("lineage", f"{PAIRS}@v1.0.0")
+
+    def train(self) -> bool:
+        """Train a tiny model on the pairs and in the tiny world, publish it, load it back; needs the extra [train]."""
+        if any(importlib.util.find_spec(name) is None for name in ("torch", "trl", "peft")):
+            self._say('Training is left out: its libraries are not installed (pip install "composer-hub[train]").')
+            return False
+        self._say(
+            "Train a tiny model on a CPU: rollouts with hints, and the pairs. The first time also makes the model."
+        )
+        words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
+        words += ["--output_dir", str(self.folder / "run")]
+        click.echo("$ accelerate launch scripts/train.py …")
+        self._run([sys.executable, "-m", "composer_hub.train", *words])
+        self._say("Load the model back with stock transformers; its card names every revision it was made from.")
+        self._run([sys.executable, "-c", TRAINED])
+        return True
 
     def _say(self, text: str) -> None:
         click.echo(f"\n── {text}")

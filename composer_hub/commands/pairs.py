@@ -15,6 +15,7 @@ import orjson
 from composer_hub import exits
 from composer_hub.cli import format_option
 from composer_hub.commands.options import Publication, publish_options, to_option
+from composer_hub.commands.reference import precompute_ref
 from composer_hub.ingest.families import FAMILIES
 from composer_hub.output import Output
 from composer_hub.records import Message, Pair, Trace, Vote, features_of, from_row, to_row
@@ -37,6 +38,9 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.group()
 def pairs() -> None:
     """Build, report, compare and review preference pairs."""
+
+
+pairs.add_command(precompute_ref)
 
 
 @pairs.command()
@@ -417,7 +421,7 @@ def reviewed_card(source: Version, kept: list[Pair], counts: Counter[str]) -> Ca
     return Card(
         "pairs",
         pretty_name=f"{source.repo.split('/')[1]}: reviewed preference pairs",
-        license=_license_of(source),
+        license=license_of(source),
         tags=("preference", "dpo", "agents", "tool-use", "teacher-replay", "reviewed"),
         counts={**source.manifest["counts"], "pairs": len(kept)},
         dropped=source.manifest["dropped"],
@@ -428,7 +432,8 @@ def reviewed_card(source: Version, kept: list[Pair], counts: Counter[str]) -> Ca
     )
 
 
-def _license_of(source: Version) -> str:
+def license_of(source: Version) -> str:
+    """Return the licence on the card of a version."""
     from huggingface_hub import DatasetCard
 
     readme = source.destination.fetch(source.repo, source.revision, "README.md")

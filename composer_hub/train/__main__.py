@@ -1,0 +1,8 @@
+"""`python -m composer_hub.train …`: the same as `scripts/train.py`, from the installed package."""
+
+import sys
+
+from composer_hub.train.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,202 @@
+"""The model card: what a run started from, read, did and cost, filled into `dataset_cards/model.md`."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from composer_hub.hub.cards import template
+from composer_hub.hub.publish import Parent
+from composer_hub.train.plots import Plot, series
+
+_COURSE = {
+    "reward": "mean reward",
+    "loss": "whole loss",
+    "entropy": "entropy of the policy, nats",
+    "kl": "KL to the reference, nats",
+    "grad_norm": "gradient norm",
+    "completions/mean_length": "tokens a rollout",
+    "tools/failure_frequency": "tool calls that failed",
+    "channel/hint/divergence": "hint divergence",
+    "channel/hint/uplift": "hint uplift, nats",
+    "channel/hint/sites_per_rollout": "hint sites a rollout",
+    "channel/replay/loss": "replay loss",
+    "channel/replay/accuracy": "replay accuracy",
+    "channel/replay/chosen_drift": "drift of log p(chosen)",
+}
+_WRITER = "channel/hint/writer/"
+_WINDOW = 5  # log lines at each end that are averaged
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """Everything a card says."""
+
+    repo: str
+    run_id: str
+    license: str
+    base: Parent
+    parents: tuple[Parent, ...] = ()  # data
+    weights: Mapping[str, float] = field(default_factory=dict)  # channel -> weight
+    teacher: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)  # what differs from the defaults
+    environment: str = ""
+    rewards: tuple[str, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out
+    history: Sequence[Mapping[str, Any]] = ()
+    plots: Sequence[Plot] = ()
+    evals: Mapping[str, str] = field(default_factory=dict)  # name -> value with its interval, only what was measured
+    hardware: str = ""
+    seconds: float = 0.0
+    usd_per_hour: float | None = None
+    is_adapter: bool = False
+    is_finished: bool = True
+    num_steps: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    reproduce: str = ""
+    tags: tuple[str, ...] = ()
+
+
+def model_card(facts: ModelFacts) -> str:
+    """Return the whole README.md of a model."""
+    body = string.Template(template("model")).substitute(
+        pretty_name=facts.repo.split("/")[-1] or "model",
+        summary=_summary(facts),
+        data=_data(facts),
+        channels=_channels(facts),
+        hints=_hints(facts.history),
+        options=_options(facts.options),
+        course=_course(facts.history),
+        plots=_pictures(facts.plots),
+        evals=_evals(facts.evals),
+        cost=_cost(facts),
+        observed=_observed(facts.history),
+        reproduce=facts.reproduce,
+        license=facts.license,
+    )
+    head = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
+    return f"---\n{head}---\n\n{body.strip()}\n"
+
+
+def _metadata(facts: ModelFacts) -> dict[str, Any]:
+    base = facts.base.repo if "/" in facts.base.repo else None
+    metadata = {
+        "license": facts.license,
+        "library_name": "peft" if facts.is_adapter else "transformers",
+        "pipeline_tag": "text-generation",
+        "base_model": base,
+        "base_model_relation": ("adapter" if facts.is_adapter else "finetune") if base else None,
+        "datasets": sorted(
+            {parent.repo for parent in facts.parents if parent.type == "dataset" and "/" in parent.repo}
+        ),
+        "tags": list(dict.fromkeys(["composer-hub", "trl", "grpo", "agents", "tool-use", *facts.tags])),
+    }
+    return {key: value for key, value in metadata.items() if value not in ([], None)}
+
+
+def _summary(facts: ModelFacts) -> str:
+    on = [name for name, weight in facts.weights.items() if weight]
+    done = "" if facts.is_finished else " **The run is not finished**: this is a checkpoint."
+    where = f" in the environment `{facts.environment}`" if facts.environment else ""
+    return (
+        f"`{facts.base.repo}` at `{facts.base.revision}`, trained for {facts.num_steps:,} steps{where} on "
+        f"{', '.join(on)} (run `{facts.run_id}`).{done}"
+    )
+
+
+def _data(facts: ModelFacts) -> str:
+    rows = [
+        f"| {parent.role} | {parent.type} | `{parent.repo}` | {parent.tag or '-'} | `{parent.revision}` |"
+        for parent in (facts.base, *facts.parents)
+    ]
+    table = "\n".join(["| role | type | repository | tag | revision |", "|---|---|---|---|---|", *rows])
+    left_out = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in facts.dropped.items())
+    return f"{table}\n\nPairs left out: {left_out}." if left_out else table
+
+
+def _channels(facts: ModelFacts) -> str:
+    rows = [f"| {name} | {weight:g} |" for name, weight in facts.weights.items()]
+    who = f"\n\nThe hint's teacher is {facts.teacher}." if facts.weights.get("hint") and facts.teacher else ""
+    rewards = f"\n\nRewards: {', '.join(f'`{name}`' for name in facts.rewards)}." if facts.rewards else ""
+    return "\n".join(["| channel | weight |", "|---|---:|", *rows]) + who + rewards
+
+
+def _hints(history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the share of each hint writer over the run."""
+    writers = sorted({key for line in history for key in line if key.startswith(_WRITER)})
+    lines = sum(any(key in line for key in writers) for line in history)
+    if not writers:
+        return "No hint was written."
+    shares = {key.removeprefix(_WRITER): sum(value for _, value in series(history, key)) / lines for key in writers}
+    rows = [f"| {writer} | {share:.0%} |" for writer, share in sorted(shares.items(), key=lambda one: -one[1])]
+    return "\n".join(["| hint writer | share of the sites |", "|---|---:|", *rows])
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    rows = [f"| `{name}` | `{value}` |" for name, value in sorted(options.items())]
+    table = "\n".join(["| option | value |", "|---|---|", *rows])
+    return (
+        f"<details><summary>Options that differ from their defaults</summary>\n\n{table}\n\n</details>" if rows else ""
+    )
+
+
+def _course(history: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for key, label in _COURSE.items():
+        values = [value for _, value in series(history, key)]
+        if values:
+            first, last = values[:_WINDOW], values[-_WINDOW:]
+            rows.append(f"| {label} | {sum(first) / len(first):.4g} | {sum(last) / len(last):.4g} |")
+    if not rows:
+        return "Nothing was logged."
+    return "\n".join([f"| metric | first {_WINDOW} log lines | last {_WINDOW} |", "|---|---:|---:|", *rows])
+
+
+def _pictures(plots: Sequence[Plot]) -> str:
+    return "\n\n".join(
+        f'<picture><source media="(prefers-color-scheme: dark)" srcset="plots/{plot.name}-dark.png">'
+        f'<img src="plots/{plot.name}-light.png" alt="{plot.alt}"></picture>'
+        for plot in plots
+    )
+
+
+def _evals(evals: Mapping[str, str]) -> str:
+    if not evals:
+        return "No benchmark was run. The rewards above are of the training tasks themselves."
+    rows = [f"| {name} | {value} |" for name, value in evals.items()]
+    return "\n".join(["| evaluation | value |", "|---|---|", *rows])
+
+
+def _cost(facts: ModelFacts) -> str:
+    hours = facts.seconds / 3600
+    took = f"{facts.seconds:,.0f} s" if hours < 1 else f"{hours:.1f} h"
+    usd = (
+        f", ${hours * facts.usd_per_hour:,.2f} at ${facts.usd_per_hour:g} an hour"
+        if facts.usd_per_hour is not None
+        else "; no price an hour was given"
+    )
+    libraries = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
+    return f"{took} of training on {facts.hardware or 'unknown hardware'}{usd}. {libraries}."
+
+
+def _observed(history: Sequence[Mapping[str, Any]]) -> str:
+    """Return what this run's own log gives cause to say."""
+    said = []
+    entropy = [value for _, value in series(history, "entropy")]
+    if len(entropy) > 1 and entropy[-1] < 0.2 * entropy[0]:
+        said.append(
+            f"- **In this run** entropy fell from {entropy[0]:.3g} to {entropy[-1]:.3g}: little exploration is left."
+        )
+    drift = [value for _, value in series(history, "channel/replay/chosen_drift")]
+    if drift and drift[-1] < -1.0:
+        said.append(f"- **In this run** log p(chosen) fell by {-drift[-1]:.3g} nats against the reference.")
+    reward = [value for _, value in series(history, "reward")]
+    if len(reward) > 1 and reward[-1] < reward[0]:
+        said.append(
+            f"- **In this run** the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g})."
+        )
+    return "\n".join(said)

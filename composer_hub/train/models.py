@@ -1,0 +1,43 @@
+"""Models and tokenizers from a folder, and the device they run on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from composer_hub import exits
+
+
+class ModelFolderError(exits.ComposerError, ValueError):
+    """A folder whose model or tokenizer cannot be loaded."""
+
+
+def load_model(folder: Path, **options: Any) -> Any:
+    """Return the causal language model of a folder; nothing is downloaded and no code of it is run."""
+    try:
+        return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **options)
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(
+            f"{folder} holds no causal language model that transformers can load: {error}"
+        ) from error
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Return the tokenizer of a folder, able to pad."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="left")
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """Return the device a name means; auto is the first accelerator, else the CPU."""
+    if name != "auto":
+        return torch.device(name)
+    return torch.accelerator.current_accelerator() or torch.device("cpu")

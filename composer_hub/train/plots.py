@@ -1,0 +1,85 @@
+"""The course of a run as pictures: log lines -> PNG files in a light and a dark theme, with alt texts.
+
+Needs matplotlib (`pip install "composer-hub[report]"`); without it a card has its tables and no pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+THEMES: Mapping[str, Mapping[str, str]] = {
+    "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de"},
+    "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d"},
+}
+_COLOURS = ("#0072b2", "#d55e00", "#009e73")  # told apart by colour-blind readers too
+_PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
+    "channels": (
+        "The terms of the loss",
+        {"loss": "whole loss", "channel/hint/divergence": "hint divergence", "channel/replay/loss": "replay loss"},
+    ),
+    "entropy": ("Entropy of the policy", {"entropy": "entropy, nats"}),
+    "kl": ("Distance to the reference", {"kl": "KL, nats"}),
+    "gradient": ("Norm of the gradient", {"grad_norm": "gradient norm"}),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One picture in both themes: `<name>-light.png` and `<name>-dark.png`."""
+
+    name: str
+    files: tuple[Path, ...]
+    alt: str
+
+
+def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[Plot]:
+    """Write every plot the log has numbers for; none where matplotlib is not installed."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    plots = []
+    for name, (title, wanted) in _PLOTS.items():
+        lines = {label: points for key, label in wanted.items() if len(points := series(history, key)) > 1}
+        if not lines:
+            continue
+        files = []
+        for theme, colours in THEMES.items():
+            figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colours["paper"], layout="constrained")
+            _paint(figure.add_subplot(facecolor=colours["paper"]), title, lines, colours)
+            path = folder / f"{name}-{theme}.png"
+            # Without the library's version in it, the same numbers give the same bytes.
+            figure.savefig(path, metadata={"Software": None})
+            files.append(path)
+        plots.append(Plot(name, tuple(files), _alt(title, lines)))
+    return plots
+
+
+def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
+    """Return (step, value) of one metric."""
+    return [(line["step"], float(line[key])) for line in history if isinstance(line.get(key), (int, float))]
+
+
+def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], colours: Mapping[str, str]) -> None:
+    for (label, points), colour in zip(lines.items(), _COLOURS, strict=False):
+        axes.plot([step for step, _ in points], [value for _, value in points], color=colour, label=label)
+    axes.set_title(title, color=colours["ink"])
+    axes.set_xlabel("step", color=colours["ink"])
+    axes.tick_params(colors=colours["ink"])
+    axes.grid(color=colours["grid"])
+    for side in axes.spines.values():
+        side.set_color(colours["grid"])
+    axes.legend(facecolor=colours["paper"], edgecolor=colours["grid"], labelcolor=colours["ink"], fontsize=8)
+
+
+def _alt(title: str, lines: Mapping[str, list[tuple[int, float]]]) -> str:
+    told = "; ".join(
+        f"{label} from {points[0][1]:.3g} at step {points[0][0]} to {points[-1][1]:.3g} at step {points[-1][0]}"
+        for label, points in lines.items()
+    )
+    return f"{title}: {told}."

@@ -1,0 +1,128 @@
+"""`RunTrainer`: the trainer of a run that may end at any moment, is exported, and leaves a card worth reading."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from composer_hub import exits
+from composer_hub.train.checkpoints import mark_complete
+from composer_hub.train.export import RolloutFile
+from composer_hub.train.trainer import ComposerTrainer
+
+
+class SaveError(exits.ComposerError, OSError):
+    """A checkpoint that could not be written."""
+
+
+class RunTrainer(ComposerTrainer):
+    """`ComposerTrainer` with complete checkpoints, exported rollouts and the run's own card."""
+
+    def __init__(
+        self,
+        *args: Any,
+        rollouts: RolloutFile | None = None,
+        card: Callable[[RunTrainer], str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        self.rollouts, self.card = rollouts, card
+        # TRL keeps the functions' names, one a column of the rewards.
+        self._rewards_by_function: torch.Tensor | None = None
+
+    # -------------------------------------------------------------------------------------------------- rollouts
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards_by_function = rewards
+        return rewards
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        if self.rollouts is not None and self._bare.training:
+            self.rollouts.add(self, inputs, output)
+        return output
+
+    def _own_rewards(self) -> list[dict[str, float | None]]:
+        """Return this rank's rewards by function, one row a rollout."""
+        assert self._rewards_by_function is not None
+        num_rows = len(self._rewards_by_function) // self.accelerator.num_processes
+        start = self.accelerator.process_index * num_rows
+        rows = self._rewards_by_function[start : start + num_rows].tolist()
+        # NaN is what TRL puts where a function did not apply; JSON has no word for it.
+        return [
+            {name: None if value != value else value for name, value in zip(self.reward_func_names, row, strict=True)}
+            for row in rows
+        ]
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        try:
+            super()._save_checkpoint(model, trial)
+            torch.save(self._generated(), folder / self._generated_name())
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise SaveError(
+                    f"The disk is full, so {folder.name} is torn. Earlier checkpoints are whole: free some space and "
+                    "run the same command with --resume."
+                ) from error
+            raise
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            mark_complete(folder, {"step": self.state.global_step, "num_processes": self.accelerator.num_processes})
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = Path(checkpoint or "") / self._generated_name()
+        if checkpoint is not None and path.is_file():
+            kept = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+            self._step, self._buffered_inputs = kept["step"], kept["buffered"]
+
+    def _generated(self) -> dict[str, Any]:
+        """Return the rollouts that are not used up yet: a checkpoint may fall between two updates of one batch."""
+        every = self.args.steps_per_generation * self.num_iterations  # type: ignore[attr-defined]
+        is_used_up = self._step % every == 0
+        return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
+
+    def _generated_name(self) -> str:
+        return f"composer_generated_{self.accelerator.process_index}.pt"
+
+    # ------------------------------------------------------------------------------------------------------ card
+
+    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:  # type: ignore[override]
+        """Write the run's card; TRL's own names neither data nor rewards, and has no licence."""
+        if self.card is None:
+            super().create_model_card(model_name, dataset_name, tags)
+        elif self.is_world_process_zero():
+            folder = Path(str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "README.md").write_text(self.card(self), encoding="utf-8")
+
+
+class TimeBudget(TrainerCallback):
+    """Ends training after some minutes, with a checkpoint."""
+
+    def __init__(self, max_minutes: float, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.max_s, self.clock = max_minutes * 60, clock
+        self.start = clock()
+        self.is_spent = False
+        self.trainer: Any = None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        spent = self.clock() - self.start >= self.max_s
+        if self.trainer is not None:
+            # Clocks differ, and the ranks must stop at the same step.
+            mine = torch.tensor([float(spent)], device=self.trainer.accelerator.device)
+            spent = bool(self.trainer.accelerator.gather(mine).max().item())
+        if spent and state.global_step < state.max_steps:
+            self.is_spent = True
+            control.should_save = control.should_training_stop = True

@@ -1,0 +1,215 @@
+"""Published pairs as tokens of the student, with the log-probs that the reference gives them.
+
+In: `Pair` records and the student's tokenizer. Out: `TokenPair`s whose answers are the tokens the student would have
+sampled, each with its reference log-probs at temperature 1, and the `Fingerprint` under which those numbers hold.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from composer_hub import exits
+from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
+from composer_hub.train.pair_loader import PairError, TokenPair
+from composer_hub.train.uplift import action_logps
+
+MAX_TOKENS = 4096
+
+
+class FingerprintError(exits.Refused, ValueError):
+    """Reference log-probs that were made under other conditions than this run's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fingerprint:
+    """The conditions under which reference log-probs hold."""
+
+    model: str
+    model_revision: str
+    tokenizer: str  # digest
+    template: str  # digest
+    max_tokens: int
+    temperature: float = 1.0
+
+    @property
+    def digest(self) -> str:
+        return stable_id(to_row(self))
+
+    def text(self) -> str:
+        """Return it as the column `fingerprint` holds it."""
+        return canonical_json(to_row(self))
+
+    @classmethod
+    def read(cls, text: str) -> Fingerprint:
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True, slots=True)
+class RefLogps:
+    """What the reference thinks of one pair: a row of the `ref` config."""
+
+    pair_id: str
+    ref_chosen_logps: float  # log p of the whole answer at temperature 1
+    ref_rejected_logps: float
+    fingerprint: str
+
+
+@dataclass
+class Encoded:
+    """Pairs as tokens, by id in the order they came, and why others are not among them."""
+
+    pairs: dict[str, TokenPair] = field(default_factory=dict)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class PairEncoder:
+    """Turns pairs into tokens with the template that rollouts of the same student use."""
+
+    tokenizer: Any
+    template: str
+    max_tokens: int = MAX_TOKENS
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, max_tokens: int = MAX_TOKENS) -> PairEncoder:
+        """Take TRL's prefix-preserving variant of the tokenizer's template where the template itself is not one."""
+        from trl.chat_template_utils import get_training_chat_template
+
+        if not tokenizer.chat_template:
+            raise PairError("The tokenizer has no chat template: name a model whose tokenizer has one.")
+        try:
+            template = get_training_chat_template(tokenizer) or tokenizer.chat_template
+        except ValueError:
+            # Unknown to TRL; whether it preserves prefixes shows at each pair.
+            template = tokenizer.chat_template
+        return cls(tokenizer, template, max_tokens)
+
+    def encode(self, pairs: Iterable[Pair]) -> Encoded:
+        """Encode every pair that can be learned from exactly; count the others by reason."""
+        encoded = Encoded()
+        for pair in pairs:
+            tokens = self.one(pair)
+            if isinstance(tokens, str):
+                encoded.dropped[tokens] += 1
+            else:
+                encoded.pairs[pair.pair_id] = tokens
+        return encoded
+
+    def one(self, pair: Pair) -> TokenPair | str:
+        """Return a pair as tokens, or why it cannot be."""
+        prompt = self._text(pair.prompt, pair.tools, add_generation_prompt=True)
+        answers = [self._answer(prompt, pair, side) for side in (pair.chosen, pair.rejected)]
+        if None in answers:
+            return "template_rewrites_the_prompt"
+        # Tokenised apart, at the place where sampling starts: a rollout never merges tokens over that line either.
+        ids, chosen, rejected = (self._ids(text or "") for text in (prompt, *answers))
+        if not chosen or not rejected:
+            return "empty_answer"
+        if chosen == rejected:
+            return "same_tokens"
+        if len(ids) + max(len(chosen), len(rejected)) > self.max_tokens:
+            # Cutting a prompt would show the student a conversation that nobody had.
+            return "longer_than_max_tokens"
+        return TokenPair(ids, chosen, rejected, 0.0, 0.0)
+
+    def fingerprint(self, model: str, revision: str) -> Fingerprint:
+        """Return the conditions under which log-probs of this encoder's pairs by a model hold."""
+        return Fingerprint(
+            model, revision, tokenizer_digest(self.tokenizer), stable_id(self.template)[:16], self.max_tokens
+        )
+
+    def _answer(self, prompt: str, pair: Pair, side: Sequence[Message]) -> str | None:
+        whole = self._text((*pair.prompt, *side), pair.tools, add_generation_prompt=False)
+        if not whole.startswith(prompt):
+            return None
+        answer = whole[len(prompt) :]
+        end = answer.rfind(self.tokenizer.eos_token)
+        # The line break that templates put behind the end mark is never sampled.
+        return answer if end < 0 else answer[: end + len(self.tokenizer.eos_token)]
+
+    def _text(self, messages: Sequence[Message], tools: Sequence[Any], *, add_generation_prompt: bool) -> str:
+        return self.tokenizer.apply_chat_template(
+            [message.to_chat() for message in messages],
+            tools=list(tools) or None,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            chat_template=self.template,
+        )
+
+    def _ids(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Return a digest of what turns text into ids."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return stable_id(tokenizer.get_vocab())[:16]
+    parts = json.loads(backend.to_str())
+    # Settings of the last call, not of the tokenizer.
+    parts.pop("truncation", None)
+    parts.pop("padding", None)
+    return stable_id(parts)[:16]
+
+
+def reference_logps(model: nn.Module, pairs: Sequence[TokenPair], *, batch_size: int = 4) -> list[tuple[float, float]]:
+    """Return (log p(chosen), log p(rejected)) of each pair at temperature 1."""
+    rows = [(pair.prompt_ids, side) for pair in pairs for side in (pair.chosen_ids, pair.rejected_ids)]
+    mode = model.training
+    model.eval()
+    try:
+        values = action_logps(model, rows, rows_a_batch=2 * batch_size)
+    finally:
+        model.train(mode)
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def ref_rows(model: nn.Module, encoded: Encoded, fingerprint: Fingerprint, *, batch_size: int = 4) -> list[RefLogps]:
+    """Return the `ref` rows of all encoded pairs."""
+    text = fingerprint.text()
+    values = reference_logps(model, list(encoded.pairs.values()), batch_size=batch_size)
+    return [RefLogps(pair_id, *both, text) for pair_id, both in zip(encoded.pairs, values, strict=True)]
+
+
+def with_reference(encoded: Encoded, rows: Iterable[RefLogps], expected: Fingerprint) -> list[TokenPair]:
+    """Put published reference log-probs beside their pairs; refuse any that were made under other conditions."""
+    known = {row.pair_id: row for row in rows}
+    for text in sorted({row.fingerprint for row in known.values()}):
+        check_fingerprint(Fingerprint.read(text), expected)
+    missing = [pair_id for pair_id in encoded.pairs if pair_id not in known]
+    if missing:
+        raise FingerprintError(
+            f"{len(missing):,} of {len(encoded.pairs):,} pairs have no reference log-probs (the first is "
+            f"{missing[0]}): run `composer-hub pairs precompute-ref` on this revision again."
+        )
+    return [
+        dataclasses.replace(
+            pair, ref_chosen=known[pair_id].ref_chosen_logps, ref_rejected=known[pair_id].ref_rejected_logps
+        )
+        for pair_id, pair in encoded.pairs.items()
+    ]
+
+
+def check_fingerprint(published: Fingerprint, expected: Fingerprint) -> None:
+    """Refuse log-probs of another model, tokenizer, template, truncation or temperature, and say which differs."""
+    theirs, ours = to_row(published), to_row(expected)
+    if _same_model(theirs, ours):
+        theirs["model"] = ours["model"]
+    different = [f"{name} is {theirs[name]}, here {ours[name]}" for name in ours if theirs[name] != ours[name]]
+    if different:
+        raise FingerprintError(
+            f"The published reference log-probs do not fit this run: {'; '.join(different)}. Make new ones with "
+            "`composer-hub pairs precompute-ref`, or train from the model and revision they were made with."
+        )
+
+
+def _same_model(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    # A commit or a digest of weights names a model, whatever its repository or folder is called now.
+    return theirs["model_revision"] == ours["model_revision"]

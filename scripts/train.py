@@ -1,0 +1,17 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = ["composer-hub[train,report]"]
+#
+# [tool.hf-jobs]
+# flavor = "a100-large"
+# timeout = "6h"
+# secrets = ["HF_TOKEN"]
+# ///
+"""Train on three channels: `accelerate launch scripts/train.py --config configs/tiny.yaml`."""
+
+import sys
+
+from composer_hub.train.run import main
+
+if __name__ == "__main__":
+    sys.exit(main())
