@@ -165,7 +165,7 @@ def apply_verdicts(ref: str, path: Path, publication: Publication, out: Output) 
 
     source = open_version(publication.destination, ref)
     kept, counts = verdicts.apply_verdicts(source.records(Pair, "default"), read_verdicts(path))
-    splits = {row["trace_id"]: name for name in source.splits("default") for row in source.rows("default", name)}
+    splits = splits_of(source)
     tables = [pairs_table(kept, splits), *copied(source, ("votes", "report"))]
     card = reviewed_card(source, kept, counts)
     lineage = Lineage(
@@ -304,6 +304,11 @@ def pairs_table(rows: list[Pair], splits: Mapping[str, str]) -> Table:
         index_columns=INDEX_COLUMNS,
         index_derived={"family_mask": (Value("int64"), lambda row: family_mask(row["families"]))},
     )
+
+
+def splits_of(source: Version) -> dict[str, str]:
+    """Return the split each trace's pairs stand in."""
+    return {row["trace_id"]: name for name in source.splits("default") for row in source.rows("default", name)}
 
 
 def family_mask(families: list[str]) -> int:

@@ -9,7 +9,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli import format_option
-from composer_hub.commands.options import Publication, publish_options, show_published
+from composer_hub.commands.options import Publication, publish_options
 from composer_hub.output import Output
 from composer_hub.records import Pair, features_of, to_row
 
@@ -33,7 +33,7 @@ def precompute_ref(
     ref: str, model: str, max_tokens: int, batch_size: int, device: str, publication: Publication, out: Output
 ) -> None:
     """Publish reference log-probs beside pairs, so that training needs no reference model."""
-    from composer_hub.commands.pairs import copied, pairs_table
+    from composer_hub.commands.pairs import copied, pairs_table, splits_of
     from composer_hub.hub.load import open_version
     from composer_hub.hub.models import fetch_model
     from composer_hub.hub.publish import Lineage, Parent
@@ -56,19 +56,18 @@ def precompute_ref(
     network = load_model(reference.folder).to(pick_device(device))
     fingerprint = encoder.fingerprint(reference.name, reference.revision)
     rows = ref_rows(network, encoded, fingerprint, batch_size=batch_size)
-    tables = [pairs_table(pairs), *copied(source, ("votes", "report")), ref_table(rows)]
+    splits = splits_of(source)
+    tables = [pairs_table(pairs, splits), *copied(source, ("votes", "report")), ref_table(rows)]
     parents = [Parent("pairs", source.repo, source.revision, tag=source.tag)]
     if reference.is_published:
         parents.append(Parent("reference model", reference.name, reference.revision, "model", reference.tag))
-    published = publication.carry_out(
+    publication.carry_out(
         out,
         tables,
         _card(source, len(rows), dict(encoded.dropped), reference.name),
         Lineage(parents=tuple(parents), config=to_row(fingerprint)),
         title=f"Reference log-probs of {reference.name} for {source.tag or source.revision}",
     )
-    if published:
-        show_published(out, published)
 
 
 def ref_table(rows: Sequence[Any]) -> Table:

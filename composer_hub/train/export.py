@@ -248,10 +248,9 @@ def _with_call_ids(messages: Sequence[Message]) -> list[Message]:
                 waiting.append(replace(call, call_id=f"call_{number}"))
             named.append(replace(message, tool_calls=tuple(waiting)))
         elif message.role == "tool":
-            call = next((call for call in waiting if call.name == message.name), None)
-            if call is not None:
-                waiting = [one for one in waiting if one is not call]
-            named.append(replace(message, tool_call_id=call.call_id if call else ""))
+            answered = next((call for call in waiting if call.name == message.name), None)
+            waiting = [call for call in waiting if call is not answered]
+            named.append(replace(message, tool_call_id=answered.call_id if answered else ""))
         else:
             named.append(message)
     return named
@@ -301,7 +300,7 @@ def publish_rollouts(
 
 _ROLLOUTS_SAID = (
     "These are rollouts of a model in an environment, not sessions of people; they were not redacted. "
-    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and the policy's step."
+    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage, the policy's step."
 )
 
 

@@ -221,7 +221,7 @@ def _small() -> Model:
 
     cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
     with PartialState().local_main_process_first():
-        folder = Path(small_model(cache)[0].name_or_path)
+        folder = Path(str(small_model(cache)[0].name_or_path))
     return Model("small", digest_of(folder), folder)
 
 

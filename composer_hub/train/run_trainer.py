@@ -89,7 +89,7 @@ class RunTrainer(ComposerTrainer):
 
     def _generated(self) -> dict[str, Any]:
         """Return the rollouts that are not used up yet: a checkpoint may fall between two updates of one batch."""
-        every = self.args.steps_per_generation * self.num_iterations  # type: ignore[attr-defined]
+        every = self.args.steps_per_generation * self.num_iterations
         is_used_up = self._step % every == 0
         return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
 

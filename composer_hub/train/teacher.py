@@ -89,7 +89,7 @@ def causal_lm(network: nn.Module) -> nn.Module:
 def keeping_hidden(network: nn.Module) -> Iterator[list[Tensor]]:
     """Keep the hidden states of each forward through the backbone, with their graph."""
     kept: list[Tensor] = []
-    handle = causal_lm(network).base_model.register_forward_hook(  # type: ignore[union-attr, operator]
+    handle = causal_lm(network).base_model.register_forward_hook(  # type: ignore[union-attr]
         lambda _module, _inputs, output: kept.append(output.last_hidden_state)
     )
     try:

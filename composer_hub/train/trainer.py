@@ -231,8 +231,10 @@ class ComposerTrainer(GRPOTrainer):
         answer = batch.answer_mask[:, 1:]
         sums = sequence_logps(kept[-1], head_of(self._bare), batch.input_ids, answer)
         chosen, rejected = sums.chunk(2)
-        lengths = answer.sum(1).chunk(2)
-        terms = preference_loss(chosen, rejected, batch.ref_chosen, batch.ref_rejected, *lengths, self._preference())
+        long_chosen, long_rejected = answer.sum(1).chunk(2)
+        terms = preference_loss(
+            chosen, rejected, batch.ref_chosen, batch.ref_rejected, long_chosen, long_rejected, self._preference()
+        )
         self._note_means(
             {
                 "channel/replay/loss": terms.losses.detach(),
