@@ -73,7 +73,7 @@ class Told:
 def parse(argv: Sequence[str] | None = None) -> Told:
     """Read the command line and the file that `--config` names; what stands on the line wins."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[arg-type]
+    parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[list-item]
     # Parsed like the words, so that a default that is written otherwise than it is parsed does not count as given.
     defaults = vars(parser.parse_known_args([])[0])
     if "--config" in words and not Path(words[words.index("--config") + 1]).is_file():

@@ -34,7 +34,7 @@ TINY = (
     "--alpha_sdpo 0.5 --teacher ema --teacher_ema_rate 0.1 --beta_replay 0.5 --pairs me/pairs@main --pairs_split all "
     "--use_cpu true --bf16 false --gradient_checkpointing false --logging_steps 1 --save_steps 2 --report_to none "
     "--disable_tqdm true --seed 3 --repo me/model --rollouts_repo me/rollouts --license apache-2.0"
-).split()
+).split()  # noqa: SIM905 - as one types it
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +87,15 @@ def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path) -> 
     record = json.loads((folder / "composer_run.json").read_text())
     assert (folder / ".version").read_text().strip() == f"run-{record['run_id']}"
     assert not list(folder.glob("*.bin"))
+
+
+def test_a_finished_run_resumed_only_publishes_what_is_missing(shelf: Path, world: Any) -> None:
+    where = FolderDestination(shelf / "hub")
+    before = where.resolve("me/model", "main", "model")
+    (shelf / "hub" / "me" / "model" / ".version").unlink()  # the run ended between commit and tag
+    run(parse(arguments(world, shelf, "whole", "--resume", "true")))
+    assert where.resolve("me/model", "main", "model") == before
+    assert where.tags("me/model", "model")
 
 
 def test_every_rollout_comes_back_as_a_trace_with_its_tokens(shelf: Path) -> None:
