@@ -42,7 +42,8 @@ print(type(model).__name__, f"{{model.num_parameters():,}} parameters from {MODE
 TRAINING = {
     "model_name_or_path": "small", "environment": "desk", "num_tasks": 16, "max_steps": 6,
     "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 64,
-    "max_tool_calling_iterations": 2, "learning_rate": 1e-3, "alpha_sdpo": 0.5, "beta_replay": 0.5,
+    "max_tool_calling_iterations": 2, "learning_rate": 1e-3, "alpha_sdpo": 0.5, "beta_replay": 0.1,
+    "replay_nll_weight": 1.0,
     "pairs": f"{PAIRS}@v1.0.0", "pairs_split": "all", "pair_batch_size": 1, "max_pair_tokens": 1024,
     "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "save_steps": 3,
     "report_to": "none", "disable_tqdm": True, "repo": MODEL, "rollouts_repo": ROLLOUTS, "license": "apache-2.0",

@@ -300,7 +300,7 @@ def publish_rollouts(
 
 _ROLLOUTS_SAID = (
     "These are rollouts of a model in an environment, not sessions of people; they were not redacted. "
-    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage, the policy's step."
+    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and policy step."
 )
 
 

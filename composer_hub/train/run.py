@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from transformers import TrainerState
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
 
@@ -139,7 +140,8 @@ def run(told: Told, *, where: Destination | None = None, clock: Callable[[], flo
     trainer, budget = build(told, inputs, record, clock)
     begun, first = clock(), trainer.state.global_step
     try:
-        trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+        if checkpoint is None or not _is_finished(trainer, checkpoint):
+            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     finally:
         steps = {"from_step": first, "to_step": trainer.state.global_step}
         record.values["launches"].append(steps | {"seconds": round(clock() - begun, 1)})
@@ -156,6 +158,17 @@ def run(told: Told, *, where: Destination | None = None, clock: Callable[[], flo
         finish(told, inputs, record, trainer, final, where)
     state.wait_for_everyone()
     return final
+
+
+def _is_finished(trainer: RunTrainer, checkpoint: Path) -> bool:
+    """Take a last checkpoint as it is: transformers would train on for a step after the last one."""
+    saved = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    wanted = trainer.args.max_steps
+    if saved.global_step < (wanted if wanted > 0 else saved.max_steps):
+        return False
+    trainer.state = saved
+    trainer._load_from_checkpoint(str(checkpoint))
+    return True
 
 
 def _where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | None]:

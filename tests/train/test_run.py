@@ -136,6 +136,15 @@ def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path) -> 
     assert not list(folder.glob("*.bin"))
 
 
+def test_a_finished_run_resumed_only_publishes_what_is_missing(shelf: Path, world: Any) -> None:
+    where = FolderDestination(shelf / "hub")
+    before = where.resolve("me/model", "main", "model")
+    (shelf / "hub" / "me" / "model" / ".version").unlink()  # the run ended between commit and tag
+    run(parse(arguments(world, shelf, "whole", "--resume", "true")))
+    assert where.resolve("me/model", "main", "model") == before
+    assert where.tags("me/model", "model")
+
+
 def test_every_rollout_comes_back_as_a_trace_with_its_tokens(shelf: Path) -> None:
     _, stream = load_traces(FolderDestination(shelf / "hub"), "me/rollouts@main")
     traces = list(stream)
