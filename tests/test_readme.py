@@ -1,0 +1,54 @@
+"""The README is run: every command it shows exists, with the options it shows, and its local lines do what they say."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def shell_lines() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    joined = "\n".join(blocks).replace("\\\n", " ")
+    return [line.split("  #")[0].strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")]
+
+
+COMMANDS = [line for line in shell_lines() if line.startswith("composer-hub")]
+
+
+def helped(words: list[str]) -> str:
+    command = [sys.executable, "-m", "composer_hub", *words, "--help"]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=60).stdout
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
+    words = shlex.split(line.split(" -- ")[0])[1:]
+    names = []
+    for word in words:
+        if word.startswith("-") or "/" in word or "@" in word or len(names) == 2:
+            break
+        names.append(word)
+    text = helped(names)
+    for option in (word for word in words if word.startswith("--")):
+        assert option in text, f"{option} is not an option of composer-hub {' '.join(names)}"
+
+
+def test_the_two_commands_of_the_readme_are_targets_of_the_makefile() -> None:
+    targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = re.findall(r"^make (\w+)", README, re.MULTILINE)
+    assert named == ["demo", "test"]
+    assert set(named) <= set(targets)
+    assert "make test" in (ROOT / ".ci" / "run").read_text()
+
+
+@pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))
+def test_every_page_that_the_readme_names_is_there(path: str) -> None:
+    assert (ROOT / path).exists()
