@@ -123,7 +123,7 @@ class Line:
         )
         words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
         words += ["--output_dir", str(self.folder / "run")]
-        click.echo("$ accelerate launch scripts/train.py …")
+        click.echo(f"$ python -m composer_hub.train {shlex.join(words)}")
         self._run([sys.executable, "-m", "composer_hub.train", *words])
         self._say("Load the model back with stock transformers; its card names every revision it was made from.")
         self._run([sys.executable, "-c", TRAINED])
