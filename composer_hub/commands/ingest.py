@@ -328,7 +328,8 @@ class Run:
     def _publish_raw(self) -> int:
         from composer_hub.commands.raw_sessions import publish_raw
 
-        paths = [Path(path) for path in self.files]
+        # A file that gave no trace (denied, or a copy of another) stays here.
+        paths = [Path(path) for path, entry in self.files.items() if entry["traces"]]
         repo = f"{self.publication.repo}-sessions"
         count = publish_raw(self.publication.destination, repo, paths)
         added = f"{count:,} raw sessions are in {repo} (private) now."

@@ -95,10 +95,10 @@ class Ancestor:
         return {
             "step": "  " * self.depth + self.role,
             "repo": self.repo,
-            "tag": self.tag or "-",
+            "tag": self.tag or None,
             "revision": self.revision,
-            "made by": self.made_by or "-",
-            "note": self.note or "-",
+            "made by": self.made_by or None,
+            "note": self.note or None,
         }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}.items():
+for name, value in {"TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}.items():
     os.environ.setdefault(name, value)
 
 

@@ -44,7 +44,8 @@ def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("shelf")
     where = FolderDestination(root / "hub")
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
-    publish(where, "me/pairs", [pairs_table([desk_pair(a, b) for a in range(3) for b in range(2)])], card)
+    rows = [desk_pair(a, b) for a in range(3) for b in range(2)]
+    publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
     words = ["precompute-ref", "me/pairs@v1.0.0", "--model", world[0].name_or_path, "--to", str(root / "hub")]
     done = CliRunner().invoke(pairs, [*words, "--repo", "me/pairs", "--device", "cpu"], catch_exceptions=False)
     assert done.exit_code == 0
