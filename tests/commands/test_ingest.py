@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -148,7 +149,11 @@ def test_an_interrupted_run_leaves_with_130_and_the_next_one_does_the_work(
     composer_hub: Command, sessions: Path, home: dict[str, str]
 ) -> None:
     command = [sys.executable, "-m", "composer_hub", "ingest", str(sessions), "--repo", "me/interrupted"]
-    process = subprocess.Popen(command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A test run in the background of a script inherits an ignored SIGINT; the command must not.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
     # Again and again, as a person would: a signal that meets a finaliser or a callback is swallowed by the interpreter.
     for _ in range(100):
         time.sleep(0.3)
