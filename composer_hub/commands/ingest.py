@@ -23,7 +23,7 @@ from composer_hub import exits
 from composer_hub.cli import format_option
 from composer_hub.commands.options import Publication, publish_options
 from composer_hub.output import Output
-from composer_hub.records import Trace, stable_id, step_row, to_row
+from composer_hub.records import Trace, stable_id, to_row
 
 if TYPE_CHECKING:
     from composer_hub.hub.load import Version
@@ -356,7 +356,8 @@ def local_sources(sources: Iterable[str], publication: Publication, scratch: Pat
 def trace_tables(traces: Any) -> list[Table]:
     """Return the `traces` and `steps` configs; `traces()` gives the traces anew each time."""
     from composer_hub.hub.tables import Table
-    from composer_hub.ingest.rows import config_features
+    from composer_hub.ingest.rows import config_features, step_rows, trace_row
+    from composer_hub.ingest.session import Session
 
     features = config_features()
 
@@ -370,9 +371,9 @@ def trace_tables(traces: Any) -> list[Table]:
             return iter(self.make())
 
     return [
-        Table("traces", Rows(lambda: (to_row(trace) for trace in traces())), features["traces"], "trace_id",
+        Table("traces", Rows(lambda: (trace_row(Session(trace)) for trace in traces())), features["traces"], "trace_id",
               index_columns=("source", "model", "family", "repository")),
-        Table("steps", Rows(lambda: (to_row(step_row(trace, step)) for trace in traces() for step in trace.steps)),
+        Table("steps", Rows(lambda: (row for trace in traces() for row in step_rows(Session(trace)))),
               features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index", "family")),
     ]  # fmt: skip
 
