@@ -1,7 +1,6 @@
-"""What the losses cost: divergence on selected rows against the formula on all logits, and three channels against GRPO.
+"""What the hint loss costs: the divergence on selected rows against the formula on all logits.
 
     python -m benchmarks.losses divergence [--time 1024] [--vocab 152000] [--hidden 64]
-    python -m benchmarks.losses step CACHE_FOLDER
 
 Each way runs in a process of its own, so that its peak memory is its own; what the process held before is taken off.
 """
@@ -9,15 +8,11 @@ Each way runs in a process of its own, so that its peak memory is its own; what 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import resource
-import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 
 WAYS = ("kernel", "chunked", "formula")
 ERROR_SHARE = 0.05
@@ -25,15 +20,13 @@ ERROR_SHARE = 0.05
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["divergence", "way", "step"])
+    parser.add_argument("what", choices=["divergence", "way"], nargs="?", default="divergence")
     parser.add_argument("rest", nargs="*")
     for name, value in {"batch": 2, "time": 1024, "vocab": 152_000, "hidden": 64}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     args = parser.parse_args()
     if args.what == "way":
         print(json.dumps(run_way(args.rest[0], args)))
-    elif args.what == "step":
-        compare_steps(Path(args.rest[0]))
     else:
         compare_ways(args)
 
@@ -83,41 +76,6 @@ def run_way(way: str, args: argparse.Namespace) -> dict[str, float]:
 
 def _peak_mb() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-def compare_steps(cache: Path, *, num_steps: int = 6) -> None:
-    """Print the CPU time of a step by channels; kinds take turns, so that a busy machine is busy for all of them."""
-    import torch
-
-    from composer_hub.train.world import small_model
-
-    torch.set_num_threads(1)
-    world = small_model(cache)
-    kinds = {
-        "grpo": {},
-        "hint": {"alpha_sdpo": 0.5},
-        "replay": {"beta_replay": 0.2},
-        "all": {"alpha_sdpo": 0.5, "beta_replay": 0.2},
-    }
-    found: dict[str, list[float]] = {name: [] for name in kinds}
-    for _ in range(3):
-        for name, options in kinds.items():
-            found[name].append(_cpu_of_steps(copy.deepcopy(world), options, num_steps))
-    plain = statistics.median(found["grpo"])
-    for name, seconds in found.items():
-        value = statistics.median(seconds)
-        print(f"{name:<8} {value * 1000:7.0f} ms CPU a step, {value / plain:.2f} x GRPO (runs: {seconds})")
-
-
-def _cpu_of_steps(world: tuple[object, object], options: dict[str, float], num_steps: int) -> float:
-    from tests.train.runs import trainer_of
-
-    with tempfile.TemporaryDirectory() as folder:
-        # One pair a rollout: 8 rollouts a step, 8 pairs.
-        trainer = trainer_of(world, Path(folder), max_steps=num_steps, pair_batch=8, logging_steps=100, **options)
-        start = time.process_time()
-        trainer.train()
-        return (time.process_time() - start) / num_steps
 
 
 if __name__ == "__main__":
