@@ -13,7 +13,8 @@ from datasets import load_dataset
 
 from composer_hub import exits
 from composer_hub.hub.cards import Card, CardError
-from composer_hub.hub.destinations import Change, FolderDestination, Moved
+from composer_hub.hub.destinations import Change, Moved
+from composer_hub.hub.folder import FolderDestination
 from composer_hub.hub.load import LoadError, load_states, load_traces, open_version
 from composer_hub.hub.publish import Lineage, NothingToPublish, Parent, Published, PublishError, dry_run, publish
 from composer_hub.hub.tables import Table

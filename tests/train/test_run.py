@@ -18,7 +18,7 @@ from click.testing import CliRunner  # noqa: E402
 from composer_hub import exits  # noqa: E402
 from composer_hub.commands.pairs import pairs, pairs_table  # noqa: E402
 from composer_hub.hub.cards import Card  # noqa: E402
-from composer_hub.hub.destinations import FolderDestination  # noqa: E402
+from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.hub.load import load_traces, open_version  # noqa: E402
 from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.records import states  # noqa: E402

@@ -1,0 +1,157 @@
+"""A version in a plain folder: the tree of the repository, swapped as a whole: readers see one version or the other."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from composer_hub.hub.destinations import Change, Delete, Entry, HubError, Moved
+
+
+@dataclass
+class FolderDestination:
+    """A folder `<root>/<owner>/<name>` with the same tree as the repository; it holds one version at a time."""
+
+    root: Path
+    name: str = "folder"
+
+    @property
+    def address(self) -> str:
+        return str(self.root)
+
+    def resolve(self, repo: str, revision: str, repo_type: str = "dataset") -> str | None:
+        head = self._head(repo)
+        return head if head is not None and revision in ("main", head, *self.tags(repo)) else None
+
+    def files(self, repo: str, revision: str, repo_type: str = "dataset") -> dict[str, Entry]:
+        folder = self._folder(repo)
+        paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
+        return {path.relative_to(folder).as_posix(): Entry(path.stat().st_size, _sha256(path)) for path in paths}
+
+    def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
+        local = self._folder(repo) / path
+        return local if local.is_file() else None
+
+    def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
+        tag = self._folder(repo) / ".version"
+        head = self._head(repo)
+        return {tag.read_text().strip(): head} if head is not None and tag.is_file() else {}
+
+    def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
+        return True if self._folder(repo).is_dir() else None
+
+    def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
+        parent = self._folder(repo).parent
+        with _disk_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            _tidy(self._folder(repo))
+
+    def commit(
+        self,
+        repo: str,
+        changes: Sequence[Change],
+        *,
+        title: str,
+        body: str,
+        parent: str | None,
+        repo_type: str = "dataset",
+    ) -> str:
+        folder = self._folder(repo)
+        if self._head(repo) != parent:
+            raise Moved
+        with _disk_errors(folder):
+            # The new tree is built beside the old one, so whoever reads sees one version or the other.
+            fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
+            fresh.chmod(0o755)
+            if folder.is_dir():
+                shutil.copytree(folder, fresh, dirs_exist_ok=True, copy_function=_link_or_copy)
+            (fresh / ".version").unlink(missing_ok=True)
+            for change in changes:
+                _apply(fresh, change)
+            _swap(folder, fresh)
+        head = self._head(repo)
+        assert head is not None  # the tree was just written
+        return head
+
+    def tag(self, repo: str, tag: str, revision: str, *, message: str, repo_type: str = "dataset") -> None:
+        with _disk_errors(self._folder(repo)):
+            (self._folder(repo) / ".version").write_text(tag + "\n")
+
+    def _folder(self, repo: str) -> Path:
+        return self.root / repo
+
+    def _head(self, repo: str) -> str | None:
+        files = {path: entry for path, entry in self.files(repo, "main").items() if path != ".version"}
+        if not files:
+            return None
+        listing = "\n".join(f"{path} {entry.digest}" for path, entry in sorted(files.items()))
+        return hashlib.sha1(listing.encode()).hexdigest()
+
+
+def _apply(folder: Path, change: Change) -> None:
+    target = folder / change.path
+    target.unlink(missing_ok=True)  # may be a link to the old version's file: never write through it
+    if isinstance(change, Delete):
+        while target.parent != folder and not any(target.parent.iterdir()):
+            target = target.parent
+            target.rmdir()
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(change.content, bytes):
+        target.write_bytes(change.content)
+    else:
+        shutil.copyfile(change.content, target)
+
+
+def _tidy(folder: Path) -> None:
+    """Undo what an interrupted commit left: bring the old tree back where the new one never took its place."""
+    for old in folder.parent.glob(f".{folder.name}.old-*"):
+        if not folder.exists():
+            old.rename(folder)
+        shutil.rmtree(old, ignore_errors=True)
+    for fresh in folder.parent.glob(f".{folder.name}.new-*"):
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _swap(folder: Path, fresh: Path) -> None:
+    old = fresh.with_name(fresh.name.replace(".new-", ".old-"))
+    if folder.is_dir():
+        folder.rename(old)
+    fresh.rename(folder)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _disk_errors(where: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            raise HubError(
+                f"The disk that holds {where} is full: free some space and run the same command again."
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise HubError(f"{where} cannot be written ({error.strerror}): choose another folder for --to.") from error
+        raise
