@@ -21,21 +21,6 @@ USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob", "--allow-loca
 
 
 @pytest.fixture
-def server(hub_server: ServerProcess) -> ServerProcess:
-    return hub_server
-
-
-@pytest.fixture
-def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
-
-
-@pytest.fixture
-def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
-
-
-@pytest.fixture
 def bucket(ada: HfApi) -> str:
     name = f"ada/{uuid.uuid4().hex}"
     ada.create_bucket(name, private=True)

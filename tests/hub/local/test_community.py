@@ -20,21 +20,6 @@ from composer_hub.hub.local.server import ServerProcess
 
 
 @pytest.fixture
-def server(hub_server: ServerProcess) -> ServerProcess:
-    return hub_server
-
-
-@pytest.fixture
-def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
-
-
-@pytest.fixture
-def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
-
-
-@pytest.fixture
 def repo(ada: HfApi) -> str:
     """A public dataset of ada with one file, of its own for each test."""
     name = f"ada/{uuid.uuid4().hex}"

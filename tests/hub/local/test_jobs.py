@@ -23,21 +23,6 @@ USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob")
 ALLOWED = (*USERS, "--allow-local-jobs")
 
 
-@pytest.fixture
-def server(hub_server: ServerProcess) -> ServerProcess:
-    return hub_server
-
-
-@pytest.fixture
-def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
-
-
-@pytest.fixture
-def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
-
-
 def run(api: HfApi, *command: str, **options: object) -> JobInfo:
     return api.run_job(image="python:3.12", command=list(command), namespace="ada", **options)  # type: ignore[arg-type]
 

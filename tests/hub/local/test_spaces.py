@@ -16,21 +16,6 @@ SECRET = "sk-THE-VALUE-nobody-may-read-back"
 
 
 @pytest.fixture
-def server(hub_server: ServerProcess) -> ServerProcess:
-    return hub_server
-
-
-@pytest.fixture
-def ada(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_ada")
-
-
-@pytest.fixture
-def bob(server: ServerProcess) -> HfApi:
-    return HfApi(endpoint=server.endpoint, token="hf_test_bob")
-
-
-@pytest.fixture
 def space(ada: HfApi) -> str:
     name = f"ada/{uuid.uuid4().hex}"
     ada.create_repo(name, repo_type="space", space_sdk="gradio", private=False)
