@@ -22,6 +22,10 @@ ENVIRONMENTS = {"desk": ("composer_hub.train.world:Desk", "composer_hub.train.wo
 """Name -> the environment and the function that makes its tasks."""
 
 
+class RunError(exits.ComposerError, ValueError):
+    """A run that cannot start as asked."""
+
+
 class RewardError(exits.ComposerError, ValueError):
     """A reward function that does not work."""
 

@@ -23,8 +23,15 @@ from composer_hub.hub.load import load_traces, open_version  # noqa: E402
 from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.run import RunError, main, run  # noqa: E402
-from composer_hub.train.run_options import RewardError, checked_reward, option_names, parse, pinned  # noqa: E402
+from composer_hub.train.run import main, run  # noqa: E402
+from composer_hub.train.run_options import (  # noqa: E402
+    RewardError,
+    RunError,
+    checked_reward,
+    option_names,
+    parse,
+    pinned,
+)
 from tests.train.test_tokens import desk_pair  # noqa: E402
 
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
