@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from composer_hub.train.checkpoints import model_files, step_of
+from composer_hub.train.checkpoints import COMPLETE, model_files, step_of
 
 LAST_PUSH_WAIT_S = 120.0
 
@@ -92,6 +92,8 @@ class Pusher(TrainerCallback):
 
 def _copy(output: Path, checkpoint: Path) -> Path:
     """Copy what is published: training goes on writing rollouts and removes old checkpoints."""
+    if not (checkpoint / COMPLETE).is_file():
+        raise FileNotFoundError(f"{checkpoint.name} is gone.")
     copy = output / ".push"
     shutil.rmtree(copy, ignore_errors=True)
     (copy / "model").mkdir(parents=True)
