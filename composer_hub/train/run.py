@@ -1,114 +1,42 @@
 """One training run: revisions in, a checkpoint, a card and the rollouts out. `scripts/train.py` calls `main`.
 
-Every input is resolved to a commit once, before anything is loaded, and `composer_run.json` remembers it; a resumed run
-takes the commits from there, whatever the tags mean by then.
+`run_inputs` resolves what is read, `run_record` remembers it, `run_resume` holds a run that goes on to it,
+`run_preflight` looks at the hints, `run_trainer` trains until it is done or `run_stops` ends it, `run_push` publishes
+meanwhile and `run_finish` at the end.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import platform
 import sys
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from accelerate import PartialState
-from accelerate.utils import gather_object
-from transformers import TrainerState
+from transformers import TrainerCallback
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
 
-from composer_hub import __version__, exits
+from composer_hub import exits
 from composer_hub.hub.destinations import Destination, destination
-from composer_hub.hub.load import Version, open_version
-from composer_hub.hub.models import Model, digest_of, fetch_model, publish_model
-from composer_hub.hub.publish import Parent, Published
-from composer_hub.records import Pair, stable_id
-from composer_hub.train.card import ModelFacts, model_card
-from composer_hub.train.checkpoints import last_complete
-from composer_hub.train.export import RolloutFile, RunFacts, publish_rollouts
+from composer_hub.train.card import model_card
+from composer_hub.train.checkpoints import remove_torn, step_of, writing
+from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.models import load_model, load_tokenizer
-from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.plots import Plot, draw
-from composer_hub.train.run_options import (
-    ENVIRONMENTS,
-    Told,
-    environment_of,
-    load_object,
-    parse,
-    pinned,
-    rewards_of,
-    shown,
-)
-from composer_hub.train.run_trainer import RunTrainer, TimeBudget
-from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
+from composer_hub.train.run_finish import facts_of, finish, publish_so_far
+from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
+from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
+from composer_hub.train.run_preflight import preflight
+from composer_hub.train.run_push import LAST_PUSH_WAIT_S, Pusher
+from composer_hub.train.run_record import Launch, Record, new_record
+from composer_hub.train.run_resume import asked_of, changes, check_tasks, is_finished, where_it_stands
+from composer_hub.train.run_stops import EarlyEnd, raise_if_early
+from composer_hub.train.run_trainer import RunTrainer
+from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
-RECORD = "composer_run.json"
-_PUBLISHED = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
-_LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft")
-
-
-class RunError(exits.ComposerError, ValueError):
-    """A run that cannot start as asked."""
-
-
-@dataclass
-class Inputs:
-    """What a run reads, each at one commit."""
-
-    model: Model
-    pairs: Version | None = None
-    tasks: Version | None = None
-
-    def parents(self) -> tuple[Parent, ...]:
-        """Return the data a run was made from."""
-        versions = {"pairs": self.pairs, "tasks": self.tasks}
-        return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions.items() if one)
-
-    def base(self) -> Parent:
-        """Return the model a run starts from."""
-        kind = "model" if self.model.is_published else "folder"
-        return Parent("base model", self.model.name, self.model.revision, kind, self.model.tag)
-
-    def pins(self) -> dict[str, str]:
-        """Return the options that name these inputs, at their commits."""
-        pins = {name: f"{one.repo}@{one.revision}" for name in ("pairs", "tasks") if (one := getattr(self, name))}
-        model = self.model
-        return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
-
-
-@dataclass
-class Record:
-    """`composer_run.json`: what a run was, kept up while it goes on."""
-
-    path: Path
-    values: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, output: Path) -> Record | None:
-        path = output / RECORD
-        return cls(path, json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
-
-    def write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_name(f".{RECORD}")
-        fresh.write_text(json.dumps(self.values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        fresh.replace(self.path)
-
-    @property
-    def run_id(self) -> str:
-        return self.values["run_id"]
-
-    @property
-    def seconds(self) -> float:
-        return sum(launch["seconds"] for launch in self.values["launches"])
+_SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -119,67 +47,78 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("train: interrupted. The same command with --resume goes on.", file=sys.stderr)
+        print("train: interrupted. The same command with --resume true goes on.", file=sys.stderr)
         return exits.INTERRUPTED
     return exits.DONE
 
 
 def run(told: Told, *, where: Destination | None = None, clock: Callable[[], float] = time.monotonic) -> Path:
     """Carry out one run and return the folder of its final model."""
+    early = EarlyEnd(told.run.max_minutes, clock=clock)
+    with early.listening(), writing(str(told.config.output_dir)):
+        return _run(told, where, early, clock)
+
+
+def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable[[], float]) -> Path:
     state = PartialState()
     output = Path(str(told.config.output_dir))
-    record, checkpoint = _where_it_stands(told, output)
     check(told)
+    record, checkpoint = where_it_stands(told, output)
+    changed = changes(told, record) if record else {}
     where = where or destination(told.run.to)
     with state.main_process_first():
         inputs = resolve(told, where, record)
     if record is None:
-        record = _new_record(told, inputs, output)
+        options = shown(told.given, inputs.pins())
+        record = new_record(inputs.base(), inputs.parents(), inputs.pins(), options, asked_of(told), output)
+    launch = Launch(record, step_of(checkpoint), clock=clock)
+    if changed:
+        launch.facts["changed"] = changed
+        record.values["options"].update({name: now for name, (_, now) in changed.items()})
     if state.is_main_process:
+        for folder in remove_torn(output):
+            print(f"train: {folder} is torn and was removed.", file=sys.stderr)
         record.write()
-    trainer, budget = build(told, inputs, record, clock)
-    begun, first = clock(), trainer.state.global_step
-    try:
-        if checkpoint is None or not _is_finished(trainer, checkpoint):
+    parts = build(told, inputs, record, where, (early, launch))
+    trainer = parts.trainer
+    is_done = checkpoint is not None and is_finished(trainer, checkpoint)
+    if not is_done:
+        preflight(told, trainer, record)
+    if told.run.preflight_only:
+        return output
+    with launch.told(lambda: trainer.state.global_step):
+        if not is_done:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    finally:
-        steps = {"from_step": first, "to_step": trainer.state.global_step}
-        record.values["launches"].append(steps | {"seconds": round(clock() - begun, 1)})
+        parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+        raise_if_early(trainer, early, parts.dogs)
+        launch.done(trainer.state.global_step)
+        final = output / "final"
+        trainer.save_model(str(final))
         if state.is_main_process:
-            record.write()
-    if budget is not None and budget.is_spent:
-        raise exits.Stopped(
-            f"{told.run.max_minutes:g} minutes are over at step {trainer.state.global_step:,} of "
-            f"{trainer.state.max_steps:,}; the checkpoint is complete. The same command with --resume goes on."
-        )
-    final = output / "final"
-    trainer.save_model(str(final))
-    if state.is_main_process:
-        finish(told, inputs, record, trainer, final, where)
-    state.wait_for_everyone()
+            finish(told, inputs, record, trainer, final, where)
+        state.wait_for_everyone()
     return final
 
 
-def _is_finished(trainer: RunTrainer, checkpoint: Path) -> bool:
-    """Take a last checkpoint as it is: transformers would train on for a step after the last one."""
-    saved = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    wanted = trainer.args.max_steps
-    if saved.global_step < (wanted if wanted > 0 else saved.max_steps):
-        return False
-    trainer.state = saved
-    trainer._load_from_checkpoint(str(checkpoint))
-    return True
+@dataclass
+class Parts:
+    """What a run is built of."""
 
+    trainer: RunTrainer
+    dogs: Watchdogs | None
+    pusher: Pusher | None
 
-def _where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | None]:
-    checkpoint, record = last_complete(output), Record.read(output)
-    if not told.run.resume and checkpoint is not None:
-        raise RunError(
-            f"{output} already holds a run ({checkpoint.name}): say --resume true, or choose another output_dir."
-        )
-    if not told.run.resume:
-        return None, None
-    return record, checkpoint
+    def settle(self, record: Record, *, wait_s: float) -> None:
+        """Finish what goes on beside training, and remember what was seen."""
+        if self.pusher is not None:
+            self.pusher.close(wait_s=wait_s)
+        self.remember(record)
+
+    def remember(self, record: Record) -> None:
+        """Put the best checkpoint and the alarms into the record."""
+        if self.dogs is not None:
+            record.values["best"] = best_of(self.trainer.args.output_dir)
+            record.values["alarms"] = [str(alarm) for alarm in self.dogs.alarms]
 
 
 def check(told: Told) -> None:
@@ -189,82 +128,47 @@ def check(told: Told) -> None:
         raise RunError("push_to_hub makes many commits without a tag: name --repo instead, and set it to false.")
     if config.save_total_limit == 1:
         raise RunError("save_total_limit 1 leaves no whole checkpoint while one is written: keep 2 or more.")
+    if config.save_only_model:
+        raise RunError("save_only_model leaves checkpoints that no run can go on from: set it to false.")
+    if config.enable_jit_checkpoint:
+        raise RunError("SIGTERM saves a checkpoint already, and says so: set enable_jit_checkpoint to false.")
     if not run.environment and not run.rewards:
         raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
     if config.beta_replay and not run.pairs:
         raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    if (run.preflight or run.preflight_only) and not config.alpha_sdpo:
+        raise RunError("preflight looks at hints, and alpha_sdpo is 0: set it, or leave preflight out.")
+    if run.push_every and not (run.checkpoints_repo or run.rollouts_repo):
+        raise RunError("push_every has nowhere to publish to: name --checkpoints_repo or --rollouts_repo, or both.")
+    if run.checkpoints_repo and not run.push_every:
+        raise RunError("checkpoints_repo is published to during the run: say how often with --push_every.")
+    if run.checkpoints_repo and run.checkpoints_repo == run.repo:
+        raise RunError("checkpoints_repo is the repo of the finished model: give checkpoints one of their own.")
     # Names that cannot be imported are told before a model is fetched.
     environment_of(run.environment)
     rewards_of(run.rewards)
-    if hasattr(config, "trackio_static_space_id") and config.trackio_static_space_id is None:
-        # Otherwise trackio publishes the run's metrics as a Space at its end.
+    bands_of(run.bands)
+    keep_metrics_private(told)
+
+
+def keep_metrics_private(told: Told) -> None:
+    """Keep trackio from publishing by accident: it makes a public Space of a run's metrics unless told otherwise."""
+    config = told.config
+    if config.trackio_static_space_id is None:
         config.trackio_static_space_id = False
-
-
-# -------------------------------------------------------------------------------------------------------------- inputs
-
-
-def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
-    """Turn every name into a commit, once; a resumed run takes the commits it began with."""
-    pins = record.values["pins"] if record else {}
-    pin = pins.get("model_name_or_path", "")
-    name = pin if "@" in pin else _model_name(told)
-    model = _small() if name == "small" else fetch_model(where, name)
-    inputs = Inputs(model)
-    if record and model.revision != record.values["base"]["revision"]:
-        raise RunError(f"{name} is not the model this run began with (its weights differ): put that one back.")
-    if told.run.pairs and told.config.beta_replay:
-        inputs.pairs = open_version(where, pins.get("pairs", told.run.pairs))
-    if told.run.tasks and ":" not in told.run.tasks and not told.run.tasks.endswith(".jsonl"):
-        inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
-    return inputs
-
-
-def _model_name(told: Told) -> str:
-    name, revision = told.model.model_name_or_path, told.model.model_revision
-    if not name:
-        raise RunError("There is no model: name --model_name_or_path owner/name@revision, a folder, or small.")
-    is_pinned = "@" in name or not revision or revision == "main" or Path(name).is_dir()
-    return name if is_pinned else f"{name}@{revision}"
-
-
-def _small() -> Model:
-    """Return the tiny world's own model, made on this machine the first time."""
-    from composer_hub.train.world import small_model
-
-    cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
-    with PartialState().local_main_process_first():
-        folder = Path(str(small_model(cache)[0].name_or_path))
-    return Model("small", digest_of(folder), folder)
-
-
-def task_rows(told: Told, tasks: Version | None) -> list[dict[str, Any]]:
-    """Return the tasks: rows of a version, of a file, or of a function."""
-    name = told.run.tasks
-    if tasks is not None:
-        rows = list(tasks.rows(next(iter(tasks.manifest["tables"]))))
-    elif name and name.endswith(".jsonl"):
-        rows = [json.loads(line) for line in Path(name).read_text(encoding="utf-8").splitlines() if line.strip()]
-    else:
-        name = name or ENVIRONMENTS.get(told.run.environment or "", ("", ""))[1]
-        if not name:
-            raise RunError(
-                "There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function."
-            )
-        rows = load_object(name, "task function")(told.run.num_tasks, seed=told.config.seed)
-    if not rows or "prompt" not in rows[0]:
-        raise RunError(
-            f"The tasks {name} need rows with a column prompt (a list of messages); there are {len(rows)} rows."
-        )
-    return rows
+    # TRACKIO_SPACE_ID in the environment makes a Space too.
+    if config.hub_private_repo is None and not told.run.public:
+        config.hub_private_repo = True
 
 
 def build(
-    told: Told, inputs: Inputs, record: Record, clock: Callable[[], float] = time.monotonic
-) -> tuple[RunTrainer, TimeBudget | None]:
-    """Return the trainer of a run, ready to train."""
+    told: Told, inputs: Inputs, record: Record, where: Destination, callbacks: Sequence[TrainerCallback] = ()
+) -> Parts:
+    """Return the trainer of a run, ready to train, and what watches it."""
     from datasets import Dataset
 
+    rows = task_rows(told, inputs.tasks)
+    check_tasks(record, rows)
     told.config.model_init_kwargs = None
     network = load_model(
         inputs.model.folder,
@@ -273,199 +177,56 @@ def build(
         quantization_config=get_quantization_config(told.model),
     )
     tokenizer = load_tokenizer(inputs.model.folder)
-    pairs, encoded = _pairs(told, inputs, network, tokenizer)
+    pairs, encoded = load_pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
-    budget = TimeBudget(told.run.max_minutes, clock=clock) if told.run.max_minutes is not None else None
     trainer = RunTrainer(
         model=network,
         args=told.config,
-        train_dataset=Dataset.from_list(task_rows(told, inputs.tasks)),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         reward_funcs=rewards_of(told.run.rewards) or None,
         environment_factory=environment_of(told.run.environment),
         peft_config=get_peft_config(told.model),
         pairs=pairs,
         rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
-        card=lambda trainer: model_card(facts_of(told, inputs, record, trainer, is_finished=False)),
-        callbacks=[budget] if budget else None,
     )
-    if budget is not None:
-        budget.trainer = trainer
-    return trainer, budget
+    name_base(trainer, inputs)
+    dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
+    parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
+    for callback in (*callbacks, dogs, parts.pusher):
+        if callback is not None:
+            trainer.add_callback(callback)
+
+    def card(trainer: RunTrainer) -> str:
+        parts.remember(record)
+        return model_card(facts_of(told, inputs, record, trainer, is_finished=False))
+
+    trainer.card = card
+    return parts
 
 
-def _pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[PairLoader | None, Encoded]:
-    if inputs.pairs is None:
-        return None, Encoded()
-    split = None if told.run.pairs_split == "all" else told.run.pairs_split
-    encoder = PairEncoder.of(tokenizer, max_tokens=told.run.max_pair_tokens)
-    encoded = encoder.encode(inputs.pairs.records(Pair, "default", split))
-    if not encoded.pairs:
-        raise RunError(
-            f"No pair of {inputs.pairs.repo} (split {told.run.pairs_split}) can be trained on: "
-            f"{dict(encoded.dropped) or 'the split is empty'}. Try --pairs_split all, or a larger --max_pair_tokens."
-        )
-    expected = encoder.fingerprint(inputs.model.name, inputs.model.revision)
-    if "ref" in inputs.pairs.manifest["tables"]:
-        rows = list(inputs.pairs.records(RefLogps, "ref"))
-    else:
-        rows = _reference(network, encoded, expected, told.run.pair_batch_size)
-    state = PartialState()
-    loader = PairLoader(
-        with_reference(encoded, rows, expected),
-        told.run.pair_batch_size,
-        tokenizer.pad_token_id,
-        seed=told.config.seed,
-        rank=state.process_index,
-        num_ranks=state.num_processes,
-    )
-    return loader, encoded
-
-
-def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
-    """Compute reference log-probs where none are published; each rank does its share."""
-    state = PartialState()
-    mine = dict(list(encoded.pairs.items())[state.process_index :: state.num_processes])
-    network.to(state.device)
-    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size))
-
-
-# ---------------------------------------------------------------------------------------------------- record and card
-
-
-def _new_record(told: Told, inputs: Inputs, output: Path) -> Record:
-    values = {
-        "run_id": _shared_id(),
-        "composer_hub": __version__,
-        "base": vars(inputs.base()),
-        "parents": [vars(parent) for parent in inputs.parents()],
-        "pins": inputs.pins(),
-        "options": shown(told.given, inputs.pins()),
-        "libraries": versions(),
-        "hardware": hardware(),
-        "launches": [],
-    }
-    return Record(output / RECORD, values)
-
-
-def _shared_id() -> str:
-    return gather_object([uuid.uuid4().hex[:12]])[0]
-
-
-def facts_of(
-    told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, *, is_finished: bool, plots: Sequence[Plot] = ()
-) -> ModelFacts:
-    """Return what the card says of a run as it stands."""
-    config = told.config
-    return ModelFacts(
-        repo=told.run.repo or Path(str(config.output_dir)).name,
-        run_id=record.run_id,
-        license=told.run.license,
-        base=inputs.base(),
-        parents=inputs.parents(),
-        weights={"policy": 1.0, "hint": config.alpha_sdpo, "replay": config.beta_replay},
-        teacher=config.teacher,
-        options=shown(told.given, inputs.pins()),
-        environment=told.run.environment or "",
-        rewards=tuple(trainer.reward_func_names),
-        dropped=record.values.get("pairs_left_out", {}),
-        history=trainer.state.log_history,
-        plots=plots,
-        hardware=record.values["hardware"],
-        seconds=record.seconds,
-        usd_per_hour=told.run.usd_per_hour,
-        is_adapter=told.model.use_peft,
-        is_finished=is_finished,
-        num_steps=trainer.state.global_step,
-        versions=record.values["libraries"],
-        reproduce=_reproduce(told, record),
-    )
-
-
-def _reproduce(told: Told, record: Record) -> str:
-    fetch = (
-        f"hf download {told.run.repo} train.yaml --revision run-{record.run_id} --local-dir . && "
-        if told.run.repo
-        else ""
-    )
-    return f"{fetch}accelerate launch scripts/train.py --config train.yaml"
-
-
-def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
-    """Write card, plots and record beside the final weights, and publish all of it."""
-    plots = draw(trainer.state.log_history, final / "plots")
-    facts = facts_of(told, inputs, record, trainer, is_finished=True, plots=plots)
-    (final / "README.md").write_text(model_card(facts), encoding="utf-8")
-    (final / "train.yaml").write_text(pinned(told.given, inputs.pins()), encoding="utf-8")
-    rollouts = _publish_rollouts(told, inputs, record, where)
-    if rollouts is not None:
-        record.values["rollouts"] = {"repo": rollouts.repo, "revision": rollouts.revision, "tag": rollouts.tag}
-        record.write()
-    (final / RECORD).write_bytes(record.path.read_bytes())
-    (final / "composer_manifest.json").write_text(_manifest(told, inputs, record), encoding="utf-8")
-    if told.run.repo:
-        published = publish_model(
-            where,
-            told.run.repo,
-            {
-                path.relative_to(final).as_posix(): path
-                for path in sorted(final.rglob("*"))
-                if path.suffix in _PUBLISHED
-            },
-            tag=f"run-{record.run_id}",
-            title=f"Run {record.run_id}: {trainer.state.global_step} steps from {inputs.model.name}",
-            public=told.run.public,
-        )
-        print(f"{published.repo} {published.tag} {published.revision} at {published.address}")
-
-
-def _publish_rollouts(told: Told, inputs: Inputs, record: Record, where: Destination) -> Published | None:
-    if not told.run.rollouts_repo:
+def pusher_of(told: Told, inputs: Inputs, record: Record, where: Destination) -> Pusher | None:
+    """Return what publishes during the run, if anything is to be."""
+    if not told.run.push_every:
         return None
-    parents = (inputs.base(), *inputs.parents())
-    return publish_rollouts(
-        where,
-        told.run.rollouts_repo,
-        Path(str(told.config.output_dir)) / "rollouts",
-        run_id=record.run_id,
-        license=told.run.license,
-        parents=parents,
-        public=told.run.public,
+
+    def note(outcome: dict[str, Any]) -> None:
+        record.values.setdefault("pushes", []).append(outcome)
+        record.write()
+
+    return Pusher(
+        lambda copy, step: publish_so_far(told, inputs, record, where, copy, step),
+        Path(str(told.config.output_dir)),
+        every=told.run.push_every,
+        note=note,
     )
 
 
-def _manifest(told: Told, inputs: Inputs, record: Record) -> str:
-    """Return what `composer-hub lineage` reads to walk from a model to its data."""
-    values: Mapping[str, Any] = {
-        "composer_hub": __version__,
-        "kind": "model",
-        "repo": told.run.repo or "",
-        "version": f"run-{record.run_id}",
-        "parents": [vars(parent) for parent in (inputs.base(), *inputs.parents())],
-        "config": shown(told.given, inputs.pins()),
-        "config_digest": stable_id(shown(told.given, inputs.pins())),
-        "libraries": record.values["libraries"],
-    }
-    return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
-
-
-def versions() -> dict[str, str]:
-    """Return the libraries that training depends on."""
-    found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def hardware() -> str:
-    """Return what this run trains on, in words."""
-    state = PartialState()
-    if torch.cuda.is_available() and state.device.type == "cuda":
-        return f"{state.num_processes} x {torch.cuda.get_device_name()}"
-    return f"{state.num_processes} x {state.device.type} ({platform.machine()}, {torch.get_num_threads()} threads)"
+def name_base(trainer: RunTrainer, inputs: Inputs) -> None:
+    """Let a saved adapter name the model it belongs to, and not the folder of this machine's cache."""
+    for adapter in getattr(trainer.model, "peft_config", {}).values():
+        adapter.base_model_name_or_path = inputs.model.name
+        adapter.revision = inputs.model.revision if inputs.model.is_published else None

@@ -1,0 +1,155 @@
+"""What a run leaves: card, plots, record and lineage beside the final weights, and all of it published."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from composer_hub import __version__, exits
+from composer_hub.hub.destinations import Destination
+from composer_hub.hub.models import publish_model
+from composer_hub.hub.publish import Published
+from composer_hub.records import stable_id
+from composer_hub.train.card import ModelFacts, model_card
+from composer_hub.train.checkpoints import model_files
+from composer_hub.train.export import publish_rollouts
+from composer_hub.train.plots import Plot, draw
+from composer_hub.train.run_inputs import Inputs
+from composer_hub.train.run_options import Told, pinned, shown
+from composer_hub.train.run_record import RECORD, Record
+from composer_hub.train.run_trainer import RunTrainer
+
+
+def facts_of(
+    told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, *, is_finished: bool, plots: Sequence[Plot] = ()
+) -> ModelFacts:
+    """Return what the card says of a run as it stands."""
+    config = told.config
+    return ModelFacts(
+        repo=told.run.repo or Path(str(config.output_dir)).name,
+        run_id=record.run_id,
+        license=told.run.license,
+        base=inputs.base(),
+        parents=inputs.parents(),
+        weights={"policy": 1.0, "hint": config.alpha_sdpo, "replay": config.beta_replay},
+        teacher=config.teacher,
+        options=shown(told.given, inputs.pins()),
+        environment=told.run.environment or "",
+        rewards=tuple(trainer.reward_func_names),
+        dropped=record.values.get("pairs_left_out", {}),
+        history=trainer.state.log_history,
+        plots=plots,
+        hardware=record.values["hardware"],
+        seconds=record.seconds,
+        usd_per_hour=told.run.usd_per_hour,
+        is_adapter=told.model.use_peft,
+        is_finished=is_finished,
+        num_steps=trainer.state.global_step,
+        versions=record.values["libraries"],
+        reproduce=_reproduce(told, record),
+        best=record.values.get("best"),
+        alarms=tuple(record.values.get("alarms", ())),
+        preflight=tuple(record.values.get("preflight", ())),
+    )
+
+
+def _reproduce(told: Told, record: Record) -> str:
+    fetch = (
+        f"hf download {told.run.repo} train.yaml --revision run-{record.run_id} --local-dir . && "
+        if told.run.repo
+        else ""
+    )
+    return f"{fetch}accelerate launch scripts/train.py --config train.yaml"
+
+
+def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
+    """Write card, plots and record beside the final weights, and publish all of it."""
+    plots = draw(trainer.state.log_history, final / "plots")
+    facts = facts_of(told, inputs, record, trainer, is_finished=True, plots=plots)
+    (final / "README.md").write_text(model_card(facts), encoding="utf-8")
+    (final / "train.yaml").write_text(pinned(told.given, inputs.pins()), encoding="utf-8")
+    (final / "composer_manifest.json").write_text(_manifest(told, inputs, record), encoding="utf-8")
+    failed: list[exits.ComposerError] = []
+    try:
+        rollouts = publish_run_rollouts(told, inputs, record, where, Path(str(told.config.output_dir)) / "rollouts")
+        if rollouts is not None:
+            record.values["rollouts"] = {"repo": rollouts.repo, "revision": rollouts.revision, "tag": rollouts.tag}
+            record.write()
+    except exits.ComposerError as error:
+        failed.append(error)  # the model may still be taken
+    (final / RECORD).write_bytes(record.path.read_bytes())
+    try:
+        _publish_final(told, inputs, record, where, final, trainer.state.global_step)
+    except exits.ComposerError as error:
+        failed.append(error)
+    if failed:
+        worst = max(failed, key=lambda error: error.exit_code)
+        raise type(worst)(
+            f"{' '.join(map(str, failed))} What was trained is in {final}; the same command with --resume true "
+            "publishes it."
+        ) from worst
+
+
+def _publish_final(told: Told, inputs: Inputs, record: Record, where: Destination, final: Path, num_steps: int) -> None:
+    if not told.run.repo:
+        return
+    published = publish_model(
+        where,
+        told.run.repo,
+        model_files(final),
+        tag=f"run-{record.run_id}",
+        title=f"Run {record.run_id}: {num_steps} steps from {inputs.model.name}",
+        public=told.run.public,
+    )
+    print(f"{published.repo} {published.tag} {published.revision} at {published.address}")
+
+
+def publish_so_far(
+    told: Told, inputs: Inputs, record: Record, where: Destination, copy: Path, step: int
+) -> dict[str, Any]:
+    """Publish a checkpoint and the rollouts so far, and return their revisions."""
+    facts: dict[str, Any] = {}
+    rollouts = publish_run_rollouts(told, inputs, record, where, copy / "rollouts")
+    if rollouts is not None:
+        facts["rollouts"] = rollouts.revision
+    if told.run.checkpoints_repo:
+        tag = f"run-{record.run_id}-step-{step}"
+        title = f"Run {record.run_id}: step {step} from {inputs.model.name}"
+        files = model_files(copy / "model")
+        done = publish_model(where, told.run.checkpoints_repo, files, tag=tag, title=title, public=told.run.public)
+        facts["checkpoint"] = done.revision
+    return facts
+
+
+def publish_run_rollouts(
+    told: Told, inputs: Inputs, record: Record, where: Destination, folder: Path
+) -> Published | None:
+    """Publish the rollouts in a folder as the next version of the run's dataset, if it has one."""
+    if not told.run.rollouts_repo:
+        return None
+    return publish_rollouts(
+        where,
+        told.run.rollouts_repo,
+        folder,
+        run_id=record.run_id,
+        license=told.run.license,
+        parents=(inputs.base(), *inputs.parents()),
+        public=told.run.public,
+    )
+
+
+def _manifest(told: Told, inputs: Inputs, record: Record) -> str:
+    """Return what `composer-hub lineage` reads to walk from a model to its data."""
+    values: Mapping[str, Any] = {
+        "composer_hub": __version__,
+        "kind": "model",
+        "repo": told.run.repo or "",
+        "version": f"run-{record.run_id}",
+        "parents": [vars(parent) for parent in (inputs.base(), *inputs.parents())],
+        "config": shown(told.given, inputs.pins()),
+        "config_digest": stable_id(shown(told.given, inputs.pins())),
+        "libraries": record.values["libraries"],
+    }
+    return json.dumps(values, indent=2, ensure_ascii=False, sort_keys=True) + "\n"

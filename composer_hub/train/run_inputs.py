@@ -1,0 +1,142 @@
+"""What a run reads: model, pairs and tasks, each resolved to one commit before anything is loaded.
+
+In: the options, a destination and, for a run that goes on, its record, whose commits it takes whatever the tags mean by
+now. Out: `Inputs`, and from them task rows and the loader of pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from composer_hub.hub.destinations import Destination
+from composer_hub.hub.load import Version, open_version
+from composer_hub.hub.models import Model, digest_of, fetch_model
+from composer_hub.hub.publish import Parent
+from composer_hub.records import Pair
+from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.run_options import ENVIRONMENTS, RunError, Told, load_object
+from composer_hub.train.run_record import Record
+from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
+
+
+@dataclass
+class Inputs:
+    """What a run reads, each at one commit."""
+
+    model: Model
+    pairs: Version | None = None
+    tasks: Version | None = None
+
+    def parents(self) -> tuple[Parent, ...]:
+        """Return the data a run was made from."""
+        versions = {"pairs": self.pairs, "tasks": self.tasks}
+        return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions.items() if one)
+
+    def base(self) -> Parent:
+        """Return the model a run starts from."""
+        kind = "model" if self.model.is_published else "folder"
+        return Parent("base model", self.model.name, self.model.revision, kind, self.model.tag)
+
+    def pins(self) -> dict[str, str]:
+        """Return the options that name these inputs, at their commits."""
+        pins = {name: f"{one.repo}@{one.revision}" for name in ("pairs", "tasks") if (one := getattr(self, name))}
+        model = self.model
+        return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
+
+
+def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
+    """Turn every name into a commit, once; a resumed run takes the commits it began with."""
+    pins = record.values["pins"] if record else {}
+    pin = pins.get("model_name_or_path", "")
+    name = pin if "@" in pin else _model_name(told)
+    model = _small() if name == "small" else fetch_model(where, name)
+    inputs = Inputs(model)
+    if record and model.revision != record.values["base"]["revision"]:
+        raise RunError(f"{name} is not the model this run began with (its weights differ): put that one back.")
+    if told.run.pairs and told.config.beta_replay:
+        inputs.pairs = open_version(where, pins.get("pairs", told.run.pairs))
+    if told.run.tasks and ":" not in told.run.tasks and not told.run.tasks.endswith(".jsonl"):
+        inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
+    return inputs
+
+
+def _model_name(told: Told) -> str:
+    name, revision = told.model.model_name_or_path, told.model.model_revision
+    if not name:
+        raise RunError("There is no model: name --model_name_or_path owner/name@revision, a folder, or small.")
+    is_pinned = "@" in name or not revision or revision == "main" or Path(name).is_dir()
+    return name if is_pinned else f"{name}@{revision}"
+
+
+def _small() -> Model:
+    """Return the tiny world's own model, made on this machine the first time."""
+    from composer_hub.train.world import small_model
+
+    cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
+    with PartialState().local_main_process_first():
+        folder = Path(str(small_model(cache)[0].name_or_path))
+    return Model("small", digest_of(folder), folder)
+
+
+def task_rows(told: Told, tasks: Version | None) -> list[dict[str, Any]]:
+    """Return the tasks: rows of a version, of a file, or of a function."""
+    name = told.run.tasks
+    if tasks is not None:
+        rows = list(tasks.rows(next(iter(tasks.manifest["tables"]))))
+    elif name and name.endswith(".jsonl"):
+        rows = [json.loads(line) for line in Path(name).read_text(encoding="utf-8").splitlines() if line.strip()]
+    else:
+        name = name or ENVIRONMENTS.get(told.run.environment or "", ("", ""))[1]
+        if not name:
+            raise RunError(
+                "There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function."
+            )
+        rows = load_object(name, "task function")(told.run.num_tasks, seed=told.config.seed)
+    if not rows or "prompt" not in rows[0]:
+        raise RunError(
+            f"The tasks {name} need rows with a column prompt (a list of messages); there are {len(rows)} rows."
+        )
+    return rows
+
+
+def load_pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[PairLoader | None, Encoded]:
+    if inputs.pairs is None:
+        return None, Encoded()
+    split = None if told.run.pairs_split == "all" else told.run.pairs_split
+    encoder = PairEncoder.of(tokenizer, max_tokens=told.run.max_pair_tokens)
+    encoded = encoder.encode(inputs.pairs.records(Pair, "default", split))
+    if not encoded.pairs:
+        raise RunError(
+            f"No pair of {inputs.pairs.repo} (split {told.run.pairs_split}) can be trained on: "
+            f"{dict(encoded.dropped) or 'the split is empty'}. Try --pairs_split all, or a larger --max_pair_tokens."
+        )
+    expected = encoder.fingerprint(inputs.model.name, inputs.model.revision)
+    if "ref" in inputs.pairs.manifest["tables"]:
+        rows = list(inputs.pairs.records(RefLogps, "ref"))
+    else:
+        rows = _reference(network, encoded, expected, told.run.pair_batch_size)
+    state = PartialState()
+    loader = PairLoader(
+        with_reference(encoded, rows, expected),
+        told.run.pair_batch_size,
+        tokenizer.pad_token_id,
+        seed=told.config.seed,
+        rank=state.process_index,
+        num_ranks=state.num_processes,
+    )
+    return loader, encoded
+
+
+def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
+    """Compute reference log-probs where none are published; each rank does its share."""
+    state = PartialState()
+    mine = dict(list(encoded.pairs.items())[state.process_index :: state.num_processes])
+    network.to(state.device)
+    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size))
