@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
@@ -42,12 +43,15 @@ def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sha
         )
 
 
-def sharding_of(accelerator: Any, *, is_fsdp: bool) -> str:
+def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
     """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and plugin.zero_stage == 3:
         return "ZeRO stage 3"
-    return "FSDP" if is_fsdp else ""
+    if is_fsdp:
+        return "FSDP"
+    # A model may come sharded already: by fully_shard, by a tensor-parallel plan, or by transformers while it loads.
+    return "a model of sharded weights" if any(isinstance(value, DTensor) for value in network.parameters()) else ""
 
 
 @torch.no_grad()

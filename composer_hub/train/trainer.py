@@ -210,6 +210,7 @@ class ComposerTrainer(GRPOTrainer):
             self._rewards.tolist(),
             self._group_size(),
             rank=self.accelerator.process_index,
+            num_ranks=self.accelerator.num_processes,
             exchange=gather_object,
         )
 
@@ -365,7 +366,7 @@ class ComposerTrainer(GRPOTrainer):
         )
 
     def _check(self) -> None:
-        sharding = sharding_of(self.accelerator, is_fsdp=self.is_fsdp_enabled)
+        sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)
         check_options(self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools), sharding=sharding)
 
     def _check_head(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.train.batch import teacher_rows  # noqa: E402
+from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
@@ -226,6 +228,13 @@ def test_it_refuses_sharded_weights_with_a_channel_on(make_trainer: Any) -> None
     trainer.args.alpha_sdpo = 0.1
     with pytest.raises(TrainerError, match="FSDP does not allow"):
         trainer._check()
+
+
+def test_it_refuses_zero_stage_3() -> None:
+    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3)))
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == "ZeRO stage 3"
+    accelerator.state.deepspeed_plugin.zero_stage = 2
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == ""
 
 
 def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) -> None:
