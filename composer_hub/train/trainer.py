@@ -397,9 +397,10 @@ class ComposerTrainer(GRPOTrainer):
             raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
-        self._num_batches = state["num_batches"]
-        self.writers.restore(state["writers"])
-        self.known_good.restore(state["known_good"])
+        self._num_batches = state.get("num_batches", 0)
+        self.writers.restore(state.get("writers", ()))
+        if state.get("known_good"):
+            self.known_good.restore(state["known_good"])
         if self.pairs is not None and state["pairs"] is not None:
             self.pairs.restore(state["pairs"])
         self.teacher.load(path.parent)

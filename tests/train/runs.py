@@ -62,7 +62,7 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
     """Make a trainer; `pair_batch`, `rewards` and what is `passed` do not go into the config."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    passed = ("peft_config", "hinter", "callbacks", "known_good", "environment_factory")
+    passed = ("peft_config", "hinter", "callbacks", "known_good", "environment_factory", "rollouts")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
