@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
@@ -51,7 +50,15 @@ def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
     if is_fsdp:
         return "FSDP"
     # A model may come sharded already: by fully_shard, by a tensor-parallel plan, or by transformers while it loads.
-    return "a model of sharded weights" if any(isinstance(value, DTensor) for value in network.parameters()) else ""
+    return "a model of sharded weights" if _has_shards(network) else ""
+
+
+def _has_shards(network: nn.Module) -> bool:
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(value, DTensor) for value in network.parameters())
 
 
 @torch.no_grad()

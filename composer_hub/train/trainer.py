@@ -19,7 +19,6 @@ import numpy
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
-from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
@@ -33,9 +32,9 @@ from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter
-from composer_hub.train.teacher import Teacher, keeping_hidden
+from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import anchor_values, hint_values, replay_losses
-from composer_hub.train.turns import Rollout
+from composer_hub.train.turns import Rollout, num_rounds, said
 from composer_hub.train.uplift import (
     Row,
     SiteUplift,
@@ -85,7 +84,7 @@ class ComposerTrainer(GRPOTrainer):
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
-            self.add_callback(_FollowStudent(self.teacher))
+            self.add_callback(FollowStudent(self.teacher))
         self.anchor = self.teacher
         if self.args.hint_anchor_kl and self.teacher.kind != "fixed":
             self.anchor = Teacher("fixed", self._bare)
@@ -113,7 +112,7 @@ class ComposerTrainer(GRPOTrainer):
         tool_mask, messages, ids = looped[:3]
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
-            Rollout(list(before), list(after), list(mask), talk, _num_rounds(talk) >= limit, after[-1] not in ends)
+            Rollout(list(before), list(after), list(mask), talk, num_rounds(talk) >= limit, after[-1] not in ends)
             for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
         ]
         return looped
@@ -129,7 +128,7 @@ class ComposerTrainer(GRPOTrainer):
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         self._note_means(
             {
-                "rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts],
+                "rollout/hedge_rate": [hedge_rate(said(rollout)) for rollout in self._rollouts],
                 "channel/policy/length": sampled.sum(1),
             }
         )
@@ -441,25 +440,3 @@ class ComposerTrainer(GRPOTrainer):
         writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
         for writer, count in writers.items():
             self._metrics[self._mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
-
-
-class _FollowStudent(TrainerCallback):
-    """Moves the ema teacher a little towards the student after each step."""
-
-    def __init__(self, teacher: Teacher) -> None:
-        self.teacher = teacher
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.teacher.follow()
-
-
-def _num_rounds(messages: Sequence[dict[str, Any]]) -> int:
-    """Count the rounds of tools that were answered."""
-    return sum(
-        message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
-        for index, message in enumerate(messages)
-    )
-
-
-def _said(rollout: Rollout) -> str:
-    return " ".join(str(message.get("content") or "") for message in rollout.messages if message["role"] == "assistant")

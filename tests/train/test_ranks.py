@@ -55,6 +55,11 @@ def test_both_ranks_log_the_same_and_keep_the_same_turns(parts: dict[str, Any], 
     )
 
 
+def test_looking_does_not_change_the_weights_of_two_ranks(parts: dict[str, Any]) -> None:
+    assert "channel/hint/grad_share" not in parts["quiet"]["metrics"]
+    assert parts["quiet"]["sums"] == parts["fixed"]["sums"]
+
+
 def test_the_best_sibling_is_found_on_the_other_rank(parts: dict[str, Any]) -> None:
     assert parts["groups"]["right"]
 

@@ -87,6 +87,19 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
     assert rows.attention[:, -1].all()
 
 
+def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(make_trainer: Any) -> None:
+    trainer = make_trainer(
+        alpha_sdpo=0.5, hint_anchor_kl=0.1, max_completion_length=15, mask_truncated_completions=True
+    )
+    batch = batch_of(trainer)
+    left_out = batch["completion_mask"].sum(1) == 0
+    assert any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
+    assert not batch["hint_mask"][left_out].any()
+    assert not batch["teacher_lengths"][left_out].any()
+    assert batch["anchor_mask"].any(1).equal(~left_out)
+    assert not left_out.all()
+
+
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
     trainer, _ = generated
     for site in (site for sites in trainer._sites for site in sites):

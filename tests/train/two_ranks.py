@@ -42,12 +42,16 @@ def main() -> None:
     torch.set_num_threads(1)
     for teacher, silent in (("live", 1), ("fixed", 0)):
         a_rank_without_sites(small_model(cache), folder, teacher, silent)
+    quiet = {"grad_share_every": 0, "known_good_every": 0, "hint_uplift_every": 2}
+    a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", **quiet)
     groups_that_span_ranks(small_model(cache), folder)
     sharded_weights(small_model(cache), folder)
 
 
-def a_rank_without_sites(world: Any, folder: Path, teacher: str, silent: int) -> None:
-    trainer = trainer_of(world, folder, teacher=teacher, **EVERYTHING)
+def a_rank_without_sites(
+    world: Any, folder: Path, teacher: str, silent: int, *, part: str = "", **options: Any
+) -> None:
+    trainer = trainer_of(world, folder, teacher=teacher, **EVERYTHING | options)
     if trainer.accelerator.process_index == silent:
         trainer.hinter = type("Silent", (), {"sites": lambda self, rollout, sibling=None: []})()
     trainer.train()
@@ -58,7 +62,7 @@ def a_rank_without_sites(world: Any, folder: Path, teacher: str, silent: int) ->
     known = gather_object([trainer.known_good.state()])
     say(
         {
-            "part": teacher,
+            "part": part or teacher,
             "sums": sums,
             "sites": row["channel/hint/sites_per_rollout"],
             "same_names": names[0] == names[1],
