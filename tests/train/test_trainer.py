@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,8 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.train.batch import teacher_rows  # noqa: E402
+from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
-from composer_hub.train.turns import Rollout  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
@@ -86,6 +87,19 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
     assert rows.attention[:, -1].all()
 
 
+def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(make_trainer: Any) -> None:
+    trainer = make_trainer(
+        alpha_sdpo=0.5, hint_anchor_kl=0.1, max_completion_length=15, mask_truncated_completions=True
+    )
+    batch = batch_of(trainer)
+    left_out = batch["completion_mask"].sum(1) == 0
+    assert any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
+    assert not batch["hint_mask"][left_out].any()
+    assert not batch["teacher_lengths"][left_out].any()
+    assert batch["anchor_mask"].any(1).equal(~left_out)
+    assert not left_out.all()
+
+
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
     trainer, _ = generated
     for site in (site for sites in trainer._sites for site in sites):
@@ -114,6 +128,7 @@ class NoHints:
     "options",
     [
         {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
         {"steps_per_generation": 2, "per_device_train_batch_size": 4},
         {"num_iterations": 2},
         {"mask_truncated_completions": True, "max_completion_length": 30},
@@ -127,7 +142,8 @@ class NoHints:
 )
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
-    rows = steps_of(make_trainer(alpha_sdpo=0.5, beta_replay=0.2, max_steps=num_steps, **options))
+    channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "grad_share_every": 1}
+    rows = steps_of(make_trainer(**channels, max_steps=num_steps, **options))
     assert len(rows) == num_steps
     for row in rows:
         assert all(math.isfinite(float(row[name])) for name in ("loss", "grad_norm", "channel/replay/loss"))
@@ -187,10 +203,22 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ("options", "said"),
     [
         ({"alpha_sdpo": -1.0}, "0 or more"),
+        ({"hint_anchor_kl": -1.0}, "0 or more"),
+        ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
+        ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
+        ({"alpha_sdpo": 0.5, "environment_factory": None}, "nothing can go wrong"),
         ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
         ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
     ],
-    ids=["a negative weight", "an unknown teacher", "an average that runs ahead"],
+    ids=[
+        "a negative weight",
+        "a negative anchor",
+        "an unknown gate",
+        "writers judged by nothing",
+        "hints without tools",
+        "an unknown teacher",
+        "an average that runs ahead",
+    ],
 )
 def test_it_refuses(make_trainer: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -215,16 +243,16 @@ def test_it_refuses_sharded_weights_with_a_channel_on(make_trainer: Any) -> None
         trainer._check()
 
 
+def test_it_refuses_zero_stage_3() -> None:
+    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3)))
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == "ZeRO stage 3"
+    accelerator.state.deepspeed_plugin.zero_stage = 2
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == ""
+
+
 def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) -> None:
     trainer = make_trainer()
     head = trainer.model.get_output_embeddings()
     head.register_forward_hook(lambda _module, _inputs, output: output * 3.0)
     with pytest.raises(TrainerError, match="not its output layer"):
         trainer._check_head()
-
-
-def test_siblings_are_the_better_rollouts_of_the_same_prompt(make_trainer: Any) -> None:
-    trainer = make_trainer()
-    trainer._rollouts = [Rollout([prompt], [], [], []) for prompt in (1, 1, 2, 2)]
-    trainer._rewards = torch.tensor([0.0, 1.0, 0.5, 0.5])
-    assert trainer._siblings() == [trainer._rollouts[1], None, None, None]

@@ -1,0 +1,75 @@
+"""What a run is refused for before its first step, each in one sentence.
+
+In: the options, what was passed beside them, and the model. Out: nothing, or a `TrainerError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from composer_hub import exits
+from composer_hub.train.config import ComposerConfig
+from composer_hub.train.losses import GATES
+from composer_hub.train.teacher import head_of, keeping_hidden
+
+
+class TrainerError(exits.ComposerError, ValueError):
+    """A run that cannot be done as it was asked for."""
+
+
+def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sharding: str) -> None:
+    """Refuse options that do not fit together, or not with what the trainer was given."""
+    if min(args.alpha_sdpo, args.beta_replay, args.hint_anchor_kl) < 0:
+        raise TrainerError("alpha_sdpo, beta_replay and hint_anchor_kl are weights: 0 or more.")
+    if args.hint_gate not in GATES:
+        raise TrainerError(f"hint_gate is one of {', '.join(GATES)}, not {args.hint_gate!r}.")
+    if args.hint_writer_min_uplift is not None and not args.hint_uplift_every and args.hint_min_uplift is None:
+        raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
+    if args.beta_replay and not has_pairs:
+        raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
+    if args.alpha_sdpo and not has_tools:
+        raise TrainerError(
+            "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
+        )
+    if (args.alpha_sdpo or args.beta_replay or args.hint_anchor_kl) and sharding:
+        raise TrainerError(
+            f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use DDP or "
+            "ZeRO stage 1 or 2, or set alpha_sdpo, beta_replay and hint_anchor_kl to 0."
+        )
+
+
+def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
+    """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None and plugin.zero_stage == 3:
+        return "ZeRO stage 3"
+    if is_fsdp:
+        return "FSDP"
+    # A model may come sharded already: by fully_shard, by a tensor-parallel plan, or by transformers while it loads.
+    return "a model of sharded weights" if _has_shards(network) else ""
+
+
+def _has_shards(network: nn.Module) -> bool:
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(value, DTensor) for value in network.parameters())
+
+
+@torch.no_grad()
+def check_head(network: nn.Module, ids: Sequence[int]) -> None:
+    """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
+    row = torch.tensor([ids], device=next(network.parameters()).device)
+    with keeping_hidden(network) as kept:
+        logits = network(input_ids=row, use_cache=False).logits
+    ours = head_of(network).logits(kept[-1])
+    if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
+        raise TrainerError(
+            f"The logits of {type(network).__name__} are not its output layer times the hidden states, so the "
+            "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
+        )
