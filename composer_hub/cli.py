@@ -25,6 +25,7 @@ COMMANDS = {
     "replay": ("composer_hub.commands.replay:replay", "Ask teachers what they would have done at each step of traces."),
     "pairs": ("composer_hub.commands.pairs:pairs", "Build, report, compare and review preference pairs."),
     "teachers": ("composer_hub.commands.teachers:teachers", "Serve the embedded teachers, or check named ones."),
+    "jobs": ("composer_hub.commands.jobs:jobs", "Train on the Hub's machines, job after job, under a cap on money."),
     "hub": ("composer_hub.commands.embedded:hub", "Serve the embedded Hub, or print its environment."),
     "run": ("composer_hub.commands.embedded:run", "Run a command against the embedded Hub."),
     "diff": ("composer_hub.commands.versions:diff", "Compare two versions of a dataset by file and by row."),

@@ -182,26 +182,26 @@ class Patience:
             try:
                 return call()
             except (HfHubHTTPError, LocalEntryNotFoundError, httpx.TransportError) as error:
-                if not _passing(error):
+                if not may_pass(error):
                     raise
                 last = error
                 if tried + 1 < self.max_tries:
                     self.sleep(self.wait_s(tried, error))
         raise HubError(
-            f"{what} failed {self.max_tries} times, last with: {_sentence(last)} Nothing half-done is visible; "
+            f"{what} failed {self.max_tries} times, last with: {sentence(last)} Nothing half-done is visible; "
             "run the same command again when the Hub answers."
         ) from last
 
 
-def _status(error: Exception) -> int | None:
+def status_of(error: Exception) -> int | None:
     response = getattr(error, "response", None)
     return getattr(response, "status_code", None)
 
 
-def _passing(error: Exception) -> bool:
+def may_pass(error: Exception) -> bool:
     # No status: the connection broke, or a download found neither the Hub nor a copy in the cache.
-    status = _status(error)
-    return status is None or status in (409, 429) or status >= 500
+    status = status_of(error)
+    return status is None or status in (408, 409, 429) or (status >= 500 and status != 501)
 
 
 def _retry_after(error: Exception) -> float | None:
@@ -210,7 +210,7 @@ def _retry_after(error: Exception) -> float | None:
     return float(value) if value and value.strip().isdigit() else None
 
 
-def _sentence(error: Exception) -> str:
+def sentence(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".") + "."
 
 
@@ -301,7 +301,7 @@ class HubDestination:
                     repo_type=repo_type,
                 ).oid
             except HfHubHTTPError as error:
-                if _status(error) in (409, 412):
+                if status_of(error) in (409, 412):
                     raise Moved from error
                 raise
             except httpx.TransportError as error:
@@ -326,7 +326,7 @@ class HubDestination:
         try:
             return self.patience(what, call)
         except (RevisionNotFoundError, RemoteEntryNotFoundError, RepositoryNotFoundError) as error:
-            if isinstance(error, RepositoryNotFoundError) and _status(error) == 401 and self.api.token is None:
+            if isinstance(error, RepositoryNotFoundError) and status_of(error) == 401 and self.api.token is None:
                 raise HubRefused(
                     f"{what}: {self.address} does not know you, or there is no such repository. "
                     "Log in with `hf auth login`, or check the name."
@@ -338,14 +338,14 @@ class HubDestination:
             raise self._explained(what, error) from error
 
     def _explained(self, what: str, error: HfHubHTTPError) -> Exception:
-        status = _status(error)
+        status = status_of(error)
         if status == 401:
             return HubRefused(f"{what}: the token is not valid at {self.address}. Log in with `hf auth login`.")
         if status == 402:
-            return HubRefused(f"{what}: {_sentence(error)} The account's plan does not include this.")
+            return HubRefused(f"{what}: {sentence(error)} The account's plan does not include this.")
         if status == 403:
-            return HubRefused(f"{what}: {_sentence(error)} Use a token with write access to that owner.")
-        return HubError(f"{what}: the Hub answered {status}: {_sentence(error)}")
+            return HubRefused(f"{what}: {sentence(error)} Use a token with write access to that owner.")
+        return HubError(f"{what}: the Hub answered {status}: {sentence(error)}")
 
 
 def _operation(change: Change) -> CommitOperationAdd | CommitOperationDelete:

@@ -1,0 +1,67 @@
+"""A server on loopback that answers what a test says, for answers that no well-behaved Hub gives."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from huggingface_hub import HfApi
+
+from composer_hub.hub.destinations import HubDestination, Patience
+
+Answer = tuple[int, Any]
+"""A status, and a JSON value or the bytes of a stream."""
+
+
+@contextmanager
+def answering(script: Mapping[str, Sequence[Answer]]) -> Iterator[tuple[HubDestination, list[str]]]:
+    """Serve `METHOD path` -> answers in order, the last one again and again; yield the Hub and the requests it got."""
+    left = {key: list(answers) for key, answers in script.items()}
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def _answer(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            key = f"{self.command} {self.path.partition('?')[0]}"
+            seen.append(key)
+            answers = left.get(key, [(404, {"error": f"nothing is said about {key}"})])
+            status, body = answers.pop(0) if len(answers) > 1 else answers[0]
+            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            if status >= 400:
+                self.send_header("X-Error-Message", body["error"])
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_GET = do_POST = _answer
+
+        def log_message(self, *args: Any) -> None:
+            """Keep the tests' output clean."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    api = HfApi(endpoint=f"http://127.0.0.1:{server.server_port}", token="hf_test_me")
+    try:
+        yield HubDestination("hub", api, Patience(sleep=lambda seconds: None)), seen
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def job_answer(stage: str = "RUNNING", message: str = "", **more: Any) -> dict[str, Any]:
+    """Return a job as the Hub describes one."""
+    owner = {"id": "0", "name": "me", "type": "user"}
+    return {"id": "j1", "status": {"stage": stage, "message": message}, "owner": owner, **more}
+
+
+def log_events(*lines: str) -> bytes:
+    """Return log lines as the event stream that the Hub sends."""
+    events = [{"data": line, "timestamp": f"2026-01-01T00:00:{at:02d}.000Z"} for at, line in enumerate(lines)]
+    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
