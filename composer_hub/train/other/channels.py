@@ -99,7 +99,7 @@ def couples(pair_ids: list[str | int | None], is_chosen: list[bool]) -> Couples:
     sides: dict[str | int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row, (pair_id, chosen) in enumerate(zip(pair_ids, is_chosen, strict=True)):
         if pair_id not in (None, "", -1):
-            sides[pair_id][0 if chosen else 1].append(row)  # type: ignore[index]
+            sides[pair_id][0 if chosen else 1].append(row)
     both = [couple for chosen, rejected in sides.values() for couple in zip(chosen, rejected, strict=False)]
     num_rows = sum(len(chosen) + len(rejected) for chosen, rejected in sides.values())
     return Couples(tuple(c for c, _ in both), tuple(r for _, r in both), num_rows - 2 * len(both))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +15,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from composer_hub import exits  # noqa: E402
+from composer_hub.hub.tables import RowWriter  # noqa: E402
+from composer_hub.ingest.export_verl import features, pair_row, site_rows  # noqa: E402
+from composer_hub.records import ErrorSite, Hint, action_text, prompt_of  # noqa: E402
 from composer_hub.train.losses import Preference, divergence_from_logits, preference_loss  # noqa: E402
 from composer_hub.train.other import verl as ours  # noqa: E402
 from composer_hub.train.other.channels import hint_tokens  # noqa: E402
+from tests.factories import make_pair, make_trace  # noqa: E402
 
+ROOT = Path(__file__).parents[3]
 VOCAB, PROMPT, RESPONSE, ROWS = 13, 3, 4, 4
 PROMPT_LENGTHS, RESPONSE_LENGTHS = [2, 3, 1, 3], [4, 2, 3, 4]
 HINTS = [[0, 1, 1], [], [0, 0, 0, 0], None]
@@ -228,6 +238,56 @@ def test_the_channels_are_not_made_into_a_reward(verl: Any) -> None:
 def test_verl_refuses_a_second_registration(verl: Any) -> None:
     with pytest.raises(ValueError, match="already registered"):
         ours.register()
+
+
+def test_a_module_that_verl_loads_itself_registers_the_losses(verl: Any, tmp_path: Path) -> None:
+    (tmp_path / "my_losses.py").write_text("from composer_hub.train.other import verl\nverl.register(alpha=0.1)\n")
+    code = "import verl; from verl.trainer.distillation.losses import DISTILLATION_LOSS_REGISTRY as r; print(*r)"
+    env = os.environ | {"VERL_USE_EXTERNAL_MODULES": "my_losses", "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
+    assert {ours.TOPK, ours.SAMPLED} <= set(run.stdout.split())
+
+
+def tokenizer_that_asks_for_keys() -> Any:
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    raw = Tokenizer(models.BPE({token: number for number, token in enumerate(alphabet)}, []))
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    # As Llama's template does: a key that is there but None would not be rendered like one that is not there.
+    template = (
+        "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% if 'tool_calls' in m %}"
+        "{{ m.tool_calls | length }}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=template)
+
+
+def test_verls_own_dataset_reads_the_exported_rows(verl: Any, tmp_path: Path) -> None:
+    from omegaconf import OmegaConf
+    from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
+
+    site = ErrorSite("tool_not_found", "model", "flag", 0.9, "r", "Bash", "c1", "no such tool")
+    hint = Hint("Reminder: Available tools are: `Read`.", "template", "r", 1, "tool_not_found", "c1")
+    trace = make_trace(num_steps=3)
+    steps = (*trace.steps[:1], dataclasses.replace(trace.steps[1], error_sites=(site,), hints=(hint,)), trace.steps[2])
+    trace = dataclasses.replace(trace, steps=steps)
+    with RowWriter(tmp_path / "train.parquet", features()) as writer:
+        for number, row in enumerate([*site_rows(trace, "train"), pair_row(make_pair(), "train")]):
+            writer.add(row | {"extra_info": row["extra_info"] | {"index": number}})
+    tokenizer = tokenizer_that_asks_for_keys()
+    options = {"max_prompt_length": 300, "filter_overlong_prompts_workers": 1, "cache_dir": str(tmp_path / "cache")}
+    read = RLHFDataset(str(tmp_path / "train.parquet"), tokenizer, OmegaConf.create(options))
+    batch = collate_fn([read[number] for number in range(len(read))])
+    assert list(batch["index"]) == [0, 1]
+    assert list(batch["data_source"]) == ["composer_hub/claude_code", "composer_hub/pairs"]
+    assert batch["extra_info"][0]["hint"] == hint.text
+    assert batch["reward_model"][1]["ground_truth"] == action_text(make_pair().chosen[0])
+    rendered = tokenizer.apply_chat_template(batch["raw_prompt"][0], tokenize=False, add_generation_prompt=True)
+    said = [message.to_chat() for message in prompt_of(trace, steps[1])]
+    assert rendered == tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+    assert '1{"command": "cat file0.py"}' in rendered
 
 
 def test_what_the_docs_tell_an_agent_loop_to_override_is_there(verl: Any) -> None:
