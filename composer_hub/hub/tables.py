@@ -204,7 +204,7 @@ def _write_split(
     directory.mkdir(parents=True, exist_ok=True)
     for number, shard in enumerate(shards):
         path = directory / f".{name}-{number:05d}"
-        with _Writer(path, table.features) as writer:
+        with RowWriter(path, table.features) as writer:
             for size, row in shard:
                 writer.add(row)
                 num_rows += 1
@@ -239,13 +239,13 @@ def _shards(
         yield shard()
 
 
-class _Writer:
+class RowWriter:
     """A Parquet file that `load_dataset` reads as it is: the features stand in its schema."""
 
     def __init__(self, path: Path, features: Features) -> None:
         self.path, self.features, self.pending = path, features, []  # type: ignore[var-annotated]
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> RowWriter:
         import pyarrow.parquet as pq
 
         schema = self.features.arrow_schema
