@@ -42,8 +42,8 @@ def _coloured(text: str, rng: random.Random) -> str:
 
 
 def _grepped(text: str, rng: random.Random) -> str:
-    place = draw("src/«word»/«word».«ext»", rng)
-    return "\n".join(f"{place}:{rng.randint(1, 800)}:{line}" for line in text.split("\n"))
+    place, start = draw("src/«word»/«word».«ext»", rng), rng.randint(1, 800)
+    return "\n".join(f"{place}:{start + i}:{line}" for i, line in enumerate(text.split("\n")))
 
 
 def _json_in_json(text: str, rng: random.Random) -> str:
