@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _MAX_SHOWN_PROBLEMS = 10
+_LAYOUT = 2
+"""Of what is remembered of a file; what an earlier release remembered is read anew."""
 
 
 @click.command()
@@ -127,7 +129,7 @@ class State:
     def remember(self, files: dict[str, Any], revision: str) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self.folder / f"files.json.{os.getpid()}"
-        fresh.write_text(json.dumps({"revision": revision, "files": files}), encoding="utf-8")
+        fresh.write_text(json.dumps({"layout": _LAYOUT, "revision": revision, "files": files}), encoding="utf-8")
         fresh.replace(self.folder / "files.json")
 
 
@@ -144,12 +146,11 @@ class Run:
     before: Version | None = None
 
     def __post_init__(self) -> None:
-        from composer_hub.ingest.redact import read_denylist
         from composer_hub.ingest.rows import Tally
 
         self.tally: Tally = Tally()
         self.state = State.of(self.publication)
-        self.denied = read_denylist(self.options["deny"]) if self.options["deny"] else frozenset()
+        self.denied = denied_ids(self.options["deny"]) if self.options["deny"] else frozenset()
 
     def read(self, sources: list[Path]) -> None:
         """Read what changed, take the rest from the version before, and spool every trace."""
@@ -193,7 +194,7 @@ class Run:
         """Return the numbers of the run: what --report prints, the manifest keeps and the card shows."""
         from composer_hub.ingest.rows import ingest_report
 
-        return ingest_report(self.reading.report, self.tally)
+        return ingest_report(self.reading.version_report(), self.tally)
 
     def scan(self) -> None:
         """Let the second scanner look, where it is wanted; anything it finds ends the run before a byte goes up."""
@@ -252,6 +253,8 @@ class Run:
     def _known_files(self) -> dict[str, Any]:
         remembered = self.state.manifest()
         if self.before is None or remembered.get("revision") != self.before.revision:
+            return {}
+        if remembered.get("layout") != _LAYOUT:
             return {}
         return remembered["files"]
 
@@ -328,13 +331,30 @@ class Run:
     def _publish_raw(self) -> int:
         from composer_hub.commands.raw_sessions import publish_raw
 
-        # A file that gave no trace (denied, or a copy of another) stays here.
-        paths = [Path(path) for path, entry in self.files.items() if entry["traces"]]
+        # A file that gave no trace stays here; so does one that holds a denied trace beside others.
+        named = {path: self.files[str(path)] for path in self.reading.files if str(path) in self.files}
+        paths = [path for path, entry in named.items() if entry["traces"] and not entry["denied"]]
         repo = f"{self.publication.repo}-sessions"
+        if held_back := sum(bool(entry["denied"]) for entry in named.values()):
+            self.out.note(f"{held_back:,} raw file{'s' * (held_back != 1)} with a denied trace did not go to {repo}.")
         count = publish_raw(self.publication.destination, repo, paths)
         added = f"{count:,} raw sessions are in {repo} (private) now."
         self.out.note(added if count else f"{repo} holds every raw session already.")
         return count
+
+
+def denied_ids(path: Path) -> frozenset[str]:
+    """Return the trace ids of a denylist; a list that cannot be used is a wrong option, not a failed run."""
+    from composer_hub.ingest.redact import RedactionError, read_denylist
+
+    try:
+        return read_denylist(path)
+    except RedactionError as error:
+        raise exits.UsageError(f"--deny {error}") from error
+    except UnicodeDecodeError as error:
+        raise exits.UsageError(
+            f"--deny {path}: byte {error.start} is no UTF-8 text. Write one trace id a line; begin a comment with '#'."
+        ) from error
 
 
 def vars_of(prepare: Preparation) -> dict[str, Any]:

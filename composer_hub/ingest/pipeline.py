@@ -7,6 +7,7 @@ from the spool, so that neither a long session nor a file of many fills the memo
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import hashlib
@@ -14,7 +15,9 @@ import multiprocessing
 import operator
 import os
 import pickle
+import signal
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -73,6 +76,7 @@ class Ingest:
         self.files = find_files(named, self.report)
         self._seen_keys: set[str] = set()
         self._seen_traces: set[str] = set()
+        self._unread: list[Mapping[str, Any]] = []  # entries of the manifest before that still hold
 
     def __iter__(self) -> Iterator[Session]:
         if self.options.format:
@@ -83,18 +87,24 @@ class Ingest:
         for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
             kept = _Kept()
             for digest, session in sessions:
-                if (new := self._new(session, digest)) is not None:
+                if (new := self._new(session, digest, outcome, kept)) is not None:
                     kept.take(new, digest)
                     yield new
             self._done(job, outcome, kept)
+        self._carry()
+
+    def version_report(self) -> FileReport:
+        """Return the report of the version: of this run, and of the files that it knew and did not read."""
+        return FileReport().merge([self.report, *map(_report_of, self._unread)])
 
     def raise_if_nothing_read(self) -> None:
         """Raise SessionError if there were files and not one could be read."""
         if self.report.counts["read"] or self.report.counts["unchanged"]:
             return
         why = "; ".join(str(problem) for problem in self.report.problems[:3])
+        files = self.report.counts["files"]
         raise SessionError(
-            f"No session could be read ({self.report.counts['files']} files looked at). "
+            f"No session could be read ({files:,} file{'s' * (files != 1)} looked at). "
             f"{why or 'No file is in a known format: name one with --from, or point at a folder of sessions.'}"
         )
 
@@ -102,8 +112,16 @@ class Ingest:
 
     def _job(self, path: Path) -> _Job:
         known = self.options.manifest.get(str(path), {})
-        digest = known.get("digest", "") if known.get("version") == self.options.version else ""
-        return _Job(path, dataclasses.replace(self.options, manifest={}, transform=None), digest)
+        # A file of which more or less is denied than when it was read gives other traces.
+        same = known.get("version") == self.options.version and known.get("denied") == self._denied_of(known)
+        return _Job(
+            path, dataclasses.replace(self.options, manifest={}, transform=None), known["digest"] if same else ""
+        )
+
+    def _denied_of(self, known: Mapping[str, Any]) -> list[str]:
+        """Return the traces that a file holds and that are denied now, by themselves or with their parent."""
+        denied, held = self.options.denied, known.get("held", {})
+        return sorted(trace_id for trace_id, parent in held.items() if not denied.isdisjoint((trace_id, parent)))
 
     def _remember(self, jobs: list[_Job]) -> None:
         """Take the keys of unchanged files for known, so that copies of their steps in other files are dropped."""
@@ -138,11 +156,12 @@ class Ingest:
 
     # ---- sessions
 
-    def _new(self, session: Session, digest: str) -> Session | None:
+    def _new(self, session: Session, digest: str, report: FileReport, kept: _Kept) -> Session | None:
         """Return what of a session has not come before, or None."""
-        counts = self.report.counts
+        counts = report.counts
         trace_id = session.trace.trace_id
-        if self._is_denied(trace_id, session.trace.parent_trace_id):
+        kept.held[trace_id] = session.trace.parent_trace_id
+        if self._is_denied(report, trace_id, session.trace.parent_trace_id):
             return None
         new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
@@ -152,8 +171,9 @@ class Ingest:
         if trace_id in self._seen_traces:
             # Two files of one session that went different ways: both stay, under ids of their own.
             counts["same_session"] += 1
-            trace_id = stable_id("copy", trace_id, new.trace.steps[0].step_id)
-            if self._is_denied(trace_id):
+            original, trace_id = trace_id, stable_id("copy", trace_id, new.trace.steps[0].step_id)
+            kept.held[trace_id] = original
+            if self._is_denied(report, trace_id):
                 return None
             new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
         self._seen_traces.add(trace_id)
@@ -163,11 +183,11 @@ class Ingest:
         counts["kept_steps"] += len(new.trace.steps)
         return new
 
-    def _is_denied(self, *trace_ids: str) -> bool:
+    def _is_denied(self, report: FileReport, *trace_ids: str) -> bool:
         """True for a denied trace and for the subagents of one."""
         if self.options.denied.isdisjoint(trace_ids):
             return False
-        self.report.add("denied")
+        report.add("denied")
         return True
 
     def _done(self, job: _Job, report: FileReport, kept: _Kept) -> None:
@@ -178,22 +198,50 @@ class Ingest:
         self.report.merge([report])
         if report.counts["unchanged"]:
             self.manifest[path] = dict(self.options.manifest[path])
+            self._unread.append(self.manifest[path])
         elif report.counts["read"]:
-            self.manifest[path] = {"digest": digest, "version": self.options.version, **dataclasses.asdict(kept)}
+            entry = {"digest": digest, "version": self.options.version, **dataclasses.asdict(kept)}
+            self.manifest[path] = entry | {"denied": self._denied_of(entry)} | _counts_of(report)
         self.on_file(report)
+
+    def _carry(self) -> None:
+        """Keep what is known of files that are gone or were not named: the version still holds their traces."""
+        elsewhere = {trace_id for entry in self.manifest.values() for trace_id in entry["traces"]}
+        for path, known in self.options.manifest.items():
+            if path not in self.manifest and not elsewhere.issuperset(known["traces"]):
+                denied = self._denied_of(known)
+                counts = {**known["counts"], "denied": len(denied)}
+                self.manifest[path] = {**known, "denied": denied, "counts": counts}
+                self._unread.append(self.manifest[path])
 
 
 @dataclass
 class _Kept:
-    """What of a file went on, for the manifest."""
+    """What a file holds and what of it went on, for the manifest."""
 
     traces: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    held: dict[str, str] = field(default_factory=dict)  # every trace, denied and double ones too -> its parent
 
     def take(self, session: Session, digest: str) -> None:
         self.traces.append(session.trace.trace_id)
         self.keys.extend(key for key in session.keys if key)
         self.keys.extend([digest] if digest else [])
+
+
+_OF_A_RUN = ("files", "read")
+"""Counts that say what a run did; the others say what is in a file."""
+
+
+def _counts_of(report: FileReport) -> dict[str, Any]:
+    """Return what the manifest keeps of a file's report, for the runs that do not read it."""
+    counts = {name: count for name, count in report.counts.items() if name not in _OF_A_RUN}
+    return {"counts": counts, "unknown_types": dict(report.unknown_types), "num_problems": report.num_problems}
+
+
+def _report_of(entry: Mapping[str, Any]) -> FileReport:
+    counts, unknown = Counter(entry["counts"]), Counter(entry["unknown_types"])
+    return FileReport(counts=counts, unknown_types=unknown, num_problems=entry["num_problems"])
 
 
 # ------------------------------------------------------------------------------------------------------ one file
@@ -310,14 +358,24 @@ class _Pool:
         """Keep the next files on their way."""
         for job in jobs[: self.window]:
             if job.path not in self.running:
-                self.running[job.path] = self.executor.submit(_spooled, job, self._file(job))
+                try:
+                    self.running[job.path] = self._submit(job)
+                except BrokenProcessPool:
+                    return  # a process has died since; `result` finds out over which file
+
+    def _submit(self, job: _Job) -> Future[FileReport]:
+        with _interrupts_held_back():  # a process may start here
+            return self.executor.submit(_spooled, job, self._file(job))
 
     def result(self, job: _Job) -> tuple[FileReport, Path]:
         """Return the report and the spool of the next file."""
+        running = self.running.pop(job.path, None)
         try:
-            return self.running.pop(job.path).result(), self._file(job)
+            if running is not None:
+                return running.result(), self._file(job)
         except BrokenProcessPool:
-            return self._alone(job)
+            pass
+        return self._alone(job)
 
     def _alone(self, job: _Job) -> tuple[FileReport, Path]:
         """Read a file with no other at work, after a process has died: so it is known which file kills it."""
@@ -326,7 +384,7 @@ class _Pool:
         self.window = 1
         self.executor = self._start()
         try:
-            return self.executor.submit(_spooled, job, self._file(job)).result(), self._file(job)
+            return self._submit(job).result(), self._file(job)
         except BrokenProcessPool:
             self.stop()
             self.executor = self._start()
@@ -343,12 +401,30 @@ class _Pool:
         self.executor.shutdown(cancel_futures=True)
 
 
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Let no Ctrl-C reach a process that starts: it would print where its imports were. Ours waits a moment."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 _transform: Transform | None = None
 
 
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
+    # From here on Ctrl-C ends a worker without a word; what there is to say, the process that started it says.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # A session is one growing heap without circles: looking for some after every few hundred objects costs a tenth.
     gc.set_threshold(100_000, 20, 20)
 

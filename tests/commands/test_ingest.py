@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -58,6 +59,9 @@ def test_only_the_session_that_grew_is_read_again(composer_hub: Command, session
     printed = one_json(run)
     assert printed["version"] == "v1.1.0"
     assert (printed["report"]["read"], printed["report"]["unchanged"]) == (1, 2)  # type: ignore[index]
+    # But for these two, the numbers are those of a run that reads everything: they are the version's.
+    whole = one_json(composer_hub("ingest", sessions, "--report", "--format", "json"))
+    assert printed["report"] == whole | {"read": 1, "unchanged": 2}
 
     diff = one_json(composer_hub("diff", "me/grows@v1.0.0", "me/grows", "--format", "json"))
     traces, steps = diff["rows"]["traces"], diff["rows"]["steps"]  # type: ignore[index]
@@ -75,6 +79,24 @@ def test_a_denied_trace_is_not_in_the_next_version(composer_hub: Command, sessio
     (tmp_path / "deny.txt").write_text(f"{denied}\n")
     run = composer_hub("ingest", sessions, "--repo", "me/denies", "--deny", tmp_path / "deny.txt", "--format", "json")
     assert one_json(run)["rows"]["traces"] == 2  # type: ignore[index]
+
+
+def test_a_file_that_holds_a_denied_trace_beside_others_stays_at_home(
+    composer_hub: Command, sessions: Path, tmp_path: Path
+) -> None:
+    chats = [[{"role": "user", "content": f"Do {n}"}, {"role": "assistant", "content": f"Did {n}"}] for n in "ab"]
+    rows = (json.dumps({"instance_id": f"task-{n}", "messages": chat}) for n, chat in enumerate(chats))
+    (sessions / "rows.jsonl").write_text("\n".join(rows))
+    composer_hub("ingest", sessions, "--repo", "me/shared")
+    composer_hub("export", "me/shared", "--to", "sts", "--out", tmp_path / "sts")
+    denied = next(path.stem for path in (tmp_path / "sts").iterdir() if "Did a" in path.read_text())
+    (tmp_path / "deny.txt").write_text(denied)
+    for _ in range(2):  # also when nothing is read any more
+        run = composer_hub("ingest", sessions, "--repo", "me/shared", "--raw", "--deny", tmp_path / "deny.txt")
+        assert "1 raw file with a denied trace did not go to me/shared-sessions" in run.stderr
+    listing = "import sys, huggingface_hub as h; print(*h.list_repo_files(sys.argv[1], repo_type='dataset'))"
+    there = composer_hub("run", "--", sys.executable, "-c", listing, "me/shared-sessions").stdout.split()
+    assert len([name for name in there if name.startswith("sessions/")]) == 3
 
 
 @pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])
@@ -115,6 +137,8 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
         (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
         (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "no known session format"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_its_code(
@@ -122,7 +146,9 @@ def test_what_cannot_be_done_is_one_sentence_and_its_code(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "prose.txt").write_text("all of last week\n")
     places = {"EMPTY": tmp_path / "empty", "SESSIONS": sessions, "GARBAGE": tmp_path / "garbage"}
+    places["PROSE"] = tmp_path / "prose.txt"
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
     run = composer_hub("ingest", *words)
@@ -165,3 +191,38 @@ def test_an_interrupted_run_leaves_with_130_and_the_next_one_does_the_work(
     assert process.returncode in (exits.INTERRUPTED, -signal.SIGINT), said
     rerun = composer_hub("ingest", sessions, "--repo", "me/interrupted")
     assert rerun.returncode == exits.DONE, rerun.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see when the workers start")
+@pytest.mark.parametrize("after", [0.0, 0.1], ids=["at once", "while they import"])
+def test_ctrl_c_while_the_workers_start_is_one_line(home: dict[str, str], sessions: Path, after: float) -> None:
+    command = [sys.executable, "-m", "composer_hub", "ingest", str(sessions), "--report", "--workers", "3"]
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    # A terminal sends Ctrl-C to the whole group: to the command, and to workers that are still importing.
+    process = subprocess.Popen(
+        command, env=home, stderr=subprocess.PIPE, text=True, preexec_fn=heed, start_new_session=True
+    )
+    while process.poll() is None and not any(map(is_starting, children_of(process.pid))):
+        time.sleep(0.002)
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (exits.INTERRUPTED, "composer-hub: interrupted.")
+
+
+def children_of(pid: int) -> list[Path]:
+    try:
+        return [Path(f"/proc/{child}") for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_starting(process: Path) -> bool:
+    """True for a worker whose interpreter has made up its mind about SIGINT: caught, or held back."""
+    try:
+        if b"spawn_main" not in (process / "cmdline").read_bytes():
+            return False
+        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
+    except OSError:
+        return False
+    return any(int(status[name], 16) >> (signal.SIGINT - 1) & 1 for name in ("SigCgt", "SigBlk"))

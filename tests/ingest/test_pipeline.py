@@ -108,6 +108,45 @@ def test_a_second_run_reads_only_what_changed(folder):
     assert third.report.counts["unchanged"] == 9
 
 
+def test_a_run_that_reads_little_reports_the_whole_version(folder):
+    _, first = run(folder)
+    grown = folder / "claude_code/rewind.jsonl"
+    grown.write_text(grown.read_text() + "no json\n")
+    gone = next(path for path, entry in first.manifest.items() if "broken" in path and entry["traces"])
+    os.unlink(gone)
+    _, second = run(folder, manifest=first.manifest)
+    assert (second.report.counts["read"], second.report.counts["unchanged"]) == (1, 8)
+    assert second.manifest.keys() == first.manifest.keys(), "the version still holds what the lost file gave"
+    before, after = first.version_report(), second.version_report()
+    assert after.unknown_types == before.unknown_types == {"never-seen-before": 1}
+    about_files = ("files", "read", "unchanged")
+    differing = {
+        name: after.counts[name] - before.counts[name]
+        for name in before.counts | after.counts
+        if after.counts[name] != before.counts[name] and name not in about_files
+    }
+    assert differing == {"corrupt": 1, "lines": 1, "bytes": 8}
+    assert after.num_problems == before.num_problems + 1
+    # A file that only has another name now is not counted twice.
+    grown.rename(grown.with_name("renamed.jsonl"))
+    _, third = run(folder, manifest=second.manifest)
+    assert third.version_report().counts["lines"] == after.counts["lines"]
+
+
+def test_a_file_is_read_again_when_a_trace_of_it_is_denied_and_when_it_no_longer_is(folder):
+    sessions, first = run(folder)
+    denied = frozenset([sessions[0].trace.trace_id])
+    _, second = run(folder, manifest=first.manifest, denied=denied)
+    assert second.report.counts["denied"] >= 1
+    held = [entry for entry in second.manifest.values() if entry["denied"]]
+    assert not denied & {trace for entry in held for trace in entry["traces"]}
+    _, third = run(folder, manifest=second.manifest, denied=denied)
+    assert (third.report.counts["read"], third.report.counts["denied"]) == (0, 0)
+    assert third.version_report().counts["denied"] == second.report.counts["denied"]
+    back, _ = run(folder, manifest=third.manifest)
+    assert denied <= {session.trace.trace_id for session in back}
+
+
 def test_another_version_reads_all_files_again(folder):
     sessions, first = run(folder, version="rules-1")
     again, _ = run(folder, version="rules-2", manifest=first.manifest)
