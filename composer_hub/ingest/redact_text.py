@@ -13,19 +13,12 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from composer_hub.ingest.redact_named import MAX_JUDGED, Span, context_spans, named_spans, named_value
+from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
+from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
+from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_rules import (
-    BY_CAPITAL,
-    BY_SEPARATOR,
-    BY_WORD,
-    CAPITALS,
-    LENGTHS,
-    SEPARATOR,
-    TAILS,
-    Rule,
-    prefixed_token,
-)
+from composer_hub.ingest.redact_shapes import shape_spans
+from composer_hub.ingest.redact_words import Triggers
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -41,13 +34,15 @@ _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MI
 _IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
-_ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-F]{2})$")
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
 _PEM_BODY = re.compile(
     r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash"
     r"|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
 )
+
+
+_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS), COMMAND_WORDS)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -93,75 +88,15 @@ def same_length_lower(text: str) -> str:
 def _plain_spans(text: str) -> Iterator[Span]:
     lowered = same_length_lower(text)
     yield from _pem_spans(text)
-    yield from _shape_spans(text)
-    yield from context_spans(text, lowered)
-    yield from named_spans(text, lowered)
+    yield from shape_spans(text)
+    words = _TRIGGERS.of(text)
+    yield from context_spans(text, lowered, words)
+    yield from command_spans(text, words)
+    yield from named_spans(text, lowered, words)
     yield from mail_spans(text)
     yield from network_spans(text)
     yield from number_spans(text)
     yield from name_spans(text, lowered)
-
-
-def _shape_spans(text: str) -> Iterator[Span]:
-    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost its length squared.
-    after = 0
-    for separator in SEPARATOR.finditer(text):
-        end = separator.end()
-        if end <= after:
-            continue
-        for anchor in _endings(text, end):
-            for found in _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor)):
-                after = max(after, found[1])
-                yield found
-        if end > after and (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
-            after = token[1]
-            yield *token, "SECRET", "prefixed"
-    after = 0
-    for capital in CAPITALS.finditer(text):
-        if capital.start() >= after:
-            for found in _shapes_at(text, BY_CAPITAL[capital[0]], capital.start()):
-                after = max(after, found[1])
-                yield found
-    for anchor in [anchor for anchor in BY_WORD if anchor in text]:
-        at = text.find(anchor)
-        while at >= 0:
-            after = at + len(anchor)
-            for found in _shapes_at(text, BY_WORD[anchor], at):
-                after = max(after, found[1])
-                yield found
-            at = text.find(anchor, after)
-
-
-def _endings(text: str, end: int) -> list[str]:
-    """Return the anchors that end here, the shortest first."""
-    if text[max(0, end - 2) : end] not in TAILS and text[end - 1] not in TAILS:
-        return []
-    return [anchor for length in LENGTHS if length <= end and (anchor := text[end - length : end]) in BY_SEPARATOR]
-
-
-def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
-    for rule in rules:
-        if not rule.before and rule.bounded and not _free(text, at):
-            continue
-        if found := rule.pattern.match(text, at):
-            yield from _judged(text, rule, at, *(found.span("v") if "v" in rule.pattern.groupindex else found.span()))
-
-
-def _judged(text: str, rule: Rule, at: int, start: int, end: int) -> Iterator[Span]:
-    """Yield the value unless its beginning is missing or the rule keeps it."""
-    if rule.before:
-        begin = max(0, at - 64)
-        head = rule.before.search(text[begin:at])
-        if not head:
-            return
-        start = begin + head.start()
-    if not rule.keep(text[start : min(end, start + MAX_JUDGED)]):
-        yield start, end, rule.label, rule.name
-
-
-def _free(text: str, at: int) -> bool:
-    """Tell whether a token may begin here: nothing alphanumeric before it, or only an escape."""
-    return at == 0 or not text[at - 1].isalnum() or bool(_ESCAPED_BEFORE.search(text, max(0, at - 8), at))
 
 
 def _pem_spans(text: str) -> Iterator[Span]:
