@@ -33,7 +33,7 @@ _ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("nuget", (r"\bsetapikey ~",)),
     ("poetry", (r"\bhttp-basic\.[^\s]+ @ ~", r"\bpypi-token\.[^\s]+ ~")),
     ("composer", (r"\bhttp-basic\.[^\s]+ @ ~", r"\b(?:gitlab-token|github-oauth|bearer)\.[^\s]+ ~")),
-    ("bundle", (r"\bconfig .*?[^\s:/]{1,60}:~",)),
+    ("bundle", (r"\bconfig (?:set )?\S+ [^\s:/]{1,60}:~",)),
     # Clouds and vaults.
     ("az", (r"\blogin\b.*? -p ~", r"\bkeyvault secret set\b.*? --value[= ]~")),
     ("aws", (r"\bset aws_(?:secret_access_key|session_token) ~", r" --secret-string[= ]~")),
@@ -96,21 +96,24 @@ _PIPED = re.compile(
     r"(?:\\{0,3}[\"'])?(?:(?P<user>[\w.-]{1,40}):)?(?P<v>[^\s\"'$`\\|:]{6,256})(?:\\{1,2}n)?(?:\\{0,3}[\"'])?\s*\|[^\n|]{0,80}?"
     r"(?:stdin|with-token|chpasswd|sudo -S|\bsu\b|\bpasswd\b|kinit|cryptsetup|luks|secrets? |passphrase-fd|pass insert)"
 )
-_PRINTS = re.compile(
-    r"(?:op read|pass show|find-generic-password|gcloud auth print-\w+-token|gh auth token|secret-tool lookup"
-    r"|get-login-password|get-access-token|vault (?:kv get|read|print)[^\n]{0,80}-?field|with-decryption[^\n]{0,120}text"
-    r"|get-secret-value[^\n]{0,120}text|heroku config:get|secrets? (?:get|show|access|view|versions access)"
-    r"|openssl rand|pwgen|wg genkey|secret[^\n|]{0,160}\|\s{0,4}base64 (?:-d|-D|--decode)"
-    r"|(?:echo|printenv|print)\s+[\"']?\$?\{?[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|_PASS)\}?)"
-    r"[^\n]{0,160}(?:\n[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>]?[ \t]*|\\n\s{0,8})(?P<v>[^\s\"'`\\]{8,512})(?=[ \t]*(?:\n|\\n|\Z))"
+_PRINTS = (
+    *("op read", "pass show", "find-generic-password", "gcloud auth print-", "gh auth token", "secret-tool lookup"),
+    *("get-login-password", "get-access-token", "vault kv get", "vault read", "vault print", "with-decryption"),
+    *("get-secret-value", "heroku config:get", "secrets get", "secret get", "secret show", "secrets access", "versions access"),
+    *("openssl rand", "pwgen", "wg genkey", "| base64 -d", "| base64 -D", "|base64 -d", "echo $", 'echo "$', "printenv "),
 )
-_PRINT_WORDS = frozenset(
-    "op pass find_generic_password gcloud gh secret_tool aws az vault heroku secret secrets openssl pwgen wg echo "
-    "printenv print".split()
+"""Commands that print a secret, as far as it takes to tell them."""
+_PRINTS_NAMED = re.compile(r"\{?[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|_PASS)\b")
+_PRINTED = re.compile(
+    r"[^\n]{0,200}(?:\n[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>]?[ \t]*|\\n\s{0,8})"
+    r"(?P<v>[^\s\"'`\\]{8,512})(?=[ \t]*(?:\n|\\n|\Z))"
 )
+_PRINT_WORDS = {
+    anchor: re.findall(r"[a-z][a-z-]*", anchor)[0].replace("-", "_").strip("_") for anchor in _PRINTS
+}
 _PIPE_WORDS = frozenset(("echo", "printf", "yes"))
 
-COMMAND_WORDS = (*_WORD_OF.values(), *_PRINT_WORDS, *_PIPE_WORDS)
+COMMAND_WORDS = (*_WORD_OF.values(), *_PRINT_WORDS.values(), *_PIPE_WORDS)
 """The words by which a text that may hold a command is told; each stands whole."""
 
 
@@ -122,8 +125,19 @@ def command_spans(text: str, words: Set[str]) -> Iterator[Span]:
                 yield from _arguments(text, at + len(command), patterns)
     if "|" in text and not words.isdisjoint(_PIPE_WORDS):
         yield from _taken(text, _PIPED, "piped", _is_given)
-    if not words.isdisjoint(_PRINT_WORDS):
-        yield from _taken(text, _PRINTS, "printed", _is_printed)
+    for anchor, word in _PRINT_WORDS.items():
+        if word in words:
+            yield from _printed(text, anchor)
+
+
+def _printed(text: str, anchor: str) -> Iterator[Span]:
+    at = text.find(anchor)
+    while at >= 0:
+        end = at + len(anchor)
+        named = not anchor.startswith(("echo", "printenv")) or _PRINTS_NAMED.match(text, end)
+        if named and (found := _PRINTED.match(text, end)) and _is_printed(found["v"][:MAX_JUDGED]):
+            yield *found.span("v"), "SECRET", "printed"
+        at = text.find(anchor, end)
 
 
 def _places(text: str, command: str) -> Iterator[int]:

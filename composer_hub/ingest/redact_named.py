@@ -26,6 +26,7 @@ STEMS = (
             "passw",
             "passphrase",
             "requirepass",
+            "masterauth",
             "storepass",
             "keypass",
             "mnemonic",
@@ -34,8 +35,19 @@ STEMS = (
             "recovery phrase",
             "pwd",
             "_pass",
+            "-pass",
             "pass=",
             "pass:",
+            'pass"',
+            "pass'",
+            "_pw",
+            "rootpw",
+            "bindpw",
+            "pw=",
+            "pw:",
+            'pw"',
+            "pw'",
+            "psk",
             "identified by",
             "securestring",
         ),
@@ -47,6 +59,22 @@ STEMS = (
             "token",
             "credential",
             "_auth",
+            "-auth",
+            "privkey",
+            "wif:",
+            "wif=",
+            "wif ",
+            "wif)",
+            'wif"',
+            "subscription-key",
+            "jsessionid",
+            "phpsessid",
+            "asp.net_sessionid",
+            "connect.sid",
+            "code_verifier",
+            "device_code",
+            "auth_code",
+            "client_assertion",
             "bearer",
             "jwt",
             "_pat",
@@ -67,12 +95,13 @@ STEMS = (
 
 
 def _trigger(stem: str) -> str:
-    return "pass" if "pass" in stem else re.split(r"[ =:]", stem)[0]
+    stem = stem.replace("-", "_")
+    return "pass" if "pass" in stem else re.split(r"[ =:.)\"']", stem)[0]
 
 
 _SECRET_KEY = re.compile(
     r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
-    r"|shared|admin|deploy|app|consumer|session|"
+    r"|shared|admin|deploy|app|consumer|session|subscription|functions|license|webhook|hmac|jwt|bot|"
     r"crypt\w*|secret|rpc)[_\- ]?\Z"
 )
 
@@ -95,20 +124,28 @@ _PUBLIC_KEY = re.compile(
     r"|lookup|composite|react|message|event|"
     r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt"
     r"|completion|input|output|cached|reasoning|"
-    r"tokens?_per|known|authorized|item|field|column|metric|label|tag)[_\-. ]?\Z"
+    r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
+    r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
+    r"|lex\w*|parse\w*|chunk|block|tree)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
+_BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
+"""What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
-    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
-    rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)"
+    rf"|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"|\|\||\?\?|\|)\s{{0,12}}"
+    rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
+    rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
+    rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
+    rf"|(?P<tag>>)"
     rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
-    rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
+    rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
     rf"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token"
     rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
 )
@@ -131,7 +168,12 @@ _LOOKED_UP = re.compile(
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
 )
 """Where a program or a template reads its secret from."""
-_CACHE_KEY = re.compile(r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}")
+_PUBLIC = re.compile(
+    r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
+    r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
+    r"|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+)
+"""What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 TRIVIAL = frozenset(
     [
         "postgres",
@@ -199,7 +241,7 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     """Judge a value: `written` is quoted, env (an environment line or a flag), bare (code, YAML) or prose."""
     if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
         return False
-    if _LOOKED_UP.match(value) or _CACHE_KEY.fullmatch(value):
+    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value):
         return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
@@ -208,6 +250,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if EXPRESSION.search(value.rstrip("=")):
         return False
     if written == "prose":
+        if is_hex(value):
+            return strength == "token" and len(value) == 32 and looks_random(value)
         return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
     if written == "bare" and strength == "password":
         return (
@@ -265,8 +309,10 @@ def _harmless(before: str, after: str) -> bool:
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if _harmless(text[max(0, start - 24) : start], text[after : after + 24]):
         return None
+    if strength == "key" and _goes_on(text, after):
+        return None
     # The keyword may hold its own operator (`pass=`).
-    found = NAMED.match(text, after - 1 if text[after - 1] in "=:" else after)
+    found = NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
     if not found:
         return None
     quoted = found.group("quoted")
@@ -278,6 +324,12 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
         return None
     at = found.start(group)
     return at, at + len(value), "SECRET", f"named_{strength}"
+
+
+def _goes_on(text: str, after: int) -> bool:
+    """Tell whether `key` is only the beginning of a word: keycloak, keyboard, KEYNOTE."""
+    last, following = text[after - 1], text[after : after + 2]
+    return (following[:1].islower() and following[:1] != "s") if last.islower() else following[:1].isupper()
 
 
 def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[str, str]:

@@ -6,8 +6,9 @@ In: a text. Out: spans of values with the rule that found them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
+from composer_hub.ingest.redact_entropy import looks_random, num_classes
 from composer_hub.ingest.redact_named import MAX_JUDGED, Span
 from composer_hub.ingest.redact_rules import (
     BY_CAPITAL,
@@ -26,6 +27,19 @@ _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[
 _ACROSS_WORDS = ("FlyV1 ", "LS0tLS1CRUdJTi")
 """Anchors of tokens that hold white space."""
 _WORDS = LongWords()
+_BREAKABLE = {
+    prefix: re.split(r"[0-9.]", prefix)[0].lower().replace("-", "_")
+    for prefix in (
+        "ghp_ gho_ ghu_ ghs_ github_pat_ glpat- sk-ant- sk-proj- sk-or- sk_live_ sk_test_ rk_live_ xoxb- xoxp- xapp- hf_ npm_ "
+        "pypi- AIza eyJ hvs. dckr_pat_ lin_api_ shpat_ gsk_ xai- dapi dop_v1_ glsa_ sntrys_ figd_ ntn_ nvapi- whsec_"
+    ).split()
+}
+"""Prefixes of long tokens, and the trigger of each: a terminal may have broken the token over lines."""
+SHAPE_TRIGGERS = tuple(_BREAKABLE.values())
+MAX_BROKEN = 24
+"""Lines over which a token is followed."""
+_HEAD = re.compile(r"[\w.+/=-]{8,4000}(?=\r?\n)")
+_NEXT = re.compile(r"\r?\n[ \t]*(?:\d{1,6}[\t:→|][ \t]?)?[+>|]?[ \t]*(?P<v>[\w.+/=-]{3,4000})(?=[\s\"'`,;)\\]|\Z)")
 
 
 def shape_spans(text: str) -> Iterator[Span]:
@@ -39,6 +53,37 @@ def shape_spans(text: str) -> Iterator[Span]:
             _WORDS.holds_nothing(word)
         for at in _whole(text, word) if found else ():
             yield from ((at + start, at + end, label, rule) for start, end, label, rule in found)
+
+
+def broken_spans(text: str, words: Set[str]) -> Iterator[Span]:
+    """Yield the parts of tokens that go on where the next line begins."""
+    if "\n" not in text:
+        return
+    for prefix, trigger in _BREAKABLE.items():
+        at = text.find(prefix) if trigger in words else -1
+        while at >= 0:
+            if _free(text, at) and (head := _HEAD.match(text, at)):
+                yield from _parts(text, head)
+            at = text.find(prefix, at + len(prefix))
+
+
+def _parts(text: str, head: re.Match[str]) -> Iterator[Span]:
+    token, parts, at = head[0], [head.span()], head.end()
+    while len(parts) < MAX_BROKEN and (more := _NEXT.match(text, at)) and _goes_on(token, more["v"]):
+        token += more["v"]
+        parts.append(more.span("v"))
+        at = more.end()
+    if len(parts) > 1:
+        yield from ((start, end, "SECRET", "broken_over_lines") for start, end in parts)
+
+
+def _goes_on(token: str, more: str) -> bool:
+    """Tell whether a token takes up what the next line begins with: together they are one, and it is no word."""
+    joined = next((end for start, end, _, _ in _in_word(token + more) if start == 0), 0)
+    if joined <= len(token):
+        return False
+    alone = any(start == 0 and end == len(token) for start, end, _, _ in _in_word(token))
+    return looks_random(more) or (num_classes(more) >= (3 if alone else 2) and any(c.isdigit() for c in more))
 
 
 def _whole(text: str, word: str) -> Iterator[int]:

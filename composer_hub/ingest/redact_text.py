@@ -17,7 +17,9 @@ from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
 from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
 from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_shapes import shape_spans
+from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans
+from composer_hub.ingest.redact_shapes import SHAPE_TRIGGERS, broken_spans, shape_spans
+from composer_hub.ingest.redact_tables import table_spans
 from composer_hub.ingest.redact_words import Triggers
 
 Place = Callable[[str, str, str], str]
@@ -33,6 +35,8 @@ _DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,
 _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_NAME_BEHIND = re.compile(r'[^{}\[\]]{0,200}?"(?:name|key|label|Name|Key)"\s*:\s*"([^"\\]{1,80})"')
+_JWK_PRIVATE = frozenset(("d", "k", "p", "q", "dp", "dq", "qi"))
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
@@ -42,7 +46,7 @@ _PEM_BODY = re.compile(
 )
 
 
-_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS), COMMAND_WORDS)
+_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS), COMMAND_WORDS)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -90,9 +94,13 @@ def _plain_spans(text: str) -> Iterator[Span]:
     yield from _pem_spans(text)
     yield from shape_spans(text)
     words = _TRIGGERS.of(text)
+    yield from broken_spans(text, words)
     yield from context_spans(text, lowered, words)
     yield from command_spans(text, words)
-    yield from named_spans(text, lowered, words)
+    if words:
+        yield from named_spans(text, lowered, words)
+        yield from phrase_spans(text, lowered, words)
+        yield from table_spans(text, lowered, words)
     yield from mail_spans(text)
     yield from network_spans(text)
     yield from number_spans(text)
@@ -202,15 +210,32 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
     parts: list[str] = []
     last = 0
     key = label = ""
+    is_jwk = '"kty"' in text
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
         value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
         if is_key:
             key = value
-        redacted = redact_text(value, place, "" if is_key else label if key == "value" and label else key, depth + 1)
+        name = "" if is_key else key
+        if name.lower().endswith("value"):
+            name = label or _label_behind(text, literal.end()) or name
+        elif is_jwk and name in _JWK_PRIVATE:
+            name = "private_key"
+        redacted = redact_text(value, place, name, depth + 1)
         if redacted != value:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)
         if not is_key:
-            label = value if key in ("name", "key", "Name", "Key", "keyName") else ""
+            label = value if _names_a_value(key) else label if key.lower() in ("type", "secret") else ""
     return "".join([*parts, text[last:]])
+
+
+def _names_a_value(key: str) -> bool:
+    """Tell whether what stands under this key names the value beside it."""
+    return key.lower().endswith(("name", "key", "label", "field", "variable"))
+
+
+def _label_behind(text: str, at: int) -> str:
+    """Return the name that follows its value in the same object."""
+    found = _NAME_BEHIND.match(text, at)
+    return found[1] if found else ""

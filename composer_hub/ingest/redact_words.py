@@ -1,14 +1,13 @@
 """Tell which of the words that matter a text holds, looking at each distinct word once.
 
 In: texts. Out: for each, the triggers in it, or the long words worth a closer look. Sessions say the same words over
-and over, so what a word does not hold is remembered; a word that holds something is not, as it may be a secret.
+and over, so what was seen in a word is remembered, in this process and as long as it lives.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 MAX_KNOWN = 100_000
 """Words to remember before beginning anew."""
@@ -29,25 +28,38 @@ _LETTERS = bytes(
 class Triggers:
     """The words without which no rule can match: one pass over a text says which of them it holds.
 
-    A trigger may stand within a word (`dbpassword` holds `passw`); one of `whole` is a word of its own (`az`).
+    A trigger may stand within a word (`dbpassword` holds `passw`); one of `whole` is a word of its own (`az`), or
+    stands behind the letter of an escape (`\\naz`).
     """
 
     def __init__(self, triggers: Iterable[str], whole: Iterable[str] = ()) -> None:
-        self._whole = {word.encode(): word for word in whole}
+        self._whole = {(escape + word).encode(): word for word in whole for escape in ("", "n", "t")}
         self._triggers = [(trigger.encode(), trigger) for trigger in sorted(set(triggers))]
         self._any = re.compile(b"|".join(re.escape(trigger) for trigger, _ in self._triggers))
         self._without: set[bytes] = set()
+        self._with: dict[bytes, set[str]] = {}
 
     def of(self, text: str) -> set[str]:
         """Return the triggers that the text holds, in any case."""
-        words = {*text.encode("utf-8", "surrogatepass").translate(_LETTERS).split()}
-        found = {self._whole[word] for word in words & self._whole.keys()}
-        for word in words - self._without:
-            if self._any.search(word):
-                found.update(trigger for spelling, trigger in self._triggers if spelling in word)
-            else:
-                _remember(self._without, word)
+        found: set[str] = set()
+        for word in {*text.encode("utf-8", "surrogatepass").translate(_LETTERS).split()} - self._without:
+            held = self._with.get(word)
+            found |= self._learn(word) if held is None else held
         return found
+
+    def _learn(self, word: bytes) -> set[str]:
+        held = {self._whole[word]} if word in self._whole else set()
+        if self._any.search(word):
+            held.update(trigger for spelling, trigger in self._triggers if spelling in word)
+        if len(self._with) + len(self._without) >= MAX_KNOWN:
+            self._with.clear()
+            self._without.clear()
+        if len(word) <= MAX_REMEMBERED:
+            if held:
+                self._with[word] = held
+            else:
+                self._without.add(word)
+        return held
 
 
 class LongWords:
@@ -61,11 +73,8 @@ class LongWords:
         yield from {word for word in text.split() if len(word) >= MIN_LONG} - self._without
 
     def holds_nothing(self, word: str) -> None:
+        """Remember that there is no token in the word."""
+        if len(self._without) >= MAX_KNOWN:
+            self._without.clear()
         if len(word) <= MAX_REMEMBERED:
-            _remember(self._without, word)
-
-
-def _remember(words: set[Any], word: Any) -> None:
-    if len(words) >= MAX_KNOWN:
-        words.clear()
-    words.add(word)
+            self._without.add(word)
