@@ -135,7 +135,7 @@ _BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOT
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
     rf"|\|\||\?\?|\|)\s{{0,12}}"
     rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
     rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
@@ -162,6 +162,7 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
@@ -246,6 +247,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
+        return True
+    if _KEY_BYTES.fullmatch(value) and looks_random(value):
         return True
     if EXPRESSION.search(value.rstrip("=")):
         return False

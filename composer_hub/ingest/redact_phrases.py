@@ -59,10 +59,11 @@ _CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-
 
 PHRASE_TRIGGERS = (*{noun.split()[0].split("-")[0] for noun in NOUNS}, *_SEED_WORDS, *_LOGINS.values(), *_CODES_OF)
 
+_NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NO_PASSWORD = re.compile(
     r"://|^[/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^\w+=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
-    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
+    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|^[\w.-]+(?:/[\w.-]+)+$|@[\w-]+\.\w{2,}$"
 )
 
 
@@ -145,5 +146,5 @@ def _logins(text: str, lowered: str, login: str) -> Iterator[Span]:
 
 def _span(text: str, found: re.Match[str]) -> tuple[int, int] | None:
     start, end = found.span("v")
-    value = text[start:end].rstrip(".,;:)]}>|*")
+    value = _NEXT_FIELD.split(text[start:end])[0].rstrip(".,;:)]}>|*")
     return (start, start + len(value)) if looks_like_password(value) and value.isascii() else None

@@ -74,6 +74,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("openrouter", "sk-or-", f"{_W}{{30,120}}"),
     shape("openai", "sk-proj- sk-svcacct- sk-admin- sk-None-", f"{_W}{{20,250}}"),
     shape("sk_key", "sk-", f"{_W}{{20,200}}", not_random),
+    shape("sk_hex", "sk-", f"{_H}{{32}}(?!{_W})"),
     shape("langsmith", "lsv2_pt_ lsv2_sk_ ls__", f"{_H}{{32}}(?:_{_H}{{10}})?"),
     shape("langfuse", "sk-lf-", r"[0-9a-f-]{32,40}"),
     shape("groq", "gsk_", f"{_A}{{40,80}}"),
