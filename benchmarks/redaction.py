@@ -21,6 +21,7 @@ from benchmarks.planted import Plant, Score, planted_trace, plants, score, texts
 from benchmarks.planted_heldout import HELD_OUT
 from benchmarks.planted_kinds import KNOWN, Kind
 from benchmarks.planted_second import TUNED, UNSEEN, second_plants
+from benchmarks.planted_third import THIRD_TUNE, THIRD_UNSEEN, third_plants
 from composer_hub.ingest.redact import Redactor
 from composer_hub.records import Message, Trace
 
@@ -151,6 +152,9 @@ def main() -> None:
         print(line(name, result, str(broken)))
     for name, kinds in (("second set, tuned half", TUNED), ("second set, other half", UNSEEN)):
         result, broken = measure(kinds, options.seeds, options.num_each, second_plants)
+        print(line(name, result, str(broken)))
+    for name, kinds in (("third set, tune half", THIRD_TUNE), ("third set, unseen half", THIRD_UNSEEN)):
+        result, broken = measure(kinds, options.seeds, options.num_each, third_plants)
         print(line(name, result, str(broken)))
     for name, rewrite in others().items() if options.others else ():
         drawn = plants((*KNOWN, *HELD_OUT), options.seeds[0], options.num_each)

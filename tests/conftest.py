@@ -1,1 +1,21 @@
 """What every test may ask for."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The folder of real session files, which is not part of the repository."""
+    named = os.environ.get("COMPOSER_SAMPLES")
+    beside = [ROOT.parent / "shared/samples/traces", ROOT.parent.parent / "shared/samples/traces"]
+    for place in [Path(named)] if named else beside:
+        if place.is_dir():
+            return place
+    pytest.skip("the real session files are not here: set COMPOSER_SAMPLES to their folder")

@@ -144,12 +144,11 @@ class Run:
     before: Version | None = None
 
     def __post_init__(self) -> None:
-        from composer_hub.ingest.redact import read_denylist
         from composer_hub.ingest.rows import Tally
 
         self.tally: Tally = Tally()
         self.state = State.of(self.publication)
-        self.denied = read_denylist(self.options["deny"]) if self.options["deny"] else frozenset()
+        self.denied = denied_ids(self.options["deny"]) if self.options["deny"] else frozenset()
 
     def read(self, sources: list[Path]) -> None:
         """Read what changed, take the rest from the version before, and spool every trace."""
@@ -335,6 +334,20 @@ class Run:
         added = f"{count:,} raw sessions are in {repo} (private) now."
         self.out.note(added if count else f"{repo} holds every raw session already.")
         return count
+
+
+def denied_ids(path: Path) -> frozenset[str]:
+    """Return the trace ids of a denylist; a list that cannot be used is a wrong option, not a failed run."""
+    from composer_hub.ingest.redact import RedactionError, read_denylist
+
+    try:
+        return read_denylist(path)
+    except RedactionError as error:
+        raise exits.UsageError(f"--deny {error}") from error
+    except UnicodeDecodeError as error:
+        raise exits.UsageError(
+            f"--deny {path}: byte {error.start} is no UTF-8 text. Write one trace id a line; begin a comment with '#'."
+        ) from error
 
 
 def vars_of(prepare: Preparation) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Add, Destination
+from composer_hub.hub.destinations import Add, Destination, HubError, Moved
 
 _FILES_A_COMMIT = 90
+_MAX_TRIES = 5
 _CARD = """---
 pretty_name: "{title}"
 license: other
@@ -32,19 +33,34 @@ def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> i
         raise exits.Refused(
             f"{repo} is public: raw sessions are not redacted. Make it private first. Nothing was uploaded."
         )
+    # Two files of the same bytes have one name, and a commit may write a name once.
+    wanted = {raw_name(path): path for path in paths}
+    head, missing = _missing(destination, repo, wanted)
+    count = moved = 0
+    card = Add.of("README.md", _CARD.format(title=f"{repo.split('/')[1]}: raw agent sessions").encode())
+    while missing:
+        batch = missing[:_FILES_A_COMMIT]
+        try:
+            head = destination.commit(repo, [card, *batch], title="Add raw sessions", body="", parent=head)
+        except Moved:
+            moved += 1
+            if moved == _MAX_TRIES:
+                raise HubError(
+                    f"{repo} kept moving; {count:,} raw sessions were added. Run the same command again when others "
+                    "have finished."
+                ) from None
+            head, missing = _missing(destination, repo, wanted)
+            continue
+        count += len(batch)
+        missing = missing[len(batch) :]
+    return count
+
+
+def _missing(destination: Destination, repo: str, wanted: Mapping[str, Path]) -> tuple[str | None, list[Add]]:
+    """Return the head and the files that it lacks."""
     head = destination.resolve(repo, "main")
     there = destination.files(repo, head) if head else {}
-    # Two files of the same bytes have one name, and a commit may write a name once.
-    adds = [Add.of(name, path) for name, path in {raw_name(path): path for path in paths}.items() if name not in there]
-    if not adds:
-        return 0
-    card = Add.of("README.md", _CARD.format(title=f"{repo.split('/')[1]}: raw agent sessions").encode())
-    for start in range(0, len(adds), _FILES_A_COMMIT):
-        batch = [card, *adds[start : start + _FILES_A_COMMIT]]
-        head = destination.commit(
-            repo, batch, title="Add raw sessions", body="", parent=destination.resolve(repo, "main")
-        )
-    return len(adds)
+    return head, [Add.of(name, path) for name, path in wanted.items() if name not in there]
 
 
 def raw_name(path: Path) -> str:

@@ -115,6 +115,8 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
         (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
         (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "no known session format"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence_and_its_code(
@@ -122,7 +124,9 @@ def test_what_cannot_be_done_is_one_sentence_and_its_code(
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "prose.txt").write_text("all of last week\n")
     places = {"EMPTY": tmp_path / "empty", "SESSIONS": sessions, "GARBAGE": tmp_path / "garbage"}
+    places["PROSE"] = tmp_path / "prose.txt"
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
     run = composer_hub("ingest", *words)

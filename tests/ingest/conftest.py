@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -17,18 +16,6 @@ from composer_hub.records import Trace, from_row, to_row
 ROOT = Path(__file__).resolve().parents[2]
 
 Read = Callable[[Path], tuple[list[Session], FileReport]]
-
-
-@pytest.fixture(scope="session")
-def samples() -> Path:
-    """The folder of real session files, which is not part of the repository."""
-    places = [ROOT.parent / "shared/samples/traces", ROOT.parent.parent / "shared/samples/traces"]
-    if named := os.environ.get("COMPOSER_SAMPLES"):
-        places.insert(0, Path(named))
-    for place in places:
-        if place.is_dir():
-            return place
-    pytest.skip("the real session files are not here: set COMPOSER_SAMPLES to their folder")
 
 
 @pytest.fixture(scope="session")

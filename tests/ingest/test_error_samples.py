@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from pathlib import Path
 
@@ -15,16 +14,6 @@ from composer_hub.ingest.errors import find_errors
 from composer_hub.ingest.readers import source_named
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def samples() -> Path:
-    folder = Path(os.environ.get("COMPOSER_SAMPLES") or ROOT.parent / "shared" / "samples" / "traces")
-    if not folder.is_dir():
-        pytest.skip(f"{folder} is not there; set COMPOSER_SAMPLES to the folder of sample sessions")
-    return folder
 
 
 def traces(path: Path, source: str, *, text_rules: bool = False) -> list[Trace]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -374,14 +373,6 @@ def test_lone_surrogates_and_deep_json_pass() -> None:
 
 
 # --------------------------------------------------------------------------------------------------------- real samples
-
-
-@pytest.fixture
-def samples() -> Path:
-    folder = Path(os.environ.get("COMPOSER_SAMPLES", Path(__file__).parents[2].parent / "shared/samples/traces"))
-    if not folder.is_dir():
-        pytest.skip(f"no sample sessions in {folder}")
-    return folder
 
 
 def test_real_sessions_lose_their_users_and_keep_their_commits(samples: Path) -> None:

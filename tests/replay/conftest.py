@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,12 +87,3 @@ def make_vote() -> Callable[..., Vote]:
         return Vote(vote_id, trace.trace_id, step.step_id, index, teacher, answer=answer, **about)
 
     return make
-
-
-@pytest.fixture(scope="session")
-def samples() -> Path:
-    """Return the folder of real session files, which are not part of the repository."""
-    folder = Path(os.environ.get("COMPOSER_SAMPLES") or Path(__file__).parents[3] / "shared" / "samples" / "traces")
-    if not folder.is_dir():
-        pytest.skip("no real session files here: set COMPOSER_SAMPLES to a folder that has them")
-    return folder
