@@ -305,9 +305,12 @@ def _names_home(text: str, at: int, user: str) -> bool:
     return text.endswith(_HOMES, 0, at)
 
 
+_CODE_BEFORE = re.compile(r"(?:\\[ntr]|\x1b\[[0-9;]*m)\Z")
+
+
 def _names_user(text: str, at: int, user: str) -> bool:
     """Tell whether the user's name stands here on its own; names that are words too are left to their paths."""
-    begins = at == 0 or not text[at - 1].isalnum() or text[max(0, at - 2) : at] in ("\\n", "\\t", "\\r")
+    begins = at == 0 or not text[at - 1].isalnum() or bool(_CODE_BEFORE.search(text, max(0, at - 12), at))
     return begins and len(user) >= 4 and user not in _WORDLIKE and not _in_placeholder(text, at)
 
 

@@ -7,10 +7,9 @@ and on how the value is written.
 
 from __future__ import annotations
 
-import base64
 import functools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
 
@@ -27,6 +26,7 @@ STEMS = (
             "passw",
             "passphrase",
             "requirepass",
+            "masterauth",
             "storepass",
             "keypass",
             "mnemonic",
@@ -35,8 +35,19 @@ STEMS = (
             "recovery phrase",
             "pwd",
             "_pass",
+            "-pass",
             "pass=",
             "pass:",
+            'pass"',
+            "pass'",
+            "_pw",
+            "rootpw",
+            "bindpw",
+            "pw=",
+            "pw:",
+            'pw"',
+            "pw'",
+            "psk",
             "identified by",
             "securestring",
         ),
@@ -48,6 +59,22 @@ STEMS = (
             "token",
             "credential",
             "_auth",
+            "-auth",
+            "privkey",
+            "wif:",
+            "wif=",
+            "wif ",
+            "wif)",
+            'wif"',
+            "subscription-key",
+            "jsessionid",
+            "phpsessid",
+            "asp.net_sessionid",
+            "connect.sid",
+            "code_verifier",
+            "device_code",
+            "auth_code",
+            "client_assertion",
             "bearer",
             "jwt",
             "_pat",
@@ -65,9 +92,16 @@ STEMS = (
 )
 """How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
 
+
+
+def _trigger(stem: str) -> str:
+    stem = stem.replace("-", "_")
+    return "pass" if "pass" in stem else re.split(r"[ =:.)\"']", stem)[0]
+
+
 _SECRET_KEY = re.compile(
     r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
-    r"|shared|admin|deploy|app|consumer|session|"
+    r"|shared|admin|deploy|app|consumer|session|subscription|functions|license|webhook|hmac|jwt|bot|"
     r"crypt\w*|secret|rpc)[_\- ]?\Z"
 )
 
@@ -90,44 +124,58 @@ _PUBLIC_KEY = re.compile(
     r"|lookup|composite|react|message|event|"
     r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt"
     r"|completion|input|output|cached|reasoning|"
-    r"tokens?_per|known|authorized|item|field|column|metric|label|tag)[_\-. ]?\Z"
+    r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
+    r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
+    r"|lex\w*|parse\w*|chunk|block|tree)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
+_BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
+"""What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|={{1,3}}|!={{1,2}}|:|\|)\s{{0,12}}"
-    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?=\\*[\"'`]))"
-    rf"|(?P<valuekey>{_QUOTE}?\s*,?\s*{_QUOTE}?value{_QUOTE}?\s*[:=]>?\s*)|(?P<tag>>)"
+    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"|\|\||\?\?|\|)\s{{0,12}}"
+    rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
+    rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
+    rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
+    rf"|(?P<tag>>)"
     rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
-    rf"{_ANSI}(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
+    rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
     rf"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token"
     rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
 )
 NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
 _IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
 _WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,]*")
-_EXPRESSION = re.compile(
+EXPRESSION = re.compile(
     r"^[$<({\[%@!~*&|=.,;:)\]}>+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false"
     r"|undefined|string|str|int|bool|any|void)\b|\[[A-Z]+_\w+\]"
 )
-_PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_\w+|IMAGE)\]")
+PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_\w+|IMAGE)\]")
 _ENV_LINE = re.compile(
     r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG "
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
 )
 """Where a program or a template reads its secret from."""
-_CACHE_KEY = re.compile(r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}")
-_TRIVIAL = frozenset(
+_PUBLIC = re.compile(
+    r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
+    r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
+    r"|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+)
+"""What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
+TRIVIAL = frozenset(
     [
         "postgres",
         "root",
@@ -151,12 +199,15 @@ _TRIVIAL = frozenset(
 )
 
 
-def named_spans(text: str, lowered: str) -> Iterator[Span]:
-    """Yield the values that stand beside a name which promises a secret."""
-    no_pass = "pass" not in lowered
+NAME_TRIGGERS = {stem: _trigger(stem) for _, stems in STEMS for stem in stems}
+"""The word by which a text that may hold a stem is told, for each stem."""
+
+
+def named_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
+    """Yield the values that stand beside a name which promises a secret; `words` are the triggers in the text."""
     for strength, stems in STEMS:
         for stem in stems:
-            at = -1 if no_pass and "pass" in stem else lowered.find(stem)
+            at = lowered.find(stem) if NAME_TRIGGERS[stem] in words else -1
             while at >= 0:
                 if span := _assigned(text, at, at + len(stem), _strength(strength, lowered, at)):
                     yield span
@@ -189,21 +240,25 @@ def named_value(name: str, value: str) -> str:
 @functools.lru_cache(maxsize=8192)
 def is_secret(value: str, strength: str, written: str) -> bool:
     """Judge a value: `written` is quoted, env (an environment line or a flag), bare (code, YAML) or prose."""
-    if len(value) < 6 or value.lower() in _TRIVIAL or is_dummy(value) or _PLACEHOLDER.search(value):
+    if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
         return False
-    if _LOOKED_UP.match(value) or _CACHE_KEY.fullmatch(value):
+    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value):
         return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
         return True
-    if _EXPRESSION.search(value.rstrip("=")):
+    if _KEY_BYTES.fullmatch(value) and looks_random(value):
+        return True
+    if EXPRESSION.search(value.rstrip("=")):
         return False
     if written == "prose":
-        return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not _reads_as_words(value)
+        if is_hex(value):
+            return strength == "token" and len(value) == 32 and looks_random(value)
+        return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
     if written == "bare" and strength == "password":
         return (
-            num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not _reads_as_words(value)
+            num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value)
         ) or looks_random(value)
     if len(value) < 8:
         return False
@@ -219,7 +274,7 @@ def is_secret(value: str, strength: str, written: str) -> bool:
             and len(value) >= 10
             and num_classes(value) >= 2
             and any(c.isdigit() for c in value)
-            and not _reads_as_words(value)
+            and not reads_as_words(value)
         )
     )
 
@@ -245,7 +300,7 @@ def _is_password(value: str, written: str) -> bool:
     return num_classes(value) >= 2
 
 
-def _reads_as_words(value: str) -> bool:
+def reads_as_words(value: str) -> bool:
     """Tell whether every part of the value is a word, perhaps with a small number behind it."""
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
@@ -257,8 +312,10 @@ def _harmless(before: str, after: str) -> bool:
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if _harmless(text[max(0, start - 24) : start], text[after : after + 24]):
         return None
+    if strength == "key" and _goes_on(text, after):
+        return None
     # The keyword may hold its own operator (`pass=`).
-    found = NAMED.match(text, after - 1 if text[after - 1] in "=:" else after)
+    found = NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
     if not found:
         return None
     quoted = found.group("quoted")
@@ -270,6 +327,12 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
         return None
     at = found.start(group)
     return at, at + len(value), "SECRET", f"named_{strength}"
+
+
+def _goes_on(text: str, after: int) -> bool:
+    """Tell whether `key` is only the beginning of a word: keycloak, keyboard, KEYNOTE."""
+    last, following = text[after - 1], text[after : after + 2]
+    return (following[:1].islower() and following[:1] != "s") if last.islower() else following[:1].isupper()
 
 
 def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[str, str]:
@@ -318,137 +381,3 @@ def _name_end(text: str, at: int) -> int:
 def _plain_name(head: str) -> bool:
     """Tell whether the name stands alone: an upper-case variable, or a query parameter."""
     return head.isupper() or head[:1] in ("?", "&") or "?" in head or "&" in head
-
-
-# ------------------------------------------------------------------------------------------- headers, flags and URLs
-
-_HEADER = re.compile(
-    r"(?i)authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
-    r"|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate)\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
-)
-_BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
-_BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
-_COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{1,60}=[^\n\r\"'\\]{8,4096})")
-_URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
-_URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
-_FLAGS = re.compile(
-    r"(?:curl\b[^\n]{0,400}?\s(?:-u|--user|--proxy-user)\s*[\"']?[^\s:\"']{0,100}:|\b(?:mysql"
-    r"|mysqldump|mysqladmin|mariadb)\b[^\n]{0,200}?\s-p|\bdocker\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|"
-    r"\bpodman\s+login\b[^\n]{0,200}?\s-p\s+[\"']?|\bsshpass\s+-p\s*[\"']?"
-    r"|\bredis-cli\b[^\n]{0,200}?\s-a\s+[\"']?|\bldap\w+\b[^\n]{0,200}?\s-w\s+[\"']?"
-    r"|\bsqlcmd\b[^\n]{0,200}?\s-P\s+[\"']?|"
-    r"\bmongo(?:sh|dump|restore)?\b[^\n]{0,200}?\s-p\s+[\"']?|\bopenssl\b[^\n]{0,200}?\s-pass(?:in"
-    r"|out)?\s+pass:|\bhttp\b[^\n]{0,200}?\s-a\s+[\"']?[^\s:\"']{1,100}:"
-    r"|\bzip\b[^\n]{0,200}?\s-P\s+[\"']?|\bcurl\b[^\n]{0,400}?\s(?:-b|--cookie)[ =]*[\"']?[^\s=;\"']{1,60}="
-    r"|\blftp\b[^\n]{0,200}?\s-u\s+[^\s,]{1,64},|\bcmdkey\b[^\n]{0,200}?/pass:"
-    r"|\bgh secret set\b[^\n]{0,100}?\s(?:-b|--body)[ =]*[\"']?)"
-    r"(?P<v>[^\s\"'\\]{4,256})"
-)
-_FLAG_ANCHORS = (
-    "curl",
-    "mysql",
-    "mariadb",
-    "docker login",
-    "podman login",
-    "sshpass",
-    "redis-cli",
-    "ldap",
-    "sqlcmd",
-    "mongo",
-    "openssl",
-    "http ",
-    "zip ",
-    "gh secret",
-    "lftp",
-    "cmdkey",
-)
-_GIVEN = re.compile(
-    r"(?:::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
-    r"|variable\s+\\*\"\w*(?:password|secret|token|api_key|access_key)\\*\"\s*\{[^}]{0,200}?default\s*=\s*\\*\")"
-    r"(?P<v>[^\s\"'\\]{8,256})"
-)
-"""Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
-_PASSED = re.compile(
-    r"(?:(?:NetworkCredential|\.login|HTTPBasicAuth|[Bb]asic_?[Aa]uth|\.authenticate|Wallet)\(\s{0,4}"
-    r"(?:\\*[\"'`][^\s\"'`\\]{1,80}\\*[\"'`]\s{0,4},\s{0,4})?\\*[\"'`]|\\*\"auth\\*\"\s{0,4}:\s{0,4}\\*\"(?=[\w+/]{20})"
-    r"|input_value=\\*[\"'])(?P<v>[^\s\"'`\\]{8,256})(?=\\*[\"'`])"
-)
-"""Calls that take a user and a password, a registry's login, the value that a validator complains about."""
-_PASSED_ANCHORS = ("Credential(", ".login(", "uth(", ".authenticate(", "Wallet(", '"auth', "input_value=")
-_PIPED = re.compile(
-    r"(?:echo|printf)\s+(?:-n\s+)?[\"']?(?P<v>[^\s\"'$`\\]{6,256})[\"']?\s*\|[^\n|]{0,80}?"
-    r"(?:password-stdin|with-token|chpasswd|sudo -S)"
-)
-_GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
-_PGPASS = re.compile(
-    r"(?:^|(?<=[\n\s+])|(?<=\\n))[\w.*-]{1,100}:(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)"
-)
-
-
-def context_spans(text: str, lowered: str) -> Iterator[Span]:
-    """Yield credentials in headers, command lines and URLs."""
-    yield from _anchored(text, lowered, ("authorization",), _HEADER, "header", _is_header)
-    yield from _anchored(text, lowered, ("bearer ",), _BEARER, "bearer", _is_header)
-    yield from _anchored(text, lowered, ("basic ",), _BASIC, "basic", _is_basic)
-    yield from _anchored(
-        text,
-        lowered,
-        ("cookie",),
-        _COOKIE,
-        "cookie",
-        lambda value: any(looks_random(part) for part in re.split(r"[=;\s]", value)),
-    )
-    yield from _anchored(text, text, ("://",), _URL, "url_password", _is_url_password)
-    yield from _anchored(text, text, ("://",), _URL_TOKEN, "url_token", looks_random)
-    if " -" in text and any(word in lowered for word in _FLAG_ANCHORS):
-        yield from _scanned(
-            text, _FLAGS, "flag", lambda value: not is_dummy(value) and not value.startswith(("$", "<", "-", "/", "{"))
-        )
-    if any(anchor in text for anchor in _GIVEN_ANCHORS):
-        yield from _scanned(text, _GIVEN, "given", lambda value: not is_dummy(value) and not _reads_as_words(value))
-    if any(anchor in text for anchor in _PASSED_ANCHORS):
-        yield from _scanned(text, _PASSED, "passed", _is_passed)
-    if "-stdin" in text or "with-token" in text or "chpasswd" in text or "sudo -S" in text:
-        yield from _scanned(text, _PIPED, "piped", lambda value: not is_dummy(value))
-    if ":" in text and (":5432:" in text or ":*:" in text):
-        yield from _scanned(text, _PGPASS, "pgpass", lambda value: not is_dummy(value))
-
-
-def _anchored(
-    text: str, where: str, anchors: Sequence[str], pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]
-) -> Iterator[Span]:
-    for anchor in anchors:
-        at = where.find(anchor)
-        while at >= 0:
-            found = pattern.match(text, at)
-            if found and not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
-                yield *found.span("v"), "SECRET", rule
-            at = where.find(anchor, found.end() if found else at + len(anchor))
-
-
-def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
-    for found in pattern.finditer(text):
-        if not _PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
-            yield *found.span("v"), "SECRET", rule
-
-
-def _is_passed(value: str) -> bool:
-    mixed = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not _reads_as_words(value)
-    return looks_random(value) or (mixed and not is_dummy(value) and not _EXPRESSION.search(value))
-
-
-def _is_header(value: str) -> bool:
-    return not is_dummy(value) and not _reads_as_words(value) and not _EXPRESSION.search(value.rstrip("="))
-
-
-def _is_basic(value: str) -> bool:
-    try:
-        return b":" in base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
-    except ValueError:
-        return False
-
-
-def _is_url_password(value: str) -> bool:
-    if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value:
-        return False
-    return value.lower() not in _TRIVIAL and value.lower() not in ("pass", "pwd", "passwd")

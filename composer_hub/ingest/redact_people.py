@@ -438,8 +438,8 @@ _GENERIC = frozenset(
         "downloads",
     ]
 )
-_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!]|\Z)")
-_DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>]|\Z)")
+_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!\x1b]|\Z)")
+_DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>\x1b]|\Z)")
 _TILDE = re.compile(r"cd ~([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
 _HOMES = (
     *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "\\Users\\\\", "%2FUsers%2F", "%2Fhome%2F")),

@@ -40,6 +40,11 @@ def not_random(value: str) -> bool:
     return not looks_random(value)
 
 
+def _is_wallet_key(value: str) -> bool:
+    """Tell a key in base 58 from other letters and digits: all three kinds, changing as often as chance changes them."""
+    return num_classes(value) == 3 and switches(value) >= 0.45 and not is_dummy(value)
+
+
 _W = "[A-Za-z0-9_-]"
 _A = "[A-Za-z0-9]"
 _H = "[0-9a-fA-F]"
@@ -69,6 +74,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("openrouter", "sk-or-", f"{_W}{{30,120}}"),
     shape("openai", "sk-proj- sk-svcacct- sk-admin- sk-None-", f"{_W}{{20,250}}"),
     shape("sk_key", "sk-", f"{_W}{{20,200}}", not_random),
+    shape("sk_hex", "sk-", f"{_H}{{32}}(?!{_W})"),
     shape("langsmith", "lsv2_pt_ lsv2_sk_ ls__", f"{_H}{{32}}(?:_{_H}{{10}})?"),
     shape("langfuse", "sk-lf-", r"[0-9a-f-]{32,40}"),
     shape("groq", "gsk_", f"{_A}{{40,80}}"),
@@ -224,6 +230,32 @@ SHAPES: tuple[Rule, ...] = (
     shape("buildkite", "bkua_ bkaa_ bkpat_", f"{_H}{{40}}"),
     shape("sonarqube", "squ_ sqp_ sqa_", f"{_H}{{40}}"),
     shape("baidu", "bce-v3/ALTAK-", f"{_A}{{21}}/{_H}{{40}}"),
+    # Further services, by their own prefixes.
+    shape("adafruit", "aio_", f"{_A}{{26,32}}(?!{_A})", not_random),
+    shape("sourcegraph", "sgp_ sgd_ slk_", f"(?:{_H}{{16}}_|local_)?{_H}{{40}}"),
+    shape("easypost", "EZAK EZTK", f"{_A}{{54,80}}"),
+    shape("launchdarkly", "sdk- api- mob-", f"{_H}{{8}}-{_H}{{4}}-{_H}{{4}}-{_H}{{4}}-{_H}{{12}}"),
+    shape("wakatime", "waka_ waka_tok_", f"{_W}{{30,80}}", not_random),
+    shape("shippo", "shippo_live_ shippo_test_", f"{_H}{{40}}"),
+    shape("readme", "rdme_", f"{_A}{{60,80}}"),
+    shape("apify_typeform", "apify_api_ tfp_", f"{_W}{{30,80}}", not_random),
+    shape("jetbrains", "perm: perm-", r"[\w.=+/-]{30,160}", not_random),
+    shape("firecrawl", "fc-", f"{_A}{{30,64}}(?!{_A})", not_random),
+    shape("frameio_duffel", "fio-u- duffel_live_ duffel_test_", f"{_W}{{30,80}}", not_random),
+    shape("flutterwave", "FLWSECK_TEST- FLWSECK- FLWSECK_LIVE-", r"[\w-]{12,60}"),
+    shape("gitlab_secret_token", "secret-token:", r"[\w%.+/=-]{16,300}", not_random),
+    shape("openshift", "sha256~", f"{_W}{{40,46}}(?!{_W})", not_random),
+    shape("mongodb_atlas", "mdb_sa_sk_", f"{_W}{{30,60}}"),
+    shape("cockroach", "CCDB1_", r"\w{30,80}"),
+    shape("aiven", "AVNS_", f"{_W}{{16,40}}", not_random),
+    shape("pagerduty", "pdus+", r"[\w+/=-]{20,60}"),
+    shape("honeycomb", "hcaik_ hcalk_ hcamk_ hcaic_", f"{_A}{{30,80}}"),
+    shape("telnyx", "KEY0", f"{_A}{{30,40}}_{_A}{{16,30}}"),
+    shape("yandex", "AQVN YCAJE YCM t1.", r"[\w-]{30,220}(?:\.[\w-]{60,120})?=*", not_random),
+    shape("mailersend_mandrill", "mlsn. md-", f"{_W}{{22,80}}", not_random),
+    shape("nostr", "nsec1", "[a-z0-9]{58}(?![a-z0-9])", not_random),
+    shape("extended_key", "xprv yprv zprv tprv", f"{_A}{{90,112}}(?!{_A})", not_random),
+    shape("wallet_import", "5 K L", r"[1-9A-HJ-NP-Za-km-z]{50,51}(?![\w+/=-])", lambda value: not _is_wallet_key(value)),
     # Keys, tokens and hashes of no one vendor.
     Rule(
         "jwt",
@@ -284,11 +316,19 @@ SHAPES: tuple[Rule, ...] = (
 # ---------------------------------------------------------------------------------------------------- unknown vendors
 
 _TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.(?:js|css|map|mjs|html|svg|png|woff2?)\b)")
+_MIN_REST = 28
+"""Random characters from which an unknown prefix is a token's; those of ids are shorter, as a rule."""
 _PREFIX = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
 _TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
 _IDS = frozenset(
     [
         "toolu",
+        "pk",
+        "pub",
+        "public",
+        "nonce",
+        "workspace",
+        "wrk",
         "msg",
         "req",
         "call",
@@ -420,6 +460,8 @@ def _is_token(prefix: str, rest: str) -> bool:
     """Tell a vendor's token from an id, a file name or an identifier."""
     first = prefix.replace("-", "_").split("_")[0].lower()
     if first in _IDS or rest.isdigit() or rest.isalpha() or not looks_random(rest):
+        return False
+    if len(rest) < _MIN_REST and not _TELLS.search(prefix):
         return False
     mixed = any(c.islower() for c in rest) and any(c.isupper() for c in rest)
     return mixed or bool(_TELLS.search(prefix)) or (len(rest) >= 32 and not is_hex(rest))

@@ -13,19 +13,14 @@ from collections.abc import Callable, Iterator
 
 import orjson
 
-from composer_hub.ingest.redact_named import MAX_JUDGED, Span, context_spans, named_spans, named_value
+from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
+from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
+from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
 from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
-from composer_hub.ingest.redact_rules import (
-    BY_CAPITAL,
-    BY_SEPARATOR,
-    BY_WORD,
-    CAPITALS,
-    LENGTHS,
-    SEPARATOR,
-    TAILS,
-    Rule,
-    prefixed_token,
-)
+from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans
+from composer_hub.ingest.redact_shapes import SHAPE_TRIGGERS, broken_spans, shape_spans
+from composer_hub.ingest.redact_tables import table_spans
+from composer_hub.ingest.redact_words import Triggers
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -40,14 +35,18 @@ _DATA_URL = re.compile(rf"data:image/[\w.+-]{{1,40}}(?:;[\w=-]{{1,40}})*;base64,
 _IMAGE = re.compile(rf"(?:iVBORw0KGgo|/9j/4|R0lGOD|UklGR)[A-Za-z0-9+/=\r\n]{{{MIN_IMAGE},}}")
 _IMAGE_MAGIC = ("iVBORw0KGgo", "/9j/4", "R0lGOD", "UklGR")
 _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
+_NAME_BEHIND = re.compile(r'[^{}\[\]]{0,200}?"(?:name|key|label|Name|Key)"\s*:\s*"([^"\\]{1,80})"')
+_JWK_PRIVATE = frozenset(("d", "k", "p", "q", "dp", "dq", "qi"))
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
-_ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-F]{2})$")
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
 _PEM_BODY = re.compile(
     r"(?:(?:[ \t>+|\"'#*-]|\d+[\t→:]|\\[nrt]|[\r\n]|(?:Proc-Type|DEK-Info|Version|Comment|Hash"
     r"|Charset)[^\n\\]{0,80})*[A-Za-z0-9+/=]{16,})+"
 )
+
+
+_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS), COMMAND_WORDS)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -93,75 +92,19 @@ def same_length_lower(text: str) -> str:
 def _plain_spans(text: str) -> Iterator[Span]:
     lowered = same_length_lower(text)
     yield from _pem_spans(text)
-    yield from _shape_spans(text)
-    yield from context_spans(text, lowered)
-    yield from named_spans(text, lowered)
+    yield from shape_spans(text)
+    words = _TRIGGERS.of(text)
+    yield from broken_spans(text, words)
+    yield from context_spans(text, lowered, words)
+    yield from command_spans(text, words)
+    if words:
+        yield from named_spans(text, lowered, words)
+        yield from phrase_spans(text, lowered, words)
+        yield from table_spans(text, lowered, words)
     yield from mail_spans(text)
     yield from network_spans(text)
     yield from number_spans(text)
     yield from name_spans(text, lowered)
-
-
-def _shape_spans(text: str) -> Iterator[Span]:
-    # What a rule has taken is not looked at again, or a text of nothing but prefixes would cost its length squared.
-    after = 0
-    for separator in SEPARATOR.finditer(text):
-        end = separator.end()
-        if end <= after:
-            continue
-        for anchor in _endings(text, end):
-            for found in _shapes_at(text, BY_SEPARATOR[anchor], end - len(anchor)):
-                after = max(after, found[1])
-                yield found
-        if end > after and (token := prefixed_token(text, end - 1)) and _free(text, token[0]):
-            after = token[1]
-            yield *token, "SECRET", "prefixed"
-    after = 0
-    for capital in CAPITALS.finditer(text):
-        if capital.start() >= after:
-            for found in _shapes_at(text, BY_CAPITAL[capital[0]], capital.start()):
-                after = max(after, found[1])
-                yield found
-    for anchor in [anchor for anchor in BY_WORD if anchor in text]:
-        at = text.find(anchor)
-        while at >= 0:
-            after = at + len(anchor)
-            for found in _shapes_at(text, BY_WORD[anchor], at):
-                after = max(after, found[1])
-                yield found
-            at = text.find(anchor, after)
-
-
-def _endings(text: str, end: int) -> list[str]:
-    """Return the anchors that end here, the shortest first."""
-    if text[max(0, end - 2) : end] not in TAILS and text[end - 1] not in TAILS:
-        return []
-    return [anchor for length in LENGTHS if length <= end and (anchor := text[end - length : end]) in BY_SEPARATOR]
-
-
-def _shapes_at(text: str, rules: tuple[Rule, ...], at: int) -> Iterator[Span]:
-    for rule in rules:
-        if not rule.before and rule.bounded and not _free(text, at):
-            continue
-        if found := rule.pattern.match(text, at):
-            yield from _judged(text, rule, at, *(found.span("v") if "v" in rule.pattern.groupindex else found.span()))
-
-
-def _judged(text: str, rule: Rule, at: int, start: int, end: int) -> Iterator[Span]:
-    """Yield the value unless its beginning is missing or the rule keeps it."""
-    if rule.before:
-        begin = max(0, at - 64)
-        head = rule.before.search(text[begin:at])
-        if not head:
-            return
-        start = begin + head.start()
-    if not rule.keep(text[start : min(end, start + MAX_JUDGED)]):
-        yield start, end, rule.label, rule.name
-
-
-def _free(text: str, at: int) -> bool:
-    """Tell whether a token may begin here: nothing alphanumeric before it, or only an escape."""
-    return at == 0 or not text[at - 1].isalnum() or bool(_ESCAPED_BEFORE.search(text, max(0, at - 8), at))
 
 
 def _pem_spans(text: str) -> Iterator[Span]:
@@ -267,15 +210,32 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
     parts: list[str] = []
     last = 0
     key = label = ""
+    is_jwk = '"kty"' in text
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
         value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
         if is_key:
             key = value
-        redacted = redact_text(value, place, "" if is_key else label if key == "value" and label else key, depth + 1)
+        name = "" if is_key else key
+        if name.lower().endswith("value"):
+            name = label or _label_behind(text, literal.end()) or name
+        elif is_jwk and name in _JWK_PRIVATE:
+            name = "private_key"
+        redacted = redact_text(value, place, name, depth + 1)
         if redacted != value:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)
         if not is_key:
-            label = value if key in ("name", "key", "Name", "Key", "keyName") else ""
+            label = value if _names_a_value(key) else label if key.lower() in ("type", "secret") else ""
     return "".join([*parts, text[last:]])
+
+
+def _names_a_value(key: str) -> bool:
+    """Tell whether what stands under this key names the value beside it."""
+    return key.lower().endswith(("name", "key", "label", "field", "variable"))
+
+
+def _label_behind(text: str, at: int) -> str:
+    """Return the name that follows its value in the same object."""
+    found = _NAME_BEHIND.match(text, at)
+    return found[1] if found else ""
