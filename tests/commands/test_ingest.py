@@ -178,7 +178,7 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never go into a public"),
         (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
         (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
-        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "no known session format"),
+        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
         (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
         (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],
