@@ -8,9 +8,12 @@ environment alone: asking the Hub for its list of agents costs a call, and up to
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,9 +28,10 @@ AGENT_VARIABLES = (
 class Output:
     """Where a command's results go. One object a run, passed down by Click's context."""
 
-    def __init__(self, format: str = "auto") -> None:
+    def __init__(self, format: str = "auto", columns: int = 0) -> None:
         self.format = format
         self.mode = _resolve(format)
+        self.columns = columns  # for people; 0 asks the terminal
 
     def record(self, values: Mapping[str, Any], *, id_key: str) -> None:
         """Print one result: aligned `key: value` lines, a JSON object, or in quiet mode the value of `id_key`."""
@@ -42,7 +46,7 @@ class Output:
             print("\n".join(f"{key:<{width}}  {_cell(value)}" for key, value in values.items()))
 
     def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
-        """Print rows: an aligned table, tab-separated lines, a JSON list, or in quiet mode one id a line."""
+        """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or quietly one id a line."""
         if self.mode == "json":
             print(_json(list(rows), indent=2))
         elif self.mode == "quiet":
@@ -56,7 +60,8 @@ class Output:
             if self.mode == "agent":
                 print("\n".join("\t".join(line) for line in [head, *cells]))
             else:
-                print(_aligned(head, cells, numeric=[_all_numbers(rows, key) for key in head]))
+                numeric = [_all_numbers(rows, key) for key in head]
+                print(_aligned(head, cells, numeric, self.columns or shutil.get_terminal_size((80, 24)).columns))
 
     def text(self, text: str) -> None:
         """Print free text that is itself the result; JSON and quiet leave it out."""
@@ -147,13 +152,49 @@ def _all_numbers(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
     return all(isinstance(row.get(key), (int, float)) and not isinstance(row.get(key), bool) for row in rows)
 
 
-def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
-    widths = [max(len(line[i]) for line in [head, *cells]) for i in range(len(head))]
+def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool], room: int) -> str:
+    """Return a table that fits into the room: cells wrap between words, and where that is not enough rows are lists."""
+    names = [name.upper().replace("_", " ") for name in head]
+    widths = _fitted([names, *cells], room)
+    if widths is None:
+        return "\n\n".join(_listed(names, line, room) for line in cells)
     lines = []
-    for line in [[name.upper().replace("_", " ") for name in head], ["-" * width for width in widths], *cells]:
-        aligned = [
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(line, widths, numeric, strict=True)
-        ]
-        lines.append("  ".join(aligned).rstrip())
+    for line in [names, ["-" * width for width in widths], *cells]:
+        wrapped = [_wrapped(text, width) for text, width in zip(line, widths, strict=True)]
+        for parts in itertools.zip_longest(*wrapped, fillvalue=""):
+            aligned = [
+                text.rjust(width) if right else text.ljust(width)
+                for text, width, right in zip(parts, widths, numeric, strict=True)
+            ]
+            lines.append("  ".join(aligned).rstrip())
     return "\n".join(lines)
+
+
+def _fitted(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
+    """Return the columns' widths, the widest narrowed until all fit; None where a column would cut a word."""
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    least = [max(len(word) for text in column for word in text.split() or [""]) for column in columns]
+    too_much = sum(widths) + 2 * (len(widths) - 1) - room
+    for _ in range(too_much):
+        widest = max(range(len(widths)), key=lambda i: widths[i] if widths[i] > least[i] else -1)
+        if widths[widest] <= least[widest]:
+            return None
+        widths[widest] -= 1
+    return widths
+
+
+def _listed(names: Sequence[str], line: Sequence[str], room: int) -> str:
+    """Return a row as `NAME  value` lines."""
+    indent = max(map(len, names)) + 2
+    parts = []
+    for name, text in zip(names, line, strict=True):
+        first, *rest = _wrapped(text, max(room - indent, 20))
+        parts += [f"{name:<{indent}}{first}".rstrip(), *(" " * indent + more for more in rest)]
+    return "\n".join(parts)
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    if len(text) <= width:
+        return [text]
+    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]

@@ -47,6 +47,41 @@ def test_human_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[s
     assert first.index("1234") + 4 == second.index("5") + 1
 
 
+WORDY: list[dict[str, Any]] = [
+    {"name": "tables", "num_files": 12, "finding": "many words " * 12, "advice": ""},
+    {"name": "doctor", "num_files": 3, "finding": "ok", "advice": "look into hf://datasets/owner/name-of-it " * 3},
+]
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100])
+def test_a_human_table_is_no_wider_than_the_terminal_and_loses_no_word(
+    columns: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Output("human", columns).table(WORDY, id_key="name")
+    text = printed(capsys)
+    assert max(map(len, text.splitlines())) <= columns
+    assert text.startswith("NAME ")
+    told = " ".join(str(value) for row in WORDY for value in row.values()).split()
+    assert sorted(text.replace("-", " ").split()) == sorted(
+        f"NAME NUM FILES FINDING ADVICE {' '.join(told)}".replace("-", " ").split()
+    )
+
+
+def test_a_table_of_words_too_long_for_its_columns_becomes_a_list_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("human", 40).table(WORDY, id_key="name")
+    first, second = printed(capsys).strip("\n").split("\n\n")
+    assert first.splitlines()[:2] == ["NAME       tables", "NUM FILES  12"]
+    assert max(map(len, first.splitlines())) <= 40
+    assert second.count("  hf://datasets/owner/name-of-it\n") == 2, "no word is cut, also where it is too long"
+
+
+def test_a_table_that_fits_is_not_touched_and_machines_get_whole_cells(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("human", 400).table(WORDY, id_key="name")
+    assert len(printed(capsys).splitlines()) == 4
+    Output("agent", 20).table(WORDY, id_key="name")
+    assert len(printed(capsys).splitlines()) == 3
+
+
 @pytest.mark.parametrize("format", ["json", "quiet"])
 def test_machines_hear_no_notes_and_no_free_text(format: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = Output(format)

@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from composer_hub.records import Trace, stable_id, to_row
 if TYPE_CHECKING:
     from composer_hub.hub.load import Version
     from composer_hub.hub.tables import Table
+    from composer_hub.ingest.one_file import Origin
     from composer_hub.ingest.pipeline import Ingest
     from composer_hub.ingest.rows import Tally
     from composer_hub.prepare import Preparation
@@ -98,7 +99,7 @@ def ingest(
         raise exits.Refused("Traces that were not redacted are not made public: leave --no-redact or --public out.")
     with tempfile.TemporaryDirectory(prefix="composer-ingest-") as scratch:
         run = Run(publication, options, Path(scratch), out)
-        run.read(local_sources(sources, publication, Path(scratch)))
+        run.read(*local_sources(sources, publication))
         # A command prints one JSON value: the numbers stand in what the publication prints.
         if show_report and (out.mode in ("human", "agent") or not publication.repo):
             show_numbers(out, run.numbers())
@@ -152,9 +153,10 @@ class Run:
         self.state = State.of(self.publication)
         self.denied = denied_ids(self.options["deny"]) if self.options["deny"] else frozenset()
 
-    def read(self, sources: list[Path]) -> None:
+    def read(self, sources: list[Path], origins: Mapping[str, Origin]) -> None:
         """Read what changed, take the rest from the version before, and spool every trace."""
-        from composer_hub.ingest.pipeline import Ingest, Options
+        from composer_hub.ingest.one_file import Options
+        from composer_hub.ingest.pipeline import Ingest
         from composer_hub.ingest.redact import rules_digest
 
         self.before = self._version_before()
@@ -169,6 +171,7 @@ class Run:
             transform=prepare,
             denied=frozenset(self.denied),
             license=self.options["license_"],
+            origins=origins,
             manifest=known,
             version=version,
         )
@@ -363,14 +366,20 @@ def vars_of(prepare: Preparation) -> dict[str, Any]:
     return values | {"redacted": prepare.redactor is not None}
 
 
-def local_sources(sources: Iterable[str], publication: Publication, scratch: Path) -> list[Path]:
-    """Return the sources as paths; a dataset on the Hub is downloaded at the commit its name means now."""
+def local_sources(sources: Iterable[str], publication: Publication) -> tuple[list[Path], dict[str, Origin]]:
+    """Return the sources as paths and where the downloaded ones come from; the Hub is read at today's commit."""
     from composer_hub.commands.hub_sources import download
 
-    return [
-        download(publication.destination, source) if source.startswith("hf://") else Path(source).expanduser()
-        for source in sources
-    ]
+    paths: list[Path] = []
+    origins: dict[str, Origin] = {}
+    for source in sources:
+        if source.startswith("hf://"):
+            files = download(publication.destination, source)
+            paths += files
+            origins |= {str(path): origin for path, origin in files.items()}
+        else:
+            paths.append(Path(source).expanduser())
+    return paths, origins
 
 
 def trace_tables(traces: Any) -> list[Table]:

@@ -99,6 +99,48 @@ def test_a_file_that_holds_a_denied_trace_beside_others_stays_at_home(
     assert len([name for name in there if name.startswith("sessions/")]) == 3
 
 
+UPLOAD = """
+import sys, huggingface_hub as h
+repo, *names = sys.argv[1:]
+h.create_repo(repo, repo_type="dataset", exist_ok=True)
+adds = [h.CommitOperationAdd(name.split("=")[0], name.split("=")[1]) for name in names]
+print(h.HfApi().create_commit(repo, adds, commit_message="Sessions", repo_type="dataset").oid)
+"""
+ROWS = """
+import json, sys, datasets
+rows = datasets.load_dataset(sys.argv[1], "traces", split="train")
+print(json.dumps([[row["license"], row["provenance"]] for row in rows]))
+"""
+
+
+def test_rows_of_a_dataset_on_the_hub_say_its_commit_and_the_licence_on_its_card(
+    composer_hub: Command, tmp_path: Path
+) -> None:
+    def upload(**texts: str) -> str:
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
+        names = [f"{place}={tmp_path / name}" for place, name in PLACES.items() if name in texts]
+        return composer_hub("run", "--", sys.executable, "-c", UPLOAD, "me/chats-source", *names).stdout.strip()
+
+    def rows() -> list[tuple[str, str, str]]:
+        run = composer_hub("ingest", "hf://datasets/me/chats-source/data", "--repo", "me/chats", "--license", "mit")
+        assert run.returncode == exits.DONE, run.stderr
+        loaded = json.loads(composer_hub("run", "--", sys.executable, "-c", ROWS, "me/chats").stdout)
+        told = [(license, json.loads(about) if isinstance(about, str) else about) for license, about in loaded]
+        return sorted((license, about["dataset"], about["revision"]) for license, about in told)
+
+    PLACES = {"data/rows.jsonl": "rows", "database/rows.jsonl": "elsewhere", "README.md": "card"}
+    chat = [{"role": "user", "content": "Do it"}, {"role": "assistant", "content": "Done"}]
+    lines = [{"instance_id": "a", "messages": chat}, {"instance_id": "b", "messages": chat[:1] * 2 + chat[1:]}]
+    lines[1]["license"] = "apache-2.0"
+    text = "\n".join(map(json.dumps, lines))
+    card = "---\nlicense: {}\n---\n# Chats\n"
+    first = upload(rows=text, elsewhere=text.replace("Do it", "Not asked for"), card=card.format("cc-by-4.0"))
+    assert rows() == [("apache-2.0", "me/chats-source", first), ("cc-by-4.0", "me/chats-source", first)]
+    second = upload(card="---\nlicense: other\nlicense_name: house-rules\n---\n")
+    assert rows() == [("apache-2.0", "me/chats-source", second), ("house-rules", "me/chats-source", second)]
+
+
 @pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])
 def test_a_dry_run_prints_its_plan_in_every_format_and_writes_nothing(
     composer_hub: Command, sessions: Path, format: str
@@ -136,7 +178,7 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never go into a public"),
         (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
         (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
-        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "no known session format"),
+        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
         (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
         (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],

@@ -1,0 +1,143 @@
+"""One file: find out its format, read it, and do to each session what is asked for.
+
+In: a `Job`. Out: its sessions, each with the digest that tells copies apart; what is wrong goes into the file's report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
+from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.session import Session
+from composer_hub.records import stable_id
+
+Transform = Callable[[Session], Session | None]
+"""What is done to each session in the worker; None drops the session. It is pickled once for each worker."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a file comes from, if it was not made on this machine: what each trace in it says of itself."""
+
+    license: str = ""  # where the file itself does not say
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to ingest."""
+
+    format: str = ""  # the name of a source; "" = look at each file
+    strict: bool = False  # a corrupt line or an unknown record ends the run
+    workers: int = 0  # 0 = one for each processor, 1 = none but this process
+    transform: Transform | None = None
+    denied: frozenset[str] = frozenset()  # trace ids that must not come out
+    license: str = ""  # of the sessions, where neither the file nor its origin says
+    origins: Mapping[str, Origin] = field(default_factory=dict)  # by path
+    manifest: Mapping[str, Any] = field(default_factory=dict)  # of the run before: unchanged files are skipped
+    version: str = ""  # of whatever shapes the output (e.g. redaction rules); another one reads all files again
+
+
+@dataclass(frozen=True)
+class Job:
+    """A file to read."""
+
+    path: Path
+    options: Options  # without manifest, origins and transform
+    known_digest: str = ""
+    origin: Origin = Origin()
+
+
+def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Session]]:
+    """Yield (content digest, session) of a file; what is wrong with the file goes into the report."""
+    report.add("files")
+    source = _source(job, report)
+    if source is None:
+        return
+    for session in _guarded(source, job, report):
+        provenance = {**job.origin.provenance, **session.trace.provenance, "file_digest": report.digest}
+        license = session.trace.license or job.origin.license or job.options.license
+        trace = dataclasses.replace(session.trace, provenance=provenance, license=license)
+        # Where steps have keys, these tell copies; a digest is for formats without.
+        digest = "" if any(session.keys) else stable_id("content", trace.messages)
+        keys = tuple(_short(key) if key else "" for key in session.keys)
+        new: Session | None = dataclasses.replace(session, trace=trace, keys=keys)
+        if transform is not None and new is not None:
+            new = transform(new)
+        if new is not None:
+            yield digest, new
+
+
+def _source(job: Job, report: FileReport) -> Source | None:
+    """Return the file's format if it is to be read."""
+    try:
+        size = job.path.stat().st_size
+        if size == 0:
+            report.add("empty")
+            return None
+        with job.path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        source = source_named(job.options.format) if job.options.format else sniff(head, job.path)
+        if source is None:
+            report.add("unrecognised")
+            return None
+        report.digest = digest_of(job.path)
+    except OSError as error:
+        unreadable(report, f"cannot be read ({error.strerror or error}).")
+        return None
+    if job.known_digest == report.digest:
+        report.add("unchanged")
+        return None
+    return source
+
+
+def _guarded(source: Source, job: Job, report: FileReport) -> Iterator[Session]:
+    """Read a file; a reader that fails costs its file, not the run."""
+    try:
+        yield from source.read(job.path, report)
+    except SessionError as error:
+        if job.options.strict:
+            raise
+        unreadable(report, f"{error}")
+    except OSError as error:
+        unreadable(report, f"cannot be read ({error.strerror or error}).")
+    except MemoryError:
+        unreadable(report, "does not fit into memory.")
+    except Exception as error:
+        if job.options.strict:
+            raise
+        unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {error}).")
+    else:
+        report.add("read")
+
+
+def unreadable(report: FileReport, message: str) -> None:
+    report.add("unreadable")
+    report.problem(0, message)
+
+
+def digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, 0 where there is none to be seen."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _short(key: str) -> str:
+    """Return the form in which the manifest keeps a step's key."""
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:16]
