@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -172,6 +174,24 @@ def test_what_cannot_be_done_is_told_in_a_sentence(jobs: Jobs, words: list[str],
     assert run.returncode == code, run.stderr
     assert said in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
+
+
+def page_lines() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "jobs.md").read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+@pytest.mark.parametrize("line", page_lines())
+def test_every_command_of_the_page_is_there_and_its_local_plan_runs(
+    line: str, home: dict[str, str], jobs: Jobs
+) -> None:
+    ours = shlex.split(line.partition("composer-hub jobs ")[2].partition(" -- ")[0])
+    told = jobs(ours[0], "--help").stdout
+    assert all(word in told for word in ours if word.startswith("--"))
+    if line.startswith("composer-hub jobs plan") and "--to hub" not in line:
+        command = [sys.executable, "-m", *line.replace("composer-hub", "composer_hub", 1).split()]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=home, timeout=60)
+        assert run.returncode == exits.DONE, run.stderr
 
 
 def test_the_header_of_the_script_says_what_the_launcher_does_and_the_hf_command_reads_it() -> None:
