@@ -123,7 +123,8 @@ class Plan:
 
 def training_program(record: JobRun) -> list[str]:
     """Return what a job of a run carries out."""
-    return ["accelerate", "launch", *record.accelerate, "-m", "composer_hub.train"]
+    # Quiet: a job that stops in time is no reason for a traceback of the launcher.
+    return ["accelerate", "launch", "--quiet", *record.accelerate, "-m", "composer_hub.train"]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, 
 from composer_hub.hub.job_launch import Site, Wish, launch, make_plan, resume
 from composer_hub.hub.job_runs import Attempt, JobRun
 from composer_hub.hub.local.server import ServerProcess, start_server
+from composer_hub.hub.wheels import own_wheel
 
 SECRET = "sk-THE-VALUE-nobody-may-read-back"
 # Knows the step it is at from what earlier jobs kept, as training does.
@@ -40,7 +41,15 @@ def save(step):
     print("saved", step, flush=True)
 
 """
+USUAL: dict[str, Any] = {"given": {"HF_TOKEN": "hf_test_me"}, "timeout_s": 60, "max_usd": 100.0}
 UP_TO_THREE = "save(done + 1); sys.exit(0 if done == 2 else 3)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Build the package once; `test_wheels.py` and the commands' tests let each launch do it."""
+    pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
+    USUAL["package"] = str(own_wheel(tmp_path_factory.mktemp("wheel")))
 
 
 @pytest.fixture
@@ -65,14 +74,8 @@ def site_for(where: HubDestination, tmp_path: Path) -> Callable[[str], Site]:
 
 
 def wish(**change: Any) -> Wish:
-    name = f"run-{uuid.uuid4().hex[:8]}"
-    usual: dict[str, Any] = {
-        "words": ["--repo", f"me/{name}", "--model_name_or_path", "small"],
-        "given": {"HF_TOKEN": "hf_test_me"},
-        "timeout_s": 60,
-        "max_usd": 100.0,
-    }
-    return Wish(**usual | change)
+    words = ["--repo", f"me/run-{uuid.uuid4().hex[:8]}", "--model_name_or_path", "small"]
+    return Wish(**USUAL | {"words": words} | change)
 
 
 def name_of(asked: Wish) -> str:
@@ -196,6 +199,16 @@ def test_two_launches_at_once_of_a_run_start_one_job(site_for: Callable[[str], S
         thread.join(60)
     assert len(jobs_of(where, name_of(asked))) == 1
     assert [run.state for _, run in ends] == ["done"] * 3
+
+
+def test_a_job_that_was_left_alone_is_followed_when_the_run_is_resumed(site_for: Callable[[str], Site]) -> None:
+    asked, lines = wish(), []
+    site = replace(site_for(UP_TO_THREE), show=lines.append)
+    left = launch(site, asked, detach=True)
+    assert (left.state, lines) == ("running", [])
+    done = resume(site, left.run, lambda names: dict.fromkeys(names, "hf_test_me"))
+    assert [job.how for job in done.jobs] == ["out of time", "out of time", "done"]
+    assert "saved 1" in lines
 
 
 def claimed(site: Site, run: str, *, seconds_ago: int) -> None:

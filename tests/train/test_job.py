@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub.train.job import Mirror, minutes_left
+from composer_hub import exits
+from composer_hub.train.job import Mirror, minutes_left, own_code
 
 
 @pytest.fixture
@@ -33,6 +35,10 @@ def names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
+def wholes(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.glob("checkpoint-*/COMPLETE.json"))
+
+
 def test_only_whole_checkpoints_are_kept(mirror: Mirror) -> None:
     checkpoint(mirror.work, 1)
     checkpoint(mirror.work, 2, is_whole=False)
@@ -51,15 +57,16 @@ def test_nothing_is_copied_before_there_is_a_new_checkpoint(mirror: Mirror) -> N
     assert "rollouts/rank000-00000.jsonl" in names(mirror.kept)
 
 
-def test_a_checkpoint_that_the_trainer_removed_goes_from_the_mount_when_a_newer_one_is_there(mirror: Mirror) -> None:
+def test_what_the_trainer_let_go_of_goes_from_the_mount_when_two_newer_ones_are_there(mirror: Mirror) -> None:
     checkpoint(mirror.work, 1)
     mirror.save_new()
-    for path in (mirror.work / "checkpoint-1").iterdir():
-        path.unlink()
-    (mirror.work / "checkpoint-1").rmdir()
+    shutil.rmtree(mirror.work / "checkpoint-1")
     checkpoint(mirror.work, 2)
     mirror.save_new()
-    assert names(mirror.kept) == ["checkpoint-2/COMPLETE.json", "checkpoint-2/model.safetensors"]
+    assert wholes(mirror.kept) == ["checkpoint-1", "checkpoint-2"]
+    checkpoint(mirror.work, 3)
+    mirror.save_new()
+    assert wholes(mirror.kept) == ["checkpoint-2", "checkpoint-3"]
 
 
 def test_a_file_that_grew_is_written_anew_from_its_beginning(mirror: Mirror) -> None:
@@ -82,20 +89,40 @@ def test_what_did_not_change_is_not_copied_again(mirror: Mirror) -> None:
     assert names(mirror.kept) == ["checkpoint-1/COMPLETE.json"]
 
 
-def test_the_next_job_finds_everything_but_what_was_being_copied(mirror: Mirror, tmp_path: Path) -> None:
-    checkpoint(mirror.work, 1)
+def test_the_next_job_finds_the_newest_whole_checkpoint_and_the_older_ones_stay_in_reserve(
+    mirror: Mirror, tmp_path: Path
+) -> None:
+    for step in (1, 2):
+        checkpoint(mirror.work, step)
     (mirror.work / "composer_run.json").write_text("{}")
     mirror.save()
-    checkpoint(mirror.kept, 2, is_whole=False)  # the job was killed while it copied
+    checkpoint(mirror.kept, 3, is_whole=False)  # the job was killed while it copied
     following = Mirror(tmp_path / "next", mirror.kept)
     following.restore()
     assert names(following.work) == [
-        "checkpoint-1/COMPLETE.json",
-        "checkpoint-1/model.safetensors",
+        "checkpoint-2/COMPLETE.json",
+        "checkpoint-2/model.safetensors",
         "composer_run.json",
     ]
     following.save()
-    assert not (mirror.kept / "checkpoint-2").exists()
+    assert names(mirror.kept) == [
+        "checkpoint-1/COMPLETE.json",
+        "checkpoint-1/model.safetensors",
+        "checkpoint-2/COMPLETE.json",
+        "checkpoint-2/model.safetensors",
+        "composer_run.json",
+    ]
+
+
+def test_a_folder_that_was_replaced_by_another_is_replaced_on_the_mount(mirror: Mirror) -> None:
+    (mirror.work / "best").mkdir()
+    (mirror.work / "best" / "old.safetensors").write_text("old")
+    (mirror.work / ".best-fresh").mkdir()
+    (mirror.work / ".best-fresh" / "half").write_text("half")
+    mirror.save()
+    (mirror.work / "best" / "old.safetensors").rename(mirror.work / "best" / "new.safetensors")
+    mirror.save()
+    assert names(mirror.kept) == ["best/new.safetensors"]
 
 
 @pytest.mark.parametrize(
@@ -111,6 +138,10 @@ def job(tmp_path: Path, code: str) -> subprocess.Popen[str]:
     """Start the program that runs inside a job, with a trainer of these lines."""
     script = tmp_path / "trainer.py"
     script.write_text("import sys, time\nfrom pathlib import Path\nout = Path(sys.argv[2])\n" + code)
+    return job_of(tmp_path, sys.executable, str(script))
+
+
+def job_of(tmp_path: Path, *trainer: str) -> subprocess.Popen[str]:
     env = os.environ | {
         "COMPOSER_JOB_FOLDER": str(tmp_path / "mount"),
         "COMPOSER_JOB_NUMBER": "7",
@@ -118,7 +149,7 @@ def job(tmp_path: Path, code: str) -> subprocess.Popen[str]:
         "PYTHONPATH": os.getcwd(),
     }
     (tmp_path / "mount").mkdir()
-    command = [sys.executable, "-m", "composer_hub.train.job", sys.executable, str(script)]
+    command = [sys.executable, "-m", "composer_hub.train.job", *trainer]
     return subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
 
 
@@ -143,3 +174,22 @@ def test_a_job_that_is_told_to_end_keeps_what_is_whole(tmp_path: Path) -> None:
         assert process.wait(60) == 128 + signal.SIGTERM
     assert record(tmp_path) == {"exit_code": 143, "step": 5}
     assert (tmp_path / "mount" / "output" / "checkpoint-5" / "COMPLETE.json").is_file()
+
+
+def test_the_trainers_own_exit_code_comes_through_a_launcher_that_turns_every_code_into_one(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    launch = (sys.executable, "-m", "accelerate.commands.launch", "--quiet", "-m", "composer_hub.train")
+    with job_of(tmp_path, *launch, "--config", "no-such-file.yaml") as process:
+        assert process.wait(120) == exits.USAGE
+    assert record(tmp_path) == {"exit_code": exits.USAGE, "step": 0}
+
+
+@pytest.mark.parametrize(
+    ("codes", "expected"),
+    [([], 1), ([3, 3], 3), ([3, 4], 4), ([0, 1], 1), ([2], 2)],
+    ids=["nobody said", "all stopped", "one refused", "one failed", "alone"],
+)
+def test_of_several_ranks_the_one_that_failed_is_believed(tmp_path: Path, codes: list[int], expected: int) -> None:
+    for rank, code in enumerate(codes):
+        (tmp_path / str(rank)).write_text(str(code))
+    assert own_code(tmp_path, 1) == expected
