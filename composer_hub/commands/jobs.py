@@ -303,7 +303,7 @@ def _job_rows(site: Site, run: JobRun) -> list[dict[str, Any]]:
                 "state": stage or "being submitted",
                 "exit_code": job.exit_code,
                 "minutes": round(job.seconds / 60, 1),
-                "usd": (run.price.of(job.timeout_s) if job.is_open else job.micro_usd) / api.MICRO,
+                "usd": (run.price.at_most(job.timeout_s) if job.is_open else job.micro_usd) / api.MICRO,
                 "step": job.step,
                 "message": job.message,
             }

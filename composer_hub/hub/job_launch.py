@@ -123,7 +123,8 @@ class Plan:
 
 def training_program(record: JobRun) -> list[str]:
     """Return what a job of a run carries out."""
-    return ["accelerate", "launch", *record.accelerate, "-m", "composer_hub.train"]
+    # Quiet: a job that stops in time is no reason for a traceback of the launcher.
+    return ["accelerate", "launch", "--quiet", *record.accelerate, "-m", "composer_hub.train"]
 
 
 @dataclass(frozen=True)
@@ -164,9 +165,9 @@ def make_plan(site: Site, wish: Wish, *, is_made: bool = False) -> Plan:
     if is_made:
         # Before anything is made at the Hub.
         plan.check(wish.max_usd)
-    with_job_rights = replace(site.where, api=_as_job(site.where, wish.given))
-    check_inputs(with_job_rights, request.told)
-    missing = check_targets(with_job_rights, request, is_made=is_made)
+    as_job = replace(site.where, api=_as_job(site.where, wish.given))
+    check_inputs(as_job, request.told)
+    missing = check_targets(as_job, request, is_made=is_made)
     return replace(plan, missing=missing)
 
 
@@ -225,7 +226,7 @@ def _new_run(site: Site, wish: Wish, plan: Plan, package: str, cap: int) -> JobR
     fresh = JobRun(
         run=plan.run,
         namespace=site.namespace,
-        repo=plan.request.repo,
+        targets=[list(target) for target in plan.request.targets],
         words=[*plan.request.words, "--to", "hub", "--resume", "true", *cost, *bars],
         flavor=plan.price.flavor,
         micro_usd=plan.price.micro_usd,
@@ -274,6 +275,9 @@ def resume(
     """Go on with a run where it stands, whatever ended its last job."""
     known = site.store.need(run)
     values = given(known.secrets)
+    as_job = replace(site.where, api=_as_job(site.where, values))
+    for repo, repo_type in known.targets:
+        as_job.prepare(repo, private=True, repo_type=repo_type)
     changes: dict[str, Any] = {
         "cap_micro_usd": None if max_usd is None else round(max_usd * MICRO),
         "max_jobs": max_jobs,
@@ -290,6 +294,17 @@ def resume(
 
 def drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, detach: bool = False) -> JobRun:
     """Follow the run's open job, and start the next one, until the run is done or something else ends it."""
+    try:
+        return _drive(site, run, given, is_asked=is_asked, detach=detach)
+    except KeyboardInterrupt:
+        site.note(
+            f"A job of {run} that was started goes on. Follow it: composer-hub jobs logs {run} --follow. Cancel it: "
+            f"composer-hub jobs cancel {run}. Follow it and start the jobs after it: composer-hub jobs resume {run}."
+        )
+        raise
+
+
+def _drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, detach: bool) -> JobRun:
     while True:
         record = site.store.need(run)
         last = record.last
@@ -297,14 +312,15 @@ def drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, det
             if not is_asked and last is not None and last.how == jobs.DONE:
                 return record
             _start_next(site, run, given, is_asked=is_asked)
-            is_asked = False
         elif not last.job_id:
             _adopt(site, record, last)
+            continue
         elif detach:
             return record
         else:
-            is_asked = False
-            _follow(site, record, last)
+            job = jobs.follow(site.where, site.namespace, last.job_id, site.show, poll_s=site.poll_s)
+            take_stock(site, record, last, job)
+        is_asked = False
 
 
 def _start_next(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool) -> None:
@@ -373,21 +389,8 @@ def _submitted(site: Site, record: JobRun, attempt: Attempt, job_id: str) -> Non
     _change(site, record, attempt, f"job {job_id}", lambda one: setattr(one, "job_id", job_id))
     site.note(
         f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} minutes, "
-        f"{show_usd(record.price.of(attempt.timeout_s))}."
+        f"{show_usd(record.price.at_most(attempt.timeout_s))}."
     )
-
-
-def _follow(site: Site, record: JobRun, attempt: Attempt) -> None:
-    """Show the log of an open job to its end and write down how it ended."""
-    try:
-        job = jobs.follow(site.where, site.namespace, attempt.job_id, site.show, poll_s=site.poll_s)
-    except KeyboardInterrupt:
-        site.note(
-            f"Job {attempt.job_id} goes on. Follow it: composer-hub jobs logs {record.run} --follow. Cancel it: "
-            f"composer-hub jobs cancel {record.run}. Go on when it has ended: composer-hub jobs resume {record.run}."
-        )
-        raise
-    take_stock(site, record, attempt, job)
 
 
 def take_stock(site: Site, record: JobRun, attempt: Attempt, job: Any) -> None:

@@ -53,7 +53,7 @@ class JobRun:
 
     run: str
     namespace: str
-    repo: str
+    targets: list[list[str]]  # repository and its type, of everything that is published; the model first
     words: list[str]
     flavor: str
     micro_usd: int  # a unit of time of the machine
@@ -67,6 +67,10 @@ class JobRun:
     env: dict[str, str] = field(default_factory=dict)
     accelerate: list[str] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def repo(self) -> str:
+        return self.targets[0][0]
 
     @property
     def bucket(self) -> str:
@@ -88,7 +92,7 @@ class JobRun:
     @property
     def spent(self) -> int:
         """Return what ended jobs have cost, and what an open one may still cost."""
-        return sum(job.micro_usd if job.how else self.price.of(job.timeout_s) for job in self.jobs)
+        return sum(job.micro_usd if job.how else self.price.at_most(job.timeout_s) for job in self.jobs)
 
     @property
     def state(self) -> str:
@@ -143,7 +147,7 @@ def seconds_to_go_on(run: JobRun, *, is_asked: bool) -> int:
             f"{run.run} has had its {run.max_jobs} jobs (step {_step(run):,}). {again} with a larger --max-jobs."
         )
     left = run.cap_micro_usd - run.spent
-    affordable = run.price.seconds_for(left)
+    affordable = run.price.timeout_for(left)
     if affordable is not None and affordable < min(run.timeout_s, MIN_JOB_SECONDS):
         raise exits.Stopped(
             f"{show_usd(run.spent)} of {show_usd(run.cap_micro_usd)} are spent on {run.run} (step {_step(run):,}); "

@@ -62,9 +62,13 @@ class Price:
         """Return what this many seconds cost, in micro-dollars."""
         return math.ceil(seconds / self.unit_s) * self.micro_usd
 
-    def seconds_for(self, micro_usd: int) -> int | None:
-        """Return the seconds that this much money pays for; None where time is free."""
-        return max(micro_usd, 0) // self.micro_usd * self.unit_s if self.micro_usd else None
+    def at_most(self, timeout_s: int) -> int:
+        """Return what a job can cost: it may be ended a moment after its time limit, and a unit begins."""
+        return self.of(timeout_s + self.unit_s)
+
+    def timeout_for(self, micro_usd: int) -> int | None:
+        """Return the time limit of a job that costs no more than this; None where time is free."""
+        return max(0, micro_usd // self.micro_usd - 1) * self.unit_s if self.micro_usd else None
 
 
 def show_usd(micro_usd: int) -> str:
@@ -305,7 +309,7 @@ def ended(job: JobInfo | None, timeout_s: int, exit_code: int | None = None) -> 
 def seconds_of(job: JobInfo, timeout_s: int) -> int:
     """Return how long a job ran, which is what is paid; the time limit where nobody says."""
     if job.durations is not None and job.durations.running_secs is not None:
-        return job.durations.running_secs
+        return job.durations.running_secs + 1  # the Hub rounds down
     if job.durations is not None or job.started_at is None:
         return 0  # it never ran
     if job.finished_at is None:

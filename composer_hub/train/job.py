@@ -15,16 +15,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer_hub.train.checkpoints import COMPLETE, last_complete, torn
+from composer_hub import exits
+from composer_hub.train.checkpoints import COMPLETE, last_complete
 
 POLL_SECONDS = 2.0
 MAX_MARGIN_SECONDS = 900
 """Kept free at the end for loading the model, which no time budget counts, and for copying the last checkpoint."""
 _OUTPUT, _EXIT = "output", "exit"
+_CODES = "COMPOSER_JOB_CODES"
 
 Signature = tuple[int, int]
 """Size and time of change."""
@@ -43,11 +45,11 @@ class Mirror:
         self.whole: set[str] = set()
 
     def restore(self) -> None:
-        """Bring back what earlier jobs kept, without checkpoints that were being copied when one ended."""
+        """Bring back what earlier jobs kept; of the checkpoints only the newest, so that training starts soon."""
         self.work.mkdir(parents=True, exist_ok=True)
-        broken = torn(self.kept)
+        newest = last_complete(self.kept)
         for path in _files(self.kept):
-            if not any(folder in path.parents for folder in broken):
+            if _checkpoint(self.kept, path) in (None, newest.name if newest else None):
                 name = path.relative_to(self.kept).as_posix()
                 _copy(path, self.work / name)
                 self.copied[name] = _signature(self.work / name)
@@ -59,16 +61,25 @@ class Mirror:
             self.save()
 
     def save(self) -> None:
-        """Keep everything that is whole."""
+        """Keep everything that is whole, and let go of what the trainer has let go of."""
         whole = self._complete()
-        # What a checkpoint counts on comes before it: rollouts that are there twice do no harm, missing ones do.
         files = [path for path in _files(self.work) if _checkpoint(self.work, path) in (None, *whole)]
-        for path in sorted(files, key=lambda path: (_checkpoint(self.work, path) is not None, path.name == COMPLETE)):
+        for path in sorted(files, key=self._turn):
             self._keep(path)
-        for folder in self.kept.glob("checkpoint-*"):
-            if folder.name not in whole:
-                shutil.rmtree(folder, ignore_errors=True)
+        there = {path.relative_to(self.work).as_posix() for path in files}
+        for path in _files(self.kept):
+            if path.relative_to(self.kept).as_posix() not in there and not self._is_spare(path, whole):
+                path.unlink(missing_ok=True)
         self.whole = whole
+
+    def _turn(self, path: Path) -> tuple[bool, bool]:
+        """Sort what a checkpoint counts on before it (rollouts that are there twice do no harm), and its mark last."""
+        return _checkpoint(self.work, path) is not None, path.name in (COMPLETE, "best.json")
+
+    def _is_spare(self, path: Path, whole: set[str]) -> bool:
+        """Tell whether a file is of an older checkpoint that may still be needed: while there is one newer at most."""
+        name = _checkpoint(self.kept, path)
+        return name is not None and len(whole) < 2 and (self.kept / name / COMPLETE).is_file()
 
     def _keep(self, path: Path) -> None:
         name = path.relative_to(self.work).as_posix()
@@ -94,20 +105,51 @@ def run(command: Sequence[str], mount: Path, work: Path, *, number: int, seconds
     mirror = Mirror(work, mount / _OUTPUT)
     mirror.restore()
     minutes = minutes_left(seconds, time.time() - started)
-    process = subprocess.Popen([*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"])
+    codes = work.with_name(f"{work.name}-codes")
+    codes.mkdir()
+    process = subprocess.Popen(
+        [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"],
+        env=os.environ | {_CODES: str(codes)},
+    )
     try:
         code = _watched(process, mirror)
+        code = code and own_code(codes, code)
     except Ended:
         process.terminate()
         code = 128 + signal.SIGTERM
-    mirror.save()
     last = last_complete(work)
     facts = {"exit_code": code, "step": int(last.name.rpartition("-")[2]) if last else 0}
-    record = mount / _EXIT / f"{number}.json"
-    record.parent.mkdir(parents=True, exist_ok=True)
-    record.write_text(json.dumps(facts))
-    print(f"job {number}: exit code {code}, kept up to step {facts['step']}", flush=True)
+    try:
+        mirror.save()
+        record = mount / _EXIT / f"{number}.json"
+        record.parent.mkdir(parents=True, exist_ok=True)
+        record.write_text(json.dumps(facts))
+    except OSError as error:
+        print(f"job {number}: exit code {code}; what came last could not be kept ({error}).", flush=True)
+    else:
+        print(f"job {number}: exit code {code}, kept up to step {facts['step']}", flush=True)
     return code
+
+
+def noted(main: Callable[[], int]) -> int:
+    """Run the training program and write down its exit code for the job: a launcher turns every code into 1."""
+    code: Any = 1
+    try:
+        code = main()
+    except SystemExit as error:
+        code = error.code
+        raise
+    finally:
+        if folder := os.environ.get(_CODES):
+            (Path(folder) / os.environ.get("RANK", "0")).write_text(str(code if isinstance(code, int) else 1))
+    return code
+
+
+def own_code(codes: Path, otherwise: int) -> int:
+    """Return the exit code that the ranks wrote down; one that failed counts more than those it stopped."""
+    said = {int(path.read_text() or otherwise) for path in codes.iterdir()}
+    failed = said - {exits.DONE, exits.STOPPED}
+    return max(failed or said or {otherwise})
 
 
 def _watched(process: subprocess.Popen[bytes], mirror: Mirror) -> int:
@@ -125,7 +167,9 @@ def _watched(process: subprocess.Popen[bytes], mirror: Mirror) -> int:
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    """Return the files below a folder; hidden ones are being written."""
+    found = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 
 def _checkpoint(root: Path, path: Path) -> str | None:

@@ -49,12 +49,17 @@ def test_a_price_is_read_from_the_list_and_told_an_hour() -> None:
 
 
 @pytest.mark.parametrize("seconds", [1, 59, 60, 61, 3600])
-def test_a_minute_that_was_begun_is_paid_and_money_never_buys_more_than_it_pays(seconds: int) -> None:
+def test_a_minute_that_was_begun_is_paid(seconds: int) -> None:
+    assert Price("a", "a", 41667).of(seconds) == -(-seconds // 60) * 41667
+
+
+@pytest.mark.parametrize("money", [0, 1, 41666, 83334, 125000, 125001, 10**9])
+def test_a_job_never_costs_more_than_the_money_that_set_its_time_limit(money: int) -> None:
     price = Price("a", "a", 41667)
-    assert price.of(seconds) == -(-seconds // 60) * 41667
-    bought = price.seconds_for(price.of(seconds) - 1)
-    assert bought is not None
-    assert price.of(bought) < price.of(seconds)
+    timeout_s = price.timeout_for(money)
+    assert timeout_s is not None
+    # Told rounded down, and ended within a minute after the limit.
+    assert timeout_s == 0 or price.of(timeout_s + 59 + 1) <= price.at_most(timeout_s) <= money
 
 
 def test_an_unknown_flavor_is_answered_with_those_there_are() -> None:
@@ -202,7 +207,9 @@ def test_a_job_that_is_unknown_is_named() -> None:
     [
         pytest.param("COMPLETED", "", None, 30, DONE, 0, id="completed"),
         pytest.param("ERROR", "exit code 3", None, 30, OUT_OF_TIME, 3, id="stopped by its own budget"),
-        pytest.param("ERROR", "Job failed with exit code: 3. Reason: Error", None, 30, OUT_OF_TIME, 3, id="other words"),
+        pytest.param(
+            "ERROR", "Job failed with exit code: 3. Reason: Error", None, 30, OUT_OF_TIME, 3, id="other words"
+        ),
         pytest.param("ERROR", "", 3, 30, OUT_OF_TIME, 3, id="only the job itself says so"),
         pytest.param("ERROR", "timeout", None, 100, OUT_OF_TIME, None, id="killed by the time limit"),
         pytest.param("ERROR", "timeout", 143, 100, OUT_OF_TIME, 143, id="ended by the time limit"),
@@ -219,7 +226,7 @@ def test_how_a_job_ended_is_told_from_stage_words_code_and_time(
 ) -> None:
     info = JobInfo(**job_answer(stage, message, durations={"runningSecs": running}))
     end = jobs.ended(info, 100, own_code)
-    assert (end.how, end.exit_code, end.seconds) == (how, code, running or 0)
+    assert (end.how, end.exit_code, end.seconds) == (how, code, 0 if running is None else running + 1)
 
 
 def test_a_job_that_nobody_knows_any_more_counts_with_its_whole_time_limit() -> None:
