@@ -191,9 +191,9 @@ def build(
         environment_factory=environment_of(told.run.environment),
         peft_config=get_peft_config(told.model),
         pairs=pairs,
+        base=inputs.model,
         rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
     )
-    name_base(trainer, inputs)
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     for callback in (*callbacks, dogs, parts.pusher):
@@ -223,10 +223,3 @@ def pusher_of(told: Told, inputs: Inputs, record: Record, where: Destination) ->
         every=told.run.push_every,
         note=note,
     )
-
-
-def name_base(trainer: RunTrainer, inputs: Inputs) -> None:
-    """Let a saved adapter name the model it belongs to, and not the folder of this machine's cache."""
-    for adapter in getattr(trainer.model, "peft_config", {}).values():
-        adapter.base_model_name_or_path = inputs.model.name
-        adapter.revision = inputs.model.revision if inputs.model.is_published else None
