@@ -102,6 +102,7 @@ def replay_losses(args: ComposerConfig, batch: PairBatch, network: nn.Module) ->
         kind=args.replay_loss,
         beta=args.replay_strength,
         label_smoothing=args.replay_label_smoothing,
+        robust=args.replay_robust,
         length_normalised=args.replay_length_normalised,
         nll_weight=args.replay_nll_weight,
     )

@@ -206,7 +206,7 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
         ({"hint_anchor_kl": -1.0}, "0 or more"),
         ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
         ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
-        ({"alpha_sdpo": 0.5, "environment_factory": None}, "nothing can go wrong"),
+        ({"alpha_sdpo": 0.5, "environment": None}, "nothing can go wrong"),
         ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
         ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
     ],
