@@ -63,6 +63,51 @@ def test_the_ratio_weighs_tokens_of_a_batch_that_is_used_again(make_trainer: Any
     assert none == [(0.0,), (0.0,)]
 
 
+def test_updates_that_share_a_generation_share_its_terms(make_trainer: Any) -> None:
+    """At rest, the mean over two half batches is the whole batch."""
+    names = ("channel/hint/loss", "channel/anchor/loss", "channel/policy/loss")
+    options = {"alpha_sdpo": 0.5, "hint_anchor_kl": 0.1, "teacher": "live", "learning_rate": 0.0}
+    (whole,) = numbers(steps_of(make_trainer(**options, max_steps=1)), *names)
+    halves = numbers(
+        steps_of(make_trainer(**options, max_steps=2, steps_per_generation=2, per_device_train_batch_size=4)), *names
+    )
+    mean = [sum(values) / 2 for values in zip(*halves, strict=True)]
+    assert mean == pytest.approx(list(whole), rel=1e-3, abs=1e-6)
+
+
+def test_a_second_pass_over_a_batch_reads_its_hints_again(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, teacher="live", num_iterations=2, max_steps=2, learning_rate=1e-2)
+    first, second = steps_of(trainer)
+    assert "channel/hint/tokens" in first
+    assert "channel/hint/tokens" not in second  # nothing was generated
+    assert 0 < second["channel/hint/divergence"] != first["channel/hint/divergence"]
+
+
+def test_half_precision_gives_nearly_the_same_terms(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, beta_replay=0.2, hint_anchor_kl=0.1)
+    batch = batch_of(trainer)
+    disturb(trainer.model)
+    names = ("channel/hint/loss", "channel/replay/loss", "channel/anchor/loss")
+    found = []
+    for half in (False, True):
+        trainer.pairs.position = 0
+        trainer._metrics["train"].clear()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = trainer._compute_loss(trainer.model, batch)
+        found.append([trainer._metrics["train"][name][0] for name in names])
+        loss.backward()
+        assert all(value.grad is None or value.grad.isfinite().all() for value in trainer.model.parameters())
+    assert found[1] == pytest.approx(found[0], rel=0.1)
+    assert min(found[0]) > 0
+
+
+@torch.no_grad()
+def disturb(model: Any) -> None:
+    torch.manual_seed(5)
+    for value in model.parameters():
+        value.add_(0.4 * value.std() * torch.randn_like(value) if value.dim() > 1 else 0.0)
+
+
 def test_a_turn_starts_where_a_sampled_token_follows_none() -> None:
     sampled = torch.tensor([[1, 1, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 0, 0], [0] * 7]).bool()
     assert turn_starts(sampled).int().tolist() == [[1, 0, 0, 0, 1, 0, 0], [0, 1, 0, 1, 0, 0, 0], [0] * 7]

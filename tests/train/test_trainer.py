@@ -124,6 +124,11 @@ class NoHints:
         return []
 
 
+def lora() -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.1, task_type="CAUSAL_LM")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -133,6 +138,7 @@ class NoHints:
         {"num_iterations": 2},
         {"mask_truncated_completions": True, "max_completion_length": 30},
         {"bf16": True},
+        {"peft_config": lora, "gradient_checkpointing": True},
         {"control_hints": True},
         {"hint_min_uplift": 0.1, "hint_token_clip": 1.0},
         {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.01},
@@ -143,6 +149,7 @@ class NoHints:
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
     channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "grad_share_every": 1}
+    options = {name: value() if name == "peft_config" else value for name, value in options.items()}
     rows = steps_of(make_trainer(**channels, max_steps=num_steps, **options))
     assert len(rows) == num_steps
     for row in rows:
