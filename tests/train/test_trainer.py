@@ -212,7 +212,10 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ("options", "said"),
     [
         ({"alpha_sdpo": -1.0}, "0 or more"),
-        ({"hint_anchor_kl": -1.0}, "0 or more"),
+        ({"hint_anchor_kl": -1.0}, "hint_anchor_kl is 0 or more, not -1"),
+        ({"hint_divergence": 1.5}, "hint_divergence is between 0 and 1, not 1.5"),
+        ({"replay_loss": "hinge"}, "sigmoid, ipo"),
+        ({"hint_writer_window": 4}, "no writer would ever be judged"),
         ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
         ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
         ({"alpha_sdpo": 0.5, "environment": None}, "nothing can go wrong"),
@@ -222,6 +225,9 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ids=[
         "a negative weight",
         "a negative anchor",
+        "a divergence that is none",
+        "an unknown preference loss",
+        "a window that is too small",
         "an unknown gate",
         "writers judged by nothing",
         "hints without tools",
