@@ -98,10 +98,13 @@ def replay_losses(args: ComposerConfig, batch: PairBatch, network: nn.Module) ->
     answer = batch.answer_mask[:, 1:]
     chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
     long_chosen, long_rejected = answer.sum(1).chunk(2)
+    is_chosen = answer & (torch.arange(len(answer), device=answer.device)[:, None] < len(batch.ref_chosen))
+    _, entropies = token_stats(kept[-1][:, :-1][is_chosen], head_of(network), batch.input_ids[:, 1:][is_chosen])
     how = Preference(
         kind=args.replay_loss,
         beta=args.replay_strength,
         label_smoothing=args.replay_label_smoothing,
+        robust=args.replay_robust,
         length_normalised=args.replay_length_normalised,
         nll_weight=args.replay_nll_weight,
     )
@@ -112,4 +115,5 @@ def replay_losses(args: ComposerConfig, batch: PairBatch, network: nn.Module) ->
         "channel/replay/margin": terms.margins,
         "channel/replay/chosen_drift": terms.chosen_drift,
         "channel/replay/length": long_chosen.float(),
+        "channel/replay/entropy": entropies,
     }

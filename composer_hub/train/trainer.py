@@ -31,10 +31,10 @@ from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter
+from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import anchor_values, hint_values, replay_losses
-from composer_hub.train.turns import Rollout, num_rounds, said
+from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
     SiteUplift,
@@ -43,7 +43,6 @@ from composer_hub.train.uplift import (
     means_by_writer,
     site_uplifts,
 )
-from composer_hub.train.watchdogs import hedge_rate
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
 
@@ -126,17 +125,15 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
-        self._note_means(
-            {
-                "rollout/hedge_rate": [hedge_rate(said(rollout)) for rollout in self._rollouts],
-                "channel/policy/length": sampled.sum(1),
-            }
-        )
+        looked = rollout_means(self._rollouts, self._tokenizer.decode)
+        self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
         if self.args.alpha_sdpo:
             # Before the batch is shuffled: siblings still stand side by side.
+            # A rollout that was cut off may not count; then nothing of it is learned.
+            counts = output["completion_mask"].any(1).tolist()
             self._found = [
-                self.hinter.sites(rollout, sibling=sibling)
-                for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+                self.hinter.sites(rollout, sibling=sibling) if does else []
+                for rollout, sibling, does in zip(self._rollouts, self._siblings(), counts, strict=True)
             ]
             self._sites = self._lifting(self._found)
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)

@@ -11,9 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.signals import gradient_norms, probed_parameter  # noqa: E402
+from composer_hub.train.signals import gradient_norms, probed_parameter, rollout_means  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
+from tests.train.test_turns import END, RIGHT, WRONG, acted, call, rollout  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 OURS = ("channel/", "rollout/", "known_good/")
@@ -99,6 +100,22 @@ def test_the_policy_moves_away_from_what_it_could_do(whole_run: Any) -> None:
     assert 0 < len(whole_run.known_good.turns) <= 8
 
 
+def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer: Any) -> None:
+    from datasets import Dataset
+
+    from composer_hub.train.world import tasks
+
+    trainer = make_trainer(**ALL_ON)
+    trainer.create_optimizer_and_scheduler(num_training_steps=1)
+    found = trainer.evaluate(Dataset.from_list(tasks(2)))
+    for name in ("policy/loss", "hint/loss", "hint/divergence", "hint/uplift", "anchor/kl"):
+        assert f"eval_channel/{name}" in found
+    assert "eval_channel/replay/loss" not in found  # no pair is used up
+    assert trainer.pairs.position == trainer._num_batches == 0
+    assert trainer.known_good.turns == []
+    assert trainer.writers.seen == {}
+
+
 @pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
 def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: dict[str, Any]) -> None:
     channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "max_steps": 2}
@@ -109,6 +126,22 @@ def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: d
     assert "channel/hint/grad_share" in runs[1].state.log_history[0]
     for one, other in zip(*(run.model.parameters() for run in runs), strict=True):
         assert torch.equal(one, other)
+
+
+def test_what_went_wrong_is_counted_by_rollout() -> None:
+    def decode(_ids: Any) -> str:
+        return "<tool_call> maybe not"
+
+    wrong, cut = rollout(*WRONG, *RIGHT, END), rollout(acted(said="maybe"), cut_off=True)
+    found = rollout_means([wrong, cut, rollout(acted(call("add")))], decode)
+    assert found == {
+        "rollout/hedge_rate": [0.0, 100.0, 0.0],
+        "rollout/errors": [2.0, 0.0, 1.0],
+        "rollout/malformed_calls": [1.0, 0.0, 0.0],
+        "rollout/dropped_results": [0.0, 0.0, 1.0],
+        "rollout/cut_off": [0.0, 1.0, 0.0],
+    }
+    assert not any(rollout_means([], decode).values())
 
 
 def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) -> None:
