@@ -11,7 +11,6 @@ import json
 import random
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
-from trl import GRPOConfig, GRPOTrainer
+from trl import GRPOTrainer
 
-from composer_hub import exits
 from composer_hub.train.batch import hint_tensors, teacher_rows
+from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
+from composer_hub.train.config import ComposerConfig
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.losses import (
     Preference,
@@ -34,54 +34,15 @@ from composer_hub.train.losses import (
     preference_loss,
 )
 from composer_hub.train.pair_loader import PairBatch, PairLoader
+from composer_hub.train.signals import note_means
 from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
 from composer_hub.train.turns import Rollout
 from composer_hub.train.uplift import SiteUplift, sequence_logps, site_uplifts
 from composer_hub.train.watchdogs import hedge_rate
 
+__all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
+
 _STATE = "composer_state.json"
-
-
-class TrainerError(exits.ComposerError, ValueError):
-    """A run that cannot be done as it was asked for."""
-
-
-@dataclass
-class ComposerConfig(GRPOConfig):
-    """GRPO's options and those of the two added channels."""
-
-    alpha_sdpo: float = field(default=0.0, metadata={"help": "Weight of the hint channel; 0 turns it off."})
-    beta_replay: float = field(default=0.0, metadata={"help": "Weight of the replay channel; 0 turns it off."})
-    channel_warmup_steps: int = field(default=0, metadata={"help": "Steps over which both weights rise from 0."})
-    teacher: str = field(default="fixed", metadata={"help": "Who reads the hint: fixed, ema or live."})
-    teacher_ema_rate: float = field(default=0.01, metadata={"help": "How fast the ema teacher follows the student."})
-    hint_divergence: float = field(
-        default=0.5, metadata={"help": "0 is KL(teacher, student), 1 the reverse, between JSD."}
-    )
-    hint_temperature: float = field(default=1.0, metadata={"help": "Temperature of both sides of the divergence."})
-    hint_top_k: int | None = field(default=None, metadata={"help": "Keep the teacher's k likeliest tokens and a tail."})
-    hint_token_clip: float | None = field(default=None, metadata={"help": "Clip each token's divergence at this."})
-    max_hint_sites: int = field(default=1, metadata={"help": "Hint sites per rollout; the first pays best."})
-    max_hint_chars: int = field(default=600, metadata={"help": "Longer hints are cut at a line."})
-    hint_min_uplift: float | None = field(
-        default=None,
-        metadata={
-            "help": "Leave a site out unless its hint makes the failed action less likely, and the corrected one, "
-            "where known, likelier, by this many nats."
-        },
-    )
-    hint_uplift_every: int = field(
-        default=10, metadata={"help": "Measure what the hints do in every n-th generation batch; 0 never."}
-    )
-    max_teacher_tokens: int = field(default=4096, metadata={"help": "A hinted prompt longer than this is left out."})
-    control_hints: bool = field(
-        default=False, metadata={"help": "Hints of the same shape that say nothing, for ablations."}
-    )
-    replay_loss: str = field(default="sigmoid", metadata={"help": "sigmoid or ipo."})
-    replay_strength: float = field(default=0.1, metadata={"help": "The preference loss's own beta."})
-    replay_label_smoothing: float = field(default=0.0, metadata={"help": "Share of pairs believed to be wrong."})
-    replay_nll_weight: float = field(default=0.0, metadata={"help": "Weight of -log p(chosen) a token."})
-    replay_length_normalised: bool = field(default=False, metadata={"help": "Compare log-probs a token."})
 
 
 class ComposerTrainer(GRPOTrainer):
@@ -317,40 +278,11 @@ class ComposerTrainer(GRPOTrainer):
         )
 
     def _check(self) -> None:
-        args = self.args
-        if min(args.alpha_sdpo, args.beta_replay) < 0:
-            raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
-        if args.beta_replay and self.pairs is None:
-            raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
-        if args.alpha_sdpo and not self.tools:
-            raise TrainerError(
-                "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
-            )
-        if (args.alpha_sdpo or args.beta_replay) and (sharding := self._sharding()):
-            raise TrainerError(
-                f"The hint and replay channels read weights outside the wrapped forward, which {sharding} does not "
-                "allow. Use DDP or ZeRO stage 1 or 2, or LoRA, or set alpha_sdpo and beta_replay to 0."
-            )
+        sharding = sharding_of(self.accelerator, is_fsdp=self.is_fsdp_enabled)
+        check_options(self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools), sharding=sharding)
 
-    def _sharding(self) -> str:
-        """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
-        plugin = getattr(self.accelerator.state, "deepspeed_plugin", None)
-        if plugin is not None and plugin.zero_stage == 3:
-            return "ZeRO stage 3"
-        return "FSDP" if self.is_fsdp_enabled else ""
-
-    @torch.no_grad()
     def _check_head(self) -> None:
-        """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
-        ids = torch.tensor([[self._tokenizer.pad_token_id, *self.eos_token_ids]], device=self._bare.device)
-        with keeping_hidden(self._bare) as kept:
-            logits = self._bare(input_ids=ids, use_cache=False).logits
-        ours = head_of(self._bare).logits(kept[-1])
-        if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
-            raise TrainerError(
-                f"The logits of {type(self._bare).__name__} are not its output layer times the hidden states, so the "
-                "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
-            )
+        check_head(self._bare, [self._tokenizer.pad_token_id, *self.eos_token_ids])
 
     # -------------------------------------------------------------------------------------------------- checkpoints
 
@@ -379,13 +311,7 @@ class ComposerTrainer(GRPOTrainer):
 
     def _note_means(self, values: dict[str, Any]) -> None:
         """Log the mean of each metric over all ranks; every rank must come here with the same names."""
-        device = self.accelerator.device
-        flat = [torch.as_tensor(value, device=device, dtype=torch.float64) for value in values.values()]
-        local = torch.stack([torch.stack([v.sum(), torch.tensor(float(v.numel()), device=device)]) for v in flat])
-        totals = self.accelerator.reduce(local, reduction="sum").tolist()
-        for name, (total, count) in zip(values, totals, strict=True):
-            if count:
-                self._metrics["train" if self.model.training else "eval"][name].append(total / count)
+        note_means(self.accelerator, self._metrics["train" if self.model.training else "eval"], values)
 
     def _note_sites(self) -> None:
         self._note_means(

@@ -1,0 +1,59 @@
+"""What a run is refused for before its first step, each in one sentence.
+
+In: the options, what was passed beside them, and the model. Out: nothing, or a `TrainerError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from composer_hub import exits
+from composer_hub.train.config import ComposerConfig
+from composer_hub.train.teacher import head_of, keeping_hidden
+
+
+class TrainerError(exits.ComposerError, ValueError):
+    """A run that cannot be done as it was asked for."""
+
+
+def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sharding: str) -> None:
+    """Refuse options that do not fit together, or not with what the trainer was given."""
+    if min(args.alpha_sdpo, args.beta_replay) < 0:
+        raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
+    if args.beta_replay and not has_pairs:
+        raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
+    if args.alpha_sdpo and not has_tools:
+        raise TrainerError(
+            "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
+        )
+    if (args.alpha_sdpo or args.beta_replay) and sharding:
+        raise TrainerError(
+            f"The hint and replay channels read weights outside the wrapped forward, which {sharding} does not "
+            "allow. Use DDP or ZeRO stage 1 or 2, or LoRA, or set alpha_sdpo and beta_replay to 0."
+        )
+
+
+def sharding_of(accelerator: Any, *, is_fsdp: bool) -> str:
+    """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
+    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
+    if plugin is not None and plugin.zero_stage == 3:
+        return "ZeRO stage 3"
+    return "FSDP" if is_fsdp else ""
+
+
+@torch.no_grad()
+def check_head(network: nn.Module, ids: Sequence[int]) -> None:
+    """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
+    row = torch.tensor([ids], device=next(network.parameters()).device)
+    with keeping_hidden(network) as kept:
+        logits = network(input_ids=row, use_cache=False).logits
+    ours = head_of(network).logits(kept[-1])
+    if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
+        raise TrainerError(
+            f"The logits of {type(network).__name__} are not its output layer times the hidden states, so the "
+            "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
+        )
