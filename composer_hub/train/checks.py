@@ -20,13 +20,24 @@ class TrainerError(exits.ComposerError, ValueError):
     """A run that cannot be done as it was asked for."""
 
 
-def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sharding: str) -> None:
+HINT_SOURCES = ("rollouts", "traces", "both")
+
+
+def check_options(
+    args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
+) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
     if min(args.alpha_sdpo, args.beta_replay) < 0:
         raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
-    if args.alpha_sdpo and not has_tools:
+    if args.hint_source not in HINT_SOURCES:
+        raise TrainerError(f"hint_source is one of {', '.join(HINT_SOURCES)}, not {args.hint_source!r}.")
+    if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
+        raise TrainerError(
+            f"hint_source is {args.hint_source} but there are no traces: pass traces=, or set it to rollouts."
+        )
+    if args.alpha_sdpo and args.hint_source != "traces" and not has_tools:
         raise TrainerError(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )

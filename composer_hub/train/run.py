@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerState
@@ -21,11 +22,14 @@ from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import last_complete
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.models import load_model, load_tokenizer
+from composer_hub.train.offline import OfflineTrainer
 from composer_hub.train.run_finish import facts_of, finish
 from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
+from composer_hub.train.run_offline import check_sources, is_offline, load_sites
 from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
 from composer_hub.train.run_record import Record, new_record
 from composer_hub.train.run_trainer import RunTrainer, TimeBudget
+from composer_hub.train.tokens import tokenizer_digest
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -106,10 +110,7 @@ def check(told: Told) -> None:
         raise RunError("push_to_hub makes many commits without a tag: name --repo instead, and set it to false.")
     if config.save_total_limit == 1:
         raise RunError("save_total_limit 1 leaves no whole checkpoint while one is written: keep 2 or more.")
-    if not run.environment and not run.rewards:
-        raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
-    if config.beta_replay and not run.pairs:
-        raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    check_sources(told)
     # Names that cannot be imported are told before a model is fetched.
     environment_of(run.environment)
     rewards_of(run.rewards)
@@ -134,23 +135,36 @@ def build(
     tokenizer = load_tokenizer(inputs.model.folder)
     pairs, encoded = load_pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)
-    run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
+    traces, sites = load_sites(told, inputs, network, tokenizer)
+    record.values["hinted_steps"] = {"sites": len(sites.sites), "as_sampled": sites.num_exact}
+    record.values["hinted_steps_left_out"] = dict(sites.dropped)
+    run = RunFacts(
+        record.run_id, inputs.model.name, inputs.model.revision,
+        license=told.run.license, tokenizer=tokenizer_digest(tokenizer),
+    )  # fmt: skip
     output = Path(str(told.config.output_dir))
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
     budget = TimeBudget(told.run.max_minutes, clock=clock) if told.run.max_minutes is not None else None
-    trainer = RunTrainer(
-        model=network,
-        args=told.config,
-        train_dataset=Dataset.from_list(task_rows(told, inputs.tasks)),
-        processing_class=tokenizer,
-        reward_funcs=rewards_of(told.run.rewards) or None,
-        environment_factory=environment_of(told.run.environment),
-        peft_config=get_peft_config(told.model),
-        pairs=pairs,
-        rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
-        card=lambda trainer: model_card(facts_of(told, inputs, record, trainer, is_finished=False)),
-        callbacks=[budget] if budget else None,
-    )
+    common: dict[str, Any] = {
+        "model": network,
+        "args": told.config,
+        "processing_class": tokenizer,
+        "peft_config": get_peft_config(told.model),
+        "pairs": pairs,
+        "traces": traces,
+        "card": lambda trainer: model_card(facts_of(told, inputs, record, trainer, is_finished=False)),
+        "callbacks": [budget] if budget else None,
+    }
+    if is_offline(told):
+        trainer: RunTrainer = OfflineTrainer(**common)
+    else:
+        trainer = RunTrainer(
+            **common,
+            train_dataset=Dataset.from_list(task_rows(told, inputs.tasks)),
+            reward_funcs=rewards_of(told.run.rewards) or None,
+            environment_factory=environment_of(told.run.environment),
+            rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
+        )
     if budget is not None:
         budget.trainer = trainer
     return trainer, budget

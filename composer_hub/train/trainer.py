@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,10 @@ from trl import GRPOTrainer
 from composer_hub.train.batch import hint_tensors, teacher_rows
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.endless import Endless
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.losses import (
+    Head,
     Preference,
     clip_tokens,
     divergence_from_hidden,
@@ -36,6 +38,7 @@ from composer_hub.train.losses import (
 from composer_hub.train.pair_loader import PairBatch, PairLoader
 from composer_hub.train.signals import note_means
 from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
+from composer_hub.train.trace_hints import TraceHints, TraceLoader
 from composer_hub.train.turns import Rollout
 from composer_hub.train.uplift import SiteUplift, sequence_logps, site_uplifts
 from composer_hub.train.watchdogs import hedge_rate
@@ -52,10 +55,16 @@ class ComposerTrainer(GRPOTrainer):
     model: Any
 
     def __init__(
-        self, *args: Any, pairs: PairLoader | None = None, hinter: Hinter | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        pairs: PairLoader | None = None,
+        traces: TraceLoader | None = None,
+        hinter: Hinter | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.pairs = pairs
+        self.traces = TraceHints(traces, self) if traces is not None else None
         self._check()
         self.hinter = hinter or self._own_hinter()
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
@@ -98,7 +107,7 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts, self._sites = [], []
         output = super()._generate_and_score_completions(inputs)
         self._note_means({"rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts]})
-        if self.args.alpha_sdpo:
+        if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
             self._sites = self._lifting(
                 [
@@ -153,13 +162,31 @@ class ComposerTrainer(GRPOTrainer):
             return super()._compute_loss(model, inputs)
         with keeping_hidden(self._bare) as kept:
             loss = super()._compute_loss(model, inputs)
-        if self.args.alpha_sdpo:
-            weight = self.args.alpha_sdpo * self._warmth() * self.channel_scale["hint"]
-            loss = loss + weight * self._hint_term(inputs, kept[-1])
-        if self.args.beta_replay and self.pairs is not None and self.model.training:
-            weight = self.args.beta_replay * self._warmth() * self.channel_scale["replay"]
-            loss = loss + weight * self._replay_term(self.pairs.next_batch().to(self.accelerator.device))
+        if self._hints_from("rollouts"):
+            loss = loss + self._weight("hint") * self._hint_term(inputs, kept[-1])
+        if self.model.training:
+            # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+            for term in self._recorded_terms():
+                loss = loss + term(self._bare)
         return loss
+
+    def _recorded_terms(self) -> list[Callable[[Any], Tensor]]:
+        """Return the weighted terms that need no rollout, as functions of the student, wrapped or bare."""
+        terms: list[Callable[[Any], Tensor]] = []
+        if self.traces is not None and self._hints_from("traces"):
+            traces = self.traces
+            terms.append(lambda network: self._weight("hint") * traces.term(network))
+        if self.pairs is not None and self.args.beta_replay:
+            pairs = self.pairs
+            terms.append(lambda network: self._weight("replay") * self._replay_term(pairs.next_batch(), network))
+        return terms
+
+    def _hints_from(self, source: str) -> bool:
+        return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")
+
+    def _weight(self, channel: str) -> float:
+        weight = self.args.alpha_sdpo if channel == "hint" else self.args.beta_replay
+        return weight * self._warmth() * self.channel_scale[channel]
 
     def _hint_term(self, inputs: Any, hidden: Tensor) -> Tensor:  # hidden: (batch, time, width), with grad
         rows = teacher_rows(inputs)
@@ -170,6 +197,12 @@ class ComposerTrainer(GRPOTrainer):
         student = hidden[rows.student[:, 0], places]
         read, teacher_head = self.teacher.read(rows.ids, rows.attention)
         teacher = read[:, :-1][rows.teacher]
+        values = self._divergences(student, teacher, teacher_head)
+        self._note_means({"channel/hint/divergence": values.detach()})
+        return mean_over(values, self._per_step(inputs["num_hint_items"]))
+
+    def _divergences(self, student: Tensor, teacher: Tensor, teacher_head: Head) -> Tensor:
+        """Return the divergence of each token, clipped: (tokens, width) of both sides -> (tokens,)."""
         values = divergence_from_hidden(
             student,
             head_of(self._bare),
@@ -179,16 +212,12 @@ class ComposerTrainer(GRPOTrainer):
             temperature=self.args.hint_temperature,
             top_k=self.args.hint_top_k,
         )
-        values = clip_tokens(values, self.args.hint_token_clip)
-        self._note_means({"channel/hint/divergence": values.detach()})
-        return mean_over(values, self._per_step(inputs["num_hint_items"]))
+        return clip_tokens(values, self.args.hint_token_clip)
 
-    def _replay_term(self, batch: PairBatch) -> Tensor:
-        # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+    def _replay_term(self, batch: PairBatch, network: Any) -> Tensor:
+        batch = batch.to(self.accelerator.device)
         with keeping_hidden(self._bare) as kept:
-            self._bare(
-                input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1
-            )
+            network(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
         answer = batch.answer_mask[:, 1:]
         sums = sequence_logps(kept[-1], head_of(self._bare), batch.input_ids, answer)
         chosen, rejected = sums.chunk(2)
@@ -279,7 +308,10 @@ class ComposerTrainer(GRPOTrainer):
 
     def _check(self) -> None:
         sharding = sharding_of(self.accelerator, is_fsdp=self.is_fsdp_enabled)
-        check_options(self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools), sharding=sharding)
+        check_options(
+            self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools),
+            has_traces=self.traces is not None, sharding=sharding,
+        )  # fmt: skip
 
     def _check_head(self) -> None:
         check_head(self._bare, [self._tokenizer.pad_token_id, *self.eos_token_ids])
@@ -290,7 +322,7 @@ class ComposerTrainer(GRPOTrainer):
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            state = {"scale": self.channel_scale, "pairs": self.pairs.state() if self.pairs else None}
+            state = {"scale": self.channel_scale} | {name: stream.state() for name, stream in self._streams().items()}
             (folder / _STATE).write_text(json.dumps(state))
             self.teacher.save(folder)
 
@@ -303,9 +335,15 @@ class ComposerTrainer(GRPOTrainer):
             raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
-        if self.pairs is not None and state["pairs"] is not None:
-            self.pairs.restore(state["pairs"])
+        for name, stream in self._streams().items():
+            if name in state:
+                stream.restore(state[name])
         self.teacher.load(path.parent)
+
+    def _streams(self) -> dict[str, Endless[Any]]:
+        """Return the streams whose place a checkpoint remembers."""
+        streams = {"pairs": self.pairs, "traces": self.traces.loader if self.traces else None}
+        return {name: stream for name, stream in streams.items() if stream is not None}
 
     # ----------------------------------------------------------------------------------------------------- metrics
 

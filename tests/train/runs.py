@@ -55,7 +55,7 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
             tuple(tokenizer(CALL % (name, task["a"], task["b"]))["input_ids"]) for name in ("add", "plus")
         )
         pairs.append(TokenPair(tuple(prompt), chosen, rejected, -1.0, -1.0))
-    return PairLoader(pairs, batch_size, tokenizer.pad_token_id, **options)
+    return PairLoader(pairs, batch_size, padding=tokenizer.pad_token_id, **options)
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:

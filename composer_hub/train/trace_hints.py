@@ -1,0 +1,108 @@
+"""The hint term without rollouts: sites of published traces, read by the student as it is and by the teacher.
+
+In: the loader of a rank's sites, and the trainer whose student, teacher and options they are read with. Out: the term
+of each micro-batch, divided by the hint tokens of the whole optimizer step over all ranks. The metrics are those of
+live hints under `channel/hint_traces/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from composer_hub.train.endless import Endless
+from composer_hub.train.teacher import keeping_hidden
+from composer_hub.train.trace_sites import TraceSite
+from composer_hub.train.uplift import right_padded, site_uplifts
+
+if TYPE_CHECKING:
+    from composer_hub.train.trainer import ComposerTrainer
+
+NAME = "channel/hint_traces"
+
+
+class TraceLoader(Endless[TraceSite]):
+    """The hinted steps of one rank."""
+
+    what: ClassVar[str] = "hinted steps"
+    weight: ClassVar[str] = "alpha_sdpo"
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """One micro-batch, and by what its sum is divided."""
+
+    sites: list[TraceSite]
+    counted: list[bool]  # False where a hint does too little; the row is still read, so that no rank's graph differs
+    divisor: Tensor
+
+
+class TraceHints:
+    """Draws the sites of each optimizer step at its first micro-batch, when the step's tokens can be counted."""
+
+    def __init__(self, loader: TraceLoader, trainer: ComposerTrainer) -> None:
+        self.loader, self.trainer = loader, trainer
+        self._waiting: deque[_Drawn] = deque()
+
+    def term(self, network: Any) -> Tensor:
+        """Return the term of the next micro-batch; `network` is the student, wrapped or bare."""
+        if not self._waiting:
+            self._draw(self.trainer.current_gradient_accumulation_steps)
+        drawn, device = self._waiting.popleft(), self.trainer.accelerator.device
+        ids, attention, action = _rows(drawn.sites, "prefix_ids", device)
+        with keeping_hidden(self.trainer._bare) as kept:
+            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+        student = kept[-1][:, :-1][action]
+        ids, attention, action = _rows(drawn.sites, "hinted_ids", device)
+        read, head = self.trainer.teacher.read(ids, attention)
+        values = self.trainer._divergences(student, read[:, :-1][action], head)
+        counted = torch.tensor(drawn.counted, device=device).repeat_interleave(action.sum(1))
+        self.trainer._note_means({f"{NAME}/divergence": values.detach()[counted]})
+        return (values * counted).sum() / drawn.divisor
+
+    def _draw(self, num_pieces: int) -> None:
+        pieces = [self.loader.take() for _ in range(num_pieces)]
+        sites = [site for piece in pieces for site in piece]
+        flags = self._lifting(sites)
+        num_tokens = sum(len(site.action_ids) for site, flag in zip(sites, flags, strict=True) if flag)
+        accelerator = self.trainer.accelerator
+        total = accelerator.reduce(torch.tensor(float(num_tokens), device=accelerator.device), reduction="sum")
+        # Gradients are averaged over ranks; the clamp is for steps in which no hint lifts anywhere.
+        divisor = total.clamp(min=1.0) / accelerator.num_processes
+        self._note(sites)
+        counted = iter(flags)
+        self._waiting.extend(_Drawn(piece, [next(counted) for _ in piece], divisor) for piece in pieces)
+
+    def _lifting(self, sites: list[TraceSite]) -> list[bool]:
+        """Measure now and then what the hints do, and tell which do enough where that is asked for."""
+        least, every = self.trainer.args.hint_min_uplift, self.trainer.args.hint_uplift_every
+        if least is None and not (every and self.trainer.state.global_step % every == 0):
+            return [True] * len(sites)
+        found = site_uplifts(sites, self.trainer._bare)
+        self.trainer._note_means(
+            {
+                f"{NAME}/uplift": [uplift.value for uplift in found],
+                f"{NAME}/lowered": [uplift.lowered for uplift in found],
+                f"{NAME}/raised": [uplift.raised for uplift in found if uplift.raised is not None],
+            }
+        )
+        return [least is None or uplift.lifts(least) for uplift in found]
+
+    def _note(self, sites: list[TraceSite]) -> None:
+        self.trainer._note_means({f"{NAME}/tokens": [float(len(site.action_ids)) for site in sites]})
+        writers = Counter(gather_object([site.hint.writer for site in sites]))
+        for writer, count in writers.items():
+            self.trainer._metrics["train"][f"{NAME}/writer/{writer}"].append(count / writers.total())
+
+
+def _rows(sites: Sequence[TraceSite], before: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids and attention (rows, time), and the places whose hidden state predicts the action (rows, time - 1)."""
+    padded = right_padded([(getattr(site, before), site.action_ids) for site in sites])
+    ids, attention, action = (tensor.to(device) for tensor in padded)
+    return ids, attention, action[:, 1:]
