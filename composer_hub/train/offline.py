@@ -31,9 +31,7 @@ class OfflineTrainer(RunTrainer):
         num_batches = max(loader.batches_an_epoch * loader.num_ranks for loader in loaders)
         # What is trained on comes from the loaders; a row here only stands for a micro-batch of one rank.
         turns = Dataset.from_dict({"prompt": [""] * num_batches})
-        super().__init__(
-            *args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs
-        )
+        super().__init__(*args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs)
         self.reward_func_names = []
         if not self._recorded_terms():
             raise TrainerError("Nothing would be learned: set alpha_sdpo with hint_source traces, or beta_replay.")

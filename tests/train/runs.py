@@ -62,7 +62,7 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
     """Make a trainer; `pair_batch`, `peft_config`, `hinter`, `rewards` and `callbacks` do not go into the config."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    extra = {name: options.pop(name) for name in ("peft_config", "hinter", "callbacks") if name in options}
+    extra = {name: options.pop(name) for name in ("peft_config", "hinter", "traces", "callbacks") if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
     if options.get("beta_replay"):
