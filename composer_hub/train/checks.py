@@ -13,6 +13,7 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.losses import GATES
 from composer_hub.train.teacher import head_of, keeping_hidden
 
 
@@ -27,8 +28,12 @@ def check_options(
     args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
 ) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
-    if min(args.alpha_sdpo, args.beta_replay) < 0:
-        raise TrainerError("alpha_sdpo and beta_replay are weights: 0 or more.")
+    if min(args.alpha_sdpo, args.beta_replay, args.hint_anchor_kl) < 0:
+        raise TrainerError("alpha_sdpo, beta_replay and hint_anchor_kl are weights: 0 or more.")
+    if args.hint_gate not in GATES:
+        raise TrainerError(f"hint_gate is one of {', '.join(GATES)}, not {args.hint_gate!r}.")
+    if args.hint_writer_min_uplift is not None and not args.hint_uplift_every and args.hint_min_uplift is None:
+        raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
     if args.hint_source not in HINT_SOURCES:
@@ -41,10 +46,10 @@ def check_options(
         raise TrainerError(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )
-    if (args.alpha_sdpo or args.beta_replay) and sharding:
+    if (args.alpha_sdpo or args.beta_replay or args.hint_anchor_kl) and sharding:
         raise TrainerError(
-            f"The hint and replay channels read weights outside the wrapped forward, which {sharding} does not "
-            "allow. Use DDP or ZeRO stage 1 or 2, or LoRA, or set alpha_sdpo and beta_replay to 0."
+            f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use DDP or "
+            "ZeRO stage 1 or 2, or set alpha_sdpo, beta_replay and hint_anchor_kl to 0."
         )
 
 

@@ -153,15 +153,23 @@ def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
     return values if token_clip is None else values.clamp(max=token_clip)
 
 
-def gate_by_gap(
-    values: Tensor,  # (rows,)
+GATES = ("none", "objects", "endorses")
+
+
+def gap_gate(
     student_logps: Tensor,  # (rows,) of the tokens that were sampled
     teacher_logps: Tensor,  # (rows,)
     *,
+    kind: str,
     sharpness: float,
-) -> Tensor:
-    """Weigh each token by how little the teacher believes in it: 1/2 where both agree, towards 1 where it objects."""
-    return values * torch.sigmoid(sharpness * (student_logps - teacher_logps).detach())
+) -> Tensor:  # (rows,)
+    """Return a weight a token, 1/2 where both agree, without a gradient.
+
+    `objects` goes to 1 where the teacher believes less in the token than the student did, `endorses` where it believes
+    more.
+    """
+    gap = (student_logps - teacher_logps).detach()
+    return torch.sigmoid(sharpness * (gap if kind == "objects" else -gap))
 
 
 def mean_over(
@@ -211,6 +219,23 @@ def token_logps(hidden: Tensor, head: Head, targets: Tensor) -> Tensor:  # (rows
         for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True)
     ]
     return torch.cat(parts)
+
+
+@torch.no_grad()
+def token_stats(
+    hidden: Tensor,  # (rows, hidden)
+    head: Head,
+    targets: Tensor,  # (rows,)
+    *,
+    temperature: float = 1.0,
+) -> tuple[Tensor, Tensor]:  # (rows,), (rows,)
+    """Return log p(target) and the entropy of each row, a chunk of logits at a time, without a gradient."""
+    logps, entropies = [], []
+    for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True):
+        log_p = F.log_softmax(head.logits(rows).float() / temperature, dim=-1)
+        logps.append(log_p.gather(-1, wanted[:, None])[:, 0])
+        entropies.append(-(log_p.exp() * log_p).sum(-1))
+    return torch.cat(logps), torch.cat(entropies)
 
 
 # ---------------------------------------------------------------------------------------------------- preference loss

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+import torch
 from datasets import Dataset
 from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
@@ -33,7 +34,7 @@ class OfflineTrainer(RunTrainer):
         turns = Dataset.from_dict({"prompt": [""] * num_batches})
         super().__init__(*args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs)
         self.reward_func_names = []
-        if not self._recorded_terms():
+        if not self._hints_from("traces") and not self.args.beta_replay:
             raise TrainerError("Nothing would be learned: set alpha_sdpo with hint_source traces, or beta_replay.")
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -50,11 +51,10 @@ class OfflineTrainer(RunTrainer):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         # One forward, and only one, goes through the wrapper: that is what ranks wait for to average the gradients.
-        first, *others = self._recorded_terms()
-        loss = first(model)
-        for term in others:
-            loss = loss + term(self._bare)
-        return loss
+        terms, notes = self._recorded_terms(model)
+        self._note_means(notes)
+        self._note_shares(terms)
+        return torch.stack(list(terms.values())).sum()
 
 
 def _never_asked(**_: Any) -> list[float]:

@@ -16,6 +16,12 @@ from composer_hub.train.run_options import RunError, Told
 from composer_hub.train.trace_hints import TraceLoader
 from composer_hub.train.trace_sites import OTHER_FAMILIES, Student, TraceEncoder, TraceSites
 
+# What would silently do nothing without rollouts.
+_OF_ROLLOUTS = (
+    "tasks", "rollouts_repo", "beta", "use_vllm", "hint_anchor_kl", "hint_success_weight", "hint_ratio_clip",
+    "token_diagnostics",
+)  # fmt: skip
+
 
 def is_offline(told: Told) -> bool:
     """Tell whether nothing is generated: no environment, no rewards."""
@@ -49,9 +55,7 @@ def _check_offline(told: Told) -> None:
             f"hint_source {config.hint_source} needs rollouts, but there is neither an --environment nor --rewards: "
             "name one, say --hint_source traces with --traces, or set alpha_sdpo to 0."
         )
-    idle = {
-        "tasks": run.tasks, "rollouts_repo": run.rollouts_repo, "beta": config.beta, "use_vllm": config.use_vllm,
-    }  # fmt: skip
+    idle = {name: getattr(run if hasattr(run, name) else config, name) for name in _OF_ROLLOUTS}
     if named := [name for name, value in idle.items() if value]:
         raise RunError(
             f"Without an --environment or --rewards nothing is generated, so {', '.join(named)} would do nothing: "

@@ -1,13 +1,17 @@
-"""What a run says about itself, under stable names: means over all ranks.
+"""What a run says about itself, under stable names: means over all ranks, and each channel's share of the gradient.
 
-In: numbers as each rank found them. Out: entries of the trainer's metrics, the same on every rank.
+In: numbers as each rank found them, the terms of a loss. Out: entries of the trainer's metrics, the same on every rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+
+from composer_hub.train.teacher import causal_lm
 
 
 def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[str, Any]) -> None:
@@ -22,3 +26,32 @@ def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[s
     for name, (total, count) in zip(values, totals, strict=True):
         if count:
             metrics[name].append(total / count)
+
+
+def probed_parameter(network: nn.Module) -> nn.Parameter | None:
+    """Return where gradient shares are read: the last trained matrix below the head, so that little runs backward."""
+    head = causal_lm(network).get_output_embeddings()  # type: ignore[operator]
+    trained = [
+        value
+        for value in network.parameters()
+        if value.requires_grad and value.dim() > 1 and (head is None or value is not head.weight)
+    ]
+    return trained[-1] if trained else None
+
+
+def gradient_norms(terms: Mapping[str, Tensor], at: Tensor) -> dict[str, float]:
+    """Return the norm of each term's gradient at one tensor; the graph is kept and no `.grad` is touched."""
+    norms = {}
+    for name, term in terms.items():
+        (grad,) = torch.autograd.grad(term, at, retain_graph=True, allow_unused=True) if term.requires_grad else (None,)
+        norms[name] = 0.0 if grad is None else grad.detach().float().norm().item()
+    return norms
+
+
+def note_shares(accelerator: Any, metrics: dict[str, list[float]], norms: Mapping[str, float]) -> None:
+    """Log each channel's share of the sum of the norms over all ranks; every rank must come here."""
+    local = torch.tensor(list(norms.values()), device=accelerator.device)
+    totals = accelerator.reduce(local, reduction="sum").tolist()
+    if sum(totals) > 0:
+        for name, total in zip(norms, totals, strict=True):
+            metrics[f"channel/{name}/grad_share"].append(total / sum(totals))

@@ -17,9 +17,10 @@ from accelerate.utils import gather_object
 from torch import Tensor
 
 from composer_hub.train.endless import Endless
-from composer_hub.train.teacher import keeping_hidden
+from composer_hub.train.teacher import head_of, keeping_hidden
+from composer_hub.train.terms import Notes, token_values
 from composer_hub.train.trace_sites import TraceSite
-from composer_hub.train.uplift import right_padded, site_uplifts
+from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded, site_uplifts
 
 if TYPE_CHECKING:
     from composer_hub.train.trainer import ComposerTrainer
@@ -47,24 +48,50 @@ class TraceHints:
     """Draws the sites of each optimizer step at its first micro-batch, when the step's tokens can be counted."""
 
     def __init__(self, loader: TraceLoader, trainer: ComposerTrainer) -> None:
-        self.loader, self.trainer = loader, trainer
+        self.loader, self.trainer, args = loader, trainer, trainer.args
+        self.writers = WriterGate(args.hint_writer_min_uplift, args.hint_writer_window, args.hint_writer_min_sites)
         self._waiting: deque[_Drawn] = deque()
 
-    def term(self, network: Any) -> Tensor:
-        """Return the term of the next micro-batch; `network` is the student, wrapped or bare."""
+    def term(self, network: Any) -> tuple[Tensor, Notes]:
+        """Return the term of the next micro-batch and its notes; `network` is the student, wrapped or bare."""
         if not self._waiting:
             self._draw(self.trainer.current_gradient_accumulation_steps)
-        drawn, device = self._waiting.popleft(), self.trainer.accelerator.device
+        drawn, trainer = self._waiting.popleft(), self.trainer
+        device, bare = trainer.accelerator.device, trainer._bare
         ids, attention, action = _rows(drawn.sites, "prefix_ids", device)
-        with keeping_hidden(self.trainer._bare) as kept:
+        with keeping_hidden(bare) as kept:
             network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-        student = kept[-1][:, :-1][action]
+        student, targets = kept[-1][:, :-1][action], ids[:, 1:][action]
         ids, attention, action = _rows(drawn.sites, "hinted_ids", device)
-        read, head = self.trainer.teacher.read(ids, attention)
-        values = self.trainer._divergences(student, read[:, :-1][action], head)
+        read, teacher_head = trainer.teacher.read(ids, attention)
+        values, _, found = token_values(
+            trainer.args,
+            student,
+            head_of(bare),
+            read[:, :-1][action],
+            teacher_head,
+            targets,
+            temperature=trainer.temperature,
+        )
         counted = torch.tensor(drawn.counted, device=device).repeat_interleave(action.sum(1))
-        self.trainer._note_means({f"{NAME}/divergence": values.detach()[counted]})
-        return (values * counted).sum() / drawn.divisor
+        notes = {f"{NAME}/{name}": value[counted] for name, value in found.items()}
+        return (values * counted).sum() / drawn.divisor, notes
+
+    def look(self, num_batches: int) -> list[SiteUplift]:
+        """Return what the hints of the next sites do; the stream stays where it is."""
+        place = self.loader.position
+        sites = [site for _ in range(num_batches) for site in self.loader.take()]
+        self.loader.position = place
+        return site_uplifts(sites, self.trainer._bare)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must remember."""
+        return {"stream": self.loader.state(), "writers": self.writers.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where a checkpoint was taken."""
+        self.loader.restore(state["stream"])
+        self.writers.restore(state["writers"])
 
     def _draw(self, num_pieces: int) -> None:
         pieces = [self.loader.take() for _ in range(num_pieces)]
@@ -81,18 +108,19 @@ class TraceHints:
 
     def _lifting(self, sites: list[TraceSite]) -> list[bool]:
         """Measure now and then what the hints do, and tell which do enough where that is asked for."""
-        least, every = self.trainer.args.hint_min_uplift, self.trainer.args.hint_uplift_every
-        if least is None and not (every and self.trainer.state.global_step % every == 0):
-            return [True] * len(sites)
-        found = site_uplifts(sites, self.trainer._bare)
-        self.trainer._note_means(
-            {
-                f"{NAME}/uplift": [uplift.value for uplift in found],
-                f"{NAME}/lowered": [uplift.lowered for uplift in found],
-                f"{NAME}/raised": [uplift.raised for uplift in found if uplift.raised is not None],
-            }
-        )
-        return [least is None or uplift.lifts(least) for uplift in found]
+        trainer, least = self.trainer, self.trainer.args.hint_min_uplift
+        every, flags = trainer.args.hint_uplift_every, [True] * len(sites)
+        if least is not None or (every and trainer.state.global_step % every == 0):
+            uplifts = site_uplifts(sites, trainer._bare)
+            trainer._note_uplifts(uplifts, NAME, self.writers)
+            flags = [least is None or uplift.lifts(least) for uplift in uplifts]
+        if least is None and self.writers.least is None:
+            return flags
+        refused = self.writers.refused
+        pairs = zip(flags, sites, strict=True)
+        flags = [flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in pairs]
+        trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
+        return flags
 
     def _note(self, sites: list[TraceSite]) -> None:
         self.trainer._note_means({f"{NAME}/tokens": [float(len(site.action_ids)) for site in sites]})

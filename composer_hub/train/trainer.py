@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import random
+import warnings
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,25 +23,28 @@ from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from composer_hub.train.batch import hint_tensors, teacher_rows
+from composer_hub.train.batch import hint_tensors, turn_starts
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.endless import Endless
+from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
+from composer_hub.train.groups import reached, siblings, success_shares, success_weights
 from composer_hub.train.hinting import Hinter, HintSite
-from composer_hub.train.losses import (
-    Head,
-    Preference,
-    clip_tokens,
-    divergence_from_hidden,
-    mean_over,
-    preference_loss,
-)
-from composer_hub.train.pair_loader import PairBatch, PairLoader
-from composer_hub.train.signals import note_means
-from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
+from composer_hub.train.known_good import KnownGood, good_turns
+from composer_hub.train.losses import mean_over
+from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter
+from composer_hub.train.teacher import Teacher, keeping_hidden
+from composer_hub.train.terms import anchor_values, hint_values, replay_losses
 from composer_hub.train.trace_hints import TraceHints, TraceLoader
 from composer_hub.train.turns import Rollout
-from composer_hub.train.uplift import SiteUplift, sequence_logps, site_uplifts
+from composer_hub.train.uplift import (
+    Row,
+    SiteUplift,
+    WriterGate,
+    action_logps,
+    means_by_writer,
+    site_uplifts,
+)
 from composer_hub.train.watchdogs import hedge_rate
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
@@ -60,6 +64,7 @@ class ComposerTrainer(GRPOTrainer):
         pairs: PairLoader | None = None,
         traces: TraceLoader | None = None,
         hinter: Hinter | None = None,
+        known_good: Sequence[Row] = (),  # turns that were right; without them, those of the first good rollouts
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -70,16 +75,34 @@ class ComposerTrainer(GRPOTrainer):
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
-        self._sites: list[list[HintSite]] = []
-        self._rewards: Tensor | None = None
+        self._found: list[list[HintSite]] = []  # every hint site
+        self._sites: list[list[HintSite]] = []  # those that are learned from
+        self._rewards: Tensor | None = None  # of all ranks
         self._num_batches = 0
+        self._token_diagnostics: dict[int, TokenDiagnostics] = {}
+        self.writers = WriterGate(
+            self.args.hint_writer_min_uplift, self.args.hint_writer_window, self.args.hint_writer_min_sites
+        )
+        self.known_good = KnownGood(self.args.known_good_turns, known_good)
         # A teacher that nobody reads would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
             self.add_callback(_FollowStudent(self.teacher))
-        if self.args.alpha_sdpo or self.args.beta_replay:
+        self.anchor = self.teacher
+        if self.args.hint_anchor_kl and self.teacher.kind != "fixed":
+            self.anchor = Teacher("fixed", self._bare)
+        if self._has_terms:
             self._check_head()
+
+    @property
+    def _has_terms(self) -> bool:
+        """Say whether anything is added to GRPO's loss."""
+        return bool(self.args.alpha_sdpo or self.args.beta_replay or self.args.hint_anchor_kl)
+
+    @property
+    def _mode(self) -> str:
+        return "train" if self.model.training else "eval"
 
     # ------------------------------------------------------------------------------------------ rollouts and hints
 
@@ -104,82 +127,197 @@ class ComposerTrainer(GRPOTrainer):
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._rollouts, self._sites = [], []
+        self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
         output = super()._generate_and_score_completions(inputs)
-        self._note_means({"rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts]})
+        sampled = output["completion_mask"] * output.get("tool_mask", 1)
+        self._note_means(
+            {
+                "rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts],
+                "channel/policy/length": sampled.sum(1),
+            }
+        )
         if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
-            self._sites = self._lifting(
-                [
-                    self.hinter.sites(rollout, sibling=sibling)
-                    for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
-                ]
-            )
+            self._found = [
+                self.hinter.sites(rollout, sibling=sibling)
+                for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+            ]
+            self._sites = self._lifting(self._found)
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
             # 0-dim: passes through shuffling and splitting as it is.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
+            if self.args.hint_success_weight:
+                output["hint_weight"] = self._success_weights(len(sampled))
             self._note_sites()
+        if self.args.hint_anchor_kl:
+            starts = turn_starts(sampled.bool())
+            if "hint_mask" in output:
+                starts &= ~output["hint_mask"].any(1)
+            output |= {"anchor_mask": starts, "num_anchor_items": self.accelerator.gather(starts.sum()).sum()}
+        self._note_known_good()
+        self._token_diagnostics = self._diagnose(output["advantages"])
+        self._num_batches += self.model.training
         return output
 
-    def _lifting(self, sites: list[list[HintSite]]) -> list[list[HintSite]]:
+    def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
         """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
         least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
-        self._num_batches += 1
-        if least is None and not (every and (self._num_batches - 1) % every == 0):
-            return sites
-        found = site_uplifts([site for row in sites for site in row], self._bare)
-        self._note_means(
-            {
-                "channel/hint/uplift": [uplift.value for uplift in found],
-                "channel/hint/lowered": [uplift.lowered for uplift in found],
-                "channel/hint/raised": [uplift.raised for uplift in found if uplift.raised is not None],
-            }
-        )
-        if least is None:
-            return sites
-        uplifts = iter(found)
-        return [[site for site in row if next(uplifts).lifts(least)] for row in sites]
+        kept = found
+        if least is not None or (every and self._num_batches % every == 0):
+            uplifts = site_uplifts([site for row in found for site in row], self._bare)
+            self._note_uplifts(uplifts)
+            if least is not None:
+                values = iter(uplifts)
+                kept = [[site for site in row if next(values).lifts(least)] for row in found]
+        if least is None and self.writers.least is None:
+            return kept
+        refused = self.writers.refused
+        kept = [[site for site in row if (site.hint.writer, site.hint.kind) not in refused] for row in kept]
+        left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
+        self._note_means({"channel/hint/left_out": left_out})
+        return kept
+
+    def _note_uplifts(
+        self, uplifts: list[SiteUplift], name: str = "channel/hint", gate: WriterGate | None = None
+    ) -> None:
+        """Log what the hints of all ranks do, by writer too, and judge the writers by it."""
+        gate = gate or self.writers
+        everywhere = gather_object(uplifts)
+        metrics = self._metrics[self._mode]
+        values = {
+            f"{name}/uplift": [one.value for one in everywhere],
+            f"{name}/lowered": [one.lowered for one in everywhere],
+            f"{name}/raised": [one.raised for one in everywhere if one.raised is not None],
+        }
+        for metric, numbers in values.items():
+            if numbers:
+                metrics[metric].append(sum(numbers) / len(numbers))
+        for writer, mean in means_by_writer(everywhere).items():
+            metrics[f"{name}/uplift/{writer}"].append(mean)
+        if not self.model.training:
+            return
+        refused, back = gate.observe(everywhere)
+        if gate.least is not None:
+            metrics[f"{name}/refused_writers"].append(float(len(gate.refused)))
+        for key in sorted(refused) if self.accelerator.is_main_process else ():
+            warnings.warn(
+                f"The hints of {key[0]} at {key[1]} are left out: over {len(gate.seen[key])} sites they lift "
+                f"by {gate.mean(key):.2f} nats, below {self.args.hint_writer_min_uplift:g}.",
+                stacklevel=2,
+            )
+        for key in sorted(back) if self.accelerator.is_main_process else ():
+            warnings.warn(f"The hints of {key[0]} at {key[1]} lift again and are learned from.", stacklevel=2)
 
     def _siblings(self) -> list[Rollout | None]:
-        """Return, for each rollout, the best one of the same prompt on this rank if it beats it."""
-        if self._rewards is None or not self._rollouts:
-            return [None] * len(self._rollouts)
-        start = self.accelerator.process_index * len(self._rollouts)
-        rewards = self._rewards[start : start + len(self._rollouts)].tolist()
-        keys = [tuple(rollout.prompt_ids) for rollout in self._rollouts]
-        best: dict[tuple[int, ...], int] = {}
-        for index, key in enumerate(keys):
-            if key not in best or rewards[index] > rewards[best[key]]:
-                best[key] = index
-        return [
-            self._rollouts[best[key]] if rewards[best[key]] > rewards[index] else None for index, key in enumerate(keys)
-        ]
+        """Return, for each rollout, the best one of its group on any rank if it beats it."""
+        assert self._rewards is not None
+        return siblings(
+            self._rollouts,
+            self._rewards.tolist(),
+            self._group_size(),
+            rank=self.accelerator.process_index,
+            exchange=gather_object,
+        )
+
+    def _group_size(self) -> int:
+        return self.num_generations if self.model.training else self.num_generations_eval
+
+    def _success_weights(self, num_rows: int) -> Tensor:
+        assert self._rewards is not None
+        shares = success_shares(self._rewards, self._group_size(), least=self.args.success_reward)
+        return success_weights(shares)[self.accelerator.process_index * num_rows :][:num_rows]
+
+    # --------------------------------------------------------------------------------------- what only is looked at
+
+    def _note_known_good(self) -> None:
+        """Keep known-good turns until there are enough, and log now and then how far the policy is from them."""
+        args, every = self.args, self.args.known_good_every
+        if not self.model.training or not every:
+            return
+
+        def score(rows: list[Row]) -> list[float]:
+            return action_logps(self._bare, rows, rows_a_batch=args.per_device_train_batch_size)
+
+        if not self.known_good.is_full and self._rewards is not None:
+            start = self.accelerator.process_index * len(self._rollouts)
+            mine = self._rewards[start : start + len(self._rollouts)].tolist()
+            good = [
+                row
+                for rollout, reward in zip(self._rollouts, mine, strict=True)
+                if reached(reward, args.success_reward)
+                for row in good_turns(rollout, self._tokenizer.decode)
+            ]
+            self.known_good.add(gather_object(good[: self.known_good.size]))
+        self.known_good.measure(score)
+        if self._num_batches % every == 0:
+            ranks = {"rank": self.accelerator.process_index, "num_ranks": self.accelerator.num_processes}
+            self._note_means({"known_good/drift": self.known_good.drifts(score, **ranks)})
+
+    def _diagnose(self, advantages: Tensor) -> dict[int, TokenDiagnostics]:
+        """Return the numbers of a few rollouts token by token."""
+        if not self.args.token_diagnostics or not self._rollouts or advantages.dim() != 1:
+            return {}
+        sites = self._sites or [[] for _ in self._rollouts]
+        student = Teacher("live", self._bare)
+        how = {"beta": self.args.hint_divergence, "temperature": self.args.hint_temperature}
+        return {
+            row: token_diagnostics(
+                self._rollouts[row], sites[row], advantages[row].item(), student, self.teacher, **how
+            )
+            for row in sample(sites, self.args.token_diagnostics)
+        }
 
     # ---------------------------------------------------------------------------------------------------- the loss
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        if not self.args.alpha_sdpo and not self.args.beta_replay:
-            return super()._compute_loss(model, inputs)
+        if not self._has_terms:
+            loss = super()._compute_loss(model, inputs)
+            self._note_means(self._policy_notes(loss))
+            return loss
         with keeping_hidden(self._bare) as kept:
             loss = super()._compute_loss(model, inputs)
+        notes, terms = self._policy_notes(loss), {"policy": loss}
         if self._hints_from("rollouts"):
-            loss = loss + self._weight("hint") * self._hint_term(inputs, kept[-1])
+            weight = self._weight("hint")
+            values, found = hint_values(
+                self.args, inputs, kept[-1], self._bare, self.teacher, temperature=self.temperature
+            )
+            term = mean_over(values, self._per_step(inputs["num_hint_items"]))
+            notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
+            terms["hint"] = weight * term
         if self.model.training:
             # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
-            for term in self._recorded_terms():
-                loss = loss + term(self._bare)
+            recorded, found = self._recorded_terms(self._bare)
+            notes |= found
+            terms |= recorded
+        if self.args.hint_anchor_kl:
+            values, found = anchor_values(inputs, kept[-1], self._bare, self.anchor)
+            term = mean_over(values, self._per_step(inputs["num_anchor_items"]))
+            notes |= found | {"channel/anchor/loss": self._whole(term)}
+            terms["anchor"] = self.args.hint_anchor_kl * term
+        # Once for all terms: the ranks wait for each other here, whatever each of them found.
+        self._note_means(notes)
+        self._note_shares(terms)
+        for name in ("hint", "hint_traces", "replay", "anchor"):
+            if name in terms:
+                loss = loss + terms[name]
         return loss
 
-    def _recorded_terms(self) -> list[Callable[[Any], Tensor]]:
-        """Return the weighted terms that need no rollout, as functions of the student, wrapped or bare."""
-        terms: list[Callable[[Any], Tensor]] = []
+    def _recorded_terms(self, network: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Return the terms that need no rollout and their notes; the first of them reads through `network`."""
+        terms, notes = dict[str, Tensor](), dict[str, Any]()
         if self.traces is not None and self._hints_from("traces"):
-            traces = self.traces
-            terms.append(lambda network: self._weight("hint") * traces.term(network))
+            weight = self._weight("hint")
+            term, found = self.traces.term(network)
+            notes |= found | {"channel/hint_traces/loss": self._whole(term), "channel/hint_traces/weight": [weight]}
+            terms["hint_traces"], network = weight * term, self._bare
         if self.pairs is not None and self.args.beta_replay:
-            pairs = self.pairs
-            terms.append(lambda network: self._weight("replay") * self._replay_term(pairs.next_batch(), network))
-        return terms
+            weight = self._weight("replay")
+            batch = self.pairs.next_batch().to(self.accelerator.device)
+            losses, found = replay_losses(self.args, batch, self._bare, through=network)
+            notes |= found | {"channel/replay/weight": [weight]}
+            terms["replay"] = weight * (losses.mean() / self.current_gradient_accumulation_steps)
+        return terms, notes
 
     def _hints_from(self, source: str) -> bool:
         return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")
@@ -187,62 +325,6 @@ class ComposerTrainer(GRPOTrainer):
     def _weight(self, channel: str) -> float:
         weight = self.args.alpha_sdpo if channel == "hint" else self.args.beta_replay
         return weight * self._warmth() * self.channel_scale[channel]
-
-    def _hint_term(self, inputs: Any, hidden: Tensor) -> Tensor:  # hidden: (batch, time, width), with grad
-        rows = teacher_rows(inputs)
-        if rows is None:
-            self._note_means({"channel/hint/divergence": []})  # the other ranks wait here, whatever they found
-            return hidden.new_zeros(())
-        places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
-        student = hidden[rows.student[:, 0], places]
-        read, teacher_head = self.teacher.read(rows.ids, rows.attention)
-        teacher = read[:, :-1][rows.teacher]
-        values = self._divergences(student, teacher, teacher_head)
-        self._note_means({"channel/hint/divergence": values.detach()})
-        return mean_over(values, self._per_step(inputs["num_hint_items"]))
-
-    def _divergences(self, student: Tensor, teacher: Tensor, teacher_head: Head) -> Tensor:
-        """Return the divergence of each token, clipped: (tokens, width) of both sides -> (tokens,)."""
-        values = divergence_from_hidden(
-            student,
-            head_of(self._bare),
-            teacher,
-            teacher_head,
-            beta=self.args.hint_divergence,
-            temperature=self.args.hint_temperature,
-            top_k=self.args.hint_top_k,
-        )
-        return clip_tokens(values, self.args.hint_token_clip)
-
-    def _replay_term(self, batch: PairBatch, network: Any) -> Tensor:
-        batch = batch.to(self.accelerator.device)
-        with keeping_hidden(self._bare) as kept:
-            network(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
-        answer = batch.answer_mask[:, 1:]
-        sums = sequence_logps(kept[-1], head_of(self._bare), batch.input_ids, answer)
-        chosen, rejected = sums.chunk(2)
-        long_chosen, long_rejected = answer.sum(1).chunk(2)
-        terms = preference_loss(
-            chosen, rejected, batch.ref_chosen, batch.ref_rejected, long_chosen, long_rejected, self._preference()
-        )
-        self._note_means(
-            {
-                "channel/replay/loss": terms.losses.detach(),
-                "channel/replay/accuracy": terms.correct.float(),
-                "channel/replay/margin": terms.margins,
-                "channel/replay/chosen_drift": terms.chosen_drift,
-            }
-        )
-        return terms.losses.mean() / self.current_gradient_accumulation_steps
-
-    def _preference(self) -> Preference:
-        return Preference(
-            kind=self.args.replay_loss,
-            beta=self.args.replay_strength,
-            label_smoothing=self.args.replay_label_smoothing,
-            length_normalised=self.args.replay_length_normalised,
-            nll_weight=self.args.replay_nll_weight,
-        )
 
     def _per_step(self, count: Tensor) -> Tensor:
         """Turn a count over the whole generation batch and all ranks into this micro-batch's divisor."""
@@ -269,15 +351,21 @@ class ComposerTrainer(GRPOTrainer):
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
         states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-        metrics, self._metrics = self._metrics, {mode: defaultdict(list) for mode in self._metrics}
+        kept = {name: getattr(self, name) for name in ("_metrics", "_num_batches", "writers", "known_good")}
+        self._metrics = {mode: defaultdict(list) for mode in self._metrics}
+        self.writers, self.known_good = WriterGate(), KnownGood(0)
         found: list[SiteUplift] = []
         try:
-            batches = iter(self.get_train_dataloader())
+            if self.traces is not None and self._hints_from("traces"):
+                found += self.traces.look(num_batches)
+            batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
-                found += site_uplifts([site for sites in self._sites for site in sites], self._bare)
+                # Every site, so that the table also shows what the gates leave out.
+                found += site_uplifts([site for sites in self._found for site in sites], self._bare)
         finally:
-            self._metrics = metrics
+            for name, value in kept.items():
+                setattr(self, name, value)
             torch.set_rng_state(states[0])
             random.setstate(states[1])
             numpy.random.set_state(states[2])
@@ -309,9 +397,12 @@ class ComposerTrainer(GRPOTrainer):
     def _check(self) -> None:
         sharding = sharding_of(self.accelerator, is_fsdp=self.is_fsdp_enabled)
         check_options(
-            self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools),
-            has_traces=self.traces is not None, sharding=sharding,
-        )  # fmt: skip
+            self.args,
+            has_pairs=self.pairs is not None,
+            has_tools=bool(self.tools),
+            has_traces=self.traces is not None,
+            sharding=sharding,
+        )
 
     def _check_head(self) -> None:
         check_head(self._bare, [self._tokenizer.pad_token_id, *self.eos_token_ids])
@@ -322,7 +413,14 @@ class ComposerTrainer(GRPOTrainer):
         super()._save_checkpoint(model, trial)
         if self.args.should_save:
             folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-            state = {"scale": self.channel_scale} | {name: stream.state() for name, stream in self._streams().items()}
+            state = {
+                "scale": self.channel_scale,
+                "pairs": self.pairs.state() if self.pairs else None,
+                "traces": self.traces.state() if self.traces else None,
+                "num_batches": self._num_batches,
+                "writers": self.writers.state(),
+                "known_good": self.known_good.state(),
+            }
             (folder / _STATE).write_text(json.dumps(state))
             self.teacher.save(folder)
 
@@ -335,21 +433,40 @@ class ComposerTrainer(GRPOTrainer):
             raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
-        for name, stream in self._streams().items():
-            if name in state:
-                stream.restore(state[name])
+        self._num_batches = state["num_batches"]
+        self.writers.restore(state["writers"])
+        self.known_good.restore(state["known_good"])
+        if self.pairs is not None and state["pairs"] is not None:
+            self.pairs.restore(state["pairs"])
+        if self.traces is not None and state["traces"] is not None:
+            self.traces.restore(state["traces"])
         self.teacher.load(path.parent)
-
-    def _streams(self) -> dict[str, Endless[Any]]:
-        """Return the streams whose place a checkpoint remembers."""
-        streams = {"pairs": self.pairs, "traces": self.traces.loader if self.traces else None}
-        return {name: stream for name, stream in streams.items() if stream is not None}
 
     # ----------------------------------------------------------------------------------------------------- metrics
 
     def _note_means(self, values: dict[str, Any]) -> None:
         """Log the mean of each metric over all ranks; every rank must come here with the same names."""
-        note_means(self.accelerator, self._metrics["train" if self.model.training else "eval"], values)
+        note_means(self.accelerator, self._metrics[self._mode], values)
+
+    def _policy_notes(self, loss: Tensor) -> dict[str, Any]:
+        # TRL has just logged the entropy; here it stands beside that of the hint tokens.
+        entropy = self._metrics[self._mode]["entropy"][-1]
+        return {"channel/policy/loss": self._whole(loss), "channel/policy/entropy": [entropy]}
+
+    def _whole(self, term: Tensor) -> Tensor:
+        """Return a micro-batch's term so that the mean over micro-batches and ranks is the step's."""
+        pieces = self.current_gradient_accumulation_steps if self.model.training else 1
+        return term.detach() * pieces
+
+    def _note_shares(self, terms: dict[str, Tensor]) -> None:
+        every = self.args.grad_share_every
+        if not every or self.state.global_step % every or not torch.is_grad_enabled() or not self.model.training:
+            return
+        if self.args.gradient_checkpointing and (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
+            return  # such a graph runs backward once and as a whole
+        probed = probed_parameter(self._bare)
+        if probed is not None:
+            note_shares(self.accelerator, self._metrics["train"], gradient_norms(terms, probed))
 
     def _note_sites(self) -> None:
         self._note_means(
@@ -360,8 +477,7 @@ class ComposerTrainer(GRPOTrainer):
         )
         writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
         for writer, count in writers.items():
-            mode = "train" if self.model.training else "eval"
-            self._metrics[mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
+            self._metrics[self._mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
 
 
 class _FollowStudent(TrainerCallback):

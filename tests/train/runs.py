@@ -59,10 +59,11 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
-    """Make a trainer; `pair_batch`, `peft_config`, `hinter`, `rewards` and `callbacks` do not go into the config."""
+    """Make a trainer; `pair_batch`, `rewards` and what is `passed` do not go into the config."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    extra = {name: options.pop(name) for name in ("peft_config", "hinter", "traces", "callbacks") if name in options}
+    passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "environment_factory")
+    extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
     if options.get("beta_replay"):
@@ -73,8 +74,7 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
         train_dataset=Dataset.from_list(tasks(16)),
         processing_class=copy.deepcopy(tokenizer),
         reward_funcs=rewards,
-        environment_factory=Desk,
-        **extra,
+        **{"environment_factory": Desk} | extra,
     )
 
 

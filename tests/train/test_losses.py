@@ -16,11 +16,12 @@ from composer_hub.train.losses import (  # noqa: E402
     clip_tokens,
     divergence_from_hidden,
     divergence_from_logits,
-    gate_by_gap,
+    gap_gate,
     generalized_jsd_loss,
     mean_over,
     preference_loss,
     token_logps,
+    token_stats,
 )
 
 BETAS = [0.0, 0.3, 0.5, 1.0]
@@ -133,12 +134,31 @@ def test_a_mean_over_the_global_count_does_not_depend_on_how_the_batch_was_cut()
         torch.testing.assert_close(torch.stack(pieces).sum(), whole)
 
 
-def test_a_gate_weighs_tokens_the_teacher_objects_to() -> None:
-    values = torch.ones(3)
-    gated = gate_by_gap(values, torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, -9.0, -0.1]), sharpness=1.0)
-    assert gated[0] == pytest.approx(0.5)
-    assert gated[1] > 0.99
-    assert gated[2] < 0.5
+def test_a_gate_weighs_tokens_by_what_the_teacher_thinks_of_them() -> None:
+    student, teacher = torch.tensor([-1.0, -1.0, -1.0]), torch.tensor([-1.0, -9.0, -0.1])
+    objects = gap_gate(student, teacher, kind="objects", sharpness=1.0)
+    assert objects[0] == 0.5
+    assert objects[1] > 0.99
+    assert objects[2] < 0.5
+    torch.testing.assert_close(gap_gate(student, teacher, kind="endorses", sharpness=1.0), 1.0 - objects)
+
+
+def test_a_saturated_gate_is_all_or_nothing_and_has_no_gradient() -> None:
+    student = torch.tensor([-1.0, -1.0], requires_grad=True)
+    gate = gap_gate(student, torch.tensor([-2.0, -0.5]), kind="objects", sharpness=1e9)
+    assert gate.tolist() == [1.0, 0.0]
+    assert not gate.requires_grad
+
+
+def test_token_stats_equal_log_softmax_and_its_entropy() -> None:
+    hidden, _, weight, bias = rows()
+    targets = torch.randint(0, 50, (70,))
+    head = Head(weight, bias, softcap=5.0)
+    log_p = (head.logits(hidden).float() / 0.7).log_softmax(-1)
+    logps, entropies = token_stats(hidden, head, targets, temperature=0.7)
+    torch.testing.assert_close(logps, log_p.gather(-1, targets[:, None])[:, 0])
+    torch.testing.assert_close(entropies, torch.distributions.Categorical(logits=log_p).entropy())
+    assert [found.shape for found in token_stats(hidden[:0], head, targets[:0])] == [(0,), (0,)]
 
 
 @pytest.mark.parametrize("reduction", ["batchmean", "sum", "none"])

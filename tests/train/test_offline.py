@@ -30,6 +30,7 @@ from composer_hub.train.offline import OfflineTrainer  # noqa: E402
 from composer_hub.train.run import main, run  # noqa: E402
 from composer_hub.train.run_options import parse  # noqa: E402
 from composer_hub.train.teacher import keeping_hidden  # noqa: E402
+from composer_hub.train.terms import hint_values  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_hints import TraceLoader  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSite  # noqa: E402
@@ -102,12 +103,15 @@ def test_the_term_on_exported_rollouts_is_the_live_term(
     trainer, batch, _ = live
     with keeping_hidden(trainer._bare) as kept:
         GRPOTrainer._compute_loss(trainer, trainer.model, batch)
-    expected = trainer._hint_term(batch, kept[-1])
+    values, _ = hint_values(
+        trainer.args, batch, kept[-1], trainer._bare, trainer.teacher, temperature=trainer.temperature
+    )
+    expected = values.sum() / batch["num_hint_items"]
     offline = offline_of(world, tmp_path, sites, batch=len(sites))
     offline.current_gradient_accumulation_steps = 1
     offline.model.train()
     assert offline.traces is not None
-    found = offline.traces.term(offline.model)
+    found, _ = offline.traces.term(offline.model)
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     assert found.item() > 0.01
     for network, term in ((trainer.model, expected), (offline.model, found)):

@@ -14,7 +14,6 @@ from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.train.batch import teacher_rows  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
-from composer_hub.train.turns import Rollout  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
@@ -114,6 +113,7 @@ class NoHints:
     "options",
     [
         {"gradient_checkpointing": True},
+        {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
         {"steps_per_generation": 2, "per_device_train_batch_size": 4},
         {"num_iterations": 2},
         {"mask_truncated_completions": True, "max_completion_length": 30},
@@ -127,7 +127,8 @@ class NoHints:
 )
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
-    rows = steps_of(make_trainer(alpha_sdpo=0.5, beta_replay=0.2, max_steps=num_steps, **options))
+    channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "grad_share_every": 1}
+    rows = steps_of(make_trainer(**channels, max_steps=num_steps, **options))
     assert len(rows) == num_steps
     for row in rows:
         assert all(math.isfinite(float(row[name])) for name in ("loss", "grad_norm", "channel/replay/loss"))
@@ -187,10 +188,22 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ("options", "said"),
     [
         ({"alpha_sdpo": -1.0}, "0 or more"),
+        ({"hint_anchor_kl": -1.0}, "0 or more"),
+        ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
+        ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
+        ({"alpha_sdpo": 0.5, "environment_factory": None}, "nothing can go wrong"),
         ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
         ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
     ],
-    ids=["a negative weight", "an unknown teacher", "an average that runs ahead"],
+    ids=[
+        "a negative weight",
+        "a negative anchor",
+        "an unknown gate",
+        "writers judged by nothing",
+        "hints without tools",
+        "an unknown teacher",
+        "an average that runs ahead",
+    ],
 )
 def test_it_refuses(make_trainer: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
@@ -221,10 +234,3 @@ def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) 
     head.register_forward_hook(lambda _module, _inputs, output: output * 3.0)
     with pytest.raises(TrainerError, match="not its output layer"):
         trainer._check_head()
-
-
-def test_siblings_are_the_better_rollouts_of_the_same_prompt(make_trainer: Any) -> None:
-    trainer = make_trainer()
-    trainer._rollouts = [Rollout([prompt], [], [], []) for prompt in (1, 1, 2, 2)]
-    trainer._rewards = torch.tensor([0.0, 1.0, 0.5, 0.5])
-    assert trainer._siblings() == [trainer._rollouts[1], None, None, None]

@@ -1,0 +1,74 @@
+"""What the hint channel does token by token, for a few rollouts: numbers to look at, not to learn from.
+
+In: rollouts with their sites and advantages, a student and a teacher. Out: for each rollout one number or None a token
+of its completion: divergence and uplift at its sites, advantage on the tokens that the model sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from composer_hub.train.hinting import HintSite
+from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
+from composer_hub.train.teacher import Teacher
+from composer_hub.train.turns import Rollout
+
+Values = list[float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenDiagnostics:
+    """One rollout; each list is as long as its completion."""
+
+    divergence: Values  # between student and hinted teacher
+    uplift: Values  # log p of the token with the hint minus without
+    advantage: Values
+
+
+def sample(sites: Sequence[Sequence[HintSite]], count: int) -> list[int]:
+    """Return the rollouts to look at: first those with sites."""
+    return sorted(range(len(sites)), key=lambda row: (not sites[row], row))[:count]
+
+
+@torch.no_grad()
+def token_diagnostics(
+    rollout: Rollout,
+    sites: Sequence[HintSite],
+    advantage: float,
+    student: Teacher,
+    teacher: Teacher,
+    *,
+    beta: float = 0.5,
+    temperature: float = 1.0,
+) -> TokenDiagnostics:
+    """Return the numbers of one rollout."""
+    length = len(rollout.completion_ids)
+    divergence: Values = [None] * length
+    uplift: Values = [None] * length
+    for site in sites:
+        plain, plain_head = _action_hidden(student, site.prefix_ids, site)
+        hinted, hinted_head = _action_hidden(teacher, site.hinted_ids, site)
+        action = torch.tensor(site.action_ids, device=plain.device)
+        values = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta, temperature=temperature)
+        without, _ = token_stats(plain, plain_head, action)
+        with_hint, _ = token_stats(hinted, hinted_head, action)
+        span = slice(site.error.turn.start, site.error.turn.stop)
+        divergence[span] = _rounded(values)
+        uplift[span] = _rounded(with_hint - without)
+    return TokenDiagnostics(
+        divergence, uplift, [round(advantage, 5) if sampled else None for sampled in rollout.tool_mask]
+    )
+
+
+def _action_hidden(reader: Teacher, before: Sequence[int], site: HintSite) -> tuple[torch.Tensor, Head]:
+    device = next(reader.student.parameters()).device
+    ids = torch.tensor([[*before, *site.action_ids]], device=device)
+    hidden, head = reader.read(ids, torch.ones_like(ids))
+    return hidden[0, -1 - site.num_tokens : -1], head
+
+
+def _rounded(values: torch.Tensor) -> Values:
+    return [round(value, 5) for value in values.float().tolist()]

@@ -1,0 +1,67 @@
+"""Groups of rollouts of one prompt, over all ranks: the best sibling of each, and the share that succeeded.
+
+In: the rewards of all ranks, in TRL's order (a group is `size` rollouts in a row, and may begin on one rank and end on
+the next), and this rank's rollouts. Out: one sibling or share for each of this rank's rollouts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from composer_hub.train.turns import Rollout
+
+_CLOSE = 1e-6  # sums of weighted rewards are not exact
+
+
+def best_of_groups(rewards: Sequence[float], size: int) -> list[int]:
+    """Return, for each rollout, the place of the best one of its group; of equals the first."""
+    found = []
+    for place in range(len(rewards)):
+        first = place - place % size
+        group = range(first, min(first + size, len(rewards)))
+        found.append(max(group, key=lambda one: (rewards[one], -one)))
+    return found
+
+
+def siblings(
+    rollouts: Sequence[Rollout],
+    rewards: Sequence[float],  # of all ranks
+    size: int,
+    *,
+    rank: int = 0,
+    exchange: Callable[[list[Any]], list[Any]] = list,
+) -> list[Rollout | None]:
+    """Return, for each rollout of this rank, the best one of its group if that is better.
+
+    Every rank must come here: where groups span ranks, `exchange` gives each rank the lists of all.
+    """
+    start = rank * len(rollouts)
+    best = best_of_groups(rewards, size)
+    known = {start + row: rollout for row, rollout in enumerate(rollouts)}
+    if len(rollouts) % size and len(rewards) > len(rollouts):
+        # Only what another rank may need travels: the best rollout of each group that this rank has a part of.
+        known |= dict(exchange([(place, known[place]) for place in sorted(set(best)) if place in known]))
+    return [
+        known[best[place]] if rewards[best[place]] > rewards[place] else None
+        for place in range(start, start + len(rollouts))
+    ]
+
+
+def reached(reward: Any, least: float) -> Any:
+    """Say whether a reward, or each of a tensor, is at least so much."""
+    return reward >= least - _CLOSE
+
+
+def success_shares(rewards: Tensor, size: int, *, least: float) -> Tensor:  # (all ranks' rollouts,)
+    """Return, for each rollout, the share of its group that reached a reward."""
+    succeeded = reached(rewards, least).float()
+    return succeeded.view(-1, size).mean(1).repeat_interleave(size)
+
+
+def success_weights(shares: Tensor) -> Tensor:
+    """Return sqrt(p (1 - p)): most where half of a group succeeds, nothing where all or none do."""
+    return torch.sqrt(shares * (1.0 - shares))

@@ -1,0 +1,85 @@
+"""Known-good turns, and how far the policy has moved away from them: what a run forgets.
+
+In: turns that were right (of the run's first successful rollouts, or given), and a model. Out: for each the change of
+its log-prob since it was kept, in nats a token. Rewards and error rates do not show it: what the policy could do before
+the run plays no part in what is learned from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.train.turns import Rollout, turn_errors, turns
+from composer_hub.train.uplift import Row
+
+Score = Callable[[list[Row]], list[float]]  # log p of each action after what stands before it
+
+
+@dataclass(frozen=True, slots=True)
+class GoodTurn:
+    """One turn that was right, and its log-prob under the policy when it was kept."""
+
+    before: tuple[int, ...]
+    action: tuple[int, ...]
+    logp: float | None = None  # not measured yet
+
+    @property
+    def row(self) -> Row:
+        return self.before, self.action
+
+
+class KnownGood:
+    """A few known-good turns, the same on every rank."""
+
+    def __init__(self, size: int, given: Iterable[Row] = ()) -> None:
+        self.turns = [GoodTurn(tuple(before), tuple(action)) for before, action in given]
+        self.size = len(self.turns) or size
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.turns) >= self.size
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep turns until there are enough, one a prefix."""
+        known = {turn.before for turn in self.turns}
+        for before, action in rows:
+            if not self.is_full and tuple(before) not in known:
+                known.add(tuple(before))
+                self.turns.append(GoodTurn(tuple(before), tuple(action)))
+
+    def measure(self, score: Score) -> None:
+        """Remember what the policy thinks now of the turns that are new."""
+        fresh = [turn for turn in self.turns if turn.logp is None]
+        logps = iter(score([turn.row for turn in fresh]) if fresh else [])
+        self.turns = [
+            turn if turn.logp is not None else GoodTurn(turn.before, turn.action, next(logps)) for turn in self.turns
+        ]
+
+    def drifts(self, score: Score, *, rank: int = 0, num_ranks: int = 1) -> list[float]:
+        """Return this rank's share of the drifts, in nats a token; below 0 where a turn became less likely."""
+        mine = [turn for turn in self.turns[rank::num_ranks] if turn.logp is not None]
+        now = score([turn.row for turn in mine]) if mine else []
+        return [(value - (turn.logp or 0.0)) / len(turn.action) for turn, value in zip(mine, now, strict=True)]
+
+    def state(self) -> list[Any]:
+        """Return what a checkpoint must remember."""
+        return [[turn.before, turn.action, turn.logp] for turn in self.turns]
+
+    def restore(self, state: Sequence[Any]) -> None:
+        """Go on with the turns of a checkpoint."""
+        self.turns = [GoodTurn(tuple(before), tuple(action), logp) for before, action, logp in state]
+
+
+def good_turns(rollout: Rollout, decode: Callable[[Sequence[int]], str]) -> list[Row]:
+    """Return the turns of a successful rollout in which nothing went wrong."""
+    failed = {error.turn.number for error in turn_errors(rollout, decode)}
+    return [
+        (
+            (*rollout.prompt_ids, *rollout.completion_ids[: turn.start]),
+            tuple(rollout.completion_ids[turn.start : turn.stop]),
+        )
+        for turn in turns(rollout)
+        if turn.number not in failed
+    ]

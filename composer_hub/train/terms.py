@@ -1,0 +1,133 @@
+"""The added terms of one micro-batch, before they are divided by the count that is theirs.
+
+In: a batch of the trainer, the hidden states of its policy forward, the student and a teacher, or a batch of pairs.
+Out: one value a token or a pair, with its gradient, and numbers for the log under the same names on every rank.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from composer_hub.train.batch import teacher_rows
+from composer_hub.train.config import ComposerConfig
+from composer_hub.train.losses import (
+    Head,
+    Preference,
+    clip_tokens,
+    divergence_from_hidden,
+    gap_gate,
+    preference_loss,
+    token_stats,
+)
+from composer_hub.train.pair_loader import PairBatch
+from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
+from composer_hub.train.uplift import sequence_logps
+
+Notes = dict[str, Any]
+
+
+def hint_values(
+    args: ComposerConfig,
+    inputs: dict[str, Any],
+    hidden: Tensor,  # (batch, time, width), with grad
+    network: nn.Module,
+    teacher: Teacher,
+    *,
+    temperature: float,  # that the rollouts were sampled with
+) -> tuple[Tensor, Notes]:
+    """Return the weighted divergence of each hint token."""
+    notes: Notes = {"channel/hint/divergence": [], "channel/hint/entropy": [], "channel/hint/gate": []}
+    rows = teacher_rows(inputs)
+    if rows is None:
+        return hidden.new_zeros(0), notes
+    places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
+    read, teacher_head = teacher.read(rows.ids, rows.attention)
+    student, hinted = hidden[rows.student[:, 0], places], read[:, :-1][rows.teacher]
+    targets = inputs["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
+    values, logps, found = token_values(
+        args, student, head_of(network), hinted, teacher_head, targets, temperature=temperature
+    )
+    notes |= {f"channel/hint/{name}": value for name, value in found.items()}
+    if "hint_weight" in inputs:
+        values = values * inputs["hint_weight"][rows.student[:, 0]]
+    if args.hint_ratio_clip is not None and inputs.get("old_per_token_logps") is not None:
+        old = inputs["old_per_token_logps"][rows.student[:, 0], rows.student[:, 1]]
+        values = values * torch.exp(logps - old).clamp(max=args.hint_ratio_clip)
+    return values, notes
+
+
+def token_values(
+    args: ComposerConfig,
+    student: Tensor,  # (tokens, width), with grad
+    head: Head,
+    hinted: Tensor,  # (tokens, width)
+    teacher_head: Head,
+    targets: Tensor,  # (tokens,) that were sampled
+    *,
+    temperature: float,
+) -> tuple[Tensor, Tensor, Notes]:
+    """Return the clipped and gated divergence of each token, log p of the token, and the notes by their last name."""
+    values = divergence_from_hidden(
+        student,
+        head,
+        hinted,
+        teacher_head,
+        beta=args.hint_divergence,
+        temperature=args.hint_temperature,
+        top_k=args.hint_top_k,
+    )
+    values = clip_tokens(values, args.hint_token_clip)
+    logps, entropies = token_stats(student, head, targets, temperature=temperature)
+    notes: Notes = {"divergence": values.detach(), "entropy": entropies}
+    if args.hint_gate != "none":
+        theirs, _ = token_stats(hinted, teacher_head, targets, temperature=temperature)
+        notes["gate"] = gap_gate(logps, theirs, kind=args.hint_gate, sharpness=args.hint_gate_sharpness)
+        values = values * notes["gate"]
+    return values, logps, notes
+
+
+def anchor_values(
+    inputs: dict[str, Any],
+    hidden: Tensor,  # (batch, time, width), with grad
+    network: nn.Module,
+    anchor: Teacher,
+) -> tuple[Tensor, Notes]:
+    """Return KL(anchor, policy) at the first token of each anchored turn: the choice to call or to answer."""
+    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
+    attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
+    starts = inputs["anchor_mask"].nonzero()
+    places = inputs["prompt_ids"].size(1) - 1 + starts[:, 1]
+    read, head = anchor.read(ids, attention)
+    values = divergence_from_hidden(
+        hidden[starts[:, 0], places], head_of(network), read[starts[:, 0], places], head, beta=0.0
+    )
+    return values, {"channel/anchor/kl": values.detach()}
+
+
+def replay_losses(
+    args: ComposerConfig, batch: PairBatch, network: nn.Module, *, through: nn.Module
+) -> tuple[Tensor, Notes]:
+    """Return the preference loss of each pair; the forward goes `through` the network or what wraps it."""
+    with keeping_hidden(network) as kept:
+        through(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
+    answer = batch.answer_mask[:, 1:]
+    chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
+    long_chosen, long_rejected = answer.sum(1).chunk(2)
+    how = Preference(
+        kind=args.replay_loss,
+        beta=args.replay_strength,
+        label_smoothing=args.replay_label_smoothing,
+        length_normalised=args.replay_length_normalised,
+        nll_weight=args.replay_nll_weight,
+    )
+    terms = preference_loss(chosen, rejected, batch.ref_chosen, batch.ref_rejected, long_chosen, long_rejected, how)
+    return terms.losses, {
+        "channel/replay/loss": terms.losses.detach(),
+        "channel/replay/accuracy": terms.correct.float(),
+        "channel/replay/margin": terms.margins,
+        "channel/replay/chosen_drift": terms.chosen_drift,
+        "channel/replay/length": long_chosen.float(),
+    }

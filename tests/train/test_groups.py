@@ -1,0 +1,50 @@
+"""Groups of rollouts over all ranks, on rewards made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.groups import best_of_groups, siblings, success_shares, success_weights  # noqa: E402
+from composer_hub.train.turns import Rollout  # noqa: E402
+
+
+def rollouts(count: int) -> list[Rollout]:
+    return [Rollout([place], [], [], []) for place in range(count)]
+
+
+def test_the_best_of_a_group_is_the_first_of_the_highest_reward() -> None:
+    assert best_of_groups([0.0, 1.0, 1.0, 5.0, 5.0, 6.0], 3) == [1, 1, 1, 5, 5, 5]
+    assert best_of_groups([], 4) == []
+
+
+def test_a_sibling_is_a_better_rollout_of_the_same_group_and_none_for_the_best() -> None:
+    given = rollouts(4)
+    assert siblings(given, [0.0, 1.0, 0.5, 0.5], 2) == [given[1], None, None, None]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 6])
+def test_a_sibling_is_found_on_whatever_rank_it_is(num_ranks: int) -> None:
+    given, rewards = rollouts(6), [0.0, 0.2, 0.1, 0.9, 0.5, 0.5]
+    each, sent = len(given) // num_ranks, []
+
+    def exchange(mine: list[Any]) -> list[Any]:
+        sent.extend(place for place, _ in mine)
+        return [(place, given[place]) for place in (1, 3)]
+
+    found = []
+    for rank in range(num_ranks):
+        found += siblings(given[rank * each : (rank + 1) * each], rewards, 3, rank=rank, exchange=exchange)
+    assert found == [given[1], None, given[1], None, given[3], given[3]]
+    # Only the best of groups that span ranks travel.
+    assert sent == ([] if num_ranks in (1, 2) else [1, 3])
+
+
+def test_the_weight_of_a_group_is_the_spread_of_its_success() -> None:
+    shares = success_shares(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.9999999]), 2, least=1.0)
+    assert shares.tolist() == [0.5, 0.5, 0.0, 0.0, 1.0, 1.0]
+    assert success_weights(shares).tolist() == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]

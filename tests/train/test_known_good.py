@@ -1,0 +1,48 @@
+"""Known-good turns: which are kept, and how far a policy is from them."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.known_good import KnownGood, good_turns
+from tests.train.test_turns import END, RIGHT, WRONG, rollout
+
+ROWS = [((1, 2), (3, 4)), ((1, 2), (5,)), ((7,), (8,)), ((9,), (9,))]
+
+
+def test_the_first_turns_are_kept_one_a_prefix_until_there_are_enough() -> None:
+    kept = KnownGood(2)
+    kept.add(ROWS)
+    assert [turn.row for turn in kept.turns] == [ROWS[0], ROWS[2]]
+    assert kept.is_full
+    assert KnownGood(0).is_full
+
+
+def test_the_drift_is_the_change_of_log_p_a_token_shared_out_over_the_ranks() -> None:
+    kept = KnownGood(0, [ROWS[0], ROWS[2]])
+    assert kept.drifts(lambda rows: [0.0] * len(rows)) == []  # nothing to compare with yet
+    kept.measure(lambda rows: [-1.0, -2.0])
+    kept.measure(lambda rows: 1 / 0)  # only once
+    now = {ROWS[0]: -3.0, ROWS[2]: -1.5}
+    assert kept.drifts(lambda rows: [now[row] for row in rows]) == [-1.0, 0.5]
+    shares = [kept.drifts(lambda rows: [now[row] for row in rows], rank=rank, num_ranks=3) for rank in range(3)]
+    assert shares == [[-1.0], [0.5], []]
+
+
+def test_a_checkpoint_remembers_turns_and_what_was_thought_of_them() -> None:
+    kept, again = KnownGood(2), KnownGood(2)
+    kept.add(ROWS)
+    kept.measure(lambda rows: [-1.0] * len(rows))
+    again.restore(kept.state())
+    assert again.turns == kept.turns
+
+
+def test_a_turn_that_failed_is_not_known_to_be_good() -> None:
+    given = rollout(*WRONG, *RIGHT, END)
+    found = good_turns(given, lambda _ids: "")
+    assert len(found) == 2
+    assert all(before[:2] == (1, 2) for before, _ in found)
+    assert [action[0] for _, action in found] == [12, 14]

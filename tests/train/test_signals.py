@@ -1,0 +1,133 @@
+"""What a run logs: the page's list of metrics is what a run logs, and looking changes nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.signals import gradient_norms, probed_parameter  # noqa: E402
+from tests.train.runs import steps_of  # noqa: E402
+from tests.train.test_trainer import batch_of, numbers  # noqa: E402
+
+PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+OURS = ("channel/", "rollout/", "known_good/")
+ALL_ON: dict[str, Any] = {
+    "alpha_sdpo": 0.5,
+    "beta_replay": 0.2,
+    "hint_anchor_kl": 0.1,
+    "hint_gate": "objects",
+    "hint_writer_min_uplift": -50.0,
+    "hint_uplift_every": 1,
+    "grad_share_every": 1,
+    "known_good_every": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def whole_run(world: Any, tmp_path_factory: Any) -> Any:
+    """Return a trainer with everything on after two steps, cut into two pieces each."""
+    from tests.train.runs import trainer_of
+
+    trainer = trainer_of(
+        world, tmp_path_factory.mktemp("whole"), gradient_accumulation_steps=2, per_device_train_batch_size=4, **ALL_ON
+    )
+    trainer.rows = steps_of(trainer)
+    return trainer
+
+
+def named_on_the_page() -> set[str]:
+    part = PAGE.read_text().split("## Metrics")[1].split("\n## ")[0]
+    return set(re.findall(r"^\| `([^`]+)`", part, flags=re.MULTILINE))
+
+
+def test_the_page_lists_every_metric_that_a_run_logs_and_no_other(whole_run: Any) -> None:
+    logged = {
+        re.sub(r"^(channel/hint/(?:writer|uplift)/).+", r"\1<writer>", name)
+        for row in whole_run.rows
+        for name in row
+        if name.startswith(OURS)
+    }
+    assert logged == named_on_the_page()
+
+
+def test_the_terms_times_their_weights_add_up_to_the_loss(whole_run: Any) -> None:
+    for row in whole_run.rows:
+        parts = row["channel/policy/loss"] + sum(
+            row[f"channel/{name}/weight"] * row[f"channel/{name}/loss"] for name in ("hint", "replay")
+        )
+        assert parts + 0.1 * row["channel/anchor/loss"] == pytest.approx(row["loss"], abs=2e-4)
+
+
+def test_the_shares_of_the_gradient_add_up_to_one(whole_run: Any) -> None:
+    for row in whole_run.rows:
+        shares = [row[f"channel/{name}/grad_share"] for name in ("policy", "hint", "replay", "anchor")]
+        assert sum(shares) == pytest.approx(1.0)
+        assert min(shares) >= 0.0
+    assert whole_run.rows[0]["channel/replay/grad_share"] > 0.1
+
+
+def test_the_mean_uplift_is_that_of_the_writers(whole_run: Any) -> None:
+    row = whole_run.rows[0]
+    by_writer = [value for name, value in row.items() if name.startswith("channel/hint/uplift/")]
+    assert min(by_writer) <= row["channel/hint/uplift"] <= max(by_writer)
+
+
+def test_a_writer_that_does_not_lift_is_left_out_and_still_measured(make_trainer: Any) -> None:
+    trainer = make_trainer(
+        alpha_sdpo=0.5, hint_uplift_every=1, hint_writer_min_uplift=50.0, hint_writer_min_sites=2, control_hints=True
+    )
+    with pytest.warns(UserWarning, match="The hints of control at .* are left out: over"):
+        first, second = steps_of(trainer)
+    assert first["channel/hint/refused_writers"] > 0
+    for row in (first, second):
+        assert row["channel/hint/left_out"] > 0
+        assert "channel/hint/uplift/control" in row
+    assert sum(line.num_sites for line in trainer.writers.table()) > 0
+    assert trainer.preflight()  # shows what the gate leaves out
+
+
+def test_the_policy_moves_away_from_what_it_could_do(whole_run: Any) -> None:
+    first, second = (row["known_good/drift"] for row in whole_run.rows)
+    assert first == pytest.approx(0.0, abs=1e-5)
+    assert abs(second) > 1e-4
+    assert 0 < len(whole_run.known_good.turns) <= 8
+
+
+@pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
+def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: dict[str, Any]) -> None:
+    channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "max_steps": 2}
+    looked = {"grad_share_every": 1, "known_good_every": 1, "hint_uplift_every": 1, "token_diagnostics": 2}
+    runs = [make_trainer(**channels, **dict.fromkeys(looked, 0), **more), make_trainer(**channels, **looked, **more)]
+    found = [numbers(steps_of(run), "loss", "grad_norm") for run in runs]
+    assert found[0] == found[1]
+    assert "channel/hint/grad_share" in runs[1].state.log_history[0]
+    for one, other in zip(*(run.model.parameters() for run in runs), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) -> None:
+    trainer = make_trainer()
+    at = probed_parameter(trainer.model)
+    assert at is trainer.model.model.layers[-1].mlp.down_proj.weight
+    terms = {"twice": 2 * at.sum(), "square": (at**2).sum() / 2, "other": trainer.model.model.norm.weight.sum()}
+    norms = gradient_norms(terms | {"nothing": torch.zeros(())}, at)
+    assert norms == pytest.approx(
+        {"twice": 2 * at.numel() ** 0.5, "square": at.norm().item(), "other": 0.0, "nothing": 0.0}
+    )
+    assert at.grad is None
+
+
+def test_given_turns_are_what_forgetting_is_measured_on(world: Any, tmp_path: Path) -> None:
+    from tests.train.runs import pairs_of, trainer_of
+
+    rows = [(pair.prompt_ids, pair.chosen_ids) for pair in pairs_of(world[1]).pairs[:3]]
+    trainer = trainer_of(world, tmp_path, known_good=rows)
+    batch_of(trainer)
+    assert [turn.row for turn in trainer.known_good.turns] == rows
+    assert trainer._metrics["train"]["known_good/drift"] == [pytest.approx(0.0, abs=1e-5)]
