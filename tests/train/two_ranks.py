@@ -1,6 +1,6 @@
-"""Run by `test_ranks.py` in two processes: a few steps in which one rank may have no error turn at all.
+"""Run by `test_ranks.py` in two processes: a few steps in which one rank may have nothing to learn from.
 
-Usage: two_ranks.py CACHE FOLDER. Prints one line of JSON a teacher on rank 0.
+Usage: two_ranks.py CACHE FOLDER. Prints one line of JSON a run on rank 0: live rollouts, then recorded rows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.item
 import torch  # noqa: E402 (after the settings above)
 
 from composer_hub.train.world import small_model  # noqa: E402
+from tests.train.offline_ranks import trained  # noqa: E402
 from tests.train.runs import trainer_of  # noqa: E402
 
 
@@ -25,6 +26,10 @@ def main() -> None:
     torch.set_num_threads(1)
     for teacher, silent in (("live", 1), ("fixed", 0)):
         run(small_model(cache), folder, teacher, silent)
+    for idle in (None, 1):
+        totals, row = trained(small_model(cache), folder, batch=2, silent=idle)
+        if os.environ["RANK"] == "0":
+            print(json.dumps({"sums": totals.tolist(), "left_out": row["channel/hint_traces/left_out"]}), flush=True)
 
 
 def run(world: Any, folder: Path, teacher: str, silent: int) -> None:
