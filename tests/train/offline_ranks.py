@@ -21,13 +21,7 @@ def trained(world: Any, folder: Path, *, batch: int, silent: int | None = None) 
     """Train a step and return the sum of the weights on each rank and what was logged."""
     rank, num_ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     where = {"rank": rank, "num_ranks": num_ranks}
-    options: dict[str, Any] = {
-        "alpha_sdpo": 0.5,
-        "hint_source": "traces",
-        "beta_replay": 0.2,
-        "max_steps": 1,
-        "hint_min_uplift": 0.01,
-    }
+    options: dict[str, Any] = {"alpha_sdpo": 0.5, "hint_source": "traces", "beta_replay": 0.2, "hint_min_uplift": 0.01}
     if num_ranks > 1:
         options["ddp_backend"] = "gloo"
     trainer = OfflineTrainer(
