@@ -25,7 +25,7 @@ from composer_hub.train.run_options import ENVIRONMENTS, RunError, Told, load_ob
 from composer_hub.train.run_record import Record
 from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
 
-_DATA = ("pairs", "tasks", "traces")
+DATA = ("pairs", "tasks", "traces")
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Inputs:
 
     def parents(self) -> tuple[Parent, ...]:
         """Return the data a run was made from."""
-        versions = ((role, getattr(self, role)) for role in _DATA)
+        versions = ((role, getattr(self, role)) for role in DATA)
         return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions if one)
 
     def base(self) -> Parent:
@@ -49,7 +49,7 @@ class Inputs:
 
     def pins(self) -> dict[str, str]:
         """Return the options that name these inputs, at their commits."""
-        pins = {name: f"{one.repo}@{one.revision}" for name in _DATA if (one := getattr(self, name))}
+        pins = {name: f"{one.repo}@{one.revision}" for name in DATA if (one := getattr(self, name))}
         model = self.model
         return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 

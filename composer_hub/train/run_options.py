@@ -61,12 +61,32 @@ class RunOptions:
     rollouts_repo: str | None = field(
         default=None, metadata={"help": "Publish every rollout to this dataset repository at the end."}
     )
+    checkpoints_repo: str | None = field(
+        default=None, metadata={"help": "Publish checkpoints to this model repository during the run, each with a tag."}
+    )
+    push_every: int = field(
+        default=0,
+        metadata={"help": "Publish at every n-th save what the two repositories above name; 0 only at the end."},
+    )
     public: bool = field(default=False, metadata={"help": "Everyone may read what is published."})
     license: str = field(default="other", metadata={"help": "Licence of the model and its rollouts."})
     resume: bool = field(default=False, metadata={"help": "Go on from the last complete checkpoint in output_dir."})
     max_minutes: float | None = field(
         default=None, metadata={"help": "Save and leave with exit code 3 after this many minutes."}
     )
+    watchdogs: bool = field(
+        default=True,
+        metadata={"help": "Watch metrics: outside its band one warns, weakens a channel or ends the run."},
+    )
+    bands: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Metric -> what differs from its usual band, or false for none."}
+    )
+    preflight: bool = field(
+        default=False,
+        metadata={"help": "Before training, measure what hints do, and refuse the writers that do not lift."},
+    )
+    preflight_only: bool = field(default=False, metadata={"help": "Print that table and leave."})
+    preflight_batches: int = field(default=1, metadata={"help": "Generation batches to measure before training."})
     usd_per_hour: float | None = field(default=None, metadata={"help": "Price of the machine, for the card."})
     keep_rollouts: bool = field(default=True, metadata={"help": "Write every rollout to output_dir/rollouts."})
 
@@ -93,7 +113,9 @@ def parse(argv: Sequence[str] | None = None) -> Told:
         )
     try:
         run, config, model = parser.parse_args_and_config(list(words))
-    except ValueError as error:
+    except yaml.YAMLError as error:
+        raise exits.UsageError(f"The config file is not YAML: {' '.join(str(error).split())}") from error
+    except (ValueError, TypeError) as error:
         raise exits.UsageError(f"The options do not fit together: {error}") from error
     if "--config" in words:
         at = words.index("--config")
@@ -105,8 +127,8 @@ def parse(argv: Sequence[str] | None = None) -> Told:
 
 # Where a run lives and how it is launched: not what it is.
 _OF_THE_LAUNCH = (
-    "to", "repo", "rollouts_repo", "public", "resume", "max_minutes", "usd_per_hour", "output_dir", "local_rank",
-    "run_name",
+    "to", "repo", "rollouts_repo", "checkpoints_repo", "push_every", "public", "resume", "max_minutes", "usd_per_hour",
+    "output_dir", "local_rank", "run_name", "preflight_only",
 )  # fmt: skip
 
 

@@ -114,9 +114,9 @@ class TraceHints:
             uplifts = site_uplifts(sites, trainer._bare)
             trainer._note_uplifts(uplifts, NAME, self.writers)
             flags = [least is None or uplift.lifts(least) for uplift in uplifts]
-        if least is None and self.writers.least is None:
+        refused = self.writers.refused | trainer.hinter.refused
+        if least is None and self.writers.least is None and not refused:
             return flags
-        refused = self.writers.refused
         pairs = zip(flags, sites, strict=True)
         flags = [flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in pairs]
         trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})

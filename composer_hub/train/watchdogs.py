@@ -239,9 +239,9 @@ def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
     return True
 
 
-def best_of(output: Path) -> dict[str, Any] | None:
+def best_of(output: Path | str) -> dict[str, Any] | None:
     """Return what is known of the best checkpoint that is kept: its name, score and metric."""
-    note = output / "best" / "best.json"
+    note = Path(output) / "best" / "best.json"
     return json.loads(note.read_text()) if note.is_file() else None
 
 

@@ -1,4 +1,4 @@
-"""The flywheel on a real embedded Hub: a run's rollouts are replayed into pairs, and both are trained on without a world."""
+"""The flywheel on a real embedded Hub: a run's rollouts are replayed into pairs, and both train without a world."""
 
 from __future__ import annotations
 
