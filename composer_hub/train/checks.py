@@ -53,12 +53,23 @@ def check_options(
         )
 
 
-def sharding_of(accelerator: Any, *, is_fsdp: bool) -> str:
+def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
     """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and plugin.zero_stage == 3:
         return "ZeRO stage 3"
-    return "FSDP" if is_fsdp else ""
+    if is_fsdp:
+        return "FSDP"
+    # A model may come sharded already: by fully_shard, by a tensor-parallel plan, or by transformers while it loads.
+    return "a model of sharded weights" if _has_shards(network) else ""
+
+
+def _has_shards(network: nn.Module) -> bool:
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(value, DTensor) for value in network.parameters())
 
 
 @torch.no_grad()

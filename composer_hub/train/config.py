@@ -81,6 +81,9 @@ class ComposerConfig(GRPOConfig):
     replay_loss: str = field(default="sigmoid", metadata={"help": "sigmoid or ipo."})
     replay_strength: float = field(default=0.1, metadata={"help": "The preference loss's own beta."})
     replay_label_smoothing: float = field(default=0.0, metadata={"help": "Share of pairs believed to be wrong."})
+    replay_robust: bool = field(
+        default=False, metadata={"help": "Correct the loss for that share instead of smoothing its labels."}
+    )
     replay_nll_weight: float = field(default=0.0, metadata={"help": "Weight of -log p(chosen) a token."})
     replay_length_normalised: bool = field(default=False, metadata={"help": "Compare log-probs a token."})
     grad_share_every: int = field(

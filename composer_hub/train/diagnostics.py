@@ -7,7 +7,7 @@ of its completion: divergence and uplift at its sites, advantage on the tokens t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -21,11 +21,11 @@ Values = list[float | None]
 
 @dataclass(frozen=True, slots=True)
 class TokenDiagnostics:
-    """One rollout; each list is as long as its completion."""
+    """One rollout; each list is as long as its completion, or empty where nobody looked."""
 
-    divergence: Values  # between student and hinted teacher
-    uplift: Values  # log p of the token with the hint minus without
-    advantage: Values
+    divergence: Values = field(default_factory=list)  # between student and hinted teacher
+    uplift: Values = field(default_factory=list)  # log p of the token with the hint minus without
+    advantage: Values = field(default_factory=list)
 
 
 def sample(sites: Sequence[Sequence[HintSite]], count: int) -> list[int]:

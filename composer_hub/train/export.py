@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer_hub.ingest.families import family_of
 from composer_hub.records import Hint, Message, Step, ToolCall, Trace, canonical_json, from_row, stable_id, to_row
+from composer_hub.train.diagnostics import TokenDiagnostics
 from composer_hub.train.turns import Rollout, TurnError, tool_call_of, turn_errors, turns
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Scored:
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
+    tokens: TokenDiagnostics = field(default_factory=TokenDiagnostics)  # of a sampled few
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,9 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "tool_mask": list(rollout.tool_mask),
         "logps": list(scored.logps),
         "logps_source": scored.logps_source,
+        "token_divergence": scored.tokens.divergence,
+        "token_uplift": scored.tokens.uplift,
+        "token_advantage": scored.tokens.advantage,
         "turns": [[turn.start, turn.stop] for turn in turns(rollout)],
         "writers": [hint.writer for hint in scored.hints.values()],
     }
@@ -146,6 +151,7 @@ class RolloutFile:
                 logps_source=source,
                 environment=str(given.get("environment") or self.environment),
                 hints=hints.get(row, {}),
+                tokens=trainer._token_diagnostics.get(row, TokenDiagnostics()),
             )
             errors = list(turn_errors(rollout, trainer.hinter.decode))
             rows.append(to_row(to_trace(rollout, errors, scored, self.run)))

@@ -33,20 +33,21 @@ def siblings(
     size: int,
     *,
     rank: int = 0,
+    num_ranks: int = 1,
     exchange: Callable[[list[Any]], list[Any]] = list,
 ) -> list[Rollout | None]:
     """Return, for each rollout of this rank, the best one of its group if that is better.
 
-    Every rank must come here: where groups span ranks, `exchange` gives each rank the lists of all.
+    Every rank must come here, even with nothing: where groups span ranks, `exchange` gives each the lists of all.
     """
-    start = rank * len(rollouts)
-    best = best_of_groups(rewards, size)
+    each = len(rewards) // num_ranks
+    start, best = rank * each, best_of_groups(rewards, size)
     known = {start + row: rollout for row, rollout in enumerate(rollouts)}
-    if len(rollouts) % size and len(rewards) > len(rollouts):
+    if num_ranks > 1 and each % size:
         # Only what another rank may need travels: the best rollout of each group that this rank has a part of.
         known |= dict(exchange([(place, known[place]) for place in sorted(set(best)) if place in known]))
     return [
-        known[best[place]] if rewards[best[place]] > rewards[place] else None
+        known.get(best[place]) if rewards[best[place]] > rewards[place] else None
         for place in range(start, start + len(rollouts))
     ]
 

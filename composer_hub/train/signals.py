@@ -5,13 +5,15 @@ In: numbers as each rank found them, the terms of a loss. Out: entries of the tr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from composer_hub.train.teacher import causal_lm
+from composer_hub.train.turns import Rollout, said, turn_errors
+from composer_hub.train.watchdogs import hedge_rate
 
 
 def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[str, Any]) -> None:
@@ -26,6 +28,22 @@ def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[s
     for name, (total, count) in zip(values, totals, strict=True):
         if count:
             metrics[name].append(total / count)
+
+
+def rollout_means(rollouts: Sequence[Rollout], decode: Callable[[Sequence[int]], str]) -> dict[str, list[float]]:
+    """Return one number a rollout: what went wrong in it, and how much the model doubts in words."""
+    errors = [[error.site for error in turn_errors(rollout, decode)] for rollout in rollouts]
+
+    def counted(rule: str) -> list[float]:
+        return [float(sum(site.rule.startswith(rule) for site in found)) for found in errors]
+
+    return {
+        "rollout/hedge_rate": [hedge_rate(said(rollout)) for rollout in rollouts],
+        "rollout/errors": counted(""),
+        "rollout/malformed_calls": counted("rollout.malformed_call"),
+        "rollout/dropped_results": counted("rollout.dropped_result"),
+        "rollout/cut_off": [float(rollout.cut_off) for rollout in rollouts],
+    }
 
 
 def probed_parameter(network: nn.Module) -> nn.Parameter | None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
+from transformers import TrainerCallback
 
 from composer_hub import exits
 from composer_hub.train.losses import Head
@@ -77,6 +79,16 @@ class Teacher:
         if set(saved) != set(self.values):
             raise TeacherError(f"{path} holds other parameters than this run trains: resume with the same adapters.")
         self.values = {name: value.to(self.values[name]) for name, value in saved.items()}
+
+
+class FollowStudent(TrainerCallback):
+    """Moves the ema teacher a little towards the student after each step."""
+
+    def __init__(self, teacher: Teacher) -> None:
+        self.teacher = teacher
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.teacher.follow()
 
 
 def causal_lm(network: nn.Module) -> nn.Module:

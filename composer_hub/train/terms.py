@@ -120,6 +120,7 @@ def replay_losses(
         kind=args.replay_loss,
         beta=args.replay_strength,
         label_smoothing=args.replay_label_smoothing,
+        robust=args.replay_robust,
         length_normalised=args.replay_length_normalised,
         nll_weight=args.replay_nll_weight,
     )

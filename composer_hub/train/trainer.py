@@ -19,7 +19,6 @@ import numpy
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
-from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
@@ -32,11 +31,11 @@ from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter
-from composer_hub.train.teacher import Teacher, keeping_hidden
+from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
+from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import anchor_values, hint_values, replay_losses
 from composer_hub.train.trace_hints import TraceHints, TraceLoader
-from composer_hub.train.turns import Rollout
+from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
     SiteUplift,
@@ -45,7 +44,6 @@ from composer_hub.train.uplift import (
     means_by_writer,
     site_uplifts,
 )
-from composer_hub.train.watchdogs import hedge_rate
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
 
@@ -88,7 +86,7 @@ class ComposerTrainer(GRPOTrainer):
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
-            self.add_callback(_FollowStudent(self.teacher))
+            self.add_callback(FollowStudent(self.teacher))
         self.anchor = self.teacher
         if self.args.hint_anchor_kl and self.teacher.kind != "fixed":
             self.anchor = Teacher("fixed", self._bare)
@@ -116,7 +114,7 @@ class ComposerTrainer(GRPOTrainer):
         tool_mask, messages, ids = looped[:3]
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
-            Rollout(list(before), list(after), list(mask), talk, _num_rounds(talk) >= limit, after[-1] not in ends)
+            Rollout(list(before), list(after), list(mask), talk, num_rounds(talk) >= limit, after[-1] not in ends)
             for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
         ]
         return looped
@@ -130,12 +128,8 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
-        self._note_means(
-            {
-                "rollout/hedge_rate": [hedge_rate(_said(rollout)) for rollout in self._rollouts],
-                "channel/policy/length": sampled.sum(1),
-            }
-        )
+        looked = rollout_means(self._rollouts, self._tokenizer.decode)
+        self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
         if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
             self._found = [
@@ -216,6 +210,7 @@ class ComposerTrainer(GRPOTrainer):
             self._rewards.tolist(),
             self._group_size(),
             rank=self.accelerator.process_index,
+            num_ranks=self.accelerator.num_processes,
             exchange=gather_object,
         )
 
@@ -395,7 +390,7 @@ class ComposerTrainer(GRPOTrainer):
         )
 
     def _check(self) -> None:
-        sharding = sharding_of(self.accelerator, is_fsdp=self.is_fsdp_enabled)
+        sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)
         check_options(
             self.args,
             has_pairs=self.pairs is not None,
@@ -433,12 +428,13 @@ class ComposerTrainer(GRPOTrainer):
             raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
-        self._num_batches = state["num_batches"]
-        self.writers.restore(state["writers"])
-        self.known_good.restore(state["known_good"])
+        self._num_batches = state.get("num_batches", 0)
+        self.writers.restore(state.get("writers", ()))
+        if state.get("known_good"):
+            self.known_good.restore(state["known_good"])
         if self.pairs is not None and state["pairs"] is not None:
             self.pairs.restore(state["pairs"])
-        if self.traces is not None and state["traces"] is not None:
+        if self.traces is not None and state.get("traces"):
             self.traces.restore(state["traces"])
         self.teacher.load(path.parent)
 
@@ -478,25 +474,3 @@ class ComposerTrainer(GRPOTrainer):
         writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
         for writer, count in writers.items():
             self._metrics[self._mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
-
-
-class _FollowStudent(TrainerCallback):
-    """Moves the ema teacher a little towards the student after each step."""
-
-    def __init__(self, teacher: Teacher) -> None:
-        self.teacher = teacher
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.teacher.follow()
-
-
-def _num_rounds(messages: Sequence[dict[str, Any]]) -> int:
-    """Count the rounds of tools that were answered."""
-    return sum(
-        message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
-        for index, message in enumerate(messages)
-    )
-
-
-def _said(rollout: Rollout) -> str:
-    return " ".join(str(message.get("content") or "") for message in rollout.messages if message["role"] == "assistant")

@@ -83,6 +83,19 @@ def turn_errors(rollout: Rollout, decode: Any, *, text_rules: bool = True) -> It
                 yield TurnError(turn, site, call)
 
 
+def num_rounds(messages: Sequence[dict[str, Any]]) -> int:
+    """Count the rounds of tools that were answered."""
+    return sum(
+        message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
+        for index, message in enumerate(messages)
+    )
+
+
+def said(rollout: Rollout) -> str:
+    """Return what the model said in words."""
+    return " ".join(str(message.get("content") or "") for message in rollout.messages if message["role"] == "assistant")
+
+
 def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
     edges = [i for i in range(len(mask) + 1) if (mask[i - 1] if i else 0) != (mask[i] if i < len(mask) else 0)]
     return list(zip(edges[::2], edges[1::2], strict=True))

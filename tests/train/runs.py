@@ -59,12 +59,13 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
-    """Make a trainer; `pair_batch`, `rewards` and what is `passed` do not go into the config."""
+    """Make a trainer; options that are no field of the config go to the trainer itself."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "environment_factory")
+    passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "rollouts")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
+    environment = options.pop("environment", Desk)
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
     if options.get("beta_replay"):
         extra["pairs"] = pairs_of(tokenizer, batch_size=pair_batch)
@@ -74,7 +75,8 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
         train_dataset=Dataset.from_list(tasks(16)),
         processing_class=copy.deepcopy(tokenizer),
         reward_funcs=rewards,
-        **{"environment_factory": Desk} | extra,
+        environment_factory=environment,
+        **extra,
     )
 
 

@@ -25,7 +25,8 @@ SIGNATURES = {
 }
 ATTRIBUTES = (
     "_metrics accelerator args chat_template chat_template_kwargs current_gradient_accumulation_steps eos_token_ids "
-    "is_fsdp_enabled max_tool_calling_iterations model processing_class reward_weights state tools _tokenizer"
+    "is_fsdp_enabled max_tool_calling_iterations model num_generations num_generations_eval processing_class "
+    "reward_weights state temperature tools _tokenizer"
 )
 SHAPES = {
     "prompt_ids": 2, "prompt_mask": 2, "completion_ids": 2, "completion_mask": 2, "tool_mask": 2, "advantages": 1,
@@ -47,6 +48,13 @@ def test_trl_still_has_the_attributes_and_the_batch_its_keys(make_trainer: Any) 
     batch = batch_of(trainer)
     assert {name: batch[name].dim() for name in SHAPES} == SHAPES
     assert set(trainer._metrics) == {"train", "eval"}
+    trainer.compute_loss(trainer.model, batch)
+    assert len(trainer._metrics["train"]["entropy"]) == 1
+
+
+def test_a_batch_that_is_used_twice_still_knows_how_likely_its_tokens_were(make_trainer: Any) -> None:
+    batch = batch_of(make_trainer(GRPOTrainer, num_iterations=2))
+    assert batch["old_per_token_logps"].shape == batch["completion_ids"].shape
 
 
 def test_the_tool_loop_still_returns_its_mask_messages_and_ids_first(make_trainer: Any) -> None:

@@ -38,10 +38,21 @@ def test_a_sibling_is_found_on_whatever_rank_it_is(num_ranks: int) -> None:
 
     found = []
     for rank in range(num_ranks):
-        found += siblings(given[rank * each : (rank + 1) * each], rewards, 3, rank=rank, exchange=exchange)
+        mine = given[rank * each : (rank + 1) * each]
+        found += siblings(mine, rewards, 3, rank=rank, num_ranks=num_ranks, exchange=exchange)
     assert found == [given[1], None, given[1], None, given[3], given[3]]
     # Only the best of groups that span ranks travel.
     assert sent == ([] if num_ranks in (1, 2) else [1, 3])
+
+
+def test_a_rank_without_rollouts_exchanges_what_it_has_not() -> None:
+    given, sent = rollouts(2), []
+    assert (
+        siblings([], [0.0, 1.0, 0.0, 0.0], 4, rank=1, num_ranks=2, exchange=lambda mine: sent.append(mine) or []) == []
+    )
+    assert sent == [[]]
+    alone = siblings(given, [0.0, 0.5, 9.0, 0.0], 4, rank=0, num_ranks=2, exchange=list)
+    assert alone == [None, None]  # the best one is on a rank that has none to give
 
 
 def test_the_weight_of_a_group_is_the_spread_of_its_success() -> None:

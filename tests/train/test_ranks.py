@@ -1,4 +1,4 @@
-"""Two ranks, one of which finds nothing to learn from: nobody waits, and both end with the same weights."""
+"""Two ranks: one may find nothing to learn from, groups span both, weights may be sharded. Nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def printed(world: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """What rank 0 of two printed: two live runs and two on recorded rows."""
+def parts(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return what the two processes said, by part."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     script = [str(ROOT / "tests/train/two_ranks.py"), str(cache_folder()), str(tmp_path_factory.mktemp("ranks"))]
     done = subprocess.run(
@@ -34,26 +34,52 @@ def printed(world: Any, tmp_path_factory: pytest.TempPathFactory) -> list[dict[s
         timeout=180,  # about 30 s on two idle cores; a rank that waits would wait for ever
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"sums"')]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"part"')]
+    return {row["part"]: row for row in rows}
 
 
-def test_a_rank_without_sites_does_not_stop_the_other(printed: list[dict[str, Any]]) -> None:
-    for found in printed[:2]:
-        assert found["sums"][0] == found["sums"][1]
-        assert found["sites"] > 0
+@pytest.mark.parametrize("teacher", ["live", "fixed"])
+def test_a_rank_without_sites_does_not_stop_the_other(parts: dict[str, Any], teacher: str) -> None:
+    found = parts[teacher]
+    assert found["sums"][0] == found["sums"][1]
+    assert found["sites"] > 0
 
 
-def test_two_ranks_learn_from_recorded_rows_what_one_would(
-    printed: list[dict[str, Any]], world: Any, tmp_path: Path
-) -> None:
-    even = printed[2]
+@pytest.mark.parametrize("teacher", ["live", "fixed"])
+def test_both_ranks_log_the_same_and_keep_the_same_turns(parts: dict[str, Any], teacher: str) -> None:
+    found = parts[teacher]
+    assert found["same_names"]
+    assert found["same_known_good"]
+    assert found["num_known_good"] > 0
+    assert {"channel/hint/uplift/template", "channel/hint/grad_share", "channel/anchor/kl", "known_good/drift"} <= set(
+        found["metrics"]
+    )
+
+
+def test_looking_does_not_change_the_weights_of_two_ranks(parts: dict[str, Any]) -> None:
+    assert "channel/hint/grad_share" not in parts["quiet"]["metrics"]
+    assert parts["quiet"]["sums"] == parts["fixed"]["sums"]
+
+
+def test_the_best_sibling_is_found_on_the_other_rank(parts: dict[str, Any]) -> None:
+    assert parts["groups"]["right"]
+
+
+def test_sharded_weights_are_refused_on_every_rank_with_each_term(parts: dict[str, Any]) -> None:
+    first, second = parts["sharded"]["said"]
+    assert first == second
+    assert len(first) == 3
+    assert all("a model of sharded weights does not allow" in said for said in first)
+
+
+def test_two_ranks_learn_from_recorded_rows_what_one_would(parts: dict[str, Any], world: Any, tmp_path: Path) -> None:
     alone, row = trained(world, tmp_path, batch=4)
-    assert even["sums"] == pytest.approx([alone.item()] * 2, rel=1e-6)
-    assert even["sums"][0] == even["sums"][1]
-    assert even["left_out"] == row["channel/hint_traces/left_out"]
+    assert parts["offline"]["sums"] == pytest.approx([alone.item()] * 2, rel=1e-6)
+    assert parts["offline"]["sums"][0] == parts["offline"]["sums"][1]
+    assert parts["offline"]["left_out"] == row["channel/hint_traces/left_out"]
 
 
-def test_a_rank_whose_recorded_hints_do_nothing_does_not_stop_the_other(printed: list[dict[str, Any]]) -> None:
-    even, silent = printed[2:]
-    assert silent["sums"][0] == silent["sums"][1]
-    assert silent["left_out"] == (even["left_out"] + 1.0) / 2  # all of one rank's, and those of the other as before
+def test_a_rank_whose_recorded_hints_do_nothing_does_not_stop_the_other(parts: dict[str, Any]) -> None:
+    assert parts["idle"]["sums"][0] == parts["idle"]["sums"][1]
+    # All of one rank's, and those of the other as before.
+    assert parts["idle"]["left_out"] == (parts["offline"]["left_out"] + 1.0) / 2

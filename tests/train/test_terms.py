@@ -93,7 +93,7 @@ def test_the_anchor_is_zero_until_the_policy_moves_and_pulls_then(make_trainer: 
 
 
 def test_the_anchor_needs_neither_hints_nor_tools(make_trainer: Any) -> None:
-    trainer = make_trainer(hint_anchor_kl=0.1, environment_factory=None, rewards=length, max_steps=1)
+    trainer = make_trainer(hint_anchor_kl=0.1, environment=None, rewards=length, max_steps=1)
     (row,) = steps_of(trainer)
     assert row["channel/anchor/kl"] == pytest.approx(0.0, abs=1e-6)
     assert trainer.known_good.turns == []

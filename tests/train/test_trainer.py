@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.train.batch import teacher_rows  # noqa: E402
+from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
@@ -83,6 +85,19 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
     written = batch["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
     assert torch.equal(rows.ids[:, 1:][rows.teacher], written)
     assert rows.attention[:, -1].all()
+
+
+def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(make_trainer: Any) -> None:
+    trainer = make_trainer(
+        alpha_sdpo=0.5, hint_anchor_kl=0.1, max_completion_length=15, mask_truncated_completions=True
+    )
+    batch = batch_of(trainer)
+    left_out = batch["completion_mask"].sum(1) == 0
+    assert any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
+    assert not batch["hint_mask"][left_out].any()
+    assert not batch["teacher_lengths"][left_out].any()
+    assert batch["anchor_mask"].any(1).equal(~left_out)
+    assert not left_out.all()
 
 
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
@@ -191,7 +206,7 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
         ({"hint_anchor_kl": -1.0}, "0 or more"),
         ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
         ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
-        ({"alpha_sdpo": 0.5, "environment_factory": None}, "nothing can go wrong"),
+        ({"alpha_sdpo": 0.5, "environment": None}, "nothing can go wrong"),
         ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
         ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
     ],
@@ -226,6 +241,13 @@ def test_it_refuses_sharded_weights_with_a_channel_on(make_trainer: Any) -> None
     trainer.args.alpha_sdpo = 0.1
     with pytest.raises(TrainerError, match="FSDP does not allow"):
         trainer._check()
+
+
+def test_it_refuses_zero_stage_3() -> None:
+    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3)))
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == "ZeRO stage 3"
+    accelerator.state.deepspeed_plugin.zero_stage = 2
+    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == ""
 
 
 def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) -> None:
