@@ -80,7 +80,7 @@ def model_card(facts: ModelFacts) -> str:
         options=_options(facts.options),
         course=_course(facts.history) + _best(facts),
         plots=_pictures(facts.plots),
-        evals=_evals(facts.evals),
+        evals=_evals(facts),
         cost=_cost(facts),
         observed=_observed(facts.history, facts.alarms),
         reproduce=facts.reproduce,
@@ -211,10 +211,11 @@ def _pictures(plots: Sequence[Plot]) -> str:
     )
 
 
-def _evals(evals: Mapping[str, str]) -> str:
-    if not evals:
-        return "No benchmark was run. The rewards above are of the training tasks themselves."
-    rows = [f"| {name} | {value} |" for name, value in evals.items()]
+def _evals(facts: ModelFacts) -> str:
+    if not facts.evals:
+        own = " The rewards above are of the training tasks themselves." if facts.weights.get("policy") else ""
+        return f"No benchmark was run.{own}"
+    rows = [f"| {name} | {value} |" for name, value in facts.evals.items()]
     return "\n".join(["| evaluation | value |", "|---|---|", *rows])
 
 

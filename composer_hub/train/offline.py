@@ -17,7 +17,7 @@ from composer_hub.train.checks import TrainerError
 from composer_hub.train.endless import Endless
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run_trainer import RunTrainer
-from composer_hub.train.trace_hints import TraceLoader
+from composer_hub.train.trace_hints import TraceLoader, recorded_terms
 
 
 class OfflineTrainer(RunTrainer):
@@ -51,7 +51,7 @@ class OfflineTrainer(RunTrainer):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         # One forward, and only one, goes through the wrapper: that is what ranks wait for to average the gradients.
-        terms, notes = self._recorded_terms(model)
+        terms, notes = recorded_terms(self, model)
         self._note_means(notes)
         self._note_shares(terms)
         return torch.stack(list(terms.values())).sum()

@@ -1,8 +1,8 @@
-"""The hint term without rollouts: sites of published traces, read by the student as it is and by the teacher.
+"""The terms that need no rollout: hints on sites of published traces, and pairs.
 
-In: the loader of a rank's sites, and the trainer whose student, teacher and options they are read with. Out: the term
-of each micro-batch, divided by the hint tokens of the whole optimizer step over all ranks. The metrics are those of
-live hints under `channel/hint_traces/`.
+In: the loader of a rank's sites, and the trainer whose student, teacher and options they are read with. Out: the terms
+of each micro-batch, hints divided by the hint tokens of the whole optimizer step over all ranks. The metrics of hints
+are those of live hints under `channel/hint_traces/`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from composer_hub.train.endless import Endless
 from composer_hub.train.teacher import head_of, keeping_hidden
-from composer_hub.train.terms import Notes, token_values
+from composer_hub.train.terms import Notes, replay_losses, token_values
 from composer_hub.train.trace_sites import TraceSite
 from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded, site_uplifts
 
@@ -127,6 +127,23 @@ class TraceHints:
         writers = Counter(gather_object([site.hint.writer for site in sites]))
         for writer, count in writers.items():
             self.trainer._metrics["train"][f"{NAME}/writer/{writer}"].append(count / writers.total())
+
+
+def recorded_terms(trainer: ComposerTrainer, network: Any) -> tuple[dict[str, Tensor], Notes]:
+    """Return the weighted terms that need no rollout and their notes; the first of them reads through `network`."""
+    terms, notes = dict[str, Tensor](), Notes()
+    if trainer.traces is not None and trainer._hints_from("traces"):
+        weight = trainer._weight("hint")
+        term, found = trainer.traces.term(network)
+        notes |= found | {f"{NAME}/loss": trainer._whole(term), f"{NAME}/weight": [weight]}
+        terms["hint_traces"], network = weight * term, trainer._bare
+    if trainer.pairs is not None and trainer.args.beta_replay:
+        weight = trainer._weight("replay")
+        batch = trainer.pairs.next_batch().to(trainer.accelerator.device)
+        losses, found = replay_losses(trainer.args, batch, trainer._bare, through=network)
+        notes |= found | {"channel/replay/weight": [weight]}
+        terms["replay"] = weight * (losses.mean() / trainer.current_gradient_accumulation_steps)
+    return terms, notes
 
 
 def _rows(sites: Sequence[TraceSite], before: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:

@@ -33,8 +33,8 @@ from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
-from composer_hub.train.terms import anchor_values, hint_values, replay_losses
-from composer_hub.train.trace_hints import TraceHints, TraceLoader
+from composer_hub.train.terms import anchor_values, hint_values
+from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
 from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
@@ -282,7 +282,7 @@ class ComposerTrainer(GRPOTrainer):
             terms["hint"] = weight * term
         if self.model.training:
             # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
-            recorded, found = self._recorded_terms(self._bare)
+            recorded, found = recorded_terms(self, self._bare)
             notes |= found
             terms |= recorded
         if self.args.hint_anchor_kl:
@@ -297,22 +297,6 @@ class ComposerTrainer(GRPOTrainer):
             if name in terms:
                 loss = loss + terms[name]
         return loss
-
-    def _recorded_terms(self, network: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return the terms that need no rollout and their notes; the first of them reads through `network`."""
-        terms, notes = dict[str, Tensor](), dict[str, Any]()
-        if self.traces is not None and self._hints_from("traces"):
-            weight = self._weight("hint")
-            term, found = self.traces.term(network)
-            notes |= found | {"channel/hint_traces/loss": self._whole(term), "channel/hint_traces/weight": [weight]}
-            terms["hint_traces"], network = weight * term, self._bare
-        if self.pairs is not None and self.args.beta_replay:
-            weight = self._weight("replay")
-            batch = self.pairs.next_batch().to(self.accelerator.device)
-            losses, found = replay_losses(self.args, batch, self._bare, through=network)
-            notes |= found | {"channel/replay/weight": [weight]}
-            terms["replay"] = weight * (losses.mean() / self.current_gradient_accumulation_steps)
-        return terms, notes
 
     def _hints_from(self, source: str) -> bool:
         return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")

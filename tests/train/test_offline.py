@@ -306,7 +306,7 @@ def test_an_offline_card_says_what_was_learned_from_and_claims_no_rewards(shelf:
     for said in ("on hint, replay", "| traces | dataset | `me/traces`", "very tokens", "| policy | 0 |", "- dpo"):
         assert said in card
     assert "- grpo" not in card
-    assert "Rewards above" not in card
+    assert "rewards above" not in card
     assert not (shelf / "runs" / "whole" / "rollouts").exists()
 
 
