@@ -187,9 +187,9 @@ def build(
         "peft_config": get_peft_config(told.model),
         "pairs": pairs,
         "traces": traces,
+        "base": inputs.model,
     }
     trainer = OfflineTrainer(**common) if is_offline(told) else live_trainer(told, inputs, record, rows, common)
-    name_base(trainer, inputs)
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     for callback in (*callbacks, dogs, parts.pusher):
@@ -240,10 +240,3 @@ def pusher_of(told: Told, inputs: Inputs, record: Record, where: Destination) ->
         every=told.run.push_every,
         note=note,
     )
-
-
-def name_base(trainer: RunTrainer, inputs: Inputs) -> None:
-    """Let a saved adapter name the model it belongs to, and not the folder of this machine's cache."""
-    for adapter in getattr(trainer.model, "peft_config", {}).values():
-        adapter.base_model_name_or_path = inputs.model.name
-        adapter.revision = inputs.model.revision if inputs.model.is_published else None

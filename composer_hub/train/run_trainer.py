@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import torch
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
+from composer_hub.hub.models import Model
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.export import RolloutFile
 from composer_hub.train.trainer import ComposerTrainer
@@ -21,12 +23,13 @@ class RunTrainer(ComposerTrainer):
     def __init__(
         self,
         *args: Any,
+        base: Model | None = None,
         rollouts: RolloutFile | None = None,
         card: Callable[[RunTrainer], str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.rollouts, self.card = rollouts, card
+        self.base, self.rollouts, self.card = base, rollouts, card
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
 
@@ -56,6 +59,15 @@ class RunTrainer(ComposerTrainer):
         ]
 
     # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; an adapter names the model it belongs to, and not a folder of this machine."""
+        super().save_model(output_dir, _internal_call)
+        path = Path(output_dir or str(self.args.output_dir)) / "adapter_config.json"
+        if self.base is not None and self.args.should_save and path.is_file():
+            revision = self.base.revision if self.base.is_published else None
+            config = json.loads(path.read_text()) | {"base_model_name_or_path": self.base.name, "revision": revision}
+            path.write_text(json.dumps(config, indent=2, sort_keys=True))
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"

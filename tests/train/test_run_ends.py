@@ -213,3 +213,21 @@ def test_a_process_that_is_killed_anywhere_goes_on_to_the_same_weights(shelf: Pa
     assert record_of(folder)["launches"][-1]["exit_code"] is None
     final = run(parse(arguments(world, shelf, folder.name, "--resume", "true")))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
+
+
+def test_an_adapter_goes_on_to_the_same_weights_and_names_its_base(shelf: Path, world: Any) -> None:
+    from safetensors.torch import load_file
+
+    lora = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj", "--beta_replay", "0"]
+    words = [*arguments(world, shelf, "adapter", *lora), "--repo", "me/adapter"]
+    whole = run(parse([*words, "--output_dir", str(shelf / "runs" / "adapter_whole")]))
+    with pytest.raises(exits.Stopped):
+        run(parse([*words, "--max_minutes", "0"]))
+    final = run(parse([*words, "--resume", "true"]))
+    expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (whole, final))
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+    config = json.loads((final / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == Path(world[0].name_or_path).name
+    card = (final / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert str(shelf) not in card + (final / "adapter_config.json").read_text()
