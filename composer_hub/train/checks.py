@@ -5,6 +5,7 @@ In: the options, what was passed beside them, and the model. Out: nothing, or a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,8 +14,23 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.losses import GATES
+from composer_hub.train.losses import GATES, PREFERENCES
 from composer_hub.train.teacher import head_of, keeping_hidden
+
+_RANGES = {
+    "alpha_sdpo beta_replay hint_anchor_kl hint_gate_sharpness hint_ratio_clip hint_token_clip replay_nll_weight": (
+        0.0,
+        math.inf,
+    ),
+    "hint_divergence": (0.0, 1.0),
+    "hint_temperature replay_strength": (1e-6, math.inf),
+    "replay_label_smoothing": (0.0, 0.499),  # with half of the pairs wrong there is nothing to learn
+    "hint_top_k max_hint_sites hint_writer_min_sites": (1, math.inf),
+    "channel_warmup_steps hint_uplift_every grad_share_every known_good_turns known_good_every token_diagnostics": (
+        0,
+        math.inf,
+    ),
+}
 
 
 class TrainerError(exits.ComposerError, ValueError):
@@ -28,10 +44,15 @@ def check_options(
     args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
 ) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
-    if min(args.alpha_sdpo, args.beta_replay, args.hint_anchor_kl) < 0:
-        raise TrainerError("alpha_sdpo, beta_replay and hint_anchor_kl are weights: 0 or more.")
-    if args.hint_gate not in GATES:
-        raise TrainerError(f"hint_gate is one of {', '.join(GATES)}, not {args.hint_gate!r}.")
+    _check_ranges(args)
+    for name, known in (("hint_gate", GATES), ("replay_loss", PREFERENCES)):
+        if getattr(args, name) not in known:
+            raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
+    if args.hint_writer_window < args.hint_writer_min_sites:
+        raise TrainerError(
+            f"hint_writer_window ({args.hint_writer_window}) holds fewer sites than hint_writer_min_sites "
+            f"({args.hint_writer_min_sites}) asks for, so no writer would ever be judged: make it larger."
+        )
     if args.hint_writer_min_uplift is not None and not args.hint_uplift_every and args.hint_min_uplift is None:
         raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
     if args.beta_replay and not has_pairs:
@@ -51,6 +72,15 @@ def check_options(
             f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use DDP or "
             "ZeRO stage 1 or 2, or set alpha_sdpo, beta_replay and hint_anchor_kl to 0."
         )
+
+
+def _check_ranges(args: ComposerConfig) -> None:
+    for names, (low, high) in _RANGES.items():
+        for name in names.split():
+            value = getattr(args, name)
+            if value is not None and not low <= value <= high:
+                allowed = f"{low:g} or more" if high == math.inf else f"between {low:g} and {high:g}"
+                raise TrainerError(f"{name} is {allowed}, not {value:g}.")
 
 
 def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:

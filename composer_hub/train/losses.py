@@ -241,6 +241,9 @@ def token_stats(
 # ---------------------------------------------------------------------------------------------------- preference loss
 
 
+PREFERENCES = ("sigmoid", "ipo")
+
+
 @dataclass(frozen=True, slots=True)
 class Preference:
     """How the preference loss is formed."""

@@ -116,6 +116,8 @@ def replay_losses(
     answer = batch.answer_mask[:, 1:]
     chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
     long_chosen, long_rejected = answer.sum(1).chunk(2)
+    is_chosen = answer & (torch.arange(len(answer), device=answer.device)[:, None] < len(batch.ref_chosen))
+    _, entropies = token_stats(kept[-1][:, :-1][is_chosen], head_of(network), batch.input_ids[:, 1:][is_chosen])
     how = Preference(
         kind=args.replay_loss,
         beta=args.replay_strength,
@@ -131,4 +133,5 @@ def replay_losses(
         "channel/replay/margin": terms.margins,
         "channel/replay/chosen_drift": terms.chosen_drift,
         "channel/replay/length": long_chosen.float(),
+        "channel/replay/entropy": entropies,
     }

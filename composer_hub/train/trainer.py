@@ -132,9 +132,11 @@ class ComposerTrainer(GRPOTrainer):
         self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
         if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
+            # A rollout that was cut off may not count; then nothing of it is learned.
+            counts = output["completion_mask"].any(1).tolist()
             self._found = [
-                self.hinter.sites(rollout, sibling=sibling)
-                for rollout, sibling in zip(self._rollouts, self._siblings(), strict=True)
+                self.hinter.sites(rollout, sibling=sibling) if does else []
+                for rollout, sibling, does in zip(self._rollouts, self._siblings(), counts, strict=True)
             ]
             self._sites = self._lifting(self._found)
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)

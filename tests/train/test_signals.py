@@ -100,6 +100,22 @@ def test_the_policy_moves_away_from_what_it_could_do(whole_run: Any) -> None:
     assert 0 < len(whole_run.known_good.turns) <= 8
 
 
+def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer: Any) -> None:
+    from datasets import Dataset
+
+    from composer_hub.train.world import tasks
+
+    trainer = make_trainer(**ALL_ON)
+    trainer.create_optimizer_and_scheduler(num_training_steps=1)
+    found = trainer.evaluate(Dataset.from_list(tasks(2)))
+    for name in ("policy/loss", "hint/loss", "hint/divergence", "hint/uplift", "anchor/kl"):
+        assert f"eval_channel/{name}" in found
+    assert "eval_channel/replay/loss" not in found  # no pair is used up
+    assert trainer.pairs.position == trainer._num_batches == 0
+    assert trainer.known_good.turns == []
+    assert trainer.writers.seen == {}
+
+
 @pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
 def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: dict[str, Any]) -> None:
     channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "max_steps": 2}

@@ -93,7 +93,9 @@ def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(mak
     )
     batch = batch_of(trainer)
     left_out = batch["completion_mask"].sum(1) == 0
-    assert any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
+    found = [trainer.hinter.sites(rollout) for rollout in trainer._rollouts]
+    assert any(sites for sites, is_out in zip(found, left_out, strict=True) if is_out)
+    assert not any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
     assert not batch["hint_mask"][left_out].any()
     assert not batch["teacher_lengths"][left_out].any()
     assert batch["anchor_mask"].any(1).equal(~left_out)
@@ -124,6 +126,11 @@ class NoHints:
         return []
 
 
+def lora() -> Any:
+    peft = pytest.importorskip("peft")
+    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.1, task_type="CAUSAL_LM")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -133,6 +140,7 @@ class NoHints:
         {"num_iterations": 2},
         {"mask_truncated_completions": True, "max_completion_length": 30},
         {"bf16": True},
+        {"peft_config": lora, "gradient_checkpointing": True},
         {"control_hints": True},
         {"hint_min_uplift": 0.1, "hint_token_clip": 1.0},
         {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.01},
@@ -143,6 +151,7 @@ class NoHints:
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
     channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "grad_share_every": 1}
+    options = {name: value() if name == "peft_config" else value for name, value in options.items()}
     rows = steps_of(make_trainer(**channels, max_steps=num_steps, **options))
     assert len(rows) == num_steps
     for row in rows:
@@ -203,7 +212,10 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ("options", "said"),
     [
         ({"alpha_sdpo": -1.0}, "0 or more"),
-        ({"hint_anchor_kl": -1.0}, "0 or more"),
+        ({"hint_anchor_kl": -1.0}, "hint_anchor_kl is 0 or more, not -1"),
+        ({"hint_divergence": 1.5}, "hint_divergence is between 0 and 1, not 1.5"),
+        ({"replay_loss": "hinge"}, "sigmoid, ipo"),
+        ({"hint_writer_window": 4}, "no writer would ever be judged"),
         ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
         ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
         ({"alpha_sdpo": 0.5, "environment": None}, "nothing can go wrong"),
@@ -213,6 +225,9 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ids=[
         "a negative weight",
         "a negative anchor",
+        "a divergence that is none",
+        "an unknown preference loss",
+        "a window that is too small",
         "an unknown gate",
         "writers judged by nothing",
         "hints without tools",
