@@ -45,7 +45,7 @@ def check_options(
 ) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
     _check_ranges(args)
-    for name, known in (("hint_gate", GATES), ("replay_loss", PREFERENCES)):
+    for name, known in (("hint_gate", GATES), ("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
         if getattr(args, name) not in known:
             raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
     if args.hint_writer_window < args.hint_writer_min_sites:
@@ -57,8 +57,6 @@ def check_options(
         raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
-    if args.hint_source not in HINT_SOURCES:
-        raise TrainerError(f"hint_source is one of {', '.join(HINT_SOURCES)}, not {args.hint_source!r}.")
     if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
         raise TrainerError(
             f"hint_source is {args.hint_source} but there are no traces: pass traces=, or set it to rollouts."

@@ -36,6 +36,7 @@ from composer_hub.train.trace_hints import TraceLoader  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSite  # noqa: E402
 from composer_hub.train.turns import turn_errors  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
+from tests.train.test_signals import named_on_the_page  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
 
@@ -225,6 +226,14 @@ def test_offline_channels_run_with(sites: list[TraceSite], world: Any, tmp_path:
     assert len(rows) == 2  # eight pairs, or as many sites and more, four a batch
     assert all(math.isfinite(float(row[name])) for row in rows for name in ("loss", "grad_norm"))
     assert trainer.state.epoch == pytest.approx(1, abs=0.01) or options.get("max_steps") != -1
+
+
+def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    looking = {"hint_gate": "objects", "hint_min_uplift": -50.0, "hint_writer_min_uplift": -50.0, "grad_share_every": 1}
+    row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, **looking))[0]
+    logged = {name.replace("/template", "/<writer>") for name in row if name.startswith("channel/")}
+    live = {name for name in named_on_the_page() if name.startswith("channel/hint/")}
+    assert logged == {name.replace("hint", "hint_traces", 1) for name in live - {"channel/hint/sites_per_rollout"}}
 
 
 def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
