@@ -136,6 +136,11 @@ class Step:
     error_sites: tuple[ErrorSite, ...] = ()
     hints: tuple[Hint, ...] = ()
 
+    @property
+    def failed_by_provider(self) -> bool:
+        """Tell whether the model's own words did not come through: nothing is learned from such a step."""
+        return any(site.blame == "provider" for site in self.error_sites)
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

@@ -189,6 +189,8 @@ class TraceRun:
         return _State(step, eligible, excluded, audited, gated)
 
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
+        if step.failed_by_provider:
+            return "provider_failure"
         family = step.family or self.trace.family
         if self.rules.exclude_same_family and family and teacher.family == family:
             return "same_family"

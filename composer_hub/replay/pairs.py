@@ -110,6 +110,8 @@ def _as_student(ballot: Ballot, cast: Cast, policy: Policy) -> bool:
 
 
 def _unfit(ballot: Ballot, policy: Policy) -> str:
+    if ballot.step.failed_by_provider:
+        return "provider_failure"
     if not ballot.casts:
         return "not_asked"
     if ballot.form.problem == "text_only":

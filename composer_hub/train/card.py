@@ -24,11 +24,13 @@ _COURSE = {
     "channel/hint/divergence": "hint divergence",
     "channel/hint/uplift": "hint uplift, nats",
     "channel/hint/sites_per_rollout": "hint sites a rollout",
+    "channel/hint_traces/divergence": "hint divergence on traces",
+    "channel/hint_traces/uplift": "hint uplift on traces, nats",
     "channel/replay/loss": "replay loss",
     "channel/replay/accuracy": "replay accuracy",
     "channel/replay/chosen_drift": "drift of log p(chosen)",
 }
-_WRITER = "channel/hint/writer/"
+_WRITERS = {"channel/hint/writer/": "", "channel/hint_traces/writer/": " in traces"}  # metric -> where
 _ALARMS = 5  # more are only counted
 _WINDOW = 5  # log lines at each end that are averaged
 
@@ -48,6 +50,8 @@ class ModelFacts:
     environment: str = ""
     rewards: tuple[str, ...] = ()
     dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out
+    hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: sites, and those as they were sampled
+    dropped_steps: Mapping[str, int] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
     plots: Sequence[Plot] = ()
     evals: Mapping[str, str] = field(default_factory=dict)  # name -> value with its interval, only what was measured
@@ -76,7 +80,7 @@ def model_card(facts: ModelFacts) -> str:
         options=_options(facts.options),
         course=_course(facts.history) + _best(facts),
         plots=_pictures(facts.plots),
-        evals=_evals(facts.evals),
+        evals=_evals(facts),
         cost=_cost(facts),
         observed=_observed(facts.history, facts.alarms),
         reproduce=facts.reproduce,
@@ -97,7 +101,7 @@ def _metadata(facts: ModelFacts) -> dict[str, Any]:
         "datasets": sorted(
             {parent.repo for parent in facts.parents if parent.type == "dataset" and "/" in parent.repo}
         ),
-        "tags": list(dict.fromkeys(["composer-hub", "trl", "grpo", "agents", "tool-use", *facts.tags])),
+        "tags": list(dict.fromkeys(["composer-hub", "trl", *_method(facts), "agents", "tool-use", *facts.tags])),
     }
     return {key: value for key, value in metadata.items() if value not in ([], None)}
 
@@ -118,8 +122,20 @@ def _data(facts: ModelFacts) -> str:
         for parent in (facts.base, *facts.parents)
     ]
     table = "\n".join(["| role | type | repository | tag | revision |", "|---|---|---|---|---|", *rows])
-    left_out = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in facts.dropped.items())
-    return f"{table}\n\nPairs left out: {left_out}." if left_out else table
+    said = []
+    if facts.hinted_steps.get("sites"):
+        sites, sampled = facts.hinted_steps["sites"], facts.hinted_steps.get("as_sampled", 0)
+        said.append(f"Hinted steps of traces: {sites:,}, of which {sampled:,} with the very tokens that were sampled.")
+    for what, dropped in (("Hinted steps", facts.dropped_steps), ("Pairs", facts.dropped)):
+        if left_out := ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items()):
+            said.append(f"{what} left out: {left_out}.")
+    return "\n\n".join([table, *said])
+
+
+def _method(facts: ModelFacts) -> list[str]:
+    """Return the tags that name what was done."""
+    used = {"grpo": "policy", "self-distillation": "hint", "dpo": "replay"}
+    return [tag for tag, channel in used.items() if facts.weights.get(channel)]
 
 
 def _channels(facts: ModelFacts) -> str:
@@ -131,13 +147,18 @@ def _channels(facts: ModelFacts) -> str:
 
 def _hints(history: Sequence[Mapping[str, Any]]) -> str:
     """Return the share of each hint writer over the run."""
-    writers = sorted({key for line in history for key in line if key.startswith(_WRITER)})
+    tables = [table for prefix, where in _WRITERS.items() if (table := _shares(history, prefix, where))]
+    return "\n\n".join(tables) or "No hint was read."
+
+
+def _shares(history: Sequence[Mapping[str, Any]], prefix: str, where: str) -> str:
+    writers = sorted({key for line in history for key in line if key.startswith(prefix)})
     lines = sum(any(key in line for key in writers) for line in history)
     if not writers:
-        return "No hint was written."
-    shares = {key.removeprefix(_WRITER): sum(value for _, value in series(history, key)) / lines for key in writers}
+        return ""
+    shares = {key.removeprefix(prefix): sum(value for _, value in series(history, key)) / lines for key in writers}
     rows = [f"| {writer} | {share:.0%} |" for writer, share in sorted(shares.items(), key=lambda one: -one[1])]
-    return "\n".join(["| hint writer | share of the sites |", "|---|---:|", *rows])
+    return "\n".join([f"| hint writer | share of the sites{where} |", "|---|---:|", *rows])
 
 
 def _preflight(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -190,10 +211,11 @@ def _pictures(plots: Sequence[Plot]) -> str:
     )
 
 
-def _evals(evals: Mapping[str, str]) -> str:
-    if not evals:
-        return "No benchmark was run. The rewards above are of the training tasks themselves."
-    rows = [f"| {name} | {value} |" for name, value in evals.items()]
+def _evals(facts: ModelFacts) -> str:
+    if not facts.evals:
+        own = " The rewards above are of the training tasks themselves." if facts.weights.get("policy") else ""
+        return f"No benchmark was run.{own}"
+    rows = [f"| {name} | {value} |" for name, value in facts.evals.items()]
     return "\n".join(["| evaluation | value |", "|---|---|", *rows])
 
 

@@ -37,10 +37,15 @@ class TrainerError(exits.ComposerError, ValueError):
     """A run that cannot be done as it was asked for."""
 
 
-def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sharding: str) -> None:
+HINT_SOURCES = ("rollouts", "traces", "both")
+
+
+def check_options(
+    args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
+) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
     _check_ranges(args)
-    for name, known in (("hint_gate", GATES), ("replay_loss", PREFERENCES)):
+    for name, known in (("hint_gate", GATES), ("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
         if getattr(args, name) not in known:
             raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
     if args.hint_writer_window < args.hint_writer_min_sites:
@@ -52,7 +57,11 @@ def check_options(args: ComposerConfig, *, has_pairs: bool, has_tools: bool, sha
         raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
-    if args.alpha_sdpo and not has_tools:
+    if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
+        raise TrainerError(
+            f"hint_source is {args.hint_source} but there are no traces: pass traces=, or set it to rollouts."
+        )
+    if args.alpha_sdpo and args.hint_source != "traces" and not has_tools:
         raise TrainerError(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )

@@ -13,6 +13,10 @@ class ComposerConfig(GRPOConfig):
 
     alpha_sdpo: float = field(default=0.0, metadata={"help": "Weight of the hint channel; 0 turns it off."})
     beta_replay: float = field(default=0.0, metadata={"help": "Weight of the replay channel; 0 turns it off."})
+    hint_source: str = field(
+        default="rollouts",
+        metadata={"help": "Where hint sites come from: rollouts, traces (published ones) or both."},
+    )
     channel_warmup_steps: int = field(default=0, metadata={"help": "Steps over which both weights rise from 0."})
     teacher: str = field(default="fixed", metadata={"help": "Who reads the hint: fixed, ema or live."})
     teacher_ema_rate: float = field(default=0.01, metadata={"help": "How fast the ema teacher follows the student."})

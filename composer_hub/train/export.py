@@ -53,6 +53,7 @@ class RunFacts:
     model_revision: str
     tools: tuple[dict[str, Any], ...] = ()
     license: str = ""
+    tokenizer: str = ""  # digest: under which tokenizer the token ids mean something
 
 
 def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run: RunFacts) -> Trace:
@@ -104,6 +105,7 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "policy": run.model,
         "policy_revision": run.model_revision,
         "policy_step": scored.policy_step,
+        "tokenizer": run.tokenizer,
         "environment": scored.environment,
         "rewards": dict(scored.rewards),
         "advantage": scored.advantage,

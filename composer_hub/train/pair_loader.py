@@ -1,24 +1,15 @@
-"""Preference pairs, tokenised, with published reference log-probs: an endless, seeded, sharded, resumable stream.
-
-The order of pairs in epoch e is a permutation made from (seed, e); rank r of w takes every w-th pair. The cursor is one
-number, saved with each checkpoint, so a resumed run sees the pairs that the uninterrupted one would have seen.
-"""
+"""Preference pairs, tokenised, with published reference log-probs, as an endless stream of batches."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from composer_hub import exits
-
-
-class PairError(exits.ComposerError, ValueError):
-    """Pairs that cannot be trained on."""
+from composer_hub.train.endless import Endless
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +38,17 @@ class PairBatch:
 
 
 @dataclass
-class PairLoader:
-    """The stream of one rank. `position` counts the pairs this rank has handed out."""
+class PairLoader(Endless[TokenPair]):
+    """The pairs of one rank."""
 
-    pairs: Sequence[TokenPair]
-    batch_size: int
-    padding: int
-    seed: int = 0
-    rank: int = 0
-    num_ranks: int = 1
-    position: int = 0
-    _epoch: int = field(default=-1, repr=False)
-    _order: list[int] = field(default_factory=list, repr=False)
+    padding: int = 0
 
-    def __post_init__(self) -> None:
-        if not self.pairs:
-            raise PairError("There are no pairs to train on: publish some, or set beta_replay to 0.")
+    what: ClassVar[str] = "pairs"
+    weight: ClassVar[str] = "beta_replay"
 
     def next_batch(self) -> PairBatch:
-        """Return the next pairs of this rank, starting the next epoch where one ends."""
-        batch = [self._next() for _ in range(self.batch_size)]
+        """Return the next pairs of this rank."""
+        batch = self.take()
         rows = [(pair.prompt_ids, pair.chosen_ids) for pair in batch] + [
             (pair.prompt_ids, pair.rejected_ids) for pair in batch
         ]
@@ -79,26 +61,3 @@ class PairLoader:
             ref_chosen=torch.tensor([pair.ref_chosen for pair in batch]),
             ref_rejected=torch.tensor([pair.ref_rejected for pair in batch]),
         )
-
-    def state(self) -> dict[str, int]:
-        """Return what a checkpoint must remember."""
-        return {"position": self.position, "seed": self.seed, "num_pairs": len(self.pairs), "num_ranks": self.num_ranks}
-
-    def restore(self, state: dict[str, int]) -> None:
-        """Go on where a checkpoint was taken."""
-        if (state["num_pairs"], state["seed"]) != (len(self.pairs), self.seed):
-            raise PairError(
-                f"The checkpoint was made with {state['num_pairs']} pairs and seed {state['seed']}, this run has "
-                f"{len(self.pairs)} and {self.seed}: resume with the same pairs revision, or start anew."
-            )
-        # With another number of ranks the pairs seen so far are counted over all of them.
-        self.position = state["position"] * state["num_ranks"] // self.num_ranks
-
-    def _next(self) -> TokenPair:
-        epoch, place = divmod(self.position * self.num_ranks + self.rank, len(self.pairs))
-        if epoch != self._epoch:
-            self._order = list(range(len(self.pairs)))
-            random.Random(f"{self.seed}-{epoch}").shuffle(self._order)
-            self._epoch = epoch
-        self.position += 1
-        return self.pairs[self._order[place]]

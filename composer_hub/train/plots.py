@@ -14,12 +14,17 @@ THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de"},
     "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d"},
 }
-_COLOURS = ("#0072b2", "#d55e00", "#009e73")  # told apart by colour-blind readers too
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
 _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
     "channels": (
         "The terms of the loss",
-        {"loss": "whole loss", "channel/hint/divergence": "hint divergence", "channel/replay/loss": "replay loss"},
+        {
+            "loss": "whole loss",
+            "channel/hint/divergence": "hint divergence",
+            "channel/hint_traces/divergence": "hint divergence on traces",
+            "channel/replay/loss": "replay loss",
+        },
     ),
     "entropy": ("Entropy of the policy", {"entropy": "entropy, nats"}),
     "kl": ("Distance to the reference", {"kl": "KL, nats"}),

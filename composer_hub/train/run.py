@@ -25,8 +25,10 @@ from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.models import load_model, load_tokenizer
+from composer_hub.train.offline import OfflineTrainer
 from composer_hub.train.run_finish import facts_of, finish, publish_so_far
 from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
+from composer_hub.train.run_offline import check_sources, is_offline, load_sites
 from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
 from composer_hub.train.run_preflight import preflight
 from composer_hub.train.run_push import LAST_PUSH_WAIT_S, Pusher
@@ -34,6 +36,7 @@ from composer_hub.train.run_record import Launch, Record, new_record
 from composer_hub.train.run_resume import asked_of, changes, check_tasks, is_finished, where_it_stands
 from composer_hub.train.run_stops import EarlyEnd, raise_if_early
 from composer_hub.train.run_trainer import RunTrainer
+from composer_hub.train.tokens import tokenizer_digest
 from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
 _SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
@@ -132,10 +135,7 @@ def check(told: Told) -> None:
         raise RunError("save_only_model leaves checkpoints that no run can go on from: set it to false.")
     if config.enable_jit_checkpoint:
         raise RunError("SIGTERM saves a checkpoint already, and says so: set enable_jit_checkpoint to false.")
-    if not run.environment and not run.rewards:
-        raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
-    if config.beta_replay and not run.pairs:
-        raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    check_sources(told)
     if (run.preflight or run.preflight_only) and not config.alpha_sdpo:
         raise RunError("preflight looks at hints, and alpha_sdpo is 0: set it, or leave preflight out.")
     if run.push_every and not (run.checkpoints_repo or run.rollouts_repo):
@@ -165,9 +165,7 @@ def build(
     told: Told, inputs: Inputs, record: Record, where: Destination, callbacks: Sequence[TrainerCallback] = ()
 ) -> Parts:
     """Return the trainer of a run, ready to train, and what watches it."""
-    from datasets import Dataset
-
-    rows = task_rows(told, inputs.tasks)
+    rows = [] if is_offline(told) else task_rows(told, inputs.tasks)
     check_tasks(record, rows)
     told.config.model_init_kwargs = None
     network = load_model(
@@ -179,21 +177,19 @@ def build(
     tokenizer = load_tokenizer(inputs.model.folder)
     pairs, encoded = load_pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)
-    run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
-    output = Path(str(told.config.output_dir))
-    rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
-    trainer = RunTrainer(
-        model=network,
-        args=told.config,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        reward_funcs=rewards_of(told.run.rewards) or None,
-        environment_factory=environment_of(told.run.environment),
-        peft_config=get_peft_config(told.model),
-        pairs=pairs,
-        base=inputs.model,
-        rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
-    )
+    traces, sites = load_sites(told, inputs, network, tokenizer)
+    record.values["hinted_steps"] = {"sites": len(sites.sites), "as_sampled": sites.num_exact}
+    record.values["hinted_steps_left_out"] = dict(sites.dropped)
+    common: dict[str, Any] = {
+        "model": network,
+        "args": told.config,
+        "processing_class": tokenizer,
+        "peft_config": get_peft_config(told.model),
+        "pairs": pairs,
+        "traces": traces,
+        "base": inputs.model,
+    }
+    trainer = OfflineTrainer(**common) if is_offline(told) else live_trainer(told, inputs, record, rows, common)
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     for callback in (*callbacks, dogs, parts.pusher):
@@ -206,6 +202,27 @@ def build(
 
     trainer.card = card
     return parts
+
+
+def live_trainer(
+    told: Told, inputs: Inputs, record: Record, rows: Sequence[dict[str, Any]], common: dict[str, Any]
+) -> RunTrainer:
+    """Return the trainer of a run with rollouts."""
+    from datasets import Dataset
+
+    facts = RunFacts(
+        record.run_id, inputs.model.name, inputs.model.revision,
+        license=told.run.license, tokenizer=tokenizer_digest(common["processing_class"]),
+    )  # fmt: skip
+    folder = Path(str(told.config.output_dir)) / "rollouts"
+    rollouts = RolloutFile(folder, facts, environment=told.run.environment or "")
+    return RunTrainer(
+        **common,
+        train_dataset=Dataset.from_list(list(rows)),
+        reward_funcs=rewards_of(told.run.rewards) or None,
+        environment_factory=environment_of(told.run.environment),
+        rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
+    )
 
 
 def pusher_of(told: Told, inputs: Inputs, record: Record, where: Destination) -> Pusher | None:

@@ -17,6 +17,7 @@ from composer_hub.train.checkpoints import model_files
 from composer_hub.train.export import publish_rollouts
 from composer_hub.train.plots import Plot, draw
 from composer_hub.train.run_inputs import Inputs
+from composer_hub.train.run_offline import is_offline
 from composer_hub.train.run_options import Told, pinned, shown
 from composer_hub.train.run_record import RECORD, Record
 from composer_hub.train.run_trainer import RunTrainer
@@ -33,12 +34,14 @@ def facts_of(
         license=told.run.license,
         base=inputs.base(),
         parents=inputs.parents(),
-        weights={"policy": 1.0, "hint": config.alpha_sdpo, "replay": config.beta_replay},
+        weights={"policy": float(not is_offline(told)), "hint": config.alpha_sdpo, "replay": config.beta_replay},
         teacher=config.teacher,
         options=shown(told.given, inputs.pins()),
         environment=told.run.environment or "",
         rewards=tuple(trainer.reward_func_names),
         dropped=record.values.get("pairs_left_out", {}),
+        hinted_steps=record.values.get("hinted_steps", {}),
+        dropped_steps=record.values.get("hinted_steps_left_out", {}),
         history=trainer.state.log_history,
         plots=plots,
         hardware=record.values["hardware"],

@@ -25,6 +25,8 @@ from composer_hub.train.run_options import ENVIRONMENTS, RunError, Told, load_ob
 from composer_hub.train.run_record import Record
 from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
 
+DATA = ("pairs", "tasks", "traces")
+
 
 @dataclass
 class Inputs:
@@ -33,11 +35,12 @@ class Inputs:
     model: Model
     pairs: Version | None = None
     tasks: Version | None = None
+    traces: Version | None = None
 
     def parents(self) -> tuple[Parent, ...]:
         """Return the data a run was made from."""
-        versions = {"pairs": self.pairs, "tasks": self.tasks}
-        return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions.items() if one)
+        versions = ((role, getattr(self, role)) for role in DATA)
+        return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions if one)
 
     def base(self) -> Parent:
         """Return the model a run starts from."""
@@ -46,7 +49,7 @@ class Inputs:
 
     def pins(self) -> dict[str, str]:
         """Return the options that name these inputs, at their commits."""
-        pins = {name: f"{one.repo}@{one.revision}" for name in ("pairs", "tasks") if (one := getattr(self, name))}
+        pins = {name: f"{one.repo}@{one.revision}" for name in DATA if (one := getattr(self, name))}
         model = self.model
         return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 
@@ -62,6 +65,8 @@ def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
         raise RunError(f"{name} is not the model this run began with (its weights differ): put that one back.")
     if told.run.pairs and told.config.beta_replay:
         inputs.pairs = open_version(where, pins.get("pairs", told.run.pairs))
+    if told.run.traces and told.config.alpha_sdpo:
+        inputs.traces = open_version(where, pins.get("traces", told.run.traces))
     if told.run.tasks and ":" not in told.run.tasks and not told.run.tasks.endswith(".jsonl"):
         inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
     return inputs
@@ -126,7 +131,7 @@ def load_pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tupl
     loader = PairLoader(
         with_reference(encoded, rows, expected),
         told.run.pair_batch_size,
-        tokenizer.pad_token_id,
+        padding=tokenizer.pad_token_id,
         seed=told.config.seed,
         rank=state.process_index,
         num_ranks=state.num_processes,

@@ -43,6 +43,13 @@ class RunOptions:
     )
     num_tasks: int = field(default=256, metadata={"help": "How many tasks a task function is asked for."})
     rewards: list[str] | None = field(default=None, metadata={"help": "Reward functions, each pkg.module:function."})
+    traces: str | None = field(
+        default=None, metadata={"help": "The student's own traces, for hints without rollouts: repo@revision."}
+    )
+    trace_batch_size: int = field(default=2, metadata={"help": "Hinted steps of traces a micro-batch."})
+    other_families: str = field(
+        default="refuse", metadata={"help": "Traces of another model than the student: refuse, leave_out or take."}
+    )
     pairs: str | None = field(default=None, metadata={"help": "Preference pairs of the replay channel: repo@revision."})
     pairs_split: str = field(default="train", metadata={"help": "The split of the pairs to train on, or all."})
     pair_batch_size: int = field(default=2, metadata={"help": "Pairs a micro-batch."})

@@ -16,6 +16,7 @@ from transformers import TrainerState
 
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import last_complete, torn
+from composer_hub.train.run_inputs import DATA
 from composer_hub.train.run_options import RunError, Told, shown
 from composer_hub.train.run_record import Record
 
@@ -44,7 +45,8 @@ def where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | Non
 
 def asked_of(told: Told) -> dict[str, Any]:
     """Return the inputs as they were named."""
-    names = {"model_name_or_path": told.model.model_name_or_path, "pairs": told.run.pairs, "tasks": told.run.tasks}
+    names = {name: getattr(told.run, name) for name in DATA}
+    names["model_name_or_path"] = told.model.model_name_or_path
     return {name: value for name, value in names.items() if value}
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from composer_hub.train.batch import teacher_rows
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.losses import (
+    Head,
     Preference,
     clip_tokens,
     divergence_from_hidden,
@@ -43,9 +44,32 @@ def hint_values(
     if rows is None:
         return hidden.new_zeros(0), notes
     places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
-    student, head = hidden[rows.student[:, 0], places], head_of(network)
     read, teacher_head = teacher.read(rows.ids, rows.attention)
-    hinted = read[:, :-1][rows.teacher]
+    student, hinted = hidden[rows.student[:, 0], places], read[:, :-1][rows.teacher]
+    targets = inputs["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
+    values, logps, found = token_values(
+        args, student, head_of(network), hinted, teacher_head, targets, temperature=temperature
+    )
+    notes |= {f"channel/hint/{name}": value for name, value in found.items()}
+    if "hint_weight" in inputs:
+        values = values * inputs["hint_weight"][rows.student[:, 0]]
+    if args.hint_ratio_clip is not None and inputs.get("old_per_token_logps") is not None:
+        old = inputs["old_per_token_logps"][rows.student[:, 0], rows.student[:, 1]]
+        values = values * torch.exp(logps - old).clamp(max=args.hint_ratio_clip)
+    return values, notes
+
+
+def token_values(
+    args: ComposerConfig,
+    student: Tensor,  # (tokens, width), with grad
+    head: Head,
+    hinted: Tensor,  # (tokens, width)
+    teacher_head: Head,
+    targets: Tensor,  # (tokens,) that were sampled
+    *,
+    temperature: float,
+) -> tuple[Tensor, Tensor, Notes]:
+    """Return the clipped and gated divergence of each token, log p of the token, and the notes by their last name."""
     values = divergence_from_hidden(
         student,
         head,
@@ -56,20 +80,13 @@ def hint_values(
         top_k=args.hint_top_k,
     )
     values = clip_tokens(values, args.hint_token_clip)
-    targets = inputs["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
     logps, entropies = token_stats(student, head, targets, temperature=temperature)
-    notes |= {"channel/hint/divergence": values.detach(), "channel/hint/entropy": entropies}
+    notes: Notes = {"divergence": values.detach(), "entropy": entropies}
     if args.hint_gate != "none":
         theirs, _ = token_stats(hinted, teacher_head, targets, temperature=temperature)
-        gate = gap_gate(logps, theirs, kind=args.hint_gate, sharpness=args.hint_gate_sharpness)
-        notes["channel/hint/gate"] = gate
-        values = values * gate
-    if "hint_weight" in inputs:
-        values = values * inputs["hint_weight"][rows.student[:, 0]]
-    if args.hint_ratio_clip is not None and inputs.get("old_per_token_logps") is not None:
-        old = inputs["old_per_token_logps"][rows.student[:, 0], rows.student[:, 1]]
-        values = values * torch.exp(logps - old).clamp(max=args.hint_ratio_clip)
-    return values, notes
+        notes["gate"] = gap_gate(logps, theirs, kind=args.hint_gate, sharpness=args.hint_gate_sharpness)
+        values = values * notes["gate"]
+    return values, logps, notes
 
 
 def anchor_values(
@@ -90,11 +107,12 @@ def anchor_values(
     return values, {"channel/anchor/kl": values.detach()}
 
 
-def replay_losses(args: ComposerConfig, batch: PairBatch, network: nn.Module) -> tuple[Tensor, Notes]:
-    """Return the preference loss of each pair."""
-    # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+def replay_losses(
+    args: ComposerConfig, batch: PairBatch, network: nn.Module, *, through: nn.Module
+) -> tuple[Tensor, Notes]:
+    """Return the preference loss of each pair; the forward goes `through` the network or what wraps it."""
     with keeping_hidden(network) as kept:
-        network(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
+        through(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
     answer = batch.answer_mask[:, 1:]
     chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
     long_chosen, long_rejected = answer.sum(1).chunk(2)

@@ -17,7 +17,8 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
-from composer_hub.train.pair_loader import PairError, TokenPair
+from composer_hub.train.endless import StreamError
+from composer_hub.train.pair_loader import TokenPair
 from composer_hub.train.uplift import action_logps
 
 MAX_TOKENS = 4096
@@ -76,20 +77,23 @@ class PairEncoder:
     tokenizer: Any
     template: str
     max_tokens: int = MAX_TOKENS
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tokenizer: Any, *, max_tokens: int = MAX_TOKENS) -> PairEncoder:
+    def of(
+        cls, tokenizer: Any, *, max_tokens: int = MAX_TOKENS, template_kwargs: Mapping[str, Any] | None = None
+    ) -> PairEncoder:
         """Take TRL's prefix-preserving variant of the tokenizer's template where the template itself is not one."""
         from trl.chat_template_utils import get_training_chat_template
 
         if not tokenizer.chat_template:
-            raise PairError("The tokenizer has no chat template: name a model whose tokenizer has one.")
+            raise StreamError("The tokenizer has no chat template: name a model whose tokenizer has one.")
         try:
             template = get_training_chat_template(tokenizer) or tokenizer.chat_template
         except ValueError:
             # Unknown to TRL; whether it preserves prefixes shows at each pair.
             template = tokenizer.chat_template
-        return cls(tokenizer, template, max_tokens)
+        return cls(tokenizer, template, max_tokens, dict(template_kwargs or {}))
 
     def encode(self, pairs: Iterable[Pair]) -> Encoded:
         """Encode every pair that can be learned from exactly; count the others by reason."""
@@ -104,12 +108,12 @@ class PairEncoder:
 
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
-        prompt = self._text(pair.prompt, pair.tools, add_generation_prompt=True)
-        answers = [self._answer(prompt, pair, side) for side in (pair.chosen, pair.rejected)]
+        prompt = self.text(pair.prompt, pair.tools, add_generation_prompt=True)
+        answers = [self.answer(prompt, pair.prompt, side, pair.tools) for side in (pair.chosen, pair.rejected)]
         if None in answers:
             return "template_rewrites_the_prompt"
         # Tokenised apart, at the place where sampling starts: a rollout never merges tokens over that line either.
-        ids, chosen, rejected = (self._ids(text or "") for text in (prompt, *answers))
+        ids, chosen, rejected = (self.ids(text or "") for text in (prompt, *answers))
         if not chosen or not rejected:
             return "empty_answer"
         if chosen == rejected:
@@ -125,8 +129,11 @@ class PairEncoder:
             model, revision, tokenizer_digest(self.tokenizer), stable_id(self.template)[:16], self.max_tokens
         )
 
-    def _answer(self, prompt: str, pair: Pair, side: Sequence[Message]) -> str | None:
-        whole = self._text((*pair.prompt, *side), pair.tools, add_generation_prompt=False)
+    def answer(
+        self, prompt: str, messages: Sequence[Message], side: Sequence[Message], tools: Sequence[Any]
+    ) -> str | None:
+        """Return the text of an answer to a prompt, or None where the template rewrites the prompt once it follows."""
+        whole = self.text((*messages, *side), tools, add_generation_prompt=False)
         if not whole.startswith(prompt):
             return None
         answer = whole[len(prompt) :]
@@ -134,16 +141,19 @@ class PairEncoder:
         # The line break that templates put behind the end mark is never sampled.
         return answer if end < 0 else answer[: end + len(self.tokenizer.eos_token)]
 
-    def _text(self, messages: Sequence[Message], tools: Sequence[Any], *, add_generation_prompt: bool) -> str:
+    def text(self, messages: Sequence[Message], tools: Sequence[Any], *, add_generation_prompt: bool) -> str:
+        """Return a chat as the template writes it."""
         return self.tokenizer.apply_chat_template(
             [message.to_chat() for message in messages],
             tools=list(tools) or None,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
             chat_template=self.template,
+            **self.template_kwargs,
         )
 
-    def _ids(self, text: str) -> tuple[int, ...]:
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of a text, none added."""
         return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

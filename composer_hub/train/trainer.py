@@ -33,7 +33,8 @@ from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
-from composer_hub.train.terms import anchor_values, hint_values, replay_losses
+from composer_hub.train.terms import anchor_values, hint_values
+from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
 from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
@@ -59,12 +60,14 @@ class ComposerTrainer(GRPOTrainer):
         self,
         *args: Any,
         pairs: PairLoader | None = None,
+        traces: TraceLoader | None = None,
         hinter: Hinter | None = None,
         known_good: Sequence[Row] = (),  # turns that were right; without them, those of the first good rollouts
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
         self.pairs = pairs
+        self.traces = TraceHints(traces, self) if traces is not None else None
         self._check()
         self.hinter = hinter or self._own_hinter()
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
@@ -127,7 +130,7 @@ class ComposerTrainer(GRPOTrainer):
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         looked = rollout_means(self._rollouts, self._tokenizer.decode)
         self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
-        if self.args.alpha_sdpo:
+        if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
             # A rollout that was cut off may not count; then nothing of it is learned.
             counts = output["completion_mask"].any(1).tolist()
@@ -170,29 +173,32 @@ class ComposerTrainer(GRPOTrainer):
         self._note_means({"channel/hint/left_out": left_out})
         return kept
 
-    def _note_uplifts(self, uplifts: list[SiteUplift]) -> None:
+    def _note_uplifts(
+        self, uplifts: list[SiteUplift], name: str = "channel/hint", gate: WriterGate | None = None
+    ) -> None:
         """Log what the hints of all ranks do, by writer too, and judge the writers by it."""
+        gate = gate or self.writers
         everywhere = gather_object(uplifts)
         metrics = self._metrics[self._mode]
         values = {
-            "channel/hint/uplift": [one.value for one in everywhere],
-            "channel/hint/lowered": [one.lowered for one in everywhere],
-            "channel/hint/raised": [one.raised for one in everywhere if one.raised is not None],
+            f"{name}/uplift": [one.value for one in everywhere],
+            f"{name}/lowered": [one.lowered for one in everywhere],
+            f"{name}/raised": [one.raised for one in everywhere if one.raised is not None],
         }
-        for name, numbers in values.items():
+        for metric, numbers in values.items():
             if numbers:
-                metrics[name].append(sum(numbers) / len(numbers))
+                metrics[metric].append(sum(numbers) / len(numbers))
         for writer, mean in means_by_writer(everywhere).items():
-            metrics[f"channel/hint/uplift/{writer}"].append(mean)
+            metrics[f"{name}/uplift/{writer}"].append(mean)
         if not self.model.training:
             return
-        refused, back = self.writers.observe(everywhere)
-        if self.writers.least is not None:
-            metrics["channel/hint/refused_writers"].append(float(len(self.writers.refused)))
+        refused, back = gate.observe(everywhere)
+        if gate.least is not None:
+            metrics[f"{name}/refused_writers"].append(float(len(gate.refused)))
         for key in sorted(refused) if self.accelerator.is_main_process else ():
             warnings.warn(
-                f"The hints of {key[0]} at {key[1]} are left out: over {len(self.writers.seen[key])} sites they lift "
-                f"by {self.writers.mean(key):.2f} nats, below {self.args.hint_writer_min_uplift:g}.",
+                f"The hints of {key[0]} at {key[1]} are left out: over {len(gate.seen[key])} sites they lift "
+                f"by {gate.mean(key):.2f} nats, below {self.args.hint_writer_min_uplift:g}.",
                 stacklevel=2,
             )
         for key in sorted(back) if self.accelerator.is_main_process else ():
@@ -268,20 +274,19 @@ class ComposerTrainer(GRPOTrainer):
         with keeping_hidden(self._bare) as kept:
             loss = super()._compute_loss(model, inputs)
         notes, terms = self._policy_notes(loss), {"policy": loss}
-        if self.args.alpha_sdpo:
-            weight = self.args.alpha_sdpo * self._warmth() * self.channel_scale["hint"]
+        if self._hints_from("rollouts"):
+            weight = self._weight("hint")
             values, found = hint_values(
                 self.args, inputs, kept[-1], self._bare, self.teacher, temperature=self.temperature
             )
             term = mean_over(values, self._per_step(inputs["num_hint_items"]))
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
-        if self.args.beta_replay and self.pairs is not None and self.model.training:
-            weight = self.args.beta_replay * self._warmth() * self.channel_scale["replay"]
-            batch = self.pairs.next_batch().to(self.accelerator.device)
-            losses, found = replay_losses(self.args, batch, self._bare)
-            notes |= found | {"channel/replay/weight": [weight]}
-            terms["replay"] = weight * (losses.mean() / self.current_gradient_accumulation_steps)
+        if self.model.training:
+            # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+            recorded, found = recorded_terms(self, self._bare)
+            notes |= found
+            terms |= recorded
         if self.args.hint_anchor_kl:
             values, found = anchor_values(inputs, kept[-1], self._bare, self.anchor)
             term = mean_over(values, self._per_step(inputs["num_anchor_items"]))
@@ -290,10 +295,17 @@ class ComposerTrainer(GRPOTrainer):
         # Once for all terms: the ranks wait for each other here, whatever each of them found.
         self._note_means(notes)
         self._note_shares(terms)
-        for name in ("hint", "replay", "anchor"):
+        for name in ("hint", "hint_traces", "replay", "anchor"):
             if name in terms:
                 loss = loss + terms[name]
         return loss
+
+    def _hints_from(self, source: str) -> bool:
+        return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")
+
+    def _weight(self, channel: str) -> float:
+        weight = self.args.alpha_sdpo if channel == "hint" else self.args.beta_replay
+        return weight * self._warmth() * self.channel_scale[channel]
 
     def _per_step(self, count: Tensor) -> Tensor:
         """Turn a count over the whole generation batch and all ranks into this micro-batch's divisor."""
@@ -325,7 +337,9 @@ class ComposerTrainer(GRPOTrainer):
         self.writers, self.known_good = WriterGate(), KnownGood(0)
         found: list[SiteUplift] = []
         try:
-            batches = iter(self.get_train_dataloader())
+            if self.traces is not None and self._hints_from("traces"):
+                found += self.traces.look(num_batches)
+            batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
                 # Every site, so that the table also shows what the gates leave out.
@@ -363,7 +377,13 @@ class ComposerTrainer(GRPOTrainer):
 
     def _check(self) -> None:
         sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)
-        check_options(self.args, has_pairs=self.pairs is not None, has_tools=bool(self.tools), sharding=sharding)
+        check_options(
+            self.args,
+            has_pairs=self.pairs is not None,
+            has_tools=bool(self.tools),
+            has_traces=self.traces is not None,
+            sharding=sharding,
+        )
 
     def _check_head(self) -> None:
         check_head(self._bare, [self._tokenizer.pad_token_id, *self.eos_token_ids])
@@ -377,6 +397,7 @@ class ComposerTrainer(GRPOTrainer):
             state = {
                 "scale": self.channel_scale,
                 "pairs": self.pairs.state() if self.pairs else None,
+                "traces": self.traces.state() if self.traces else None,
                 "num_batches": self._num_batches,
                 "writers": self.writers.state(),
                 "known_good": self.known_good.state(),
@@ -399,6 +420,8 @@ class ComposerTrainer(GRPOTrainer):
             self.known_good.restore(state["known_good"])
         if self.pairs is not None and state["pairs"] is not None:
             self.pairs.restore(state["pairs"])
+        if self.traces is not None and state.get("traces"):
+            self.traces.restore(state["traces"])
         self.teacher.load(path.parent)
 
     # ----------------------------------------------------------------------------------------------------- metrics

@@ -9,16 +9,31 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from composer_hub.train.hinting import HintSite
+from composer_hub.records import Hint
 from composer_hub.train.losses import Head, token_logps
 from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
 Row = tuple[Sequence[int], Sequence[int]]  # what stands before, and the action
+
+
+class Site(Protocol):
+    """What is measured of a site, wherever it comes from."""
+
+    @property
+    def hint(self) -> Hint: ...
+    @property
+    def prefix_ids(self) -> Sequence[int]: ...
+    @property
+    def hinted_ids(self) -> Sequence[int]: ...
+    @property
+    def action_ids(self) -> Sequence[int]: ...
+    @property
+    def corrected_ids(self) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +121,7 @@ def means_by_writer(uplifts: Iterable[SiteUplift]) -> Mapping[str, float]:
     return {writer: sum(values) / len(values) for writer, values in sorted(groups.items())}
 
 
-def measure(sites: Sequence[HintSite], score: Callable[[list[Row]], list[float]]) -> list[SiteUplift]:
+def measure(sites: Sequence[Site], score: Callable[[list[Row]], list[float]]) -> list[SiteUplift]:
     """Return the uplift of each site; `score` returns log p of each action after what stands before it."""
     rows: list[Row] = []
     for site in sites:
@@ -148,7 +163,7 @@ def as_text(lines: Sequence[WriterUplift]) -> str:
     return "\n".join([head, *body])
 
 
-def site_uplifts(sites: Sequence[HintSite], network: nn.Module) -> list[SiteUplift]:
+def site_uplifts(sites: Sequence[Site], network: nn.Module) -> list[SiteUplift]:
     """Return the uplift of each site under a model as it is now."""
     return measure(sites, lambda rows: action_logps(network, rows))
 
@@ -160,7 +175,7 @@ def action_logps(network: nn.Module, rows: Sequence[Row], *, rows_a_batch: int =
     found: list[float] = []
     for first in range(0, len(rows), rows_a_batch):
         part = rows[first : first + rows_a_batch]
-        ids, attention, action = (tensor.to(device) for tensor in _right_padded(part))
+        ids, attention, action = (tensor.to(device) for tensor in right_padded(part))
         with without_dropout(network), keeping_hidden(network) as kept:
             network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
         found += sequence_logps(kept[-1], head_of(network), ids, action[:, 1:]).tolist()
@@ -178,7 +193,8 @@ def sequence_logps(
     return torch.zeros(len(ids), device=values.device, dtype=values.dtype).index_add(0, wanted.nonzero()[:, 0], values)
 
 
-def _right_padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+def right_padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids, attention and the places of the actions, each (rows, time), padded on the right."""
     longest = max(len(before) + len(action) for before, action in rows)
     ids = torch.zeros(len(rows), longest, dtype=torch.long)
     attention, wanted = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)

@@ -68,6 +68,7 @@ BANDS = (
     Band("reward", low=0.5, relative="best", patience=5, action="stop", window=10),
     Band("grad_norm", high=10.0, relative="first"),
     Band("channel/hint/uplift", low=0.0, patience=5, action="hint"),
+    Band("channel/hint_traces/uplift", low=0.0, patience=5, action="hint"),
     Band("channel/replay/chosen_drift", low=-10.0, action="replay"),
 )
 

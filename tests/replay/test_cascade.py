@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.records import Message, Step, ToolCall, Trace
+from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
 from composer_hub.replay.answers import Answer
 from composer_hub.replay.cascade import Outcome, Rules, TraceRun, share_of
 from composer_hub.replay.judging import by_normal_form
@@ -142,6 +142,19 @@ def test_a_teacher_of_the_students_family_is_left_out_and_recorded() -> None:
     assert len(left_out) == 4
     allowed = play(trace, Rules(policy="all", exclude_same_family=False), draw(trace, random.Random(1)), panel)
     assert not [vote for vote in allowed.votes() if vote.excluded == "same_family"]
+
+
+def test_nobody_is_asked_about_a_step_that_a_provider_broke_off() -> None:
+    trace = trace_of(3)
+    broken = ErrorSite("api_error", "provider", "flag", 0.97, "flag.provider_error", message="529 Overloaded")
+    steps = (trace.steps[0], dataclasses.replace(trace.steps[1], error_sites=(broken,)), trace.steps[2])
+    trace = dataclasses.replace(trace, steps=steps)
+    words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in steps}
+    run = play(trace, Rules("all", audit=1.0, repeat=1.0), words)
+    asked = {vote.step_id for vote in run.votes() if vote.status == "voted"}
+    assert asked == {steps[0].step_id, steps[2].step_id}
+    left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == steps[1].step_id}
+    assert left_out == {(teacher.name, "provider_failure") for teacher in PANEL}
 
 
 def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its_reason() -> None:

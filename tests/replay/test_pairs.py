@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.records import Message, Pair, Trace, Vote, from_row, to_row
+from composer_hub.ingest.error_rules import KINDS
+from composer_hub.records import ErrorSite, Message, Pair, Trace, Vote, from_row, to_row
 from composer_hub.replay.pairs import (
     Policy,
     PolicyError,
@@ -78,6 +79,17 @@ def test_two_of_three_that_agree_on_the_effect_make_a_pair(judge: Make) -> None:
 def test_every_step_without_a_pair_has_a_reason(judge: Make, student: Any, answers: list[Any], reason: str) -> None:
     pairs, drops = judge(student, *answers)
     assert (pairs, dict(drops)) == ([], {reason: 1})
+
+
+@pytest.mark.parametrize("kind", [kind for kind, blame in KINDS.items() if blame == "provider"])
+def test_a_step_that_a_provider_broke_off_gives_no_pair_whoever_voted(
+    make_trace: Make, make_vote: Make, kind: str
+) -> None:
+    trace = make_trace(LS)
+    broken = ErrorSite(kind, "provider", "flag", 0.97, "flag.provider_error")
+    trace = dataclasses.replace(trace, steps=(dataclasses.replace(trace.steps[0], error_sites=(broken,)),))
+    votes = [make_vote(trace, 0, name, READ) for name in ("a-x", "b-x")]
+    assert build_pairs(trace, votes) == ([], {"provider_failure": 1})
 
 
 @pytest.mark.parametrize("status", ["length", "refusal", "route_mismatch", "error"])

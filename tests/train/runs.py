@@ -55,14 +55,14 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
             tuple(tokenizer(CALL % (name, task["a"], task["b"]))["input_ids"]) for name in ("add", "plus")
         )
         pairs.append(TokenPair(tuple(prompt), chosen, rejected, -1.0, -1.0))
-    return PairLoader(pairs, batch_size, tokenizer.pad_token_id, **options)
+    return PairLoader(pairs, batch_size, padding=tokenizer.pad_token_id, **options)
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
     """Make a trainer; options that are no field of the config go to the trainer itself."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    passed = ("peft_config", "hinter", "callbacks", "known_good", "rollouts")
+    passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "rollouts")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     environment = options.pop("environment", Desk)

@@ -19,6 +19,9 @@ SIGNATURES = {
     "_calculate_rewards": "inputs prompts completions completion_ids_list",
     "_generate_and_score_completions": "inputs",
     "_compute_loss": "model inputs",
+    "_prepare_inputs": "generation_batch",
+    "get_train_dataloader": "",
+    "_get_dataloader": "dataset description batch_size sampler_fn is_training dataloader_key",
     "_save_checkpoint": "model trial",
     "_load_optimizer_and_scheduler": "checkpoint",
     "_get_output_dir": "trial",
@@ -26,7 +29,7 @@ SIGNATURES = {
 ATTRIBUTES = (
     "_metrics accelerator args chat_template chat_template_kwargs current_gradient_accumulation_steps eos_token_ids "
     "is_fsdp_enabled max_tool_calling_iterations model num_generations num_generations_eval processing_class "
-    "reward_weights state temperature tools _tokenizer"
+    "reward_func_names reward_weights state temperature tools _tokenizer"
 )
 SHAPES = {
     "prompt_ids": 2, "prompt_mask": 2, "completion_ids": 2, "completion_mask": 2, "tool_mask": 2, "advantages": 1,

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from composer_hub.train.pair_loader import PairError, PairLoader, TokenPair  # noqa: E402
+from composer_hub.train.endless import StreamError  # noqa: E402
+from composer_hub.train.pair_loader import PairLoader, TokenPair  # noqa: E402
 
 stable = settings(max_examples=40, deadline=None, derandomize=True)
 
@@ -21,7 +22,7 @@ def pairs(count: int) -> list[TokenPair]:
 
 
 def loader(count: int = 7, size: int = 1, **options: Any) -> PairLoader:
-    return PairLoader(pairs(count), size, 0, **options)
+    return PairLoader(pairs(count), size, **options)
 
 
 def taken(stream: PairLoader, batches: int) -> list[int]:
@@ -69,12 +70,12 @@ def test_a_batch_holds_chosen_rows_then_rejected_rows_and_marks_the_answers() ->
 
 
 def test_no_pairs_is_refused() -> None:
-    with pytest.raises(PairError, match="beta_replay"):
+    with pytest.raises(StreamError, match="beta_replay"):
         loader(0)
 
 
 def test_a_checkpoint_of_other_pairs_is_refused() -> None:
-    with pytest.raises(PairError, match="same pairs revision"):
+    with pytest.raises(StreamError, match="same pairs revision"):
         loader(7).restore(loader(8).state())
 
 

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from tests.train.conftest import cache_folder
+from tests.train.offline_ranks import trained
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,3 +70,16 @@ def test_sharded_weights_are_refused_on_every_rank_with_each_term(parts: dict[st
     assert first == second
     assert len(first) == 3
     assert all("a model of sharded weights does not allow" in said for said in first)
+
+
+def test_two_ranks_learn_from_recorded_rows_what_one_would(parts: dict[str, Any], world: Any, tmp_path: Path) -> None:
+    alone, row = trained(world, tmp_path, batch=4)
+    assert parts["offline"]["sums"] == pytest.approx([alone.item()] * 2, rel=1e-6)
+    assert parts["offline"]["sums"][0] == parts["offline"]["sums"][1]
+    assert parts["offline"]["left_out"] == row["channel/hint_traces/left_out"]
+
+
+def test_a_rank_whose_recorded_hints_do_nothing_does_not_stop_the_other(parts: dict[str, Any]) -> None:
+    assert parts["idle"]["sums"][0] == parts["idle"]["sums"][1]
+    # All of one rank's, and those of the other as before.
+    assert parts["idle"]["left_out"] == (parts["offline"]["left_out"] + 1.0) / 2

@@ -110,7 +110,7 @@ def test_every_preset_is_read_and_knows_only_options_there_are(path: Path) -> No
 
 
 def test_presets_are_there() -> None:
-    assert {path.stem for path in CONFIGS} == {"dr_grpo", "dapo", "grpo", "tiny"}
+    assert {path.stem for path in CONFIGS} == {"dr_grpo", "dapo", "grpo", "offline", "preference", "tiny"}
 
 
 def test_only_what_was_given_counts_as_given() -> None:

@@ -159,7 +159,7 @@ def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) ->
 def test_given_turns_are_what_forgetting_is_measured_on(world: Any, tmp_path: Path) -> None:
     from tests.train.runs import pairs_of, trainer_of
 
-    rows = [(pair.prompt_ids, pair.chosen_ids) for pair in pairs_of(world[1]).pairs[:3]]
+    rows = [(pair.prompt_ids, pair.chosen_ids) for pair in pairs_of(world[1]).rows[:3]]
     trainer = trainer_of(world, tmp_path, known_good=rows)
     batch_of(trainer)
     assert [turn.row for turn in trainer.known_good.turns] == rows

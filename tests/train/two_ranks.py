@@ -1,5 +1,5 @@
 """Run by `test_ranks.py` in two processes: steps in which one rank may have no error turn, groups that span both ranks,
-and a model whose weights are sharded over them.
+offline steps on recorded rows, and a model whose weights are sharded over them.
 
 Usage: two_ranks.py CACHE FOLDER. Prints one line of JSON a part on rank 0.
 """
@@ -20,6 +20,7 @@ from accelerate.utils import gather_object  # noqa: E402
 
 from composer_hub.train.checks import TrainerError  # noqa: E402
 from composer_hub.train.world import small_model  # noqa: E402
+from tests.train.offline_ranks import trained  # noqa: E402
 from tests.train.runs import trainer_of  # noqa: E402
 
 EVERYTHING: dict[str, Any] = {
@@ -45,6 +46,7 @@ def main() -> None:
     quiet = {"grad_share_every": 0, "known_good_every": 0, "hint_uplift_every": 2}
     a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", **quiet)
     groups_that_span_ranks(small_model(cache), folder)
+    recorded_rows(small_model(cache), folder)
     sharded_weights(small_model(cache), folder)
 
 
@@ -86,6 +88,14 @@ def groups_that_span_ranks(world: Any, folder: Path) -> None:
         trainer._rollouts = []  # and a rank with nothing to give stops nobody
     trainer._siblings()
     say({"part": "groups", "right": found == [best] * 6 + [None, best]}, trainer)
+
+
+def recorded_rows(world: Any, folder: Path) -> None:
+    for part, idle in (("offline", None), ("idle", 1)):
+        totals, row = trained(world, folder, batch=2, silent=idle)
+        if os.environ["RANK"] == "0":
+            left_out = row["channel/hint_traces/left_out"]
+            print(json.dumps({"part": part, "sums": totals.tolist(), "left_out": left_out}), flush=True)
 
 
 def sharded_weights(world: Any, folder: Path) -> None:

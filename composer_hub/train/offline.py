@@ -1,0 +1,62 @@
+"""`OfflineTrainer`: the channels that need no rollout, alone: hints on published traces, and pairs.
+
+loss = alpha * hint + beta * replay. Nothing is generated and nothing is rewarded; checkpoints, teachers, adapters,
+metrics and the card are those of `RunTrainer`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from torch.utils.data import DataLoader, SequentialSampler
+
+from composer_hub.train.checks import TrainerError
+from composer_hub.train.endless import Endless
+from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.run_trainer import RunTrainer
+from composer_hub.train.trace_hints import TraceLoader, recorded_terms
+
+
+class OfflineTrainer(RunTrainer):
+    """Trains on recorded data; an epoch is over when every row of every channel that is on has been seen."""
+
+    def __init__(
+        self, *args: Any, pairs: PairLoader | None = None, traces: TraceLoader | None = None, **kwargs: Any
+    ) -> None:
+        loaders: list[Endless[Any]] = [loader for loader in (pairs, traces) if loader is not None]
+        if not loaders:
+            raise TrainerError("There is nothing to learn from: pass traces= or pairs=.")
+        num_batches = max(loader.batches_an_epoch * loader.num_ranks for loader in loaders)
+        # What is trained on comes from the loaders; a row here only stands for a micro-batch of one rank.
+        turns = Dataset.from_dict({"prompt": [""] * num_batches})
+        super().__init__(*args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs)
+        self.reward_func_names = []
+        if not self._hints_from("traces") and not self.args.beta_replay:
+            raise TrainerError("Nothing would be learned: set alpha_sdpo with hint_source traces, or beta_replay.")
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        return self._get_dataloader(
+            dataset=cast("Any", self.train_dataset),
+            description="Training",
+            batch_size=1,
+            sampler_fn=lambda rows: SequentialSampler(cast("Any", rows)),
+            is_training=True,
+        )
+
+    def _prepare_inputs(self, generation_batch: Any) -> Any:
+        return generation_batch
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
+        # One forward, and only one, goes through the wrapper: that is what ranks wait for to average the gradients.
+        terms, notes = recorded_terms(self, model)
+        self._note_means(notes)
+        self._note_shares(terms)
+        return torch.stack(list(terms.values())).sum()
+
+
+def _never_asked(**_: Any) -> list[float]:
+    """Stand where TRL insists on a reward; nothing is generated, so nobody calls it."""
+    raise AssertionError("an offline run scores nothing")

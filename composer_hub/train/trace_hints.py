@@ -1,0 +1,153 @@
+"""The terms that need no rollout: hints on sites of published traces, and pairs.
+
+In: the loader of a rank's sites, and the trainer whose student, teacher and options they are read with. Out: the terms
+of each micro-batch, hints divided by the hint tokens of the whole optimizer step over all ranks. The metrics of hints
+are those of live hints under `channel/hint_traces/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from composer_hub.train.endless import Endless
+from composer_hub.train.teacher import head_of, keeping_hidden
+from composer_hub.train.terms import Notes, replay_losses, token_values
+from composer_hub.train.trace_sites import TraceSite
+from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded, site_uplifts
+
+if TYPE_CHECKING:
+    from composer_hub.train.trainer import ComposerTrainer
+
+NAME = "channel/hint_traces"
+
+
+class TraceLoader(Endless[TraceSite]):
+    """The hinted steps of one rank."""
+
+    what: ClassVar[str] = "hinted steps"
+    weight: ClassVar[str] = "alpha_sdpo"
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """One micro-batch, and by what its sum is divided."""
+
+    sites: list[TraceSite]
+    counted: list[bool]  # False where a hint does too little; the row is still read, so that no rank's graph differs
+    divisor: Tensor
+
+
+class TraceHints:
+    """Draws the sites of each optimizer step at its first micro-batch, when the step's tokens can be counted."""
+
+    def __init__(self, loader: TraceLoader, trainer: ComposerTrainer) -> None:
+        self.loader, self.trainer, args = loader, trainer, trainer.args
+        self.writers = WriterGate(args.hint_writer_min_uplift, args.hint_writer_window, args.hint_writer_min_sites)
+        self._waiting: deque[_Drawn] = deque()
+
+    def term(self, network: Any) -> tuple[Tensor, Notes]:
+        """Return the term of the next micro-batch and its notes; `network` is the student, wrapped or bare."""
+        if not self._waiting:
+            self._draw(self.trainer.current_gradient_accumulation_steps)
+        drawn, trainer = self._waiting.popleft(), self.trainer
+        device, bare = trainer.accelerator.device, trainer._bare
+        ids, attention, action = _rows(drawn.sites, "prefix_ids", device)
+        with keeping_hidden(bare) as kept:
+            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+        student, targets = kept[-1][:, :-1][action], ids[:, 1:][action]
+        ids, attention, action = _rows(drawn.sites, "hinted_ids", device)
+        read, teacher_head = trainer.teacher.read(ids, attention)
+        values, _, found = token_values(
+            trainer.args,
+            student,
+            head_of(bare),
+            read[:, :-1][action],
+            teacher_head,
+            targets,
+            temperature=trainer.temperature,
+        )
+        counted = torch.tensor(drawn.counted, device=device).repeat_interleave(action.sum(1))
+        notes = {f"{NAME}/{name}": value[counted] for name, value in found.items()}
+        return (values * counted).sum() / drawn.divisor, notes
+
+    def look(self, num_batches: int) -> list[SiteUplift]:
+        """Return what the hints of the next sites do; the stream stays where it is."""
+        place = self.loader.position
+        sites = [site for _ in range(num_batches) for site in self.loader.take()]
+        self.loader.position = place
+        return site_uplifts(sites, self.trainer._bare)
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must remember."""
+        return {"stream": self.loader.state(), "writers": self.writers.state()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on where a checkpoint was taken."""
+        self.loader.restore(state["stream"])
+        self.writers.restore(state["writers"])
+
+    def _draw(self, num_pieces: int) -> None:
+        pieces = [self.loader.take() for _ in range(num_pieces)]
+        sites = [site for piece in pieces for site in piece]
+        flags = self._lifting(sites)
+        num_tokens = sum(len(site.action_ids) for site, flag in zip(sites, flags, strict=True) if flag)
+        accelerator = self.trainer.accelerator
+        total = accelerator.reduce(torch.tensor(float(num_tokens), device=accelerator.device), reduction="sum")
+        # Gradients are averaged over ranks; the clamp is for steps in which no hint lifts anywhere.
+        divisor = total.clamp(min=1.0) / accelerator.num_processes
+        self._note(sites)
+        counted = iter(flags)
+        self._waiting.extend(_Drawn(piece, [next(counted) for _ in piece], divisor) for piece in pieces)
+
+    def _lifting(self, sites: list[TraceSite]) -> list[bool]:
+        """Measure now and then what the hints do, and tell which do enough where that is asked for."""
+        trainer, least = self.trainer, self.trainer.args.hint_min_uplift
+        every, flags = trainer.args.hint_uplift_every, [True] * len(sites)
+        if least is not None or (every and trainer.state.global_step % every == 0):
+            uplifts = site_uplifts(sites, trainer._bare)
+            trainer._note_uplifts(uplifts, NAME, self.writers)
+            flags = [least is None or uplift.lifts(least) for uplift in uplifts]
+        refused = self.writers.refused | trainer.hinter.refused
+        if least is None and self.writers.least is None and not refused:
+            return flags
+        pairs = zip(flags, sites, strict=True)
+        flags = [flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in pairs]
+        trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
+        return flags
+
+    def _note(self, sites: list[TraceSite]) -> None:
+        self.trainer._note_means({f"{NAME}/tokens": [float(len(site.action_ids)) for site in sites]})
+        writers = Counter(gather_object([site.hint.writer for site in sites]))
+        for writer, count in writers.items():
+            self.trainer._metrics["train"][f"{NAME}/writer/{writer}"].append(count / writers.total())
+
+
+def recorded_terms(trainer: ComposerTrainer, network: Any) -> tuple[dict[str, Tensor], Notes]:
+    """Return the weighted terms that need no rollout and their notes; the first of them reads through `network`."""
+    terms, notes = dict[str, Tensor](), Notes()
+    if trainer.traces is not None and trainer._hints_from("traces"):
+        weight = trainer._weight("hint")
+        term, found = trainer.traces.term(network)
+        notes |= found | {f"{NAME}/loss": trainer._whole(term), f"{NAME}/weight": [weight]}
+        terms["hint_traces"], network = weight * term, trainer._bare
+    if trainer.pairs is not None and trainer.args.beta_replay:
+        weight = trainer._weight("replay")
+        batch = trainer.pairs.next_batch().to(trainer.accelerator.device)
+        losses, found = replay_losses(trainer.args, batch, trainer._bare, through=network)
+        notes |= found | {"channel/replay/weight": [weight]}
+        terms["replay"] = weight * (losses.mean() / trainer.current_gradient_accumulation_steps)
+    return terms, notes
+
+
+def _rows(sites: Sequence[TraceSite], before: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return ids and attention (rows, time), and the places whose hidden state predicts the action (rows, time - 1)."""
+    padded = right_padded([(getattr(site, before), site.action_ids) for site in sites])
+    ids, attention, action = (tensor.to(device) for tensor in padded)
+    return ids, attention, action[:, 1:]

@@ -1,0 +1,246 @@
+"""Hint sites of published traces as tokens of the student: where its own recorded turns went wrong.
+
+In: `Trace`s, and the student's tokenizer and name. Out: `TraceSite`s, which say what `HintSite`s say of live rollouts,
+and a count of the hinted steps that cannot be learned from. Rollouts that a trainer exported bring the tokens that were
+sampled; other traces are written anew by the student's template, prompt and action apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jinja2.exceptions import TemplateError as JinjaError
+
+from composer_hub import exits
+from composer_hub.hints import control_hint
+from composer_hub.ingest.families import family_of
+from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
+from composer_hub.replay.actions import parsed_arguments
+from composer_hub.replay.pairs import published_prompt, published_tools
+from composer_hub.train.hinting import Hinter, TemplateError
+from composer_hub.train.tokens import PairEncoder, tokenizer_digest
+
+OTHER_FAMILIES = ("refuse", "leave_out", "take")
+# A prompt of more characters than this a token is not even tokenised: whole sessions would take minutes each.
+_CHARS_A_TOKEN = 16
+
+
+class ForeignTraces(exits.Refused, ValueError):
+    """Traces of another model than the student."""
+
+
+@dataclass(frozen=True, slots=True)
+class Student:
+    """Whose traces may be learned from."""
+
+    name: str
+    family: str
+
+    @classmethod
+    def of(cls, name: str, config: Any) -> Student:
+        """Take the family from the name, or from the architecture where the name does not tell."""
+        return cls(name, family_of(name) or family_of(str(getattr(config, "model_type", ""))))
+
+    def wrote(self, trace: Trace, step: Step) -> bool:
+        """Tell whether a step is one of the student's own, or of a model of its family."""
+        model = step.model or trace.model
+        family = step.family or trace.family or family_of(model)
+        return family == self.family if family and self.family else bool(model) and model == self.name
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSite:
+    """One recorded turn to learn at; tokens stand in arrays, for there may be many."""
+
+    hint: Hint
+    prefix_ids: array[int]  # what stood before the turn
+    cut: int  # so many of them stand before the hint
+    said_ids: array[int]  # the hint and the generation prompt, which come after the cut
+    action_ids: array[int]  # the turn's own tokens
+    corrected_ids: array[int]  # a later turn that did not fail
+    is_exact: bool  # the tokens are those that were sampled
+
+    @property
+    def hinted_ids(self) -> array[int]:
+        return self.prefix_ids[: self.cut] + self.said_ids
+
+
+@dataclass
+class TraceSites:
+    """What can be learned from, and why other hinted steps cannot."""
+
+    sites: list[TraceSite] = field(default_factory=list)
+    dropped: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def num_exact(self) -> int:
+        return sum(site.is_exact for site in self.sites)
+
+
+@dataclass(frozen=True)
+class TraceEncoder:
+    """Finds the hinted error steps of traces and turns them into tokens."""
+
+    chats: PairEncoder
+    hinter: Hinter
+    student: Student
+    tokenizer: str  # digest: of the tokens in a rollout only those of the same tokenizer mean anything
+    vocabulary: int
+    max_tokens: int  # of a hinted prompt with its action
+    other_families: str = "refuse"
+    control: bool = False  # hints of the same shape that say nothing, for ablations
+
+    @classmethod
+    def of(
+        cls,
+        tokenizer: Any,
+        student: Student,
+        *,
+        max_tokens: int,
+        max_hint_chars: int = 600,
+        template_kwargs: Mapping[str, Any] | None = None,
+        other_families: str = "refuse",
+        control: bool = False,
+    ) -> TraceEncoder:
+        """Take the template that live rollouts of the same student would use."""
+        if other_families not in OTHER_FAMILIES:
+            raise exits.UsageError(f"other_families is one of {', '.join(OTHER_FAMILIES)}, not {other_families!r}.")
+        chats = PairEncoder.of(tokenizer, max_tokens=max_tokens, template_kwargs=template_kwargs)
+        hinter = Hinter(_template_of(chats), tokenizer.decode, max_hint_chars=max_hint_chars)
+        digest = tokenizer_digest(tokenizer)
+        return cls(chats, hinter, student, digest, len(tokenizer), max_tokens, other_families, control)
+
+    def encode(self, traces: Iterable[Trace]) -> TraceSites:
+        """Encode every hinted step that is the student's own fault; count the others by reason."""
+        found = TraceSites()
+        for trace in traces:
+            for place, step in enumerate(trace.steps):
+                if any(site.blame == "model" for site in step.error_sites):
+                    site = self.one(trace, place)
+                    if isinstance(site, str):
+                        found.dropped[site] += 1
+                    else:
+                        found.sites.append(site)
+        return found
+
+    def one(self, trace: Trace, place: int) -> TraceSite | str:
+        """Return a step as a site, or why it cannot be one."""
+        step = trace.steps[place]
+        hint = hint_of(step)
+        if step.failed_by_provider or hint is None:
+            return "provider_failure" if step.failed_by_provider else "no_hint"
+        if hint.writer == "control" and not self.control:
+            return "control_hint"
+        sampled = trace.provenance.get("tokenizer") == self.tokenizer
+        if not sampled and self._is_foreign(trace, step):
+            return "other_family"
+        tokens = self._tokens(trace, step, sampled)
+        if isinstance(tokens, str):
+            return tokens
+        return self._site(hint, *tokens, self._corrected(trace, place, sampled), sampled)
+
+    def _site(
+        self, hint: Hint, prefix: Sequence[int], action: Sequence[int], corrected: Sequence[int], is_exact: bool
+    ) -> TraceSite | str:
+        if self.control and hint.writer != "control":
+            hint = control_hint(hint, random.Random(hint.text))
+        try:
+            hinted = self.hinter.hinted(list(prefix), hint.text)
+        except TemplateError:
+            return "template_has_another_generation_prompt"
+        if len(hinted) + len(action) > self.max_tokens:
+            return "longer_than_max_teacher_tokens"
+        cut = next((at for at, pair in enumerate(zip(prefix, hinted, strict=False)) if pair[0] != pair[1]), len(prefix))
+        arrays = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
+        before, said, done, better = arrays
+        return TraceSite(hint, before, cut, said, done, better, is_exact)
+
+    def _is_foreign(self, trace: Trace, step: Step) -> bool:
+        if self.other_families == "take" or self.student.wrote(trace, step):
+            return False
+        if self.other_families == "leave_out":
+            return True
+        model = step.model or trace.model or "a model that nobody named"
+        own = self.student.family or "unknown"
+        raise ForeignTraces(
+            f"Step {step.index} of trace {trace.trace_id} was written by {model}, not by the student "
+            f"{self.student.name} (family {own}). Hints teach a model from the student's own traces: say "
+            "--other_families leave_out to learn from those alone, or take to learn from all."
+        )
+
+    # ------------------------------------------------------------------------------------------------------ tokens
+
+    def _tokens(self, trace: Trace, step: Step, sampled: bool) -> tuple[Sequence[int], Sequence[int]] | str:
+        return self._sampled(trace, step) if sampled else self._written(trace, step)
+
+    def _sampled(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
+        """Return the tokens before a turn of an exported rollout, and its own."""
+        try:
+            prompt, completion, turns = (trace.provenance[name] for name in ("prompt_ids", "completion_ids", "turns"))
+            if not step.prefix_exact or step.index >= len(turns):
+                return "no_sampled_tokens"
+            start, stop = turns[step.index]
+            fits = 0 <= start < stop <= len(completion) and prompt and min(*prompt, *completion) >= 0
+            if not fits or max(*prompt, *completion) >= self.vocabulary:
+                return "tokens_do_not_fit"
+            return array("i", [*prompt, *completion[:start]]), array("i", completion[start:stop])
+        except (KeyError, TypeError, ValueError):  # somebody else wrote these rows
+            return "tokens_do_not_fit"
+
+    def _written(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
+        """Return prompt and action as the student's template writes them."""
+        action = trace.messages[step.action]
+        if step.reasoning_status in ("summary", "encrypted"):
+            return "thinking_was_not_recorded"  # without it these are not the tokens that were sampled
+        if any(parsed_arguments(call) is None for call in action.tool_calls):
+            return "template_cannot_write_it"
+        if num_prompt_chars(trace, step) > _CHARS_A_TOKEN * self.max_tokens:
+            return "longer_than_max_teacher_tokens"
+        messages, tools = _as_read(prompt_of(trace, step)), published_tools(trace)
+        try:
+            prompt = self.chats.text(messages, tools, add_generation_prompt=True)
+            answer = self.chats.answer(prompt, messages, _as_read((action,)), tools)
+        except (JinjaError, TypeError, ValueError):
+            return "template_cannot_write_it"
+        if answer is None:
+            return "template_rewrites_the_prompt"
+        ids = self.chats.ids(answer)
+        return (self.chats.ids(prompt), ids) if ids else "empty_action"
+
+    def _corrected(self, trace: Trace, place: int, sampled: bool) -> Sequence[int]:
+        """Return the tokens of the first later call on the same branch that worked, as at live sites."""
+        wrong = trace.steps[place].action
+        for later in trace.steps[place + 1 :]:
+            calls = trace.messages[later.action].tool_calls
+            if calls and not later.error_sites and any(start <= wrong < stop for start, stop in later.prompt):
+                tokens = self._tokens(trace, later, sampled)
+                return () if isinstance(tokens, str) else tokens[1]
+        return ()
+
+
+def hint_of(step: Step) -> Hint | None:
+    """Return the first hint for a site of the step that is the model's fault."""
+    sites = {(site.kind, site.call_id) for site in step.error_sites if site.blame == "model"}
+    return next((hint for hint in step.hints if (hint.kind, hint.call_id) in sites), None)
+
+
+def _as_read(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return messages with objects as arguments, as templates want them, and with the thinking that was recorded."""
+    return tuple(
+        dataclasses.replace(published, reasoning_content=message.reasoning_content)
+        for message, published in zip(messages, published_prompt(messages), strict=True)
+    )
+
+
+def _template_of(chats: PairEncoder) -> Callable[..., list[int]]:
+    def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
+        plain = [Message(message["role"], message["content"]) for message in messages]
+        return list(chats.ids(chats.text(plain, (), add_generation_prompt=add_generation_prompt)))
+
+    return apply_template

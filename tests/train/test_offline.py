@@ -1,0 +1,345 @@
+"""Without rollouts: hints on published traces are those of live rollouts, pairs alone are DPO, and a run ends well."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from trl import GRPOTrainer  # noqa: E402
+
+from composer_hub import exits  # noqa: E402
+from composer_hub.commands.pairs import pairs_table  # noqa: E402
+from composer_hub.hub.cards import Card  # noqa: E402
+from composer_hub.hub.destinations import FolderDestination  # noqa: E402
+from composer_hub.hub.publish import publish  # noqa: E402
+from composer_hub.records import Trace  # noqa: E402
+from composer_hub.train.checkpoints import last_complete  # noqa: E402
+from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.export import RunFacts, Scored, to_trace  # noqa: E402
+from composer_hub.train.offline import OfflineTrainer  # noqa: E402
+from composer_hub.train.run import main, run  # noqa: E402
+from composer_hub.train.run_options import parse  # noqa: E402
+from composer_hub.train.teacher import keeping_hidden  # noqa: E402
+from composer_hub.train.terms import hint_values  # noqa: E402
+from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
+from composer_hub.train.trace_hints import TraceLoader  # noqa: E402
+from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSite  # noqa: E402
+from composer_hub.train.turns import turn_errors  # noqa: E402
+from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
+from tests.train.test_signals import named_on_the_page  # noqa: E402
+from tests.train.test_tokens import desk_pair  # noqa: E402
+from tests.train.test_trainer import batch_of, numbers  # noqa: E402
+
+
+def exported(trainer: Any, *, tokenizer: str = "") -> list[Trace]:
+    """Return the rollouts of a trainer's last generation batch as it would publish them."""
+    facts = RunFacts("run", "small", "sha", tools=tuple(trainer.hinter.tools), tokenizer=tokenizer)
+    traces = []
+    for place, (rollout, sites) in enumerate(zip(trainer._rollouts, trainer._sites, strict=True)):
+        prompt = [{"role": "user", "content": trainer._tokenizer.decode(rollout.prompt_ids)[-100:]}]
+        scored = Scored(prompt, 0, place, {}, None, hints={site.error.turn.number: site.hint for site in sites})
+        traces.append(to_trace(rollout, list(turn_errors(rollout, trainer.hinter.decode)), scored, facts))
+    return traces
+
+
+def encoder_of(tokenizer: Any, **options: Any) -> TraceEncoder:
+    return TraceEncoder.of(tokenizer, Student("small", "qwen"), max_tokens=1024, **options)
+
+
+def offline_of(world: Any, folder: Path, sites: list[TraceSite] | None = None, **options: Any) -> OfflineTrainer:
+    """Make an offline trainer; `batch` rows of either kind a micro-batch."""
+    model, tokenizer = world
+    batch, extra = options.pop("batch", 4), {}
+    if "peft_config" in options:
+        extra["peft_config"] = options.pop("peft_config")
+    if sites:
+        options = {"alpha_sdpo": 0.5, "hint_source": "traces"} | options
+        extra["traces"] = TraceLoader(sites, batch)
+    if options.get("beta_replay"):
+        extra["pairs"] = pairs_of(tokenizer, batch_size=batch)
+    args = config_of(folder, **options)
+    return OfflineTrainer(model=copy.deepcopy(model), args=args, processing_class=copy.deepcopy(tokenizer), **extra)
+
+
+@pytest.fixture(scope="module")
+def live(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A live trainer with one generation batch, that batch, and the same rollouts as published traces."""
+    from tests.train.runs import trainer_of
+
+    trainer = trainer_of(world, tmp_path_factory.mktemp("live"), alpha_sdpo=0.5, max_hint_sites=3, logging_steps=100)
+    batch = batch_of(trainer)
+    return trainer, batch, exported(trainer, tokenizer=tokenizer_digest(trainer._tokenizer))
+
+
+@pytest.fixture(scope="module")
+def sites(live: Any, world: Any) -> list[TraceSite]:
+    return encoder_of(world[1]).encode(live[2]).sites
+
+
+def test_an_exported_rollout_gives_the_very_site_that_the_live_run_had(live: Any, sites: list[TraceSite]) -> None:
+    expected = [site for row in live[0]._sites for site in row]
+    assert len(sites) == len(expected) > 0
+    for ours, theirs in zip(sites, expected, strict=True):
+        assert ours.is_exact
+        assert ours.hint == theirs.hint
+        for name in ("prefix_ids", "hinted_ids", "action_ids"):
+            assert tuple(getattr(ours, name)) == tuple(getattr(theirs, name))
+        # A better sibling's call is known to the live run alone.
+        assert not ours.corrected_ids or tuple(ours.corrected_ids) == theirs.corrected_ids
+
+
+def test_the_term_on_exported_rollouts_is_the_live_term(
+    live: Any, sites: list[TraceSite], world: Any, tmp_path: Path
+) -> None:
+    trainer, batch, _ = live
+    with keeping_hidden(trainer._bare) as kept:
+        GRPOTrainer._compute_loss(trainer, trainer.model, batch)
+    values, _ = hint_values(
+        trainer.args, batch, kept[-1], trainer._bare, trainer.teacher, temperature=trainer.temperature
+    )
+    expected = values.sum() / batch["num_hint_items"]
+    offline = offline_of(world, tmp_path, sites, batch=len(sites))
+    offline.current_gradient_accumulation_steps = 1
+    offline.model.train()
+    assert offline.traces is not None
+    found, _ = offline.traces.term(offline.model)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    assert found.item() > 0.01
+    for network, term in ((trainer.model, expected), (offline.model, found)):
+        network.zero_grad()
+        term.backward()
+    for one, other in zip(trainer.model.parameters(), offline.model.parameters(), strict=True):
+        assert torch.allclose(one.grad, other.grad, atol=1e-5)
+
+
+def test_pairs_alone_are_dpo(world: Any, tmp_path: Path) -> None:
+    model, tokenizer = world
+    strength, weight = 0.3, 0.7
+    trainer = offline_of(
+        world, tmp_path, beta_replay=weight, replay_strength=strength, max_steps=1, batch=3, learning_rate=0.0
+    )
+    row = steps_of(trainer)[0]
+    losses = []
+    for pair in pairs_of(tokenizer, batch_size=3).take():
+        logps = []
+        for answer in (pair.chosen_ids, pair.rejected_ids):
+            ids = torch.tensor([[*pair.prompt_ids, *answer]])
+            with torch.no_grad():
+                tokens = model(input_ids=ids).logits.log_softmax(-1)[0, :-1].gather(-1, ids[0, 1:, None])[:, 0]
+            logps.append(tokens[-len(answer) :].sum().item())
+        margin = strength * ((logps[0] - pair.ref_chosen) - (logps[1] - pair.ref_rejected))
+        losses.append(math.log1p(math.exp(-margin)))
+    assert row["loss"] == pytest.approx(weight * sum(losses) / 3, rel=1e-4)
+    assert row["channel/replay/loss"] == pytest.approx(sum(losses) / 3, rel=1e-4)
+    assert not [name for name in row if name.startswith(("reward", "completions", "channel/hint"))]
+
+
+def test_both_recorded_channels_add_up(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    def loss(traces: list[TraceSite] | None, **options: Any) -> float:
+        return steps_of(offline_of(world, tmp_path, traces, max_steps=1, **options))[0]["loss"]
+
+    both = loss(sites, beta_replay=0.3)
+    assert both == pytest.approx(loss(sites) + loss(None, beta_replay=0.3), rel=1e-4)
+
+
+def test_a_live_run_adds_the_term_of_its_traces(make_trainer: Any, sites: list[TraceSite]) -> None:
+    plain, hinted = (
+        steps_of(make_trainer(max_steps=1, **options))[0]
+        for options in (
+            {},
+            {"alpha_sdpo": 0.5, "hint_source": "traces", "traces": TraceLoader(sites, len(sites))},
+        )
+    )
+    added = 0.5 * hinted["channel/hint_traces/divergence"]
+    assert hinted["loss"] == pytest.approx(plain["loss"] + added, abs=1e-4)
+    assert "channel/hint/divergence" not in hinted
+
+
+def test_hints_of_both_sources_are_two_terms(make_trainer: Any, sites: list[TraceSite]) -> None:
+    options = {"alpha_sdpo": 0.5, "hint_source": "both", "traces": TraceLoader(sites, len(sites)), "max_steps": 1}
+    row = steps_of(make_trainer(**options))[0]
+    alone = steps_of(make_trainer(alpha_sdpo=0.5, max_steps=1))[0]
+    assert row["loss"] == pytest.approx(alone["loss"] + 0.5 * row["channel/hint_traces/divergence"], abs=1e-4)
+    assert row["channel/hint/divergence"] == alone["channel/hint/divergence"]
+
+
+def test_with_alpha_zero_traces_change_nothing(make_trainer: Any, sites: list[TraceSite]) -> None:
+    loader = TraceLoader(sites, 2)
+    idle, plain = make_trainer(hint_source="both", traces=loader), make_trainer()
+    assert numbers(steps_of(idle), "loss", "grad_norm") == numbers(steps_of(plain), "loss", "grad_norm")
+    assert loader.position == 0
+
+
+def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
+    sites: list[TraceSite], world: Any, tmp_path: Path
+) -> None:
+    def cut(site: TraceSite, length: int) -> TraceSite:
+        return dataclasses.replace(site, action_ids=site.action_ids[:length])
+
+    # Twelve sites of uneven length, so that a mean of means would show.
+    rows = [cut(sites[number % len(sites)], 3 + number) for number in range(12)]
+    found = []
+    for pieces in (1, 3, 6):
+        trainer = offline_of(world, tmp_path, rows, batch=12 // pieces, max_steps=1, gradient_accumulation_steps=pieces)
+        found.append(numbers(steps_of(trainer), "loss", "grad_norm")[0])
+    assert found[1] == pytest.approx(found[0], rel=1e-4)
+    assert found[2] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    def idle(site: TraceSite) -> TraceSite:
+        return dataclasses.replace(site, cut=len(site.prefix_ids), said_ids=site.prefix_ids[:0])
+
+    first = sites[0]
+    gated = steps_of(offline_of(world, tmp_path, [first, idle(first)], batch=2, max_steps=1, hint_min_uplift=0.1))
+    alone = steps_of(offline_of(world, tmp_path, [first], batch=1, max_steps=1))
+    names = ("loss", "grad_norm")
+    assert numbers(gated, *names)[0] == pytest.approx(numbers(alone, *names)[0], rel=1e-4)
+    nothing = steps_of(offline_of(world, tmp_path, [idle(first)], batch=1, max_steps=1, hint_min_uplift=0.1))
+    assert numbers(nothing, *names) == [(0.0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"teacher": "ema"},
+        {"teacher": "live", "gradient_checkpointing": True},
+        {"bf16": True},
+        {"channel_warmup_steps": 4, "hint_top_k": 8, "hint_token_clip": 1.0},
+        {"max_steps": -1, "num_train_epochs": 1},
+    ],
+    ids=lambda options: " ".join(options),
+)
+def test_offline_channels_run_with(sites: list[TraceSite], world: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+    trainer = offline_of(world, tmp_path, sites, beta_replay=0.2, **options)
+    rows = steps_of(trainer)
+    assert len(rows) == 2  # eight pairs, or as many sites and more, four a batch
+    assert all(math.isfinite(float(row[name])) for row in rows for name in ("loss", "grad_norm"))
+    assert trainer.state.epoch == pytest.approx(1, abs=0.01) or options.get("max_steps") != -1
+
+
+def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    looking = {"hint_gate": "objects", "hint_min_uplift": -50.0, "hint_writer_min_uplift": -50.0, "grad_share_every": 1}
+    row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, **looking))[0]
+    logged = {name.replace("/template", "/<writer>") for name in row if name.startswith("channel/")}
+    live = {name for name in named_on_the_page() if name.startswith("channel/hint/")}
+    assert logged == {name.replace("hint", "hint_traces", 1) for name in live - {"channel/hint/sites_per_rollout"}}
+
+
+def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    from tests.train.test_teacher import lora
+
+    trainer = offline_of(world, tmp_path, sites, beta_replay=0.2, peft_config=lora())
+    before = {name: value.clone() for name, value in trainer.model.named_parameters()}
+    steps_of(trainer)
+    changed = {name for name, value in trainer.model.named_parameters() if not torch.equal(value, before[name])}
+    assert changed
+    assert all("lora_" in name for name in changed)
+    assert set(trainer.teacher.values) == {
+        name for name, value in trainer.model.named_parameters() if value.requires_grad
+    }
+
+
+def test_it_refuses_to_learn_from_nothing(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    with pytest.raises(TrainerError, match="nothing to learn from"):
+        offline_of(world, tmp_path)
+    with pytest.raises(TrainerError, match="Nothing would be learned"):
+        offline_of(world, tmp_path, sites, alpha_sdpo=0.0)
+    with pytest.raises(TrainerError, match="pass tools="):
+        offline_of(world, tmp_path, sites, hint_source="both")
+    with pytest.raises(TrainerError, match="one of rollouts, traces, both"):
+        offline_of(world, tmp_path, sites, hint_source="logs")
+
+
+# -------------------------------------------------------------------------------------------------------- whole runs
+
+OFFLINE = shlex.split(
+    "--use_cpu true --bf16 false --gradient_checkpointing false --report_to none --disable_tqdm true --logging_steps 1 "
+    "--seed 3 --learning_rate 1e-3 --license apache-2.0 --max_steps 4 --save_steps 2 --gradient_accumulation_steps 2 "
+    "--alpha_sdpo 0.5 --hint_source traces --traces me/traces@v1.0.0 --teacher ema --teacher_ema_rate 0.1 "
+    "--beta_replay 0.5 --pairs me/pairs@v1.0.0 --pairs_split all"
+)
+
+
+@pytest.fixture(scope="module")
+def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder destination with traces and pairs, and one finished offline run in `runs/whole`."""
+    from composer_hub.hub.tables import Table
+    from composer_hub.ingest.rows import config_features
+    from composer_hub.records import to_row
+
+    root = tmp_path_factory.mktemp("shelf")
+    where = FolderDestination(root / "hub")
+    table = Table("traces", [to_row(trace) for trace in live[2]], config_features()["traces"], "trace_id")
+    publish(where, "me/traces", [table], Card("traces", "traces", license="mit", holes={"redaction": ""}))
+    rows = [desk_pair(a, b) for a in range(3) for b in range(2)]
+    card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
+    publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
+    run(parse(arguments(world, root, "whole")))
+    return root
+
+
+def arguments(world: Any, root: Path, name: str, *more: str) -> list[str]:
+    place = ["--model_name_or_path", world[0].name_or_path, "--to", str(root / "hub")]
+    return [*OFFLINE, *place, "--output_dir", str(root / "runs" / name), *more]
+
+
+def weights(folder: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def test_an_offline_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(shelf: Path, world: Any) -> None:
+    whole, killed = shelf / "runs" / "whole", shelf / "runs" / "killed"
+    shutil.copytree(whole, killed)
+    shutil.rmtree(killed / "final")
+    (killed / "checkpoint-4" / "COMPLETE.json").unlink()  # was being written when the end came
+    final = run(parse(arguments(world, shelf, "killed", "--resume", "true")))
+    expected, got = weights(whole / "final"), weights(final)
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+
+
+def test_an_offline_card_says_what_was_learned_from_and_claims_no_rewards(shelf: Path) -> None:
+    card = (shelf / "runs" / "whole" / "final" / "README.md").read_text()
+    for said in ("on hint, replay", "| traces | dataset | `me/traces`", "very tokens", "| policy | 0 |", "- dpo"):
+        assert said in card
+    assert "- grpo" not in card
+    assert "rewards above" not in card
+    assert not (shelf / "runs" / "whole" / "rollouts").exists()
+
+
+def test_a_time_budget_ends_an_offline_run_with_a_whole_checkpoint(shelf: Path, world: Any) -> None:
+    assert main(arguments(world, shelf, "short", "--max_minutes", "0")) == exits.STOPPED
+    assert last_complete(shelf / "runs" / "short") == shelf / "runs" / "short" / "checkpoint-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ("--alpha_sdpo 0 --beta_replay 0", exits.FAILURE, "nothing to learn from"),
+        ("--hint_source rollouts", exits.FAILURE, "say --hint_source traces"),
+        ("--hint_source both", exits.FAILURE, "needs rollouts"),
+        ("--traces me/none@v1.0.0", exits.FAILURE, "no me/none"),
+        ("--beta 0.1", exits.FAILURE, "beta would do nothing"),
+        ("--rollouts_repo me/rollouts", exits.FAILURE, "rollouts_repo would do nothing"),
+        ("--trace_batch_size 0", exits.FAILURE, "at least one of the hinted steps"),
+        ("--max_teacher_tokens 50", exits.FAILURE, "'longer_than_max_teacher_tokens'"),
+        ("--other_families maybe", exits.FAILURE, "refuse, leave_out, take"),
+    ],
+)
+def test_an_offline_run_that_cannot_work_is_refused_in_one_sentence(
+    shelf: Path, world: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, code: int, says: str
+) -> None:
+    assert main(arguments(world, shelf, "refused", *words.split())) == code
+    assert says in capsys.readouterr().err
