@@ -20,7 +20,7 @@ from trl import GRPOTrainer  # noqa: E402
 from composer_hub import exits  # noqa: E402
 from composer_hub.commands.pairs import pairs_table  # noqa: E402
 from composer_hub.hub.cards import Card  # noqa: E402
-from composer_hub.hub.destinations import FolderDestination  # noqa: E402
+from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402

@@ -67,7 +67,8 @@ def test_the_ratio_weighs_tokens_of_a_batch_that_is_used_again(make_trainer: Any
 def test_the_entropy_of_replay_is_that_of_the_chosen_answers(make_trainer: Any) -> None:
     trainer = make_trainer(beta_replay=0.5)
     batch = trainer.pairs.next_batch()
-    _, notes = replay_losses(trainer.args, batch, trainer.model.eval())
+    network = trainer.model.eval()
+    _, notes = replay_losses(trainer.args, batch, network, through=network)
     logits = trainer.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits[:2, :-1]
     expected = torch.distributions.Categorical(logits=logits[batch.answer_mask[:2, 1:]]).entropy()
     torch.testing.assert_close(notes["channel/replay/entropy"], expected, rtol=1e-3, atol=1e-5)
