@@ -16,17 +16,19 @@ from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerCallback
+from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.hub.destinations import Destination, destination
+from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.models import load_model, load_tokenizer
-from composer_hub.train.run_finish import facts_of, finish, publish_so_far
-from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
+from composer_hub.train.run_finish import check_targets, facts_of, finish, publish_so_far
+from composer_hub.train.run_inputs import Inputs, as_dataset, load_pairs, resolve, task_rows
 from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
 from composer_hub.train.run_preflight import preflight
 from composer_hub.train.run_push import LAST_PUSH_WAIT_S, Pusher
@@ -79,6 +81,7 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         for folder in remove_torn(output):
             print(f"train: {folder} is torn and was removed.", file=sys.stderr)
         record.write()
+        check_targets(told, where)
     parts = build(told, inputs, record, where, (early, launch))
     trainer = parts.trainer
     is_done = checkpoint is not None and is_finished(trainer, checkpoint)
@@ -124,6 +127,11 @@ class Parts:
 def check(told: Told) -> None:
     """Refuse what cannot work before anything is downloaded."""
     run, config = told.run, told.config
+    if Path(str(config.output_dir)).is_file():
+        raise RunError(f"{config.output_dir} is a file: name a folder for output_dir.")
+    for repo in (run.repo, run.rollouts_repo, run.checkpoints_repo):
+        if repo:
+            check_repo(repo)
     if config.push_to_hub:
         raise RunError("push_to_hub makes many commits without a tag: name --repo instead, and set it to false.")
     if config.save_total_limit == 1:
@@ -165,8 +173,6 @@ def build(
     told: Told, inputs: Inputs, record: Record, where: Destination, callbacks: Sequence[TrainerCallback] = ()
 ) -> Parts:
     """Return the trainer of a run, ready to train, and what watches it."""
-    from datasets import Dataset
-
     rows = task_rows(told, inputs.tasks)
     check_tasks(record, rows)
     told.config.model_init_kwargs = None
@@ -182,18 +188,23 @@ def build(
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
-    trainer = RunTrainer(
-        model=network,
-        args=told.config,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        reward_funcs=rewards_of(told.run.rewards) or None,
-        environment_factory=environment_of(told.run.environment),
-        peft_config=get_peft_config(told.model),
-        pairs=pairs,
-        base=inputs.model,
-        rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
-    )
+    try:
+        trainer = RunTrainer(
+            model=network,
+            args=told.config,
+            train_dataset=as_dataset(rows),
+            processing_class=tokenizer,
+            reward_funcs=rewards_of(told.run.rewards) or None,
+            environment_factory=environment_of(told.run.environment),
+            peft_config=get_peft_config(told.model),
+            pairs=pairs,
+            base=inputs.model,
+            rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
+        )
+    except exits.ComposerError:
+        raise
+    except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:
+        raise RunError(f"Model, environment and options do not go together: {error}") from error
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     for callback in (*callbacks, dogs, parts.pusher):
