@@ -267,7 +267,7 @@ def _show_plan(out: Output, found: Plan, wish: Wish) -> None:
     if found.price.micro_usd == 0:
         out.note(f"{found.price.flavor} costs nothing.")
     for repo in found.missing:
-        out.note(f"{repo} is not there yet; launching makes it, private.")
+        out.note(f"{repo} is not there yet; launching makes it.")
 
 
 def _run_row(run: JobRun) -> dict[str, Any]:

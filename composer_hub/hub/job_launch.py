@@ -43,6 +43,7 @@ IMAGE = "python:3.12"
 EXTRAS = "[train,report]"
 _CHECKPOINT = re.compile(r"output/checkpoint-(\d+)/COMPLETE\.json")
 _LOOKS = 4
+_TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}")
 
 # The embedded Hub runs a job beside the libraries that are there: installing would change the very environment that
 # serves it, so the wheel is unpacked in the job's own folder.
@@ -58,7 +59,7 @@ class Wish:
     """What a person asks for; `given` are the secrets by name, with the values that only this process knows."""
 
     words: Sequence[str]
-    given: Mapping[str, str]
+    given: Mapping[str, str] = field(repr=False)
     run: str = ""
     namespace: str = ""
     flavor: str = ""
@@ -177,13 +178,14 @@ def _as_job(where: HubDestination, given: Mapping[str, str]) -> HfApi:
 
 def _check_secrets(wish: Wish) -> None:
     """Refuse a secret where everyone who sees the job would see it."""
-    for place, words in (("the command", wish.words), ("--env", wish.env.values())):
-        for name, value in wish.given.items():
-            if value and any(value in word for word in words):
-                raise exits.Refused(
-                    f"The value of the secret {name} stands in {place}, where it could be read: pass it by name, "
-                    f"with --secret {name}. Nothing was sent."
-                )
+    for place, words in (("the command", [*wish.words, *wish.accelerate]), ("--env", list(wish.env.values()))):
+        named = [name for name, value in wish.given.items() if value and any(value in word for word in words)]
+        if named or any(_TOKEN.search(word) for word in words):
+            what = f"The value of the secret {named[0]}" if named else "What looks like a token"
+            raise exits.Refused(
+                f"{what} stands in {place}, where it could be read: pass it by name, with --secret "
+                f"{named[0] if named else 'NAME'}. Nothing was sent."
+            )
 
 
 # -------------------------------------------------------------------------------------------------------------- launch
@@ -388,7 +390,7 @@ def _adopt(site: Site, record: JobRun, attempt: Attempt) -> None:
 def _submitted(site: Site, record: JobRun, attempt: Attempt, job_id: str) -> None:
     _change(site, record, attempt, f"job {job_id}", lambda one: setattr(one, "job_id", job_id))
     site.note(
-        f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} minutes, "
+        f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} min, "
         f"{show_usd(record.price.at_most(attempt.timeout_s))}."
     )
 
@@ -406,7 +408,7 @@ def take_stock(site: Site, record: JobRun, attempt: Attempt, job: Any) -> None:
     step = last_step(jobs.names_in(site.where, record.bucket, "output"))
     _change(site, record, attempt, end.how, lambda one: settle(one, record.price, end, step) if one.is_open else None)
     site.note(
-        f"Job {attempt.number} of {record.run} ended: {end.how}, {end.seconds / 60:.1f} minutes, "
+        f"Job {attempt.number} of {record.run} ended: {end.how}, {end.seconds / 60:.1f} min, "
         f"{show_usd(record.price.of(end.seconds))}, step {step:,}."
     )
 

@@ -378,6 +378,13 @@ def test_the_value_of_a_secret_on_the_command_line_is_refused(site_for: Callable
     told = [*asked.words, f"--x={SECRET}"] if place == "words" else {"KEY": SECRET}
     with pytest.raises(exits.Refused, match="--secret API_KEY"):
         make_plan(site_for(""), replace(asked, **{place: told}))
+    assert SECRET not in repr(asked)
+
+
+def test_a_token_that_is_no_named_secret_is_refused_on_the_command_line(site_for: Callable[[str], Site]) -> None:
+    asked = wish()
+    with pytest.raises(exits.Refused, match="looks like a token"):
+        make_plan(site_for(""), replace(asked, words=[*asked.words, "--hub_token", "hf_" + "a1B2" * 9]))
 
 
 # ------------------------------------------------------------------------------------------------- Hubs that cannot
