@@ -21,7 +21,8 @@ from composer_hub.output import Output
 
 if TYPE_CHECKING:
     from composer_hub.hub.destinations import HubDestination
-    from composer_hub.hub.job_launch import Plan, Site, Wish
+    from composer_hub.hub.job_launch import Site
+    from composer_hub.hub.job_plan import Plan, Wish
     from composer_hub.hub.job_runs import JobRun
 
 _RESERVED = re.compile(r"COMPOSER_(JOB_.*|PACKAGE)|PYTHONPATH|HF_ENDPOINT")
@@ -72,11 +73,12 @@ def _wish_options(command: Any) -> Any:
 @_wish_options
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print what a run would cost, and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
-    from composer_hub.hub.job_launch import make_plan, site_of
+    from composer_hub.hub.job_launch import site_of
+    from composer_hub.hub.job_plan import make_plan
 
     where = _where(to)
     wish = _wish(where, **options)
-    found = make_plan(site_of(where, namespace), wish)
+    found = make_plan(where, site_of(where, namespace).namespace, wish)
     _show_plan(out, found, wish)
     found.check(wish.max_usd)
     out.note("Nothing was started. `composer-hub jobs launch` with the same words starts it.")
@@ -198,7 +200,7 @@ def _site(where: HubDestination, namespace: str, out: Output) -> Site:
 
 
 def _wish(where: HubDestination, **options: Any) -> Wish:
-    from composer_hub.hub.job_launch import Wish
+    from composer_hub.hub.job_plan import Wish
     from composer_hub.hub.jobs import duration
 
     return Wish(

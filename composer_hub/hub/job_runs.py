@@ -63,6 +63,7 @@ class JobRun:
     timeout_s: int
     max_jobs: int
     cap_micro_usd: int
+    is_price_given: bool = False
     secrets: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     accelerate: list[str] = field(default_factory=list)
@@ -162,7 +163,8 @@ def _check_end(run: JobRun, last: Attempt, again: str) -> None:
     if last.how == CANCELED:
         raise exits.Stopped(f"{where} was canceled at step {last.step:,}. {again}.")
     if last.how == FAILED:
-        raise failure(f"{where} failed: {last.message or 'no reason is given'}. Mend it, then {again}.", last.exit_code)
+        see = f"See `composer-hub jobs logs {run.run}`; once it is mended, {again}."
+        raise failure(f"{where} failed: {last.message or 'no reason is given'}. {see}", last.exit_code)
     before = run.jobs[-2].step if len(run.jobs) > 1 else 0
     if last.how == OUT_OF_TIME and last.step <= before:
         raise JobError(
