@@ -316,7 +316,4 @@ def _job_rows(site: Site, run: JobRun) -> list[dict[str, Any]]:
 def _show_run(out: Output, run: JobRun, *, is_detached: bool) -> None:
     out.record(_run_row(run), id_key="run")
     if is_detached:
-        out.note(
-            f"Follow it: composer-hub jobs logs {run.run} --follow. `composer-hub jobs resume {run.run}` also starts "
-            "the jobs after it."
-        )
+        out.note(f"Follow it: {run.command('logs --follow')}. {run.command('resume')} also starts the jobs after it.")

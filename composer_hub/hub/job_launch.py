@@ -42,7 +42,7 @@ _LOOKS = 4
 # The embedded Hub runs a job beside the libraries that are there: installing would change the very environment that
 # serves it, so the wheel is unpacked in the job's own folder.
 _INSTALL = {
-    "hub": 'python -m pip install --quiet --root-user-action=ignore "$COMPOSER_PACKAGE"',
+    "hub": 'python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$COMPOSER_PACKAGE"',
     "local": 'python -m zipfile -e "$COMPOSER_PACKAGE" package; export PYTHONPATH="$PWD/package:$PYTHONPATH"',
 }
 _SCRIPT = 'set -e; export COMPOSER_JOB_STARTED=$(date +%s); {install}; exec python -m composer_hub.train.job "$@"'
@@ -64,6 +64,7 @@ class Site:
     show: Callable[[str], Any] = lambda line: None
     note: Callable[[str], Any] = lambda text: None
     poll_s: float = 2.0
+    reach: str = ""
 
     @property
     def store(self) -> RunStore:
@@ -73,7 +74,8 @@ class Site:
 def site_of(where: HubDestination, namespace: str = "", **watch: Any) -> Site:
     """Return the jobs of a namespace; by default that of the token."""
     name = namespace or jobs.ask(where, "Asking who you are", where.api.whoami)["name"]
-    return Site(where, name, **watch)
+    reach = (" --to hub" if where.name == "hub" else "") + (f" --namespace {namespace}" if namespace else "")
+    return Site(where, name, reach=reach, **watch)
 
 
 # -------------------------------------------------------------------------------------------------------------- launch
@@ -136,6 +138,7 @@ def _new_run(site: Site, wish: Wish, plan: Plan, package: str, cap: int) -> JobR
         timeout_s=plan.timeout_s,
         max_jobs=wish.max_jobs,
         cap_micro_usd=cap,
+        reach=site.reach,
         is_price_given=wish.usd_per_hour is not None,
         secrets=sorted(wish.given),
         env=_env(wish, plan),
@@ -158,8 +161,8 @@ def _check_same(known: JobRun, plan: Plan, wish: Wish, cap: int) -> None:
     if there != (words, _env(wish, plan), list(wish.accelerate), plan.price.flavor, cap):
         raise exits.UsageError(
             f"There is a run {known.run} already, told otherwise ({show_usd(known.spent)} of "
-            f"{show_usd(known.cap_micro_usd)} spent, {known.state}). Go on with it by `composer-hub jobs resume "
-            f"{known.run}`, or choose another --run."
+            f"{show_usd(known.cap_micro_usd)} spent, {known.state}). {known.command('resume')} goes on with it; "
+            "or choose another --run."
         )
 
 
@@ -198,9 +201,10 @@ def drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, det
     try:
         return _drive(site, run, given, is_asked=is_asked, detach=detach)
     except KeyboardInterrupt:
+        how = f"composer-hub jobs {{}} {run}{site.reach}"
         site.note(
-            f"A job of {run} that was started goes on. Follow it: composer-hub jobs logs {run} --follow. Cancel it: "
-            f"composer-hub jobs cancel {run}. Follow it and start the jobs after it: composer-hub jobs resume {run}."
+            f"A job of {run} that was started goes on. Follow it: {how.format('logs')} --follow. Cancel it: "
+            f"{how.format('cancel')}. Follow it and start the jobs after it: {how.format('resume')}."
         )
         raise
 

@@ -64,10 +64,15 @@ class JobRun:
     max_jobs: int
     cap_micro_usd: int
     is_price_given: bool = False
+    reach: str = ""  # options with which a command finds the run: --to hub, --namespace x
     secrets: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     accelerate: list[str] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    def command(self, verb: str) -> str:
+        """Return the command line that does something with this run."""
+        return f"`composer-hub jobs {verb} {self.run}{self.reach}`"
 
     @property
     def repo(self) -> str:
@@ -138,7 +143,7 @@ def seconds_to_go_on(run: JobRun, *, is_asked: bool) -> int:
 
     `is_asked`: a person wants the run to go on, whatever ended its last job.
     """
-    last, again = run.last, f"`composer-hub jobs resume {run.run}` goes on"
+    last, again = run.last, f"{run.command('resume')} goes on"
     if last is not None and last.how == DONE:
         raise exits.NothingToDo(f"The run {run.run} is done: its model is {run.repo}. Choose another --run for more.")
     if last is not None and not is_asked:
@@ -163,7 +168,7 @@ def _check_end(run: JobRun, last: Attempt, again: str) -> None:
     if last.how == CANCELED:
         raise exits.Stopped(f"{where} was canceled at step {last.step:,}. {again}.")
     if last.how == FAILED:
-        see = f"See `composer-hub jobs logs {run.run}`; once it is mended, {again}."
+        see = f"See {run.command('logs')}; once it is mended, {again}."
         raise failure(f"{where} failed: {last.message or 'no reason is given'}. {see}", last.exit_code)
     before = run.jobs[-2].step if len(run.jobs) > 1 else 0
     if last.how == OUT_OF_TIME and last.step <= before:

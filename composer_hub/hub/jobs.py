@@ -195,7 +195,7 @@ def _find_again(where: HubDestination, namespace: str, order: Order) -> str:
     except exits.ComposerError as error:
         raise Unsure(
             f"Whether job {order.number} of {order.run} was started cannot be said now: {error} "
-            f"`composer-hub jobs resume {order.run}` looks for it."
+            "Going on with the run looks for it."
         ) from error
 
 

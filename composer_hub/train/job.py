@@ -27,6 +27,8 @@ MAX_MARGIN_SECONDS = 900
 """Kept free at the end for loading the model, which no time budget counts, and for copying the last checkpoint."""
 _OUTPUT, _EXIT = "output", "exit"
 _CODES = "COMPOSER_JOB_CODES"
+_NOT_FOUND = 127
+"""What a shell says of a program that is not there."""
 
 Signature = tuple[int, int]
 """Size and time of change."""
@@ -107,10 +109,14 @@ def run(command: Sequence[str], mount: Path, work: Path, *, number: int, seconds
     minutes = minutes_left(seconds, time.time() - started)
     codes = work.with_name(f"{work.name}-codes")
     codes.mkdir()
-    process = subprocess.Popen(
-        [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"],
-        env=os.environ | {_CODES: str(codes)},
-    )
+    try:
+        process = subprocess.Popen(
+            [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"],
+            env=os.environ | {_CODES: str(codes)},
+        )
+    except OSError as error:
+        print(f"job {number}: {command[0]} cannot be run ({error.strerror}). Is it in the image?", flush=True)
+        return _NOT_FOUND
     try:
         code = _watched(process, mirror)
         code = code and own_code(codes, code)

@@ -18,7 +18,7 @@ from huggingface_hub import HfApi
 from composer_hub import exits
 from composer_hub.hub import jobs
 from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
-from composer_hub.hub.job_launch import Site, launch, resume
+from composer_hub.hub.job_launch import Site, launch, resume, site_of
 from composer_hub.hub.job_plan import Wish, make_plan
 from composer_hub.hub.job_runs import Attempt, JobRun
 from composer_hub.hub.local.server import ServerProcess, start_server
@@ -148,10 +148,12 @@ def test_the_exit_code_of_the_job_is_that_of_the_launch(
 
 
 def test_a_job_that_dies_at_its_start_is_told_and_not_repeated(site_for: Callable[[str], Site]) -> None:
-    site = replace(site_for(""), program=lambda record: ["no-such-program-here"])
+    lines: list[str] = []
+    site = replace(site_for(""), program=lambda record: ["no-such-program-here"], show=lines.append)
     error, run = start(site, wish())
     assert isinstance(error, jobs.JobError)
-    assert len(run.jobs) == 1
+    assert [job.exit_code for job in run.jobs] == [127]
+    assert "no-such-program-here cannot be run" in lines[-1]
 
 
 def test_a_job_that_used_its_time_without_a_checkpoint_is_not_repeated(site_for: Callable[[str], Site]) -> None:
@@ -260,6 +262,12 @@ def test_a_claim_that_became_no_job_is_given_up_and_costs_nothing(
     done = goes_on(site, run)
     assert [one.how for one in done.attempts] == ["out of time", "not submitted", "out of time", "done"]
     assert len(jobs_of(where, run)) == 3
+
+
+def test_what_a_person_is_told_to_type_finds_the_run(site_for: Callable[[str], Site], where: HubDestination) -> None:
+    elsewhere = site_of(replace(where, name="hub"), "me")
+    error, run = start(replace(site_for("sys.exit(1)"), reach=elsewhere.reach), wish())
+    assert f"composer-hub jobs resume {run.run} --to hub --namespace me" in str(error)
 
 
 def test_a_bucket_of_a_run_whose_record_is_gone_is_not_gone_on_from(stopped: tuple[Site, str]) -> None:
