@@ -88,6 +88,7 @@ def launch(site: Site, wish: Wish, *, detach: bool = False) -> JobRun:
     bucket = bucket_of(site.namespace, plan.run)
     known = site.store.read(plan.run)
     if known is None:
+        site.store.prepare()
         jobs.prepare_bucket(site.where, bucket)
         _check_fresh(site, plan.run, bucket)
         with tempfile.TemporaryDirectory() as folder:

@@ -230,9 +230,6 @@ class RunStore:
         """Replace a record by what `change` makes of it; None leaves it. Whoever was faster is read first."""
         for _ in range(_MAX_TRIES):
             head = self.where.resolve(self.repo, "main")
-            if head is None:
-                self._make_repo()
-                continue
             before = self._read(run, head)
             after = change(before)
             if after is None:
@@ -247,10 +244,11 @@ class RunStore:
             return after
         raise HubError(f"{self.repo} kept moving: run the same command again when others have finished.")
 
-    def _make_repo(self) -> None:
+    def prepare(self) -> None:
+        """Make sure the records have a place that only their owner sees."""
         self.where.prepare(self.repo, private=True)
         if self.where.is_private(self.repo) is False:
-            raise HubRefused(f"{self.repo} is public: make it private first. Nothing was written.")
+            raise HubRefused(f"{self.repo} is public: make it private first. No job was started.")
 
     def _read(self, run: str, head: str | None) -> JobRun | None:
         path = self.where.fetch(self.repo, head, f"{run}.json") if head else None

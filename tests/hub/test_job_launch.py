@@ -352,6 +352,23 @@ def test_a_public_target_is_refused_unless_the_run_is_public(
     make_plan(where, "me", replace(asked, words=[*asked.words, "--public", "true"]))
 
 
+@pytest.mark.parametrize("what", ["records", "bucket"])
+def test_neither_record_nor_checkpoints_go_where_everyone_reads(
+    site_for: Callable[[str], Site], where: HubDestination, what: str
+) -> None:
+    asked = wish()
+    site = replace(site_for(""), namespace="vault")
+    if what == "records":
+        where.api.create_repo(site.store.repo, repo_type="dataset", private=False, exist_ok=True)
+        where.api.update_repo_settings(site.store.repo, repo_type="dataset", private=False)
+    else:
+        where.api.create_bucket(f"vault/composer-run-{name_of(asked)}", private=False)
+    with pytest.raises(HubRefused, match="public"):
+        launch(site, asked)
+    if what == "records":
+        where.api.delete_repo(site.store.repo, repo_type="dataset")
+
+
 def test_files_and_code_travel_and_the_job_finds_them(site_for: Callable[[str], Site], tmp_path: Path) -> None:
     (tmp_path / "mine" / "my_world").mkdir(parents=True)
     (tmp_path / "mine" / "my_world" / "__init__.py").write_text("RULES = 'mine'")
