@@ -21,7 +21,8 @@ from composer_hub.output import Output
 
 if TYPE_CHECKING:
     from composer_hub.hub.destinations import HubDestination
-    from composer_hub.hub.job_launch import Plan, Site, Wish
+    from composer_hub.hub.job_launch import Site
+    from composer_hub.hub.job_plan import Plan, Wish
     from composer_hub.hub.job_runs import JobRun
 
 _RESERVED = re.compile(r"COMPOSER_(JOB_.*|PACKAGE)|PYTHONPATH|HF_ENDPOINT")
@@ -72,11 +73,12 @@ def _wish_options(command: Any) -> Any:
 @_wish_options
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print what a run would cost, and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
-    from composer_hub.hub.job_launch import make_plan, site_of
+    from composer_hub.hub.job_launch import site_of
+    from composer_hub.hub.job_plan import make_plan
 
     where = _where(to)
     wish = _wish(where, **options)
-    found = make_plan(site_of(where, namespace), wish)
+    found = make_plan(where, site_of(where, namespace).namespace, wish)
     _show_plan(out, found, wish)
     found.check(wish.max_usd)
     out.note("Nothing was started. `composer-hub jobs launch` with the same words starts it.")
@@ -198,7 +200,7 @@ def _site(where: HubDestination, namespace: str, out: Output) -> Site:
 
 
 def _wish(where: HubDestination, **options: Any) -> Wish:
-    from composer_hub.hub.job_launch import Wish
+    from composer_hub.hub.job_plan import Wish
     from composer_hub.hub.jobs import duration
 
     return Wish(
@@ -267,7 +269,7 @@ def _show_plan(out: Output, found: Plan, wish: Wish) -> None:
     if found.price.micro_usd == 0:
         out.note(f"{found.price.flavor} costs nothing.")
     for repo in found.missing:
-        out.note(f"{repo} is not there yet; launching makes it, private.")
+        out.note(f"{repo} is not there yet; launching makes it.")
 
 
 def _run_row(run: JobRun) -> dict[str, Any]:
@@ -314,7 +316,4 @@ def _job_rows(site: Site, run: JobRun) -> list[dict[str, Any]]:
 def _show_run(out: Output, run: JobRun, *, is_detached: bool) -> None:
     out.record(_run_row(run), id_key="run")
     if is_detached:
-        out.note(
-            f"Follow it: composer-hub jobs logs {run.run} --follow. `composer-hub jobs resume {run.run}` also starts "
-            "the jobs after it."
-        )
+        out.note(f"Follow it: {run.command('logs --follow')}. {run.command('resume')} also starts the jobs after it.")

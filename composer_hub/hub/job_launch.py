@@ -1,4 +1,4 @@
-"""A training run carried out by jobs: planned, started, followed, and started again until it is done.
+"""A training run carried out by jobs: started, followed, and started again until it is done.
 
 In: a `Wish` (what a person asks for) and a `HubDestination`. Each job trains until shortly before its time limit, saves
 and leaves with exit code 3; the next one goes on from the same bucket. `drive` is the loop behind launch and resume.
@@ -12,16 +12,15 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-from huggingface_hub import HfApi
 
 from composer_hub import exits
 from composer_hub.hub import jobs
 from composer_hub.hub.destinations import HubDestination
-from composer_hub.hub.job_inputs import Request, check_inputs, check_targets, digest, read_request
+from composer_hub.hub.job_inputs import digest
+from composer_hub.hub.job_plan import Plan, Wish, as_job_sees, make_plan
 from composer_hub.hub.job_runs import (
     CLAIM_SECONDS,
     Attempt,
@@ -29,17 +28,13 @@ from composer_hub.hub.job_runs import (
     RunStore,
     age_s,
     bucket_of,
-    check_run,
     now,
     seconds_to_go_on,
     settle,
 )
-from composer_hub.hub.jobs import MICRO, MOUNT, Order, Price, show_usd
+from composer_hub.hub.jobs import MICRO, MOUNT, Order, show_usd
 from composer_hub.hub.wheels import own_wheel
 
-# `scripts/train.py` says the same to `hf jobs uv run`, in its header.
-DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN = "a100-large", "6h", "HF_TOKEN"
-IMAGE = "python:3.12"
 EXTRAS = "[train,report]"
 _CHECKPOINT = re.compile(r"output/checkpoint-(\d+)/COMPLETE\.json")
 _LOOKS = 4
@@ -47,78 +42,10 @@ _LOOKS = 4
 # The embedded Hub runs a job beside the libraries that are there: installing would change the very environment that
 # serves it, so the wheel is unpacked in the job's own folder.
 _INSTALL = {
-    "hub": 'python -m pip install --quiet --root-user-action=ignore "$COMPOSER_PACKAGE"',
+    "hub": 'python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$COMPOSER_PACKAGE"',
     "local": 'python -m zipfile -e "$COMPOSER_PACKAGE" package; export PYTHONPATH="$PWD/package:$PYTHONPATH"',
 }
 _SCRIPT = 'set -e; export COMPOSER_JOB_STARTED=$(date +%s); {install}; exec python -m composer_hub.train.job "$@"'
-
-
-@dataclass(frozen=True)
-class Wish:
-    """What a person asks for; `given` are the secrets by name, with the values that only this process knows."""
-
-    words: Sequence[str]
-    given: Mapping[str, str]
-    run: str = ""
-    namespace: str = ""
-    flavor: str = ""
-    timeout_s: int = 0
-    hours: float = 0.0
-    max_usd: float | None = None
-    max_jobs: int = 20
-    image: str = IMAGE
-    package: str = ""
-    env: Mapping[str, str] = field(default_factory=dict)
-    code: Sequence[Path] = ()
-    accelerate: Sequence[str] = ()
-    usd_per_hour: float | None = None
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would take: machine, hours and money; nothing is started by making one."""
-
-    run: str
-    namespace: str
-    request: Request
-    price: Price
-    timeout_s: int
-    hours: float
-    missing: Sequence[str] = ()
-
-    @property
-    def micro_usd(self) -> int:
-        return self.price.of(self.hours * 3600)
-
-    def describe(self, wish: Wish) -> dict[str, Any]:
-        return {
-            "run": self.run,
-            "flavor": self.price.flavor,
-            "machine": self.price.machine,
-            "usd_per_hour": self.price.usd_per_hour,
-            "hours": self.hours,
-            "jobs": max(1, -(-int(self.hours * 3600) // self.timeout_s)),
-            "machine_usd": self.micro_usd / MICRO,
-            # Training asks no outside teacher: replay has its own command and cap.
-            "teacher_usd": 0.0,
-            "total_usd": self.micro_usd / MICRO,
-            "max_usd": wish.max_usd,
-            "bucket": bucket_of(self.namespace, self.run),
-            "publishes": [repo for repo, _ in self.request.targets],
-            "secrets": sorted(wish.given),
-        }
-
-    def check(self, max_usd: float | None) -> int:
-        """Return the cap in micro-dollars; refuse a plan without one, and one that it does not cover."""
-        if max_usd is None:
-            raise exits.UsageError("Name the most that the run may cost with --max-usd. Nothing was started.")
-        cap = round(max_usd * MICRO)
-        if self.micro_usd > cap:
-            raise exits.Refused(
-                f"{self.hours:g} h of {self.price.flavor} cost {show_usd(self.micro_usd)}, more than --max-usd "
-                f"{show_usd(cap)}. Raise it, plan fewer --hours, or choose a cheaper --flavor. Nothing was started."
-            )
-        return cap
 
 
 def training_program(record: JobRun) -> list[str]:
@@ -137,6 +64,7 @@ class Site:
     show: Callable[[str], Any] = lambda line: None
     note: Callable[[str], Any] = lambda text: None
     poll_s: float = 2.0
+    reach: str = ""
 
     @property
     def store(self) -> RunStore:
@@ -146,44 +74,8 @@ class Site:
 def site_of(where: HubDestination, namespace: str = "", **watch: Any) -> Site:
     """Return the jobs of a namespace; by default that of the token."""
     name = namespace or jobs.ask(where, "Asking who you are", where.api.whoami)["name"]
-    return Site(where, name, **watch)
-
-
-# --------------------------------------------------------------------------------------------------------------- plan
-
-
-def make_plan(site: Site, wish: Wish, *, is_made: bool = False) -> Plan:
-    """Check what a run would need, and say what it would cost. With `is_made`, its repositories are made."""
-    request = read_request(wish.words, wish.code)
-    _check_secrets(wish)
-    run = check_run(wish.run or re.sub(r"[^A-Za-z0-9_-]", "-", request.repo.split("/")[1]))
-    flavor = wish.flavor or ("local" if site.where.name == "local" else DEFAULT_FLAVOR)
-    timeout_s = wish.timeout_s or jobs.duration(DEFAULT_TIMEOUT)
-    hours = wish.hours or timeout_s / 3600
-    price = jobs.price_of(site.where, flavor, wish.usd_per_hour)
-    plan = Plan(run, site.namespace, request, price, timeout_s, hours)
-    if is_made:
-        # Before anything is made at the Hub.
-        plan.check(wish.max_usd)
-    as_job = replace(site.where, api=_as_job(site.where, wish.given))
-    check_inputs(as_job, request.told)
-    missing = check_targets(as_job, request, is_made=is_made)
-    return replace(plan, missing=missing)
-
-
-def _as_job(where: HubDestination, given: Mapping[str, str]) -> HfApi:
-    return HfApi(endpoint=where.api.endpoint, token=given[TOKEN])
-
-
-def _check_secrets(wish: Wish) -> None:
-    """Refuse a secret where everyone who sees the job would see it."""
-    for place, words in (("the command", wish.words), ("--env", wish.env.values())):
-        for name, value in wish.given.items():
-            if value and any(value in word for word in words):
-                raise exits.Refused(
-                    f"The value of the secret {name} stands in {place}, where it could be read: pass it by name, "
-                    f"with --secret {name}. Nothing was sent."
-                )
+    reach = (" --to hub" if where.name == "hub" else "") + (f" --namespace {namespace}" if namespace else "")
+    return Site(where, name, reach=reach, **watch)
 
 
 # -------------------------------------------------------------------------------------------------------------- launch
@@ -191,18 +83,29 @@ def _check_secrets(wish: Wish) -> None:
 
 def launch(site: Site, wish: Wish, *, detach: bool = False) -> JobRun:
     """Start a run, or go on with the one of that name, and see it through."""
-    plan = make_plan(site, wish, is_made=True)
+    plan = make_plan(site.where, site.namespace, wish, is_made=True)
     cap = plan.check(wish.max_usd)
     bucket = bucket_of(site.namespace, plan.run)
     known = site.store.read(plan.run)
     if known is None:
+        site.store.prepare()
         jobs.prepare_bucket(site.where, bucket)
+        _check_fresh(site, plan.run, bucket)
         with tempfile.TemporaryDirectory() as folder:
             package, wheel = _package(site, wish.package, Path(folder))
             jobs.upload(site.where, bucket, plan.request.files | wheel)
         known = _new_run(site, wish, plan, package, cap)
     _check_same(known, plan, wish, cap)
     return drive(site, plan.run, wish.given, is_asked=True, detach=detach)
+
+
+def _check_fresh(site: Site, run: str, bucket: str) -> None:
+    """Refuse a bucket with the checkpoints of a run whose record is gone: the new one would go on from them."""
+    if jobs.names_in(site.where, bucket, "output") and site.store.read(run) is None:
+        raise exits.UsageError(
+            f"The bucket {bucket} holds the results of an earlier run {run}: choose another --run, or delete it with "
+            f"`hf buckets delete {bucket}`."
+        )
 
 
 def _package(site: Site, asked: str, folder: Path) -> tuple[str, dict[str, bytes]]:
@@ -236,6 +139,8 @@ def _new_run(site: Site, wish: Wish, plan: Plan, package: str, cap: int) -> JobR
         timeout_s=plan.timeout_s,
         max_jobs=wish.max_jobs,
         cap_micro_usd=cap,
+        reach=site.reach,
+        is_price_given=wish.usd_per_hour is not None,
         secrets=sorted(wish.given),
         env=_env(wish, plan),
         accelerate=list(wish.accelerate),
@@ -257,8 +162,8 @@ def _check_same(known: JobRun, plan: Plan, wish: Wish, cap: int) -> None:
     if there != (words, _env(wish, plan), list(wish.accelerate), plan.price.flavor, cap):
         raise exits.UsageError(
             f"There is a run {known.run} already, told otherwise ({show_usd(known.spent)} of "
-            f"{show_usd(known.cap_micro_usd)} spent, {known.state}). Go on with it by `composer-hub jobs resume "
-            f"{known.run}`, or choose another --run."
+            f"{show_usd(known.cap_micro_usd)} spent, {known.state}). {known.command('resume')} goes on with it; "
+            "or choose another --run."
         )
 
 
@@ -275,7 +180,7 @@ def resume(
     """Go on with a run where it stands, whatever ended its last job."""
     known = site.store.need(run)
     values = given(known.secrets)
-    as_job = replace(site.where, api=_as_job(site.where, values))
+    as_job = as_job_sees(site.where, values)
     for repo, repo_type in known.targets:
         as_job.prepare(repo, private=True, repo_type=repo_type)
     changes: dict[str, Any] = {
@@ -297,9 +202,10 @@ def drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, det
     try:
         return _drive(site, run, given, is_asked=is_asked, detach=detach)
     except KeyboardInterrupt:
+        how = f"composer-hub jobs {{}} {run}{site.reach}"
         site.note(
-            f"A job of {run} that was started goes on. Follow it: composer-hub jobs logs {run} --follow. Cancel it: "
-            f"composer-hub jobs cancel {run}. Follow it and start the jobs after it: composer-hub jobs resume {run}."
+            f"A job of {run} that was started goes on. Follow it: {how.format('logs')} --follow. Cancel it: "
+            f"{how.format('cancel')}. Follow it and start the jobs after it: {how.format('resume')}."
         )
         raise
 
@@ -311,6 +217,7 @@ def _drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, de
         if last is None or not last.is_open:
             if not is_asked and last is not None and last.how == jobs.DONE:
                 return record
+            _look_at_price(site, record)
             _start_next(site, run, given, is_asked=is_asked)
         elif not last.job_id:
             _adopt(site, record, last)
@@ -321,6 +228,22 @@ def _drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, de
             job = jobs.follow(site.where, site.namespace, last.job_id, site.show, poll_s=site.poll_s)
             take_stock(site, record, last, job)
         is_asked = False
+
+
+def _look_at_price(site: Site, record: JobRun) -> None:
+    """Take over another price of the machine, so that the cap holds at what the next job will cost."""
+    if record.is_price_given:
+        return
+    price = jobs.price_of(site.where, record.flavor)
+
+    def dearer_or_cheaper(there: JobRun | None) -> JobRun | None:
+        return replace(there, micro_usd=price.micro_usd, unit_s=price.unit_s) if there else None
+
+    if (price.micro_usd, price.unit_s) != (record.micro_usd, record.unit_s):
+        site.store.change(record.run, dearer_or_cheaper, "another price")
+        site.note(
+            f"{record.flavor} now costs ${price.usd_per_hour:.2f} an hour (${record.price.usd_per_hour:.2f} before)."
+        )
 
 
 def _start_next(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool) -> None:
@@ -388,7 +311,7 @@ def _adopt(site: Site, record: JobRun, attempt: Attempt) -> None:
 def _submitted(site: Site, record: JobRun, attempt: Attempt, job_id: str) -> None:
     _change(site, record, attempt, f"job {job_id}", lambda one: setattr(one, "job_id", job_id))
     site.note(
-        f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} minutes, "
+        f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} min, "
         f"{show_usd(record.price.at_most(attempt.timeout_s))}."
     )
 
@@ -406,7 +329,7 @@ def take_stock(site: Site, record: JobRun, attempt: Attempt, job: Any) -> None:
     step = last_step(jobs.names_in(site.where, record.bucket, "output"))
     _change(site, record, attempt, end.how, lambda one: settle(one, record.price, end, step) if one.is_open else None)
     site.note(
-        f"Job {attempt.number} of {record.run} ended: {end.how}, {end.seconds / 60:.1f} minutes, "
+        f"Job {attempt.number} of {record.run} ended: {end.how}, {end.seconds / 60:.1f} min, "
         f"{show_usd(record.price.of(end.seconds))}, step {step:,}."
     )
 

@@ -63,10 +63,16 @@ class JobRun:
     timeout_s: int
     max_jobs: int
     cap_micro_usd: int
+    is_price_given: bool = False
+    reach: str = ""  # options with which a command finds the run: --to hub, --namespace x
     secrets: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     accelerate: list[str] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+
+    def command(self, verb: str) -> str:
+        """Return the command line that does something with this run."""
+        return f"`composer-hub jobs {verb} {self.run}{self.reach}`"
 
     @property
     def repo(self) -> str:
@@ -137,7 +143,7 @@ def seconds_to_go_on(run: JobRun, *, is_asked: bool) -> int:
 
     `is_asked`: a person wants the run to go on, whatever ended its last job.
     """
-    last, again = run.last, f"`composer-hub jobs resume {run.run}` goes on"
+    last, again = run.last, f"{run.command('resume')} goes on"
     if last is not None and last.how == DONE:
         raise exits.NothingToDo(f"The run {run.run} is done: its model is {run.repo}. Choose another --run for more.")
     if last is not None and not is_asked:
@@ -162,7 +168,8 @@ def _check_end(run: JobRun, last: Attempt, again: str) -> None:
     if last.how == CANCELED:
         raise exits.Stopped(f"{where} was canceled at step {last.step:,}. {again}.")
     if last.how == FAILED:
-        raise failure(f"{where} failed: {last.message or 'no reason is given'}. Mend it, then {again}.", last.exit_code)
+        see = f"See {run.command('logs')}; once it is mended, {again}."
+        raise failure(f"{where} failed: {last.message or 'no reason is given'}. {see}", last.exit_code)
     before = run.jobs[-2].step if len(run.jobs) > 1 else 0
     if last.how == OUT_OF_TIME and last.step <= before:
         raise JobError(
@@ -223,9 +230,6 @@ class RunStore:
         """Replace a record by what `change` makes of it; None leaves it. Whoever was faster is read first."""
         for _ in range(_MAX_TRIES):
             head = self.where.resolve(self.repo, "main")
-            if head is None:
-                self._make_repo()
-                continue
             before = self._read(run, head)
             after = change(before)
             if after is None:
@@ -240,10 +244,11 @@ class RunStore:
             return after
         raise HubError(f"{self.repo} kept moving: run the same command again when others have finished.")
 
-    def _make_repo(self) -> None:
+    def prepare(self) -> None:
+        """Make sure the records have a place that only their owner sees."""
         self.where.prepare(self.repo, private=True)
         if self.where.is_private(self.repo) is False:
-            raise HubRefused(f"{self.repo} is public: make it private first. Nothing was written.")
+            raise HubRefused(f"{self.repo} is public: make it private first. No job was started.")
 
     def _read(self, run: str, head: str | None) -> JobRun | None:
         path = self.where.fetch(self.repo, head, f"{run}.json") if head else None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ MOUNT = "/composer"
 """Where a job finds the bucket of its run."""
 RUN_LABEL, NUMBER_LABEL = "composer-run", "composer-job"
 DONE, OUT_OF_TIME, CANCELED, FAILED, NOT_SUBMITTED = "done", "out of time", "canceled", "failed", "not submitted"
+SUBMIT_SECONDS = 60
+"""Later than this no job is sent again: who waits for it may have given it up."""
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 _EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\b")
@@ -138,7 +141,7 @@ class Order:
     timeout_s: int
     bucket: str
     env: Mapping[str, str]
-    secrets: Mapping[str, str]
+    secrets: Mapping[str, str] = field(repr=False)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -151,13 +154,15 @@ def labels_of(run: str, number: int) -> dict[str, str]:
 
 def submit(where: HubDestination, namespace: str, order: Order) -> str:
     """Start a job and return its id; where an answer got lost, the job is looked for before it is sent again."""
-    patience = where.patience
+    patience, begun = where.patience, time.monotonic()
     last: Exception | None = None
     for tried in range(patience.max_tries):
         if last is not None:
             patience.sleep(patience.wait_s(tried, last))
             if found := _find_again(where, namespace, order):
                 return found
+            if time.monotonic() - begun > SUBMIT_SECONDS:
+                break
         try:
             return where.api.run_job(
                 image=order.image,
@@ -179,7 +184,7 @@ def submit(where: HubDestination, namespace: str, order: Order) -> str:
         return found
     assert last is not None
     raise HubError(
-        f"Starting the job failed {patience.max_tries} times, last with: {sentence(last)} No job was started; "
+        f"Starting the job failed {tried + 1} times, last with: {sentence(last)} No job was started; "
         "run the same command again when the Hub answers."
     ) from last
 
@@ -190,7 +195,7 @@ def _find_again(where: HubDestination, namespace: str, order: Order) -> str:
     except exits.ComposerError as error:
         raise Unsure(
             f"Whether job {order.number} of {order.run} was started cannot be said now: {error} "
-            f"`composer-hub jobs resume {order.run}` looks for it."
+            "Going on with the run looks for it."
         ) from error
 
 

@@ -27,6 +27,8 @@ MAX_MARGIN_SECONDS = 900
 """Kept free at the end for loading the model, which no time budget counts, and for copying the last checkpoint."""
 _OUTPUT, _EXIT = "output", "exit"
 _CODES = "COMPOSER_JOB_CODES"
+_NOT_FOUND, _TERMINATED = 127, 128 + signal.SIGTERM
+"""What a shell says of a program that is not there, and of one that was told to end."""
 
 Signature = tuple[int, int]
 """Size and time of change."""
@@ -107,16 +109,20 @@ def run(command: Sequence[str], mount: Path, work: Path, *, number: int, seconds
     minutes = minutes_left(seconds, time.time() - started)
     codes = work.with_name(f"{work.name}-codes")
     codes.mkdir()
-    process = subprocess.Popen(
-        [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"],
-        env=os.environ | {_CODES: str(codes)},
-    )
+    try:
+        process = subprocess.Popen(
+            [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"],
+            env=os.environ | {_CODES: str(codes)},
+        )
+    except OSError as error:
+        print(f"job {number}: {command[0]} cannot be run ({error.strerror}). Is it in the image?", flush=True)
+        return _NOT_FOUND
     try:
         code = _watched(process, mirror)
         code = code and own_code(codes, code)
     except Ended:
         process.terminate()
-        code = 128 + signal.SIGTERM
+        code = _TERMINATED
     last = last_complete(work)
     facts = {"exit_code": code, "step": int(last.name.rpartition("-")[2]) if last else 0}
     try:
@@ -197,14 +203,17 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     signal.signal(signal.SIGTERM, end)
     known = os.environ
-    return run(
-        list(sys.argv[1:] if argv is None else argv),
-        Path(known["COMPOSER_JOB_FOLDER"]),
-        Path("output").absolute(),
-        number=int(known["COMPOSER_JOB_NUMBER"]),
-        seconds=float(known["COMPOSER_JOB_SECONDS"]),
-        started=float(known.get("COMPOSER_JOB_STARTED") or time.time()),
-    )
+    try:
+        return run(
+            list(sys.argv[1:] if argv is None else argv),
+            Path(known["COMPOSER_JOB_FOLDER"]),
+            Path("output").absolute(),
+            number=int(known["COMPOSER_JOB_NUMBER"]),
+            seconds=float(known["COMPOSER_JOB_SECONDS"]),
+            started=float(known.get("COMPOSER_JOB_STARTED") or time.time()),
+        )
+    except Ended:
+        return _TERMINATED  # while files were copied: what was copied to its end is kept
 
 
 if __name__ == "__main__":

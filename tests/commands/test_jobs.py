@@ -197,7 +197,8 @@ def test_every_command_of_the_page_is_there_and_its_local_plan_runs(
 def test_the_header_of_the_script_says_what_the_launcher_does_and_the_hf_command_reads_it() -> None:
     from huggingface_hub.cli._uv_script_header import parse_uv_script_header
 
-    from composer_hub.hub.job_launch import DEFAULT_FLAVOR, DEFAULT_TIMEOUT, EXTRAS, TOKEN
+    from composer_hub.hub.job_launch import EXTRAS
+    from composer_hub.hub.job_plan import DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN
 
     text = (ROOT / "scripts" / "train.py").read_text()
     header = parse_uv_script_header(text)

@@ -18,7 +18,8 @@ from huggingface_hub import HfApi
 from composer_hub import exits
 from composer_hub.hub import jobs
 from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
-from composer_hub.hub.job_launch import Site, Wish, launch, make_plan, resume
+from composer_hub.hub.job_launch import Site, launch, resume, site_of
+from composer_hub.hub.job_plan import Wish, make_plan
 from composer_hub.hub.job_runs import Attempt, JobRun
 from composer_hub.hub.local.server import ServerProcess, start_server
 from composer_hub.hub.wheels import own_wheel
@@ -147,10 +148,12 @@ def test_the_exit_code_of_the_job_is_that_of_the_launch(
 
 
 def test_a_job_that_dies_at_its_start_is_told_and_not_repeated(site_for: Callable[[str], Site]) -> None:
-    site = replace(site_for(""), program=lambda record: ["no-such-program-here"])
+    lines: list[str] = []
+    site = replace(site_for(""), program=lambda record: ["no-such-program-here"], show=lines.append)
     error, run = start(site, wish())
     assert isinstance(error, jobs.JobError)
-    assert len(run.jobs) == 1
+    assert [job.exit_code for job in run.jobs] == [127]
+    assert "no-such-program-here cannot be run" in lines[-1]
 
 
 def test_a_job_that_used_its_time_without_a_checkpoint_is_not_repeated(site_for: Callable[[str], Site]) -> None:
@@ -176,6 +179,13 @@ def test_a_run_never_spends_more_than_its_cap_and_goes_on_when_it_is_raised(site
         resume(site_for(UP_TO_THREE), run.run, **again)
     done = resume(site_for(UP_TO_THREE), run.run, max_usd=3.0, **again)
     assert (done.spent, done.state) == (1_800_000, "done")
+
+
+def test_a_price_that_changed_counts_for_the_jobs_to_come(stopped: tuple[Site, str]) -> None:
+    site, run = stopped
+    site.store.change(run, lambda there: replace(there, micro_usd=41667) if there else None, "dearer days")
+    done = goes_on(site, run)
+    assert (done.micro_usd, done.state) == (0, "done")
 
 
 def test_the_last_job_gets_only_the_time_that_the_money_pays_for(site_for: Callable[[str], Site]) -> None:
@@ -254,6 +264,19 @@ def test_a_claim_that_became_no_job_is_given_up_and_costs_nothing(
     assert len(jobs_of(where, run)) == 3
 
 
+def test_what_a_person_is_told_to_type_finds_the_run(site_for: Callable[[str], Site], where: HubDestination) -> None:
+    elsewhere = site_of(replace(where, name="hub"), "me")
+    error, run = start(replace(site_for("sys.exit(1)"), reach=elsewhere.reach), wish())
+    assert f"composer-hub jobs resume {run.run} --to hub --namespace me" in str(error)
+
+
+def test_a_bucket_of_a_run_whose_record_is_gone_is_not_gone_on_from(stopped: tuple[Site, str]) -> None:
+    site, run = stopped
+    site.where.api.delete_file(f"{run}.json", site.store.repo, repo_type="dataset")
+    with pytest.raises(exits.UsageError, match="hf buckets delete"):
+        launch(site, wish(run=run))
+
+
 def test_a_run_of_that_name_that_was_told_otherwise_is_left_alone(stopped: tuple[Site, str]) -> None:
     site, run = stopped
     words = ["--repo", f"me/{run}", "--model_name_or_path", "small", "--learning_rate", "1"]
@@ -275,11 +298,9 @@ def test_without_enough_money_nothing_is_made_at_the_hub(
     assert f"me/composer-run-{name_of(asked)}" not in [bucket.id for bucket in where.api.list_buckets("me")]
 
 
-def test_a_plan_counts_hours_jobs_and_dollars_and_makes_nothing(
-    site_for: Callable[[str], Site], where: HubDestination
-) -> None:
+def test_a_plan_counts_hours_jobs_and_dollars_and_makes_nothing(where: HubDestination) -> None:
     asked = wish(usd_per_hour=2.5, timeout_s=6 * 3600, hours=20.0)
-    told = make_plan(site_for(""), asked).describe(asked)
+    told = make_plan(where, "me", asked).describe(asked)
     assert (told["jobs"], round(told["total_usd"], 2), told["teacher_usd"]) == (4, 50.0, 0.0)
     assert where.is_private(f"me/{name_of(asked)}", "model") is None
 
@@ -298,10 +319,10 @@ def test_a_plan_counts_hours_jobs_and_dollars_and_makes_nothing(
     ],
 )
 def test_a_command_that_would_fail_in_the_job_is_refused_here(
-    site_for: Callable[[str], Site], words: list[str], match: str
+    where: HubDestination, words: list[str], match: str
 ) -> None:
     with pytest.raises(exits.UsageError, match=match):
-        make_plan(site_for(""), wish(words=words))
+        make_plan(where, "me", wish(words=words))
 
 
 def test_a_token_that_may_not_write_the_target_is_found_before_any_hour_is_paid(
@@ -328,7 +349,24 @@ def test_a_public_target_is_refused_unless_the_run_is_public(
     where.api.create_repo(f"me/{name_of(asked)}", private=False)
     with pytest.raises(HubRefused, match="--public true"):
         launch(site_for(""), asked)
-    make_plan(site_for(""), replace(asked, words=[*asked.words, "--public", "true"]))
+    make_plan(where, "me", replace(asked, words=[*asked.words, "--public", "true"]))
+
+
+@pytest.mark.parametrize("what", ["records", "bucket"])
+def test_neither_record_nor_checkpoints_go_where_everyone_reads(
+    site_for: Callable[[str], Site], where: HubDestination, what: str
+) -> None:
+    asked = wish()
+    site = replace(site_for(""), namespace="vault")
+    if what == "records":
+        where.api.create_repo(site.store.repo, repo_type="dataset", private=False, exist_ok=True)
+        where.api.update_repo_settings(site.store.repo, repo_type="dataset", private=False)
+    else:
+        where.api.create_bucket(f"vault/composer-run-{name_of(asked)}", private=False)
+    with pytest.raises(HubRefused, match="public"):
+        launch(site, asked)
+    if what == "records":
+        where.api.delete_repo(site.store.repo, repo_type="dataset")
 
 
 def test_files_and_code_travel_and_the_job_finds_them(site_for: Callable[[str], Site], tmp_path: Path) -> None:
@@ -373,11 +411,18 @@ def test_a_secret_reaches_the_job_and_stands_nowhere_else(
 
 
 @pytest.mark.parametrize("place", ["words", "env"])
-def test_the_value_of_a_secret_on_the_command_line_is_refused(site_for: Callable[[str], Site], place: str) -> None:
+def test_the_value_of_a_secret_on_the_command_line_is_refused(where: HubDestination, place: str) -> None:
     asked = wish(given={"HF_TOKEN": "hf_test_me", "API_KEY": SECRET})
     told = [*asked.words, f"--x={SECRET}"] if place == "words" else {"KEY": SECRET}
     with pytest.raises(exits.Refused, match="--secret API_KEY"):
-        make_plan(site_for(""), replace(asked, **{place: told}))
+        make_plan(where, "me", replace(asked, **{place: told}))
+    assert SECRET not in repr(asked)
+
+
+def test_a_token_that_is_no_named_secret_is_refused_on_the_command_line(where: HubDestination) -> None:
+    asked = wish()
+    with pytest.raises(exits.Refused, match="looks like a token"):
+        make_plan(where, "me", replace(asked, words=[*asked.words, "--hub_token", "hf_" + "a1B2" * 9]))
 
 
 # ------------------------------------------------------------------------------------------------- Hubs that cannot

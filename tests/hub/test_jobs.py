@@ -139,7 +139,7 @@ def test_a_busy_hub_is_asked_whether_it_took_the_job_before_it_is_sent_again() -
 def test_where_nobody_can_say_whether_a_job_was_started_it_is_not_sent_again() -> None:
     script = {START: [(503, {"error": "busy"})], "GET /api/jobs/me": [(403, {"error": "no"})]}
     with answering(script) as (where, seen):
-        with pytest.raises(jobs.Unsure, match="jobs resume r"):
+        with pytest.raises(jobs.Unsure, match="cannot be said now"):
             jobs.submit(where, "me", order())
         assert seen.count(START) == 1
 

@@ -9,6 +9,7 @@ import pytest
 from datasets import load_dataset
 from huggingface_hub import HfApi, get_token
 
+from composer_hub.hub import jobs
 from composer_hub.hub.destinations import HubDestination
 from composer_hub.hub.load import load_traces
 from composer_hub.hub.publish import NothingToPublish, dry_run
@@ -66,3 +67,26 @@ def test_a_missing_tag_is_healed(hub: HubDestination, repo: str) -> None:
     hub.api.delete_tag(repo, tag="v1.0.0", repo_type="dataset")
     assert put(hub, repo, [A]).healed
     assert [link.tag for link in lineage(hub, f"{repo}@v1.0.0")] == ["v1.0.0"]
+
+
+def test_the_list_of_machines_names_their_prices(hub: HubDestination) -> None:
+    known = jobs.prices(hub)
+    assert known["a100-large"].usd_per_hour > known["cpu-basic"].usd_per_hour > 0
+
+
+def test_a_job_finds_its_bucket_and_its_exit_code_comes_back(hub: HubDestination) -> None:
+    # Under a tenth of a cent; needs an account that may run jobs.
+    namespace, run = hub.api.whoami()["name"], f"test-{uuid.uuid4().hex[:8]}"
+    bucket = f"{namespace}/composer-run-{run}"
+    jobs.prepare_bucket(hub, bucket)
+    try:
+        script = f"echo hello; mkdir -p {jobs.MOUNT}/exit; echo kept > {jobs.MOUNT}/exit/1.json; exit 3"
+        command = ["sh", "-c", script]
+        order = jobs.Order(run, 1, "python:3.12", command, "cpu-basic", 300, bucket, {}, {})
+        lines: list[str] = []
+        job = jobs.follow(hub, namespace, jobs.submit(hub, namespace, order), lines.append)
+        assert "hello" in lines
+        assert jobs.ended(job, 300).how == jobs.OUT_OF_TIME
+        assert jobs.names_in(hub, bucket, "exit") == ["exit/1.json"]
+    finally:
+        hub.api.delete_bucket(bucket)
