@@ -45,7 +45,7 @@ class Student:
 
     @classmethod
     def of(cls, model: Model, config: Any) -> Student:
-        """Take the family from the name, or from the architecture where a name tells nothing (a folder's never does)."""
+        """Take the family from the name, or from the architecture where the name tells nothing, as that of a folder."""
         named = family_of(model.name) if model.is_published else ""
         return cls(model.name, named or family_of(str(getattr(config, "model_type", ""))))
 
