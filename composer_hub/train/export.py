@@ -54,6 +54,7 @@ class RunFacts:
     tools: tuple[dict[str, Any], ...] = ()
     license: str = ""
     tokenizer: str = ""  # digest: under which tokenizer the token ids mean something
+    family: str = ""
 
 
 def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run: RunFacts) -> Trace:
@@ -77,7 +78,7 @@ def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run:
                 prompt=((0, len(prompt) + start),),
                 results=tuple(range(len(prompt) + start + 1, len(prompt) + stop)),
                 model=run.model,
-                family=family_of(run.model),
+                family=run.family or family_of(run.model),
                 prefix_exact=number in found,
                 prefix_reason="" if number in found else "the turn has no sampled tokens",
                 error_sites=sites,
@@ -93,7 +94,7 @@ def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run:
         tools=run.tools,
         tools_source="recorded",
         model=run.model,
-        family=family_of(run.model),
+        family=run.family or family_of(run.model),
         license=run.license,
         provenance=_provenance(rollout, scored, run),
     )

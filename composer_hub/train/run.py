@@ -39,6 +39,7 @@ from composer_hub.train.run_resume import asked_of, changes, check_tasks, is_fin
 from composer_hub.train.run_stops import EarlyEnd, raise_if_early
 from composer_hub.train.run_trainer import RunTrainer
 from composer_hub.train.tokens import tokenizer_digest
+from composer_hub.train.trace_sites import Student
 from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
 _SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
@@ -218,12 +219,13 @@ def build(
 
 
 def live_trainer(
-    told: Told, inputs: Inputs, record: Record, rows: Sequence[dict[str, Any]], common: dict[str, Any]
+    told: Told, inputs: Inputs, record: Record, rows: list[dict[str, Any]], common: dict[str, Any]
 ) -> RunTrainer:
     """Return the trainer of a run with rollouts."""
+    student = Student.of(inputs.model, common["model"].config)
     facts = RunFacts(
-        record.run_id, inputs.model.name, inputs.model.revision,
-        license=told.run.license, tokenizer=tokenizer_digest(common["processing_class"]),
+        record.run_id, student.name, inputs.model.revision,
+        license=told.run.license, tokenizer=tokenizer_digest(common["processing_class"]), family=student.family,
     )  # fmt: skip
     folder = Path(str(told.config.output_dir)) / "rollouts"
     rollouts = RolloutFile(folder, facts, environment=told.run.environment or "")

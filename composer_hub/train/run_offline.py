@@ -71,7 +71,7 @@ def load_sites(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tupl
     window = getattr(network.config.get_text_config(), "max_position_embeddings", None) or config.max_teacher_tokens
     encoder = TraceEncoder.of(
         tokenizer,
-        Student.of(inputs.model.name, network.config),
+        Student.of(inputs.model, network.config),
         max_tokens=min(config.max_teacher_tokens, window),
         max_hint_chars=config.max_hint_chars,
         template_kwargs=cast("dict[str, Any] | None", config.chat_template_kwargs),

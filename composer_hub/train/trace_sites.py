@@ -19,6 +19,7 @@ from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
 from composer_hub.hints import control_hint
+from composer_hub.hub.models import Model
 from composer_hub.ingest.families import family_of
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
 from composer_hub.replay.actions import parsed_arguments
@@ -43,9 +44,10 @@ class Student:
     family: str
 
     @classmethod
-    def of(cls, name: str, config: Any) -> Student:
-        """Take the family from the name, or from the architecture where the name does not tell."""
-        return cls(name, family_of(name) or family_of(str(getattr(config, "model_type", ""))))
+    def of(cls, model: Model, config: Any) -> Student:
+        """Take the family from the name, or from the architecture where the name tells nothing, as that of a folder."""
+        named = family_of(model.name) if model.is_published else ""
+        return cls(model.name, named or family_of(str(getattr(config, "model_type", ""))))
 
     def wrote(self, trace: Trace, step: Step) -> bool:
         """Tell whether a step is one of the student's own, or of a model of its family."""

@@ -85,6 +85,7 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         for step in trace.steps
         if any(site.kind == "tool_not_found" for site in step.error_sites)
     }
+    assert {step.family for trace in traces for step in trace.steps} == {"qwen"}  # so that teachers of it do not vote
     policies = [dataclasses.replace(policy, accuracy=1.0) for policy in DEFAULT_POLICIES]
     with serving(Teachers(policies, oracle=wise(traces))) as url:
         teachers = ",".join(f"{url}#{policy.name}" for policy in policies)

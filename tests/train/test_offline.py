@@ -236,6 +236,25 @@ def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world
     assert logged == {name.replace("hint", "hint_traces", 1) for name in live - {"channel/hint/sites_per_rollout"}}
 
 
+def test_looking_at_recorded_sites_before_training_does_not_change_the_run(
+    sites: list[TraceSite], world: Any, tmp_path: Path
+) -> None:
+    looked, plain = (offline_of(world, tmp_path, sites, max_steps=1) for _ in range(2))
+    uplifts = looked.preflight(num_batches=2)
+    assert len(uplifts) == 8
+    names = ("loss", "grad_norm")
+    assert numbers(steps_of(looked), *names) == numbers(steps_of(plain), *names)
+
+
+def test_a_writer_that_the_look_refused_is_left_out(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+    trainer = offline_of(world, tmp_path, sites, max_steps=1)
+    trainer.hinter = dataclasses.replace(
+        trainer.hinter, refused=frozenset((site.hint.writer, site.hint.kind) for site in sites)
+    )
+    row = steps_of(trainer)[0]
+    assert (row["loss"], row["channel/hint_traces/left_out"]) == (0.0, 1.0)
+
+
 def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
     from tests.train.test_teacher import lora
 
