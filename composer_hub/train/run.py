@@ -19,11 +19,14 @@ from composer_hub import exits
 from composer_hub.hub.destinations import Destination, destination
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.environments import check_environment, rewards_of
+from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.export import RolloutFile, RunFacts
+from composer_hub.train.guard import release
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.run_finish import facts_of, finish
-from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
-from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
+from composer_hub.train.run_inputs import Inputs, eval_rows, load_pairs, resolve, task_rows
+from composer_hub.train.run_options import RunError, Told, parse, shown
 from composer_hub.train.run_record import Record, new_record
 from composer_hub.train.run_trainer import RunTrainer, TimeBudget
 
@@ -69,6 +72,9 @@ def run(told: Told, *, where: Destination | None = None, clock: Callable[[], flo
             f"{told.run.max_minutes:g} minutes are over at step {trainer.state.global_step:,} of "
             f"{trainer.state.max_steps:,}; the checkpoint is complete. The same command with --resume goes on."
         )
+    if trainer.evals is not None:
+        trainer.evals.measure()  # does nothing where the last step was measured already
+    release(environment for pool in trainer.environment_pools() for environment in pool)
     final = output / "final"
     trainer.save_model(str(final))
     if state.is_main_process:
@@ -110,8 +116,10 @@ def check(told: Told) -> None:
         raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
     if config.beta_replay and not run.pairs:
         raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    if config.eval_strategy != "no":
+        raise RunError("eval_strategy has no dataset in a run: name --eval_tasks, and --eval_every for more often.")
     # Names that cannot be imported are told before a model is fetched.
-    environment_of(run.environment)
+    check_environment(run.environment)
     rewards_of(run.rewards)
     if hasattr(config, "trackio_static_space_id") and config.trackio_static_space_id is None:
         # Otherwise trackio publishes the run's metrics as a Space at its end.
@@ -136,21 +144,27 @@ def build(
     record.values["pairs_left_out"] = dict(encoded.dropped)
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
+    rows, held_out = task_rows(told, inputs), eval_rows(told, inputs)
+    plan = told.run.evals()
+    evals = Evals(held_out, plan) if plan else None
+    record.values["num_eval_tasks_trained_on"] = num_also_in(held_out, rows)
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
     budget = TimeBudget(told.run.max_minutes, clock=clock) if told.run.max_minutes is not None else None
     trainer = RunTrainer(
         model=network,
         args=told.config,
-        train_dataset=Dataset.from_list(task_rows(told, inputs.tasks)),
+        train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        reward_funcs=rewards_of(told.run.rewards) or None,
-        environment_factory=environment_of(told.run.environment),
+        reward_funcs=list(inputs.world.rewards) or None,
+        environment_factory=inputs.world.factory,
         peft_config=get_peft_config(told.model),
         pairs=pairs,
         rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
         card=lambda trainer: model_card(facts_of(told, inputs, record, trainer, is_finished=False)),
-        callbacks=[budget] if budget else None,
+        callbacks=[callback for callback in (evals, budget) if callback] or None,
     )
+    if evals is not None:
+        evals.trainer, trainer.evals = trainer, evals
     if budget is not None:
         budget.trainer = trainer
     return trainer, budget

@@ -18,13 +18,15 @@ SIGNATURES = {
     "_tool_call_loop": "prompts prompt_ids completion_ids completions logprobs images multimodal_fields",
     "_calculate_rewards": "inputs prompts completions completion_ids_list",
     "_generate_and_score_completions": "inputs",
+    "_generate": "prompts",
     "_compute_loss": "model inputs",
     "_save_checkpoint": "model trial",
     "_load_optimizer_and_scheduler": "checkpoint",
     "_get_output_dir": "trial",
 }
 ATTRIBUTES = (
-    "_metrics accelerator args chat_template chat_template_kwargs current_gradient_accumulation_steps eos_token_ids "
+    "_environment_pool _logs _metrics accelerator args chat_template chat_template_kwargs "
+    "current_gradient_accumulation_steps eos_token_ids num_generations_eval "
     "is_fsdp_enabled max_tool_calling_iterations model processing_class reward_weights state tools _tokenizer"
 )
 SHAPES = {

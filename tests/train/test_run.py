@@ -25,9 +25,7 @@ from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.run import main, run  # noqa: E402
 from composer_hub.train.run_options import (  # noqa: E402
-    RewardError,
     RunError,
-    checked_reward,
     option_names,
     parse,
     pinned,
@@ -178,11 +176,3 @@ def test_what_cannot_work_is_said_in_one_sentence(
     said = capsys.readouterr().err
     assert code in (exits.FAILURE, exits.USAGE)
     assert says in said
-
-
-def test_a_reward_that_raises_or_gives_nan_is_named() -> None:
-    with pytest.raises(RewardError, match=r"pkg:bad raised ZeroDivisionError"):
-        checked_reward(lambda **_: [1 / 0], "pkg:bad")()
-    with pytest.raises(RewardError, match="pkg:nan returned NaN"):
-        checked_reward(lambda **_: [float("nan")], "pkg:nan")()
-    assert checked_reward(lambda **_: [None, 1.0], "pkg:fine")() == [None, 1.0]
