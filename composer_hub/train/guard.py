@@ -139,6 +139,7 @@ class Home:
     def __init__(self) -> None:
         self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.inner: Any = None
+        self.hangs = False
         self.threads = [threading.Thread(target=self._work, name="environment", daemon=True)]
         self.loop: asyncio.AbstractEventLoop | None = None
         self.threads[0].start()
@@ -236,7 +237,7 @@ class Guarded:
         if home is None:
             return []
         home.close()
-        return home.threads
+        return [] if home.hangs else home.threads
 
     def _ask(self, what: str, do: Callable[[], Any]) -> Any:
         """Run one call, or say that the environment is lost."""
@@ -305,7 +306,8 @@ class Guarded:
         if self._lost is None:
             self._lost = f"The environment {self._guard.name} is lost: {why}."
             if hangs and self._home is not None:
-                self._guard.hung += self._home.threads  # it can only be left alone; it ends with the process
+                self._home.hangs = True  # it can only be left alone; it ends with the process
+                self._guard.hung += self._home.threads
             warnings.warn(self._lost, stacklevel=2)
         return RuntimeError(self._lost)
 

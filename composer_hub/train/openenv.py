@@ -94,10 +94,9 @@ class Session:
         data = {name: value for name, value in row.items() if name != "prompt"}
         return _text(self._note(_asked(lambda: self._client.reset(**data))))
 
-    def get_reward(self) -> float | None:
-        if not self._rewards:
-            return None
-        return self._rewards[-1] if self._reward == "last" else sum(self._rewards)
+    def get_reward(self) -> float:
+        # An episode in which nothing was done, or nothing rewarded, has earned nothing.
+        return sum(self._rewards if self._reward == "sum" else self._rewards[-1:])
 
     def _step(self, action: dict[str, Any]) -> Any:
         if self._done:
@@ -147,7 +146,7 @@ def _text(observation: Mapping[str, Any]) -> str | None:
 
 
 def tools_of(client: Any) -> list[dict[str, Any]]:
-    """Return the server's tools as (name, description, input schema); one tool `act` where it is no MCP environment."""
+    """Return the server's tools with their input schemas; one tool `act` where it is no MCP environment."""
     from huggingface_hub.utils import httpx
 
     base = re.sub(r"^ws", "http", str(client.async_client._base_url)).rstrip("/").removesuffix("/ws")
@@ -155,9 +154,8 @@ def tools_of(client: Any) -> list[dict[str, Any]]:
     fields = {name: field for name, field in action.get("properties", {}).items() if name != "metadata"}
     if fields and "tool_name" not in fields:
         says = str(action.get("description") or "Take one action in the environment.")
-        return [
-            {"name": "act", "description": says, "input_schema": action | {"properties": fields}, "is_action": True}
-        ]
+        schema = action | {"properties": fields}
+        return [{"name": "act", "description": says, "input_schema": schema, "is_action": True}]
     return client.step({"type": "list_tools"}).observation["tools"]
 
 
@@ -197,8 +195,8 @@ def _method(name: str, tool: Mapping[str, Any]) -> Callable[..., str]:
     except ValueError as error:
         raise EnvironmentFailed(f"The OpenEnv server's tool {name} cannot be called from Python: {error}.") from error
     method.__name__ = method.__qualname__ = name
-    method.__signature__ = inspect.Signature([own, *parameters])  # type: ignore[attr-defined]
-    method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    method.__signature__ = inspect.Signature([own, *parameters], return_annotation=str)  # type: ignore[attr-defined]
+    method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}
     method.__doc__ = _docstring(name, str(tool.get("description") or ""), fields)
     return method
 

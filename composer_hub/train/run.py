@@ -145,6 +145,12 @@ def build(
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
     rows, held_out = task_rows(told, inputs), eval_rows(told, inputs)
+    num_prompts = told.config.generation_batch_size // told.config.num_generations
+    if len(rows) < num_prompts:
+        raise RunError(
+            f"There are {len(rows):,} tasks, but one generation batch takes {num_prompts:,}: give more tasks, or lower "
+            "per_device_train_batch_size or steps_per_generation."
+        )
     plan = told.run.evals()
     evals = Evals(held_out, plan) if plan else None
     record.values["num_eval_tasks_trained_on"] = num_also_in(held_out, rows)

@@ -57,7 +57,7 @@ def mcp_environment() -> Any:
             server = FastMCP("sums")
 
             @server.tool
-            def add(a: int, b: int = 0) -> int:
+            def add(a: int, b: int) -> int:
                 """Add two numbers.
 
                 Args:
