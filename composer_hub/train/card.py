@@ -29,6 +29,7 @@ _COURSE = {
     "channel/replay/chosen_drift": "drift of log p(chosen)",
 }
 _WRITER = "channel/hint/writer/"
+_ALARMS = 5  # more are only counted
 _WINDOW = 5  # log lines at each end that are averaged
 
 
@@ -58,6 +59,9 @@ class ModelFacts:
     num_steps: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     reproduce: str = ""
+    best: Mapping[str, Any] | None = None  # checkpoint, score and metric of the best one that was kept
+    alarms: Sequence[str] = ()  # of the watch-dogs
+    preflight: Sequence[Mapping[str, Any]] = ()  # what the hints did before training, by writer and kind
     tags: tuple[str, ...] = ()
 
 
@@ -68,13 +72,13 @@ def model_card(facts: ModelFacts) -> str:
         summary=_summary(facts),
         data=_data(facts),
         channels=_channels(facts),
-        hints=_hints(facts.history),
+        hints=_hints(facts.history) + _preflight(facts.preflight),
         options=_options(facts.options),
-        course=_course(facts.history),
+        course=_course(facts.history) + _best(facts),
         plots=_pictures(facts.plots),
         evals=_evals(facts.evals),
         cost=_cost(facts),
-        observed=_observed(facts.history),
+        observed=_observed(facts.history, facts.alarms),
         reproduce=facts.reproduce,
         license=facts.license,
     )
@@ -136,6 +140,28 @@ def _hints(history: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(["| hint writer | share of the sites |", "|---|---:|", *rows])
 
 
+def _preflight(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return what the hints did before training, in nats."""
+    rows = [
+        f"| {line['writer']} | {line['kind']} | {line['num_sites']} | {line['lowered']:.2f} | "
+        f"{'-' if line['raised'] is None else format(line['raised'], '.2f')} | {line['share_lifting']:.0%} |"
+        for line in lines
+    ]
+    head = ["| hint writer | error | sites | failed call lowered | corrected call raised | lifting |"]
+    table = "\n".join([*head, "|---|---|---:|---:|---:|---:|", *rows])
+    return f"\n\nBefore training, by the model it started from, in nats:\n\n{table}" if rows else ""
+
+
+def _best(facts: ModelFacts) -> str:
+    if not facts.best:
+        return ""
+    best = facts.best
+    return (
+        f"\n\nThe best checkpoint was `{best['checkpoint']}` (mean {best['metric']} {best['score']:.3g} since the save "
+        f"before it); this is step {facts.num_steps:,}."
+    )
+
+
 def _options(options: Mapping[str, Any]) -> str:
     rows = [f"| `{name}` | `{value}` |" for name, value in sorted(options.items())]
     table = "\n".join(["| option | value |", "|---|---|", *rows])
@@ -183,9 +209,11 @@ def _cost(facts: ModelFacts) -> str:
     return f"{took} of training on {facts.hardware or 'unknown hardware'}{usd}. {libraries}."
 
 
-def _observed(history: Sequence[Mapping[str, Any]]) -> str:
-    """Return what this run's own log gives cause to say."""
-    said = []
+def _observed(history: Sequence[Mapping[str, Any]], alarms: Sequence[str]) -> str:
+    """Return what this run's own log and its watch-dogs give cause to say."""
+    said = [f"- **In this run** a watch-dog barked at {alarm}" for alarm in alarms[:_ALARMS]]
+    if len(alarms) > _ALARMS:
+        said.append(f"- **In this run** watch-dogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
     entropy = [value for _, value in series(history, "entropy")]
     if len(entropy) > 1 and entropy[-1] < 0.2 * entropy[0]:
         said.append(

@@ -2,13 +2,51 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
+from composer_hub import exits
+
 COMPLETE = "COMPLETE.json"
+_MODEL = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
+# What only a run that goes on needs.
+_STATE = (COMPLETE, "trainer_state.json", "composer_state.json", "composer_teacher.safetensors", "best.json")
 _NAME = re.compile(r"checkpoint-(\d+)")
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# safetensors and torch do not raise OSError when a disk is full.
+_SAYS_FULL = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStreamWriter failed|inline_container")
+
+
+class SaveError(exits.ComposerError, OSError):
+    """Something that could not be written."""
+
+
+@contextmanager
+def writing(what: str) -> Iterator[None]:
+    """Say in one sentence that the disk is full, whoever found out."""
+    try:
+        yield
+    except exits.ComposerError:
+        raise
+    except (OSError, RuntimeError, SafetensorError) as error:
+        if not _is_disk_full(error):
+            raise
+        raise SaveError(
+            f"The disk is full or its quota is used up, so {what} is not whole. Every complete checkpoint is: free "
+            "some space and run the same command with --resume true."
+        ) from error
+
+
+def _is_disk_full(error: Exception) -> bool:
+    return getattr(error, "errno", None) in _FULL or bool(_SAYS_FULL.search(str(error)))
 
 
 def mark_complete(folder: Path, facts: dict[str, Any]) -> None:
@@ -18,12 +56,32 @@ def mark_complete(folder: Path, facts: dict[str, Any]) -> None:
     fresh.rename(folder / COMPLETE)
 
 
+def step_of(checkpoint: Path | None) -> int:
+    """Return the step a checkpoint was taken at; 0 where there is none."""
+    match = _NAME.fullmatch(checkpoint.name) if checkpoint else None
+    return int(match[1]) if match else 0
+
+
 def last_complete(output: Path) -> Path | None:
     """Return the newest complete checkpoint of a run."""
-    found = [(int(match[1]), path) for path in output.glob("checkpoint-*") if (match := _NAME.fullmatch(path.name))]
-    return next((path for _, path in sorted(found, reverse=True) if (path / COMPLETE).is_file()), None)
+    found = [path for path in output.glob("checkpoint-*") if (path / COMPLETE).is_file() and step_of(path)]
+    return max(found, key=step_of, default=None)
 
 
 def torn(output: Path) -> list[Path]:
     """Return the checkpoints that were being written when a run ended."""
     return sorted(path for path in output.glob("checkpoint-*") if path.is_dir() and not (path / COMPLETE).is_file())
+
+
+def remove_torn(output: Path) -> list[Path]:
+    """Remove them: they count against `save_total_limit`, and may hold the space that ran out."""
+    folders = torn(output)
+    for folder in folders:
+        shutil.rmtree(folder)
+    return folders
+
+
+def model_files(folder: Path) -> dict[str, Path]:
+    """Return what of a model's folder is published: path in the repository -> file. Nothing in it can run."""
+    files = (path for path in sorted(folder.rglob("*")) if path.suffix in _MODEL and path.name not in _STATE)
+    return {path.relative_to(folder).as_posix(): path for path in files}

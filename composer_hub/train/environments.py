@@ -105,7 +105,10 @@ def _class_of(name: str) -> Any:
             f"There is no environment {name!r}: {', '.join(ENVIRONMENTS)}, pkg.module:Class, openenv:URL or "
             "harbor:folder."
         )
-    return load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
+    found = load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
+    if not callable(found):
+        raise exits.UsageError(f"The environment {name} is {found!r}: name a class, or a function that returns one.")
+    return found
 
 
 def load_object(name: str, what: str) -> Any:
@@ -134,27 +137,50 @@ def rewards_of(names: Sequence[str] | None) -> list[Callable[..., Any]]:
 
 def checked_reward(reward: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap a reward function so that what it does wrong is said, not averaged away."""
-    if _is_async(reward):
+    if not callable(reward):
+        raise exits.UsageError(f"The reward function {name} is {reward!r}: name a function.")
 
-        @functools.wraps(reward)
-        async def checked_async(*args: Any, **kwargs: Any) -> Any:
-            try:
-                values = await reward(*args, **kwargs)
-            except Exception as error:
-                raise _raised(name, error) from error
-            return _numbers(values, name)
+    def failed(error: Exception) -> RewardError:
+        return RewardError(
+            f"The reward function {name} raised {type(error).__name__}: {error}. Mend it and go on with --resume true."
+        )
 
-        return checked_async
+    def checked_values(values: Any, given: dict[str, Any]) -> list[float | None]:
+        try:
+            numbers = [None if value is None else float(value) for value in values]
+        except (TypeError, ValueError) as error:
+            raise RewardError(
+                f"The reward function {name} returned {str(values)[:80]}: return a number or None for each completion."
+            ) from error
+        if any(number is not None and math.isnan(number) for number in numbers):
+            raise RewardError(
+                f"The reward function {name} returned NaN. Return None where it does not apply, a number elsewhere."
+            )
+        if len(numbers) != len(given.get("completions", numbers)):
+            raise RewardError(
+                f"The reward function {name} returned {len(numbers)} rewards for {len(given['completions'])} "
+                "completions: return one for each."
+            )
+        return numbers
 
     @functools.wraps(reward)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
             values = reward(*args, **kwargs)
         except Exception as error:
-            raise _raised(name, error) from error
-        return _numbers(values, name)
+            raise failed(error) from error
+        return checked_values(values, kwargs)
 
-    return checked
+    @functools.wraps(reward)
+    async def checked_later(*args: Any, **kwargs: Any) -> Any:
+        try:
+            values = await reward(*args, **kwargs)
+        except Exception as error:
+            raise failed(error) from error
+        return checked_values(values, kwargs)
+
+    # TRL looks at the function itself to see whether it must be awaited.
+    return checked_later if _is_async(reward) else checked
 
 
 def one_by_one(reward: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,24 +196,3 @@ def one_by_one(reward: Callable[..., Any]) -> Callable[..., Any]:
 def _is_async(reward: Callable[..., Any]) -> bool:
     # A class instance carries the `async` on its `__call__`.
     return inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
-
-
-def _raised(name: str, error: Exception) -> RewardError:
-    return RewardError(
-        f"The reward function {name} raised {type(error).__name__}: {error}. Mend it and go on with --resume."
-    )
-
-
-def _numbers(values: Any, name: str) -> Any:
-    try:
-        wrong = [value for value in values if value is not None and math.isnan(value)]
-    except TypeError as error:
-        raise RewardError(
-            f"The reward function {name} returned {values!r:.80}: a list with a number or None for each completion is "
-            "needed."
-        ) from error
-    if wrong:
-        raise RewardError(
-            f"The reward function {name} returned NaN. Return None where it does not apply, a number elsewhere."
-        )
-    return values

@@ -203,9 +203,13 @@ def _method(name: str, tool: Mapping[str, Any]) -> Callable[..., str]:
 
 def _docstring(name: str, description: str, fields: Mapping[str, Any]) -> str:
     """Write the docstring that transformers reads back into the schema; the server's own sections would confuse it."""
+    from transformers.utils.chat_template_utils import parse_google_format_docstring
+
     head = " ".join(_SECTIONS.split(description)[0].split()) or name
+    # MCP servers made from Python functions leave what is said of the arguments in the description.
+    told = parse_google_format_docstring(inspect.cleandoc(description))[1] or {} if description else {}
     lines = [
-        f"    {field}: {' '.join(str(says.get('description') or says.get('title') or field).split())}"
+        f"    {field}: {' '.join(str(says.get('description') or told.get(field) or field).split())}"
         for field, says in fields.items()
     ]
     return "\n".join([head, *(["", "Args:", *lines] if lines else [])])

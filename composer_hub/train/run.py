@@ -1,6 +1,8 @@
 """One training run: revisions in, a checkpoint, a card and the rollouts out. `scripts/train.py` calls `main`.
 
-`run_inputs` resolves what is read, `run_record` remembers it, `run_trainer` trains, `run_finish` writes and publishes.
+`run_inputs` resolves what is read, `run_record` remembers it, `run_resume` holds a run that goes on to it,
+`run_preflight` looks at the hints, `run_trainer` trains until it is done or `run_stops` ends it, `run_push` publishes
+meanwhile and `run_finish` at the end.
 """
 
 from __future__ import annotations
@@ -8,27 +10,38 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from accelerate import PartialState
-from transformers import TrainerState
+from transformers import TrainerCallback
+from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.hub.destinations import Destination, destination
+from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
-from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.environments import check_environment, rewards_of
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.guard import release
 from composer_hub.train.models import load_model, load_tokenizer
-from composer_hub.train.run_finish import facts_of, finish
-from composer_hub.train.run_inputs import Inputs, eval_rows, load_pairs, resolve, task_rows
+from composer_hub.train.run_finish import check_targets, facts_of, finish, publish_so_far
+from composer_hub.train.run_inputs import Inputs, as_dataset, eval_rows, load_pairs, resolve, task_rows
 from composer_hub.train.run_options import RunError, Told, parse, shown
-from composer_hub.train.run_record import Record, new_record
-from composer_hub.train.run_trainer import RunTrainer, TimeBudget
+from composer_hub.train.run_preflight import preflight
+from composer_hub.train.run_push import LAST_PUSH_WAIT_S, Pusher
+from composer_hub.train.run_record import Launch, Record, new_record
+from composer_hub.train.run_resume import asked_of, changes, check_tasks, is_finished, where_it_stands
+from composer_hub.train.run_stops import EarlyEnd, raise_if_early
+from composer_hub.train.run_trainer import RunTrainer
+from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
+
+_SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,99 +52,146 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
-        print("train: interrupted. The same command with --resume goes on.", file=sys.stderr)
+        print("train: interrupted. The same command with --resume true goes on.", file=sys.stderr)
         return exits.INTERRUPTED
     return exits.DONE
 
 
 def run(told: Told, *, where: Destination | None = None, clock: Callable[[], float] = time.monotonic) -> Path:
     """Carry out one run and return the folder of its final model."""
+    early = EarlyEnd(told.run.max_minutes, clock=clock)
+    with early.listening(), writing(str(told.config.output_dir)):
+        return _run(told, where, early, clock)
+
+
+def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable[[], float]) -> Path:
     state = PartialState()
     output = Path(str(told.config.output_dir))
-    record, checkpoint = _where_it_stands(told, output)
     check(told)
+    record, checkpoint = where_it_stands(told, output)
+    changed = changes(told, record) if record else {}
     where = where or destination(told.run.to)
     with state.main_process_first():
         inputs = resolve(told, where, record)
     if record is None:
-        record = new_record(inputs.base(), inputs.parents(), inputs.pins(), shown(told.given, inputs.pins()), output)
+        options = shown(told.given, inputs.pins())
+        record = new_record(inputs.base(), inputs.parents(), inputs.pins(), options, asked_of(told), output)
+    launch = Launch(record, step_of(checkpoint), clock=clock)
+    if changed:
+        launch.facts["changed"] = changed
+        record.values["options"].update({name: now for name, (_, now) in changed.items()})
     if state.is_main_process:
+        for folder in remove_torn(output):
+            print(f"train: {folder} is torn and was removed.", file=sys.stderr)
         record.write()
-    trainer, budget = build(told, inputs, record, clock)
-    begun, first = clock(), trainer.state.global_step
-    try:
-        if checkpoint is None or not _is_finished(trainer, checkpoint):
+        check_targets(told, where)
+    parts = build(told, inputs, record, where, (early, launch))
+    trainer = parts.trainer
+    is_done = checkpoint is not None and is_finished(trainer, checkpoint)
+    if not is_done:
+        preflight(told, trainer, record)
+    if told.run.preflight_only:
+        return output
+    with launch.told(lambda: trainer.state.global_step):
+        if not is_done:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    finally:
-        steps = {"from_step": first, "to_step": trainer.state.global_step}
-        record.values["launches"].append(steps | {"seconds": round(clock() - begun, 1)})
+        parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+        raise_if_early(trainer, early, parts.dogs)
+        if trainer.evals is not None:
+            trainer.evals.measure()  # does nothing where the last step was measured already
+        release(environment for pool in trainer.environment_pools() for environment in pool)
+        launch.done(trainer.state.global_step)
+        final = output / "final"
+        trainer.save_model(str(final))
         if state.is_main_process:
-            record.write()
-    if budget is not None and budget.is_spent:
-        raise exits.Stopped(
-            f"{told.run.max_minutes:g} minutes are over at step {trainer.state.global_step:,} of "
-            f"{trainer.state.max_steps:,}; the checkpoint is complete. The same command with --resume goes on."
-        )
-    if trainer.evals is not None:
-        trainer.evals.measure()  # does nothing where the last step was measured already
-    release(environment for pool in trainer.environment_pools() for environment in pool)
-    final = output / "final"
-    trainer.save_model(str(final))
-    if state.is_main_process:
-        finish(told, inputs, record, trainer, final, where)
-    state.wait_for_everyone()
+            finish(told, inputs, record, trainer, final, where)
+        state.wait_for_everyone()
     return final
 
 
-def _is_finished(trainer: RunTrainer, checkpoint: Path) -> bool:
-    """Take a last checkpoint as it is: transformers would train on for a step after the last one."""
-    saved = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
-    wanted = trainer.args.max_steps
-    if saved.global_step < (wanted if wanted > 0 else saved.max_steps):
-        return False
-    trainer.state = saved
-    trainer._load_from_checkpoint(str(checkpoint))
-    return True
+@dataclass
+class Parts:
+    """What a run is built of."""
 
+    trainer: RunTrainer
+    dogs: Watchdogs | None
+    pusher: Pusher | None
 
-def _where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | None]:
-    checkpoint, record = last_complete(output), Record.read(output)
-    if not told.run.resume and checkpoint is not None:
-        raise RunError(
-            f"{output} already holds a run ({checkpoint.name}): say --resume true, or choose another output_dir."
-        )
-    if not told.run.resume:
-        return None, None
-    return record, checkpoint
+    def settle(self, record: Record, *, wait_s: float) -> None:
+        """Finish what goes on beside training, and remember what was seen."""
+        if self.pusher is not None:
+            self.pusher.close(wait_s=wait_s)
+        self.remember(record)
+
+    def remember(self, record: Record) -> None:
+        """Put the best checkpoint and the alarms into the record."""
+        if self.dogs is not None:
+            record.values["best"] = best_of(self.trainer.args.output_dir)
+            record.values["alarms"] = [str(alarm) for alarm in self.dogs.alarms]
 
 
 def check(told: Told) -> None:
     """Refuse what cannot work before anything is downloaded."""
     run, config = told.run, told.config
+    if Path(str(config.output_dir)).is_file():
+        raise RunError(f"{config.output_dir} is a file: name a folder for output_dir.")
+    for repo in (run.repo, run.rollouts_repo, run.checkpoints_repo):
+        if repo:
+            check_repo(repo)
     if config.push_to_hub:
         raise RunError("push_to_hub makes many commits without a tag: name --repo instead, and set it to false.")
     if config.save_total_limit == 1:
         raise RunError("save_total_limit 1 leaves no whole checkpoint while one is written: keep 2 or more.")
+    if config.save_only_model:
+        raise RunError("save_only_model leaves checkpoints that no run can go on from: set it to false.")
+    if config.enable_jit_checkpoint:
+        raise RunError("SIGTERM saves a checkpoint already, and says so: set enable_jit_checkpoint to false.")
     if not run.environment and not run.rewards:
         raise RunError("Nothing gives a reward: name an --environment, or --rewards pkg.module:function.")
     if config.beta_replay and not run.pairs:
         raise RunError("beta_replay is set but there are no pairs: name --pairs owner/name@revision, or set it to 0.")
+    if (run.preflight or run.preflight_only) and not config.alpha_sdpo:
+        raise RunError("preflight looks at hints, and alpha_sdpo is 0: set it, or leave preflight out.")
+    if run.push_every and not (run.checkpoints_repo or run.rollouts_repo):
+        raise RunError("push_every has nowhere to publish to: name --checkpoints_repo or --rollouts_repo, or both.")
+    if run.checkpoints_repo and not run.push_every:
+        raise RunError("checkpoints_repo is published to during the run: say how often with --push_every.")
+    if run.checkpoints_repo and run.checkpoints_repo == run.repo:
+        raise RunError("checkpoints_repo is the repo of the finished model: give checkpoints one of their own.")
     if config.eval_strategy != "no":
         raise RunError("eval_strategy has no dataset in a run: name --eval_tasks, and --eval_every for more often.")
     # Names that cannot be imported are told before a model is fetched.
     check_environment(run.environment)
     rewards_of(run.rewards)
-    if hasattr(config, "trackio_static_space_id") and config.trackio_static_space_id is None:
-        # Otherwise trackio publishes the run's metrics as a Space at its end.
+    bands_of(run.bands)
+    keep_metrics_private(told)
+
+
+def keep_metrics_private(told: Told) -> None:
+    """Keep trackio from publishing by accident: it makes a public Space of a run's metrics unless told otherwise."""
+    config = told.config
+    if config.trackio_static_space_id is None:
         config.trackio_static_space_id = False
+    # TRACKIO_SPACE_ID in the environment makes a Space too.
+    if config.hub_private_repo is None and not told.run.public:
+        config.hub_private_repo = True
 
 
 def build(
-    told: Told, inputs: Inputs, record: Record, clock: Callable[[], float] = time.monotonic
-) -> tuple[RunTrainer, TimeBudget | None]:
-    """Return the trainer of a run, ready to train."""
-    from datasets import Dataset
-
+    told: Told, inputs: Inputs, record: Record, where: Destination, callbacks: Sequence[TrainerCallback] = ()
+) -> Parts:
+    """Return the trainer of a run, ready to train, and what watches it."""
+    rows, held_out = task_rows(told, inputs), eval_rows(told, inputs)
+    check_tasks(record, rows)
+    num_prompts = (told.config.generation_batch_size or 1) // (told.config.num_generations or 1)
+    if len(rows) < num_prompts:
+        raise RunError(
+            f"There are {len(rows):,} tasks, but one generation batch takes {num_prompts:,}: give more tasks, or lower "
+            "per_device_train_batch_size or steps_per_generation."
+        )
+    plan = told.run.evals()
+    evals = Evals(held_out, plan) if plan else None
+    record.values["num_eval_tasks_trained_on"] = num_also_in(held_out, rows)
     told.config.model_init_kwargs = None
     network = load_model(
         inputs.model.folder,
@@ -144,33 +204,52 @@ def build(
     record.values["pairs_left_out"] = dict(encoded.dropped)
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
-    rows, held_out = task_rows(told, inputs), eval_rows(told, inputs)
-    num_prompts = told.config.generation_batch_size // told.config.num_generations
-    if len(rows) < num_prompts:
-        raise RunError(
-            f"There are {len(rows):,} tasks, but one generation batch takes {num_prompts:,}: give more tasks, or lower "
-            "per_device_train_batch_size or steps_per_generation."
-        )
-    plan = told.run.evals()
-    evals = Evals(held_out, plan) if plan else None
-    record.values["num_eval_tasks_trained_on"] = num_also_in(held_out, rows)
     rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
-    budget = TimeBudget(told.run.max_minutes, clock=clock) if told.run.max_minutes is not None else None
-    trainer = RunTrainer(
-        model=network,
-        args=told.config,
-        train_dataset=Dataset.from_list(rows),
-        processing_class=tokenizer,
-        reward_funcs=list(inputs.world.rewards) or None,
-        environment_factory=inputs.world.factory,
-        peft_config=get_peft_config(told.model),
-        pairs=pairs,
-        rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
-        card=lambda trainer: model_card(facts_of(told, inputs, record, trainer, is_finished=False)),
-        callbacks=[callback for callback in (evals, budget) if callback] or None,
-    )
+    try:
+        trainer = RunTrainer(
+            model=network,
+            args=told.config,
+            train_dataset=as_dataset(rows),
+            processing_class=tokenizer,
+            reward_funcs=list(inputs.world.rewards) or None,
+            environment_factory=inputs.world.factory,
+            peft_config=get_peft_config(told.model),
+            pairs=pairs,
+            base=inputs.model,
+            rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
+        )
+    except exits.ComposerError:
+        raise
+    except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:
+        raise RunError(f"Model, environment and options do not go together: {error}") from error
+    dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
+    parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     if evals is not None:
         evals.trainer, trainer.evals = trainer, evals
-    if budget is not None:
-        budget.trainer = trainer
-    return trainer, budget
+    for callback in (evals, *callbacks, dogs, parts.pusher):
+        if callback is not None:
+            trainer.add_callback(callback)
+
+    def card(trainer: RunTrainer) -> str:
+        parts.remember(record)
+        return model_card(facts_of(told, inputs, record, trainer, is_finished=False))
+
+    trainer.card = card
+    return parts
+
+
+def pusher_of(told: Told, inputs: Inputs, record: Record, where: Destination) -> Pusher | None:
+    """Return what publishes during the run, if anything is to be."""
+    if not told.run.push_every:
+        return None
+
+    def note(outcome: dict[str, Any]) -> None:
+        record.values.setdefault("pushes", []).append(outcome)
+        record.write()
+
+    return Pusher(
+        lambda copy, step: publish_so_far(told, inputs, record, where, copy, step),
+        Path(str(told.config.output_dir)),
+        every=told.run.push_every,
+        note=note,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-from composer_hub import __version__
-from composer_hub.hub.destinations import Destination
+from composer_hub import __version__, exits
+from composer_hub.hub.destinations import Destination, HubError, HubRefused
 from composer_hub.hub.models import publish_model
 from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
 from composer_hub.train.card import ModelFacts, model_card
+from composer_hub.train.checkpoints import model_files
 from composer_hub.train.evals import measured
 from composer_hub.train.export import publish_rollouts
 from composer_hub.train.plots import Plot, draw
@@ -23,40 +25,6 @@ from composer_hub.train.run_inputs import Inputs
 from composer_hub.train.run_options import Told, pinned, shown
 from composer_hub.train.run_record import RECORD, Record
 from composer_hub.train.run_trainer import RunTrainer
-
-_PUBLISHED = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
-
-
-def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
-    """Write card, plots and record beside the final weights, and publish all of it."""
-    plots = draw(trainer.state.log_history, final / "plots")
-    facts = facts_of(told, inputs, record, trainer, is_finished=True, plots=plots)
-    (final / "README.md").write_text(model_card(facts), encoding="utf-8")
-    (final / "train.yaml").write_text(pinned(told.given, inputs.pins()), encoding="utf-8")
-    results = _eval_results(told, inputs, trainer)
-    if results:
-        (final / ".eval_results").mkdir(exist_ok=True)
-        (final / ".eval_results" / "pass_at_1.yaml").write_text(results, encoding="utf-8")
-    rollouts = _publish_rollouts(told, inputs, record, where)
-    if rollouts is not None:
-        record.values["rollouts"] = {"repo": rollouts.repo, "revision": rollouts.revision, "tag": rollouts.tag}
-        record.write()
-    (final / RECORD).write_bytes(record.path.read_bytes())
-    (final / "composer_manifest.json").write_text(_manifest(told, inputs, record), encoding="utf-8")
-    if told.run.repo:
-        published = publish_model(
-            where,
-            told.run.repo,
-            {
-                path.relative_to(final).as_posix(): path
-                for path in sorted(final.rglob("*"))
-                if path.suffix in _PUBLISHED
-            },
-            tag=f"run-{record.run_id}",
-            title=f"Run {record.run_id}: {trainer.state.global_step} steps from {inputs.model.name}",
-            public=told.run.public,
-        )
-        print(f"{published.repo} {published.tag} {published.revision} at {published.address}")
 
 
 def facts_of(
@@ -87,6 +55,9 @@ def facts_of(
         num_steps=trainer.state.global_step,
         versions=record.values["libraries"],
         reproduce=_reproduce(told, record),
+        best=record.values.get("best"),
+        alarms=tuple(record.values.get("alarms", ())),
+        preflight=tuple(record.values.get("preflight", ())),
     )
 
 
@@ -149,17 +120,102 @@ def _reproduce(told: Told, record: Record) -> str:
     return f"{fetch}accelerate launch scripts/train.py --config train.yaml"
 
 
-def _publish_rollouts(told: Told, inputs: Inputs, record: Record, where: Destination) -> Published | None:
+def check_targets(told: Told, where: Destination) -> None:
+    """Refuse before training what would be refused after it; a Hub that is only busy may be back by then."""
+    run = told.run
+    targets = ((run.repo, "model"), (run.checkpoints_repo, "model"), (run.rollouts_repo, "dataset"))
+    for repo, kind in targets:
+        if not repo:
+            continue
+        try:
+            where.prepare(repo, private=not run.public, repo_type=kind)
+            is_private = where.is_private(repo, kind)
+        except HubError as error:
+            warnings.warn(f"{error} Training begins; what it makes stays in {told.config.output_dir}.", stacklevel=2)
+            return
+        if is_private is False and not run.public:
+            raise HubRefused(
+                f"{repo} is public at {where.address}: say --public true if everyone may have what this run makes, "
+                "name another repository, or make it private first."
+            )
+
+
+def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
+    """Write card, plots and record beside the final weights, and publish all of it."""
+    plots = draw(trainer.state.log_history, final / "plots")
+    facts = facts_of(told, inputs, record, trainer, is_finished=True, plots=plots)
+    (final / "README.md").write_text(model_card(facts), encoding="utf-8")
+    (final / "train.yaml").write_text(pinned(told.given, inputs.pins()), encoding="utf-8")
+    (final / "composer_manifest.json").write_text(_manifest(told, inputs, record), encoding="utf-8")
+    results = _eval_results(told, inputs, trainer)
+    if results:
+        (final / ".eval_results").mkdir(exist_ok=True)
+        (final / ".eval_results" / "pass_at_1.yaml").write_text(results, encoding="utf-8")
+    failed: list[exits.ComposerError] = []
+    try:
+        rollouts = publish_run_rollouts(told, inputs, record, where, Path(str(told.config.output_dir)) / "rollouts")
+        if rollouts is not None:
+            record.values["rollouts"] = {"repo": rollouts.repo, "revision": rollouts.revision, "tag": rollouts.tag}
+            record.write()
+    except exits.ComposerError as error:
+        failed.append(error)  # the model may still be taken
+    (final / RECORD).write_bytes(record.path.read_bytes())
+    try:
+        _publish_final(told, inputs, record, where, final, trainer.state.global_step)
+    except exits.ComposerError as error:
+        failed.append(error)
+    if failed:
+        worst = max(failed, key=lambda error: error.exit_code)
+        raise type(worst)(
+            f"{' '.join(map(str, failed))} What was trained is in {final}; the same command with --resume true "
+            "publishes it."
+        ) from worst
+
+
+def _publish_final(told: Told, inputs: Inputs, record: Record, where: Destination, final: Path, num_steps: int) -> None:
+    if not told.run.repo:
+        return
+    published = publish_model(
+        where,
+        told.run.repo,
+        model_files(final),
+        tag=f"run-{record.run_id}",
+        title=f"Run {record.run_id}: {num_steps} steps from {inputs.model.name}",
+        public=told.run.public,
+    )
+    print(f"{published.repo} {published.tag} {published.revision} at {published.address}")
+
+
+def publish_so_far(
+    told: Told, inputs: Inputs, record: Record, where: Destination, copy: Path, step: int
+) -> dict[str, Any]:
+    """Publish a checkpoint and the rollouts so far, and return their revisions."""
+    facts: dict[str, Any] = {}
+    rollouts = publish_run_rollouts(told, inputs, record, where, copy / "rollouts")
+    if rollouts is not None:
+        facts["rollouts"] = rollouts.revision
+    if told.run.checkpoints_repo:
+        tag = f"run-{record.run_id}-step-{step}"
+        title = f"Run {record.run_id}: step {step} from {inputs.model.name}"
+        files = model_files(copy / "model")
+        done = publish_model(where, told.run.checkpoints_repo, files, tag=tag, title=title, public=told.run.public)
+        facts["checkpoint"] = done.revision
+    return facts
+
+
+def publish_run_rollouts(
+    told: Told, inputs: Inputs, record: Record, where: Destination, folder: Path
+) -> Published | None:
+    """Publish the rollouts in a folder as the next version of the run's dataset, if it has one."""
     if not told.run.rollouts_repo:
         return None
-    parents = (inputs.base(), *inputs.parents())
     return publish_rollouts(
         where,
         told.run.rollouts_repo,
-        Path(str(told.config.output_dir)) / "rollouts",
+        folder,
         run_id=record.run_id,
         license=told.run.license,
-        parents=parents,
+        parents=(inputs.base(), *inputs.parents()),
         public=told.run.public,
     )
 

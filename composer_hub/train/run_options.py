@@ -1,8 +1,10 @@
-"""What a run is told: the options beside TRL's own, read from the command line and a YAML file."""
+"""What a run is told: the options beside TRL's own, read from the command line and a YAML file, and objects by name."""
 
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,12 +77,32 @@ class RunOptions:
     rollouts_repo: str | None = field(
         default=None, metadata={"help": "Publish every rollout to this dataset repository at the end."}
     )
+    checkpoints_repo: str | None = field(
+        default=None, metadata={"help": "Publish checkpoints to this model repository during the run, each with a tag."}
+    )
+    push_every: int = field(
+        default=0,
+        metadata={"help": "Publish at every n-th save what the two repositories above name; 0 only at the end."},
+    )
     public: bool = field(default=False, metadata={"help": "Everyone may read what is published."})
     license: str = field(default="other", metadata={"help": "Licence of the model and its rollouts."})
     resume: bool = field(default=False, metadata={"help": "Go on from the last complete checkpoint in output_dir."})
     max_minutes: float | None = field(
         default=None, metadata={"help": "Save and leave with exit code 3 after this many minutes."}
     )
+    watchdogs: bool = field(
+        default=True,
+        metadata={"help": "Watch metrics: outside its band one warns, weakens a channel or ends the run."},
+    )
+    bands: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Metric -> what differs from its usual band, or false for none."}
+    )
+    preflight: bool = field(
+        default=False,
+        metadata={"help": "Before training, measure what hints do, and refuse the writers that do not lift."},
+    )
+    preflight_only: bool = field(default=False, metadata={"help": "Print that table and leave."})
+    preflight_batches: int = field(default=1, metadata={"help": "Generation batches to measure before training."})
     usd_per_hour: float | None = field(default=None, metadata={"help": "Price of the machine, for the card."})
     keep_rollouts: bool = field(default=True, metadata={"help": "Write every rollout to output_dir/rollouts."})
 
@@ -112,13 +134,13 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[list-item]
     # Parsed like the words, so that a default that is written otherwise than it is parsed does not count as given.
     defaults = vars(parser.parse_known_args([])[0])
-    if "--config" in words and not Path(words[words.index("--config") + 1]).is_file():
-        raise exits.UsageError(
-            f"There is no config file {words[words.index('--config') + 1]}. See configs/ for presets."
-        )
+    check_config(words)
     try:
         run, config, model = parser.parse_args_and_config(list(words))
     except ValueError as error:
+        unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
+        if unknown:
+            raise exits.UsageError(f"There is no option {unknown[0]}{_nearest(unknown[0].lstrip('-'))}.") from error
         raise exits.UsageError(f"The options do not fit together: {error}") from error
     if "--config" in words:
         at = words.index("--config")
@@ -128,10 +150,33 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     return Told(run, config, model, given)
 
 
+def check_config(words: Sequence[str]) -> None:
+    """Say what is wrong with the file that `--config` names, before it is read as options."""
+    if "--config" not in words:
+        return
+    path = Path((*words, "")[words.index("--config") + 1])
+    if not path.is_file():
+        raise exits.UsageError(f"There is no config file {path}. See configs/ for presets.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(values, dict):
+        raise exits.UsageError(f"{path} holds no options: write one a line, like max_steps: 20.")
+    for name in values:
+        if name not in option_names() | {"env"}:
+            raise exits.UsageError(f"{path}: there is no option {name!r}{_nearest(str(name))}.")
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, option_names(), 1)
+    return f"; did you mean {near[0]}? --help lists all" if near else "; --help lists all"
+
+
 # Where a run lives and how it is launched: not what it is.
 _OF_THE_LAUNCH = (
-    "to", "repo", "rollouts_repo", "public", "resume", "max_minutes", "usd_per_hour", "output_dir", "local_rank",
-    "run_name",
+    "to", "repo", "rollouts_repo", "checkpoints_repo", "push_every", "public", "resume", "max_minutes", "usd_per_hour",
+    "output_dir", "local_rank", "run_name", "preflight_only",
 )  # fmt: skip
 
 

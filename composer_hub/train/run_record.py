@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
+import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -14,8 +16,9 @@ from typing import Any
 import torch
 from accelerate import PartialState
 from accelerate.utils import gather_object
+from transformers import TrainerCallback
 
-from composer_hub import __version__
+from composer_hub import __version__, exits
 from composer_hub.hub.publish import Parent
 
 RECORD = "composer_run.json"
@@ -46,11 +49,62 @@ class Record:
 
     @property
     def seconds(self) -> float:
-        return sum(launch["seconds"] for launch in self.values["launches"])
+        return sum(launch.get("seconds", 0) for launch in self.values["launches"])
+
+
+class Launch(TrainerCallback):
+    """One launch of a run: how far it came, how long it took and how it ended, kept up at each save."""
+
+    def __init__(self, record: Record, from_step: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.record, self.clock, self.begun = record, clock, clock()
+        self.facts: dict[str, Any] = {
+            "from_step": from_step,
+            "to_step": from_step,
+            "seconds": 0.0,
+            "num_processes": PartialState().num_processes,
+        }
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.came_to(state.global_step)
+
+    def came_to(self, step: int) -> None:
+        """Write how far it came, on the first process."""
+        self.facts |= {"to_step": step, "seconds": round(self.clock() - self.begun, 1)}
+        if PartialState().is_main_process:
+            self.record.write()
+
+    def done(self, step: int) -> None:
+        """Training has ended as it should; what is left is to publish."""
+        self.facts |= {"exit_code": exits.DONE, "said": ""}
+        self.came_to(step)
+
+    @contextlib.contextmanager
+    def told(self, step: Callable[[], int]) -> Iterator[None]:
+        """Remember in the record how this launch ended: a launcher keeps the exit code to itself."""
+        self.record.values["launches"].append(self.facts)
+        self.facts |= {"exit_code": None, "said": "killed, or still going on"}
+        self.came_to(step())
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.facts |= {"exit_code": exits.INTERRUPTED, "said": "interrupted"}
+            raise
+        except Exception as error:
+            self.facts |= {"exit_code": getattr(error, "exit_code", exits.FAILURE), "said": str(error)}
+            raise
+        finally:
+            # Where the disk is full, whoever filled it says so.
+            with contextlib.suppress(OSError):
+                self.came_to(step())
 
 
 def new_record(
-    base: Parent, parents: Sequence[Parent], pins: Mapping[str, str], options: Mapping[str, Any], output: Path
+    base: Parent,
+    parents: Sequence[Parent],
+    pins: Mapping[str, str],
+    options: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    output: Path,
 ) -> Record:
     """Return the record of a run that begins."""
     values = {
@@ -59,6 +113,7 @@ def new_record(
         "base": vars(base),
         "parents": [vars(parent) for parent in parents],
         "pins": dict(pins),
+        "asked": dict(asked),
         "options": dict(options),
         "libraries": versions(),
         "hardware": hardware(),

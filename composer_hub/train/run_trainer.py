@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import errno
-import time
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from composer_hub import exits
-from composer_hub.train.checkpoints import mark_complete
+from composer_hub.hub.models import Model
+from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.evals import Evals
 from composer_hub.train.export import RolloutFile
 from composer_hub.train.guard import EnvironmentFailed, Tally, tally
 from composer_hub.train.trainer import ComposerTrainer
-
-
-class SaveError(exits.ComposerError, OSError):
-    """A checkpoint that could not be written."""
 
 
 class RunTrainer(ComposerTrainer):
@@ -30,12 +25,13 @@ class RunTrainer(ComposerTrainer):
     def __init__(
         self,
         *args: Any,
+        base: Model | None = None,
         rollouts: RolloutFile | None = None,
         card: Callable[[RunTrainer], str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.rollouts, self.card = rollouts, card
+        self.base, self.rollouts, self.card = base, rollouts, card
         self.evals: Evals | None = None
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
@@ -73,7 +69,7 @@ class RunTrainer(ComposerTrainer):
         if found.num_lost == found.num_episodes:
             raise EnvironmentFailed(
                 f"All {found.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Mend "
-                "the environment and go on with --resume."
+                "the environment and go on with --resume true."
             )
 
     def environment_pools(self) -> list[list[Any]]:
@@ -94,18 +90,24 @@ class RunTrainer(ComposerTrainer):
 
     # ----------------------------------------------------------------------------------------------- checkpoints
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; an adapter names the model it belongs to, and not a folder of this machine."""
+        super().save_model(output_dir, _internal_call)
+        path = Path(output_dir or str(self.args.output_dir)) / "adapter_config.json"
+        if self.base is not None and self.args.should_save and path.is_file():
+            revision = self.base.revision if self.base.is_published else None
+            config = json.loads(path.read_text()) | {"base_model_name_or_path": self.base.name, "revision": revision}
+            path.write_text(json.dumps(config, indent=2, sort_keys=True))
+
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        try:
+        if self.args.should_save and folder.exists():
+            # Its files may be linked from `best`, so none is written over in place.
+            shutil.rmtree(folder)
+        self.accelerator.wait_for_everyone()
+        with writing(folder.name):
             super()._save_checkpoint(model, trial)
             torch.save(self._generated(), folder / self._generated_name())
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise SaveError(
-                    f"The disk is full, so {folder.name} is torn. Earlier checkpoints are whole: free some space and "
-                    "run the same command with --resume."
-                ) from error
-            raise
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             mark_complete(folder, {"step": self.state.global_step, "num_processes": self.accelerator.num_processes})
@@ -136,23 +138,3 @@ class RunTrainer(ComposerTrainer):
             folder = Path(str(self.args.output_dir))
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "README.md").write_text(self.card(self), encoding="utf-8")
-
-
-class TimeBudget(TrainerCallback):
-    """Ends training after some minutes, with a checkpoint."""
-
-    def __init__(self, max_minutes: float, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.max_s, self.clock = max_minutes * 60, clock
-        self.start = clock()
-        self.is_spent = False
-        self.trainer: Any = None
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        spent = self.clock() - self.start >= self.max_s
-        if self.trainer is not None:
-            # Clocks differ, and the ranks must stop at the same step.
-            mine = torch.tensor([float(spent)], device=self.trainer.accelerator.device)
-            spent = bool(self.trainer.accelerator.gather(mine).max().item())
-        if spent and state.global_step < state.max_steps:
-            self.is_spent = True
-            control.should_save = control.should_training_stop = True

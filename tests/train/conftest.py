@@ -30,6 +30,16 @@ def world() -> Any:
     return small_model(cache_folder())
 
 
+@pytest.fixture(scope="session")
+def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder destination with pairs, their reference log-probs, and one finished run in `runs/whole`."""
+    from tests.train.tiny_run import fill_shelf
+
+    root = tmp_path_factory.mktemp("shelf")
+    fill_shelf(world, root)
+    return root
+
+
 @pytest.fixture
 def make_trainer(world: Any, tmp_path: Path) -> Callable[..., Any]:
     """Return a function that makes a trainer of the tiny world; keywords are options of the config."""

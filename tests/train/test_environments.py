@@ -171,7 +171,7 @@ def test_fewer_tasks_than_a_batch_takes_are_refused(world: Any, tmp_path: Path) 
     [
         ("late_nan", "late_nan returned NaN"),
         ("late_error", "late_error raised ZeroDivisionError: division by zero"),
-        ("one_number", "one_number returned 0.5: a list"),
+        ("one_number", "one_number returned 0.5: return a number or None"),
     ],
 )
 def test_a_run_ends_with_the_name_of_a_reward_function_that_fails(
@@ -228,6 +228,12 @@ def test_reward_functions_are_checked_when_they_are_called() -> None:
         checked_reward(lambda **_: [1 / 0], "pkg:bad")()
     with pytest.raises(RewardError, match="pkg:nan returned NaN"):
         checked_reward(lambda **_: [float("nan")], "pkg:nan")()
+    with pytest.raises(RewardError, match="return a number or None"):
+        checked_reward(lambda **_: ["good"], "pkg:word")()
+    with pytest.raises(RewardError, match="1 rewards for 2 completions"):
+        checked_reward(lambda **_: [1.0], "pkg:short")(completions=["a", "b"])
+    with pytest.raises(exits.UsageError, match="name a function"):
+        checked_reward("good", "pkg:text")  # type: ignore[arg-type]
     assert checked_reward(lambda **_: [None, 1.0], "pkg:fine")() == [None, 1.0]
 
     class Judge:

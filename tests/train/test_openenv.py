@@ -74,6 +74,7 @@ def test_a_servers_own_docstring_sections_do_not_end_up_in_the_description() -> 
     schema = get_json_schema(openenv.session_kind([tool]).add)["function"]  # type: ignore[attr-defined]
     assert schema["description"] == "Add two numbers."
     assert schema["parameters"]["required"] == ["a"]
+    assert schema["parameters"]["properties"]["a"]["description"] == "First."
     assert schema["parameters"]["properties"]["b"]["enum"] == ["x", "y"]
 
 

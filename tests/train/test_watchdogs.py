@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import random
+import statistics
 import warnings
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,16 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from composer_hub.train.watchdogs import BANDS, Band, Watchdog, Watchdogs, hedge_rate, keep_best
+from composer_hub.train.watchdogs import (
+    BANDS,
+    Band,
+    BandError,
+    Watchdog,
+    Watchdogs,
+    bands_of,
+    hedge_rate,
+    keep_best,
+)
 
 
 def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:
@@ -30,16 +41,16 @@ def test_patience_counts_values_in_a_row() -> None:
 
 
 def test_relative_bounds_are_multiples_of_the_median_of_the_first_values() -> None:
-    band = Band("m", low=0.5, high=2.0, relative=True, patience=1)
+    band = Band("m", low=0.5, high=2.0, relative="first", patience=1)
     assert alarms(band, [1, 1, 100, 1, 1, 1.9, 2.1, 0.4]) == [6, 7]
 
 
 def test_a_baseline_of_zero_gives_no_relative_bound() -> None:
-    assert alarms(Band("m", low=0.5, high=2.0, relative=True, patience=1), [0.0] * 5 + [9.0, -9.0]) == []
+    assert alarms(Band("m", low=0.5, high=2.0, relative="first", patience=1), [0.0] * 5 + [9.0, -9.0]) == []
 
 
-@pytest.mark.parametrize("relative", [False, True], ids=["absolute", "relative"])
-def test_a_value_that_is_no_number_is_outside(relative: bool) -> None:
+@pytest.mark.parametrize("relative", ["", "first", "best"], ids=["absolute", "to the first", "to the best"])
+def test_a_value_that_is_no_number_is_outside(relative: str) -> None:
     assert alarms(Band("m", 0.0, 9.0, relative=relative, patience=1), [1.0] * 5 + [math.nan]) == [5]
 
 
@@ -47,11 +58,42 @@ def test_a_metric_that_is_not_logged_is_not_judged() -> None:
     assert alarms(Band("m", 0.0, 1.0, patience=1), [None, "x"]) == []
 
 
+REWARD = next(band for band in BANDS if band.metric == "reward")
+
+
+def rewards(rng: random.Random, share: float, num_logs: int) -> list[float]:
+    """Return mean rewards of eight rollouts that succeed so often."""
+    return [sum(rng.random() < share for _ in range(8)) / 8 for _ in range(num_logs)]
+
+
+@pytest.mark.parametrize(
+    ("before", "fallen", "after"),
+    [
+        ([0.0] * 10, -1.0, 6),  # the first one says how large the values are
+        ([-2.0, -2.1, -1.9, -2.0, -2.0] * 2, -4.0, 5),
+        ([0.0] * 6 + [0.5, 0.6, 0.5, 0.6, 0.6] * 2, 0.0, 5),
+        ([-0.1, 0.1, 0.0, 0.0, 0.2, 0.0] * 2, -1.0, 5),
+    ],
+    ids=["always nothing", "always negative", "found late", "around zero"],
+)
+def test_a_reward_that_was_never_above_zero_or_only_late_still_has_a_band(
+    before: list[float], fallen: float, after: int
+) -> None:
+    assert alarms(REWARD, before + [fallen] * 6) == [len(before) + after - 1]
+
+
+def test_a_sparse_reward_hardly_ever_stops_a_run_by_bad_luck() -> None:
+    rng = random.Random(0)
+    stopped = sum(bool(alarms(REWARD, rewards(rng, 0.1, 300))) for _ in range(100))
+    assert stopped <= 1
+
+
 def test_a_collapse_of_the_reward_stops_the_run_and_slow_growth_of_the_gradient_does_not() -> None:
-    collapse = [0.1, 0.2, 0.2, 0.2, 0.3, 0.6, 0.64, 0.02, 0.02, 0.02, 0.02, 0.02]
+    rng = random.Random(0)
+    falls = [rewards(rng, 0.3, 30) + rewards(rng, 0.6, 30) + rewards(rng, 0.0, 30) for _ in range(20)]
+    assert statistics.median(alarms(REWARD, fall)[0] for fall in falls) == 64
+    assert REWARD.action == "stop"
     bands = {band.metric: band for band in BANDS}
-    assert bands["reward"].action == "stop"
-    assert alarms(bands["reward"], collapse) == [11]
     assert alarms(bands["grad_norm"], [0.07 + 0.01 * step for step in range(40)]) == []
 
 
@@ -62,7 +104,7 @@ def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdog
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for step, log in enumerate(logs):
-            dogs.on_log(None, SimpleNamespace(global_step=step), control, logs=log)
+            dogs.on_log(None, SimpleNamespace(global_step=step, is_world_process_zero=True), control, logs=log)
     assert len(said) == len(dogs.alarms)
     return dogs, turned, control
 
@@ -76,9 +118,50 @@ def test_leaving_a_band_does_what_the_band_says(action: str, turned: list[str], 
     assert "m is 2" in str(dogs.alarms[0])
 
 
-def test_an_unknown_action_is_refused() -> None:
-    with pytest.raises(ValueError, match="warn, hint, replay, stop"):
-        Watchdogs([Band("m", action="panic")])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"m": {"action": "panic"}}, "warn, hint, replay, stop"),
+        ({"m": {"relative": "worst"}}, "first or best"),
+        ({"m": {"low": "much"}}, "are numbers"),
+        ({"m": {"low": 2, "high": 1}}, "at most high"),
+        ({"m": {"colour": 1}}, "low, high, relative, patience, action, window"),
+        ({"m": 3}, "or false"),
+        ("{reward", "is not JSON"),
+        ("[]", "a mapping"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_a_band_that_says_nothing_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(BandError, match=says):
+        bands_of(given)
+
+
+def test_a_config_file_changes_adds_and_drops_bands() -> None:
+    changed = bands_of({"reward": {"low": 0.9}, "entropy": False, "kl": {"high": 0.2}})
+    bands = {band.metric: band for band in changed}
+    assert (bands["reward"].low, bands["reward"].action, bands["reward"].patience) == (0.9, "stop", 5)
+    assert bands["kl"] == Band("kl", high=0.2)
+    assert "entropy" not in bands
+    assert bands_of(None) == BANDS == bands_of("{}")
+
+
+def test_a_run_that_goes_on_knows_what_was_usual_when_it_began() -> None:
+    band = Band("m", low=0.5, high=2.0, relative="first", patience=3)
+    log = [{"step": step, "m": value} for step, value in enumerate([1.0] * 5 + [9.0, 9.0])]
+    whole, resumed = Watchdogs([band]), Watchdogs([band])
+    control = SimpleNamespace()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for line in log:
+            whole.on_log(
+                None, SimpleNamespace(global_step=line["step"], is_world_process_zero=True), control, logs=line
+            )
+        resumed.on_train_begin(None, SimpleNamespace(log_history=log), control)
+        assert resumed.alarms == []
+        for dogs in (whole, resumed):
+            dogs.on_log(None, SimpleNamespace(global_step=7, is_world_process_zero=True), control, logs={"m": 9.0})
+    assert [alarm.step for alarm in whole.alarms] == [alarm.step for alarm in resumed.alarms] == [7]
 
 
 def test_hedges_are_counted_by_the_hundred_words() -> None:
@@ -101,6 +184,13 @@ def test_the_best_checkpoint_outlives_the_ones_after_it(tmp_path: Path) -> None:
     assert (tmp_path / "best" / "weights").read_text() == "1"
     assert json.loads((tmp_path / "best" / "best.json").read_text())["score"] == 0.6
     assert not (tmp_path / "checkpoint-1" / "best.json").exists()
+
+
+def test_a_best_checkpoint_is_not_lost_between_two_renames(tmp_path: Path) -> None:
+    keep_best(tmp_path, checkpoint(tmp_path, 1), 0.5, "reward")
+    (tmp_path / "best").rename(tmp_path / ".best-old")  # the run ended here
+    assert not keep_best(tmp_path, checkpoint(tmp_path, 2), 0.4, "reward")
+    assert (tmp_path / "best" / "weights").read_text() == "1"
 
 
 def test_a_save_is_judged_by_the_rewards_since_the_last_one(tmp_path: Path) -> None:

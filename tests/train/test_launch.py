@@ -1,0 +1,54 @@
+"""`accelerate launch` itself, with two processes and both added channels, taken away in the middle."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub import exits
+from composer_hub.train.checkpoints import last_complete
+from tests.train.tiny_run import arguments
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+
+
+def test_sigterm_to_the_launcher_leaves_a_complete_checkpoint_of_both_processes(shelf: Path, world: Any) -> None:
+    folder = shelf / "runs" / "launched"
+    words = arguments(world, shelf, folder.name, "--max_steps", "10000", "--save_steps", "10000")
+    process = subprocess.Popen(
+        [*LAUNCH, "scripts/train.py", *words, "--ddp_backend", "gloo", "--per_device_train_batch_size", "2"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until = time.monotonic() + 150
+        while not list(folder.glob("rollouts/rank001*")) and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=60)[1]  # a rank that waited for the other would wait for ever
+    finally:
+        process.kill()
+    assert "SIGTERM ended the run at step" in said, said[-3000:]
+    (launch,) = json.loads((folder / "composer_run.json").read_text())["launches"]
+    assert (launch["num_processes"], launch["exit_code"]) == (2, exits.STOPPED)
+    checkpoint = last_complete(folder)
+    assert checkpoint is not None
+    assert {path.name for path in checkpoint.glob("composer_generated_*")} == {
+        "composer_generated_0.pt",
+        "composer_generated_1.pt",
+    }

@@ -1,0 +1,233 @@
+"""How runs end before their last step, and what the same command does then."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub import exits  # noqa: E402
+from composer_hub.hints import SiteContext  # noqa: E402
+from composer_hub.records import Hint  # noqa: E402
+from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, torn  # noqa: E402
+from composer_hub.train.run import main, run  # noqa: E402
+from composer_hub.train.run_options import RunError, parse  # noqa: E402
+from composer_hub.train.run_preflight import preflight, unfit  # noqa: E402
+from composer_hub.train.run_record import Record  # noqa: E402
+from composer_hub.train.uplift import WriterUplift  # noqa: E402
+from tests.train.test_trainer import batch_of  # noqa: E402
+from tests.train.tiny_run import arguments, weights  # noqa: E402
+
+
+def record_of(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "composer_run.json").read_text())
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    first, second = weights(one), weights(other)
+    return all(torch.equal(first[name], second[name]) for name in first)
+
+
+def half_done(shelf: Path, name: str) -> Path:
+    """Return a run that was killed while it wrote its second checkpoint."""
+    folder = shelf / "runs" / name
+    shutil.copytree(shelf / "runs" / "whole", folder)
+    shutil.rmtree(folder / "final")
+    (folder / "checkpoint-4" / COMPLETE).unlink()
+    return folder
+
+
+def ringing(at: int) -> Callable[[], float]:
+    """Return a clock at whose n-th reading SIGTERM comes."""
+    readings = iter(range(1, 10_000))
+
+    def clock() -> float:
+        if next(readings) == at:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return 0.0
+
+    return clock
+
+
+def test_sigterm_saves_and_the_run_goes_on_as_if_nothing_had_come(shelf: Path, world: Any) -> None:
+    folder = shelf / "runs" / "taken_away"
+    words = arguments(world, shelf, folder.name, "--max_minutes", "9")
+    with pytest.raises(exits.Stopped, match=r"SIGTERM ended the run at step 1 of 4"):
+        run(parse(words), clock=ringing(4))
+    assert last_complete(folder) == folder / "checkpoint-1"
+    (launch,) = record_of(folder)["launches"]
+    assert (launch["to_step"], launch["exit_code"]) == (1, exits.STOPPED)
+    final = run(parse([*words, "--resume", "true"]))
+    assert same_weights(final, shelf / "runs" / "whole" / "final")
+    assert [launch["exit_code"] for launch in record_of(folder)["launches"]] == [exits.STOPPED, exits.DONE]
+
+
+def test_sigterm_before_training_leaves_at_once(shelf: Path, world: Any) -> None:
+    with pytest.raises(exits.Stopped, match="nothing was being trained"):
+        run(parse(arguments(world, shelf, "too_early", "--max_minutes", "9")), clock=ringing(2))
+    assert not list((shelf / "runs" / "too_early").glob("checkpoint-*"))
+
+
+def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
+    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shelf / "runs" / "barked"
+    band = {"grad_norm": {"low": 2e3, "high": 3e3, "relative": "", "action": "stop"}}
+    words = arguments(world, shelf, folder.name, "--bands", json.dumps(band), "--repo", "me/barked")
+    with pytest.warns(UserWarning, match="the run stops"):
+        assert main(words) == exits.REFUSED
+    said = capsys.readouterr().err
+    assert "grad_norm is" in said
+    assert "checkpoint-2" in said  # the best one
+    assert last_complete(folder) == folder / "checkpoint-3"
+    assert (folder / "best" / COMPLETE).is_file()
+    assert not (folder / "final").exists()
+    assert record_of(folder)["launches"][-1]["exit_code"] == exits.REFUSED
+
+    final = run(parse([*words, "--watchdogs", "false", "--resume", "true"]))
+    assert same_weights(final, shelf / "runs" / "whole" / "final")
+    card = (final / "README.md").read_text()
+    assert "best checkpoint was `checkpoint-2`" in card
+    assert "a watch-dog barked at step 3: grad_norm" in card
+    assert record_of(folder)["launches"][-1]["changed"]["watchdogs"] == [None, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ("--learning_rate 2e-3", "learning_rate was 0.001, now 0.002"),
+        ("--alpha_sdpo 0", "alpha_sdpo was 0.5, now its default"),
+        ("--pairs you/pairs@main", "pairs was me/pairs@"),
+        ("--num_tasks 9", "num_tasks was 8, now 9"),
+        ("--teacher fixed --teacher_ema_rate 0.2", "teacher was ema, now its default; teacher_ema_rate was 0.1"),
+    ],
+)
+def test_another_run_is_not_gone_on_with(shelf: Path, world: Any, more: str, says: str) -> None:
+    with pytest.raises(RunError, match=says) as caught:
+        run(parse(arguments(world, shelf, "whole", "--resume", "true", *more.split())))
+    assert "another output_dir" in str(caught.value)
+
+
+def test_how_long_and_what_is_printed_may_change_and_is_recorded(shelf: Path, world: Any) -> None:
+    folder = shelf / "runs" / "longer"
+    shutil.copytree(shelf / "runs" / "whole", folder)
+    pinned = record_of(folder)["pins"]["pairs"]
+    more = ["--max_steps", "5", "--logging_steps", "2", "--pairs", pinned, "--repo", "me/longer"]
+    run(parse(arguments(world, shelf, folder.name, "--resume", "true", *more)))
+    launch = record_of(folder)["launches"][-1]
+    assert launch["changed"] == {"logging_steps": [1, 2], "max_steps": [4, 5]}
+    assert (launch["from_step"], launch["to_step"]) == (4, 5)
+
+
+@contextmanager
+def files_up_to(num_bytes: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("num_bytes", [600_000, 2_000_000], ids=["at the weights", "at the optimizer"])
+def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(shelf: Path, world: Any, num_bytes: int) -> None:
+    folder = half_done(shelf, f"full_{num_bytes}")
+    words = arguments(world, shelf, folder.name, "--resume", "true")
+    with files_up_to(num_bytes), pytest.raises(SaveError, match=r"The disk is full .* checkpoint-4 is not whole"):
+        run(parse(words))
+    assert torn(folder) == [folder / "checkpoint-4"]
+    assert last_complete(folder) == folder / "checkpoint-2"
+    assert record_of(folder)["launches"][-1]["exit_code"] == exits.FAILURE
+    assert same_weights(run(parse(words)), shelf / "runs" / "whole" / "final")
+    assert not torn(folder)
+
+
+def test_a_look_before_training_prints_a_table_changes_nothing_and_is_taken_once(
+    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shelf / "runs" / "looked"
+    words = arguments(world, shelf, folder.name, "--preflight", "true", "--repo", "me/looked")
+    assert run(parse([*words, "--preflight_only", "true"])) == folder
+    said = capsys.readouterr().out
+    assert "tool_not_found" in said
+    assert "No writer is refused." in said
+    assert not list(folder.glob("checkpoint-*")) + list(folder.glob("rollouts/*"))
+
+    with pytest.raises(exits.Stopped):
+        run(parse([*words, "--max_minutes", "0"]))
+    looked = record_of(folder)["preflight"]
+    final = run(parse([*words, "--resume", "true"]))
+    assert record_of(folder)["preflight"] == looked
+    assert same_weights(final, shelf / "runs" / "whole" / "final")
+    assert "Before training" in (final / "README.md").read_text()
+
+
+def test_writers_that_seldom_lift_are_refused_on_every_later_launch(make_trainer: Any, tmp_path: Path) -> None:
+    told = parse(["--preflight", "true", "--preflight_batches", "2", "--bf16", "false", "--use_cpu", "true"])
+    record = Record(tmp_path / "composer_run.json", {})
+    for launch in ("first", "resumed"):
+        trainer = make_trainer(alpha_sdpo=0.5)
+        trainer.hinter = dataclasses.replace(trainer.hinter, writers=(misleading,))
+        if launch == "first":
+            assert batch_of(trainer)["num_hint_items"] > 0
+        preflight(told, trainer, record)
+        assert {writer for writer, _ in trainer.hinter.refused} == {"misleading"}
+        assert batch_of(trainer)["num_hint_items"] == 0
+
+
+def misleading(context: SiteContext) -> Hint:
+    return Hint("Reminder: `plus` is right.", "misleading", "always", 1, context.site.kind, context.site.call_id)
+
+
+def test_control_hints_are_never_refused() -> None:
+    lines = [WriterUplift("control", "tool_not_found", 9, 5.0, -5.0, 0.0)]
+    assert unfit(lines, are_controls=True) == frozenset()
+    assert unfit(lines, are_controls=False) == {("control", "tool_not_found")}
+
+
+def test_a_process_that_is_killed_anywhere_goes_on_to_the_same_weights(shelf: Path, world: Any) -> None:
+    folder = shelf / "runs" / "shot"
+    command = [sys.executable, "-m", "composer_hub.train", *arguments(world, shelf, folder.name, "--save_steps", "1")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    # The first checkpoint's folder is there: it is being written, or the second step has begun.
+    while process.poll() is None and not (folder / "checkpoint-1").is_dir():
+        time.sleep(0.002)
+    process.kill()
+    assert process.wait(60) == -signal.SIGKILL
+    assert not (folder / "final").exists()
+    assert record_of(folder)["launches"][-1]["exit_code"] is None
+    final = run(parse(arguments(world, shelf, folder.name, "--resume", "true")))
+    assert same_weights(final, shelf / "runs" / "whole" / "final")
+
+
+def test_an_adapter_goes_on_to_the_same_weights_and_names_its_base(shelf: Path, world: Any) -> None:
+    from safetensors.torch import load_file
+
+    lora = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj", "--beta_replay", "0"]
+    words = [*arguments(world, shelf, "adapter", *lora), "--repo", "me/adapter"]
+    whole = run(parse([*words, "--output_dir", str(shelf / "runs" / "adapter_whole")]))
+    with pytest.raises(exits.Stopped):
+        run(parse([*words, "--max_minutes", "0"]))
+    final = run(parse([*words, "--resume", "true"]))
+    expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (whole, final))
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+    config = json.loads((final / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == Path(world[0].name_or_path).name
+    card = (final / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert str(shelf) not in card + (final / "adapter_config.json").read_text()

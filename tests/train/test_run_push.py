@@ -1,0 +1,136 @@
+"""Publishing while training: the Hub may be slow, busy or gone, and training goes on."""
+
+from __future__ import annotations
+
+import json
+import threading
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from huggingface_hub import HfApi  # noqa: E402
+
+from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience  # noqa: E402
+from composer_hub.hub.local.server import start_server  # noqa: E402
+from composer_hub.train.run import run  # noqa: E402
+from composer_hub.train.run_options import parse  # noqa: E402
+from composer_hub.train.run_push import Pusher  # noqa: E402
+from tests.train.tiny_run import arguments  # noqa: E402
+
+PUSHING = ["--beta_replay", "0", "--save_steps", "1", "--push_every", "1", "--checkpoints_repo", "me/model-checkpoints"]
+
+
+def hub(server: Any) -> HubDestination:
+    api = HfApi(endpoint=server.endpoint, token=server.token)
+    return HubDestination("hub", api, Patience(max_tries=8, sleep=lambda seconds: None), cache=server.root / "cache")
+
+
+def test_checkpoints_and_rollouts_are_published_by_a_hub_that_stumbles(world: Any, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    words = [*arguments(world, tmp_path, "run"), *PUSHING]
+    faults = ["--user", "me:hf_me", "--inject", "503:3,412:2,lose:1,429:1"]
+    with start_server(tmp_path / "server", faults) as server:
+        where = hub(server)
+        run(parse(words), where=where)
+        record = json.loads((tmp_path / "runs" / "run" / "composer_run.json").read_text())
+        assert [push["step"] for push in record["pushes"]][-1] == 4
+        assert all("error" not in push for push in record["pushes"])
+        tags = where.tags("me/model-checkpoints", "model")
+        assert {f"run-{record['run_id']}-step-{push['step']}" for push in record["pushes"]} == set(tags)
+        assert f"run-{record['run_id']}" in where.tags("me/model", "model")
+        files = where.files("me/model-checkpoints", "main", "model")
+        assert not {"composer_teacher.safetensors", "trainer_state.json", "COMPLETE.json"} & set(files)
+        folder = Path(where.api.snapshot_download("me/model-checkpoints", cache_dir=tmp_path / "cache"))
+        assert "The run is not finished" in (folder / "README.md").read_text()
+        AutoModelForCausalLM.from_pretrained(folder)
+
+
+def test_a_public_repository_is_refused_before_training(world: Any, tmp_path: Path) -> None:
+    words = [*arguments(world, tmp_path, "run"), "--beta_replay", "0"]
+    with start_server(tmp_path / "server", ["--user", "me:hf_me"]) as server:
+        hub(server).api.create_repo("me/rollouts", repo_type="dataset", private=False)
+        with pytest.raises(HubRefused, match="me/rollouts is public"):
+            run(parse(words), where=hub(server))
+    assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
+
+
+def test_a_hub_that_is_gone_stops_nothing_and_all_is_published_later(world: Any, tmp_path: Path) -> None:
+    words = [*arguments(world, tmp_path, "run"), *PUSHING]
+    folder = tmp_path / "runs" / "run"
+    with start_server(tmp_path / "gone", ["--user", "me:hf_me", "--inject", "503:1.0"]) as server:
+        with (
+            pytest.raises(HubError, match=r"What was trained is in .*final.* --resume true") as caught,
+            pytest.warns(UserWarning, match="was not published"),
+            pytest.warns(UserWarning, match="Training begins"),
+        ):
+            run(parse(words), where=hub(server))
+        assert "Service unavailable" in str(caught.value)
+    record = json.loads((folder / "composer_run.json").read_text())
+    assert record["launches"][-1]["to_step"] == 4
+    assert all("error" in push for push in record["pushes"])
+    assert (folder / "final" / "README.md").is_file()
+    with start_server(tmp_path / "back", ["--user", "me:hf_me"]) as server:
+        run(parse([*words, "--resume", "true"]), where=hub(server))
+        assert hub(server).tags("me/model", "model")
+        assert hub(server).tags("me/rollouts")
+
+
+def saves(pusher: Pusher, output: Path, *steps: int) -> None:
+    for step in steps:
+        (output / f"checkpoint-{step}").mkdir()
+        (output / f"checkpoint-{step}" / "config.json").write_text(str(step))
+        (output / f"checkpoint-{step}" / "COMPLETE.json").write_text("{}")
+        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
+        pusher.on_save(None, state, SimpleNamespace(should_training_stop=False))
+
+
+def test_a_slow_hub_holds_nobody_up_and_the_newest_checkpoint_is_not_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("card")
+    may_go_on, published, noted = threading.Event(), [], []
+
+    def publish(copy: Path, step: int) -> dict[str, Any]:
+        may_go_on.wait(60)
+        published.append((step, (copy / "model" / "config.json").read_text()))
+        return {}
+
+    pusher = Pusher(publish, tmp_path, every=1, note=noted.append)
+    saves(pusher, tmp_path, 1, 2, 3)  # comes back though nothing is published yet
+    assert published == []
+    with pytest.warns(UserWarning, match="still under way"):
+        pusher.close(wait_s=0)
+    may_go_on.set()
+    pusher.close()
+    assert published == [(1, "1"), (3, "3")]
+    assert noted == [{"step": 1}, {"step": 3}]
+    assert not (tmp_path / ".push").exists()
+
+
+def test_rollouts_are_copied_by_whole_lines_and_a_checkpoint_that_is_gone_is_no_end(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("card")
+    (tmp_path / "rollouts").mkdir()
+    (tmp_path / "rollouts" / "rank000-00000.jsonl").write_text('{"a": 1}\n{"b"')
+    (tmp_path / "rollouts" / "rank001-00000.jsonl").write_text("{")
+    seen: list[list[str]] = []
+    noted: list[dict[str, Any]] = []
+    pusher = Pusher(
+        lambda copy, step: seen.append([path.read_text() for path in sorted((copy / "rollouts").iterdir())]) or {},
+        tmp_path,
+        every=1,
+        note=noted.append,
+    )
+    saves(pusher, tmp_path, 1)
+    pusher.close()
+    assert seen == [['{"a": 1}\n', ""]]
+    pusher.waiting = tmp_path / "checkpoint-0"
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        pusher.close()
+    assert "Training goes on" in str(said[0].message)
+    assert "error" in noted[-1]
