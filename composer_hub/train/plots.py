@@ -17,6 +17,10 @@ THEMES: Mapping[str, Mapping[str, str]] = {
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
 _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
+    "pass_at_1": (
+        "pass@1 on held-out tasks",
+        {"eval/pass_at_1": "pass@1", "eval/pass_at_1_low": "95 % low", "eval/pass_at_1_high": "95 % high"},
+    ),
     "channels": (
         "The terms of the loss",
         {

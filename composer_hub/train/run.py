@@ -25,13 +25,16 @@ from composer_hub.hub.destinations import Destination, destination
 from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
+from composer_hub.train.environments import check_environment, rewards_of
+from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.export import RolloutFile, RunFacts
+from composer_hub.train.guard import release
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.offline import OfflineTrainer
 from composer_hub.train.run_finish import check_targets, facts_of, finish, publish_so_far
-from composer_hub.train.run_inputs import Inputs, as_dataset, load_pairs, resolve, task_rows
+from composer_hub.train.run_inputs import Inputs, as_dataset, eval_rows, load_pairs, resolve, task_rows
 from composer_hub.train.run_offline import check_sources, is_offline, load_sites
-from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
+from composer_hub.train.run_options import RunError, Told, parse, shown
 from composer_hub.train.run_preflight import preflight
 from composer_hub.train.run_push import LAST_PUSH_WAIT_S, Pusher
 from composer_hub.train.run_record import Launch, Record, new_record
@@ -98,6 +101,9 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
         raise_if_early(trainer, early, parts.dogs)
+        if trainer.evals is not None:
+            trainer.evals.measure()  # does nothing where the last step was measured already
+        release(environment for pool in trainer.environment_pools() for environment in pool)
         launch.done(trainer.state.global_step)
         final = output / "final"
         trainer.save_model(str(final))
@@ -153,8 +159,10 @@ def check(told: Told) -> None:
         raise RunError("checkpoints_repo is published to during the run: say how often with --push_every.")
     if run.checkpoints_repo and run.checkpoints_repo == run.repo:
         raise RunError("checkpoints_repo is the repo of the finished model: give checkpoints one of their own.")
+    if config.eval_strategy != "no":
+        raise RunError("eval_strategy has no dataset in a run: name --eval_tasks, and --eval_every for more often.")
     # Names that cannot be imported are told before a model is fetched.
-    environment_of(run.environment)
+    check_environment(run.environment)
     rewards_of(run.rewards)
     bands_of(run.bands)
     keep_metrics_private(told)
@@ -174,8 +182,13 @@ def build(
     told: Told, inputs: Inputs, record: Record, where: Destination, callbacks: Sequence[TrainerCallback] = ()
 ) -> Parts:
     """Return the trainer of a run, ready to train, and what watches it."""
-    rows = [] if is_offline(told) else task_rows(told, inputs.tasks)
+    rows, held_out = ([], []) if is_offline(told) else (task_rows(told, inputs), eval_rows(told, inputs))
     check_tasks(record, rows)
+    if not is_offline(told):
+        check_batches(told, rows)
+    plan = told.run.evals()
+    evals = Evals(held_out, plan) if plan else None
+    record.values["num_eval_tasks_trained_on"] = num_also_in(held_out, rows)
     told.config.model_init_kwargs = None
     network = load_model(
         inputs.model.folder,
@@ -206,7 +219,9 @@ def build(
         raise RunError(f"Model, environment and options do not go together: {error}") from error
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
-    for callback in (*callbacks, dogs, parts.pusher):
+    if evals is not None:
+        evals.trainer, trainer.evals = trainer, evals
+    for callback in (evals, *callbacks, dogs, parts.pusher):
         if callback is not None:
             trainer.add_callback(callback)
 
@@ -216,6 +231,16 @@ def build(
 
     trainer.card = card
     return parts
+
+
+def check_batches(told: Told, rows: list[dict[str, Any]]) -> None:
+    """Refuse fewer tasks than one generation batch takes: the trainer would wait for it for ever."""
+    num_prompts = (told.config.generation_batch_size or 1) // (told.config.num_generations or 1)
+    if len(rows) < num_prompts:
+        raise RunError(
+            f"There are {len(rows):,} tasks, but one generation batch takes {num_prompts:,}: give more tasks, or lower "
+            "per_device_train_batch_size or steps_per_generation."
+        )
 
 
 def live_trainer(
@@ -232,8 +257,8 @@ def live_trainer(
     return RunTrainer(
         **common,
         train_dataset=as_dataset(rows),
-        reward_funcs=rewards_of(told.run.rewards) or None,
-        environment_factory=environment_of(told.run.environment),
+        reward_funcs=list(inputs.world.rewards) or None,
+        environment_factory=inputs.world.factory,
         rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,
     )
 

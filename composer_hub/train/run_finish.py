@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
+
 from composer_hub import __version__, exits
 from composer_hub.hub.destinations import Destination, HubError, HubRefused
 from composer_hub.hub.models import publish_model
@@ -15,6 +18,7 @@ from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
 from composer_hub.train.card import ModelFacts, model_card
 from composer_hub.train.checkpoints import model_files
+from composer_hub.train.evals import measured
 from composer_hub.train.export import publish_rollouts
 from composer_hub.train.plots import Plot, draw
 from composer_hub.train.run_inputs import Inputs
@@ -45,6 +49,7 @@ def facts_of(
         dropped_steps=record.values.get("hinted_steps_left_out", {}),
         history=trainer.state.log_history,
         plots=plots,
+        evals=_evals(told, inputs, record, trainer),
         hardware=record.values["hardware"],
         seconds=record.seconds,
         usd_per_hour=told.run.usd_per_hour,
@@ -57,6 +62,56 @@ def facts_of(
         alarms=tuple(record.values.get("alarms", ())),
         preflight=tuple(record.values.get("preflight", ())),
     )
+
+
+def _evals(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer) -> dict[str, str]:
+    """Return what was measured on held-out tasks, before and after."""
+    found = measured(trainer.state.log_history)
+    if not found:
+        return {}
+    # Only the first and the last: the plot has the others.
+    rates = {f"pass@1 after {step:,} steps": str(rate) for step, rate in dict([found[0], found[-1]]).items()}
+    again = record.values.get("num_eval_tasks_trained_on", 0)
+    lost = found[-1][1].num_lost
+    how = _how_measured(told, trainer)
+    if again:
+        how += f"; **{again:,} of these tasks stand among the training tasks, too**"
+    if lost:
+        how += f"; in {lost:,} attempts the environment was lost, which counts as not passed"
+    return rates | {"measured on": f"{_eval_tasks(told, inputs)}: {how}"}
+
+
+def _eval_tasks(told: Told, inputs: Inputs) -> str:
+    version = inputs.eval_tasks
+    if version is None:
+        name = Path(str(told.run.eval_tasks)).name
+        return f"`{name}` (not a published dataset)"
+    return f"`{version.repo}` at `{version.revision}`, split {told.run.eval_split}"
+
+
+def _how_measured(told: Told, trainer: RunTrainer) -> str:
+    rate = measured(trainer.state.log_history)[-1][1]
+    run = told.run
+    return (
+        f"{rate.num_tasks:,} tasks, {run.num_eval_samples} attempts each at temperature {told.config.temperature:g}, "
+        f"seed {run.eval_seed}; a reward of {run.pass_reward:g} or more passes; 95 % Wilson interval over tasks"
+    )
+
+
+def _eval_results(told: Told, inputs: Inputs, trainer: RunTrainer) -> str:
+    """Return the Hub's `.eval_results` of the final model; empty where the tasks are no dataset at a commit."""
+    found, version = measured(trainer.state.log_history), inputs.eval_tasks
+    if not found or version is None:
+        return ""
+    _, rate = found[-1]
+    entry = EvalResultEntry(
+        dataset_id=version.repo,
+        task_id=told.run.eval_split,
+        dataset_revision=version.revision,
+        value=round(rate.value, 6),
+        notes=f"pass@1, 95 % interval {rate.low:.3f} to {rate.high:.3f}: {_how_measured(told, trainer)}.",
+    )
+    return yaml.safe_dump(eval_result_entries_to_yaml([entry]), sort_keys=False, width=1000)
 
 
 def _reproduce(told: Told, record: Record) -> str:
@@ -95,6 +150,10 @@ def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, fina
     (final / "README.md").write_text(model_card(facts), encoding="utf-8")
     (final / "train.yaml").write_text(pinned(told.given, inputs.pins()), encoding="utf-8")
     (final / "composer_manifest.json").write_text(_manifest(told, inputs, record), encoding="utf-8")
+    results = _eval_results(told, inputs, trainer)
+    if results:
+        (final / ".eval_results").mkdir(exist_ok=True)
+        (final / ".eval_results" / "pass_at_1.yaml").write_text(results, encoding="utf-8")
     failed: list[exits.ComposerError] = []
     try:
         rollouts = publish_run_rollouts(told, inputs, record, where, Path(str(told.config.output_dir)) / "rollouts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from composer_hub.hub.load import Version, open_version
 from composer_hub.hub.models import Model, digest_of, fetch_model
 from composer_hub.hub.publish import Parent
 from composer_hub.records import Pair
+from composer_hub.train.environments import World, load_object, open_world
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.run_options import ENVIRONMENTS, RunError, Told, load_object
+from composer_hub.train.run_options import RunError, Told
 from composer_hub.train.run_record import Record
 from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
 
@@ -36,6 +37,8 @@ class Inputs:
     pairs: Version | None = None
     tasks: Version | None = None
     traces: Version | None = None
+    world: World = field(default_factory=World)
+    eval_tasks: Version | None = None  # not a parent: nothing was learned from it
 
     def parents(self) -> tuple[Parent, ...]:
         """Return the data a run was made from."""
@@ -49,8 +52,11 @@ class Inputs:
 
     def pins(self) -> dict[str, str]:
         """Return the options that name these inputs, at their commits."""
-        pins = {name: f"{one.repo}@{one.revision}" for name in DATA if (one := getattr(self, name))}
+        versions = ((name, getattr(self, name)) for name in (*DATA, "eval_tasks"))
+        pins = {name: f"{one.repo}@{one.revision}" for name, one in versions if one}
         model = self.model
+        if self.world.pin != self.world.name:
+            pins["environment"] = self.world.pin
         return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 
 
@@ -67,9 +73,17 @@ def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
         inputs.pairs = open_version(where, pins.get("pairs", told.run.pairs))
     if told.run.traces and told.config.alpha_sdpo:
         inputs.traces = open_version(where, pins.get("traces", told.run.traces))
-    if told.run.tasks and ":" not in told.run.tasks and not told.run.tasks.endswith(".jsonl"):
+    if told.run.tasks and _is_version(told.run.tasks):
         inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
+    if told.run.eval_tasks and _is_version(told.run.eval_tasks):
+        inputs.eval_tasks = open_version(where, pins.get("eval_tasks", told.run.eval_tasks))
+    name = pins.get("environment", told.run.environment)
+    inputs.world = open_world(name, told.run.rewards, where=where, options=told.run.world())
     return inputs
+
+
+def _is_version(name: str) -> bool:
+    return ":" not in name and not name.endswith(".jsonl")
 
 
 def _model_name(told: Told) -> str:
@@ -90,22 +104,40 @@ def _small() -> Model:
     return Model("small", digest_of(folder), folder)
 
 
-def task_rows(told: Told, tasks: Version | None) -> list[dict[str, Any]]:
-    """Return the tasks: rows of a version, of a file, or of a function."""
-    name = told.run.tasks
-    if tasks is not None:
-        rows = list(tasks.rows(next(iter(tasks.manifest["tables"]))))
-    elif name and name.endswith(".jsonl"):
+def task_rows(told: Told, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the tasks: rows of a version, of a file, of a function, or those that come with the environment."""
+    name, world = told.run.tasks or inputs.world.task_function, inputs.world
+    if not name and world.rows is None and not world.owns_prompts:
+        raise RunError("There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function.")
+    if not name:
+        # The environment says what to do when it is reset; each row is one of its episodes.
+        return [dict(row) for row in world.rows or [{"prompt": [{"role": "user", "content": ""}]}] * told.run.num_tasks]
+    return _rows(name, inputs.tasks, told.run.tasks_split, told.run.num_tasks, told.config.seed, "--tasks_split")
+
+
+def eval_rows(told: Told, inputs: Inputs) -> list[dict[str, Any]]:
+    """Return the held-out tasks; the same ones for every seed of the training."""
+    run = told.run
+    if not run.eval_tasks:
+        return []
+    rows = _rows(run.eval_tasks, inputs.eval_tasks, run.eval_split, run.num_eval_tasks, run.eval_seed, "--eval_split")
+    return rows[: run.num_eval_tasks]
+
+
+def _rows(name: str, version: Version | None, split: str, count: int, seed: int, option: str) -> list[dict[str, Any]]:
+    if version is not None:
+        table = next(iter(version.manifest["tables"]))
+        rows = list(version.rows(table, None if split == "all" else split))
+        if not rows:
+            raise RunError(
+                f"{name} has no split {split!r}, but {', '.join(version.splits(table))}: say {option}, or {option} all."
+            )
+    elif name.endswith(".jsonl"):
         rows = _read_lines(Path(name))
     else:
-        name = name or ENVIRONMENTS.get(told.run.environment or "", ("", ""))[1]
-        if not name:
-            raise RunError(
-                "There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function."
-            )
         make = load_object(name, "task function")
         try:
-            rows = list(make(told.run.num_tasks, seed=told.config.seed))
+            rows = list(make(count, seed=seed))
         except Exception as error:
             raise RunError(
                 f"The task function {name} raised {type(error).__name__}: {error}. It is called as function(count, "

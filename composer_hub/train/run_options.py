@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import functools
-import importlib
-import inspect
-import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,22 +15,13 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
+from composer_hub.train.environments import WorldOptions
+from composer_hub.train.evals import EvalPlan
 from composer_hub.train.trainer import ComposerConfig
-
-ENVIRONMENTS = {"desk": ("composer_hub.train.world:Desk", "composer_hub.train.world:tasks")}
-"""Name -> the environment and the function that makes its tasks."""
 
 
 class RunError(exits.ComposerError, ValueError):
     """A run that cannot start as asked."""
-
-
-class RewardError(exits.ComposerError, ValueError):
-    """A reward function that does not work."""
-
-
-class EnvironmentFailed(exits.ComposerError, RuntimeError):
-    """An environment that does not start an episode."""
 
 
 @dataclass
@@ -42,13 +29,42 @@ class RunOptions:
     """Where a run's inputs come from and where its results go."""
 
     environment: str | None = field(
-        default=None, metadata={"help": "desk (the tiny world), or pkg.module:Class with tools as public methods."}
+        default=None,
+        metadata={
+            "help": "desk (the tiny world), pkg.module:Class with tools as public methods, openenv:URL, openenv:image, "
+            "harbor:folder or harbor:owner/name@revision."
+        },
+    )
+    env_timeout_s: float = field(
+        default=300.0,
+        metadata={"help": "A call of an environment that takes longer loses its episode; 0: wait for ever."},
+    )
+    openenv_reward: str = field(
+        default="last", metadata={"help": "An OpenEnv episode's reward: the last one a step gave, or their sum."}
+    )
+    harbor_agent: str = field(
+        default="bash", metadata={"help": "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv)."}
+    )
+    harbor_environment: str = field(
+        default="docker", metadata={"help": "Where Harbor runs its tasks: docker, podman, modal, …"}
     )
     tasks: str | None = field(
         default=None,
         metadata={"help": "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."},
     )
     num_tasks: int = field(default=256, metadata={"help": "How many tasks a task function is asked for."})
+    tasks_split: str = field(default="train", metadata={"help": "The split of a task dataset to train on, or all."})
+    eval_tasks: str | None = field(
+        default=None, metadata={"help": "Held-out tasks, named like tasks: pass@1 is measured on them."}
+    )
+    eval_split: str = field(default="test", metadata={"help": "The split of a dataset of held-out tasks, or all."})
+    num_eval_tasks: int = field(default=64, metadata={"help": "At most so many held-out tasks."})
+    num_eval_samples: int = field(default=4, metadata={"help": "Attempts at each held-out task."})
+    eval_every: int = field(
+        default=0, metadata={"help": "Measure after every n-th step, too; always before the first and after the last."}
+    )
+    eval_seed: int = field(default=1001, metadata={"help": "Seed of the attempts, and of a function of tasks."})
+    pass_reward: float = field(default=1.0, metadata={"help": "An attempt passes with this reward or more."})
     rewards: list[str] | None = field(default=None, metadata={"help": "Reward functions, each pkg.module:function."})
     traces: str | None = field(
         default=None, metadata={"help": "The student's own traces, for hints without rollouts: repo@revision."}
@@ -96,6 +112,17 @@ class RunOptions:
     preflight_batches: int = field(default=1, metadata={"help": "Generation batches to measure before training."})
     usd_per_hour: float | None = field(default=None, metadata={"help": "Price of the machine, for the card."})
     keep_rollouts: bool = field(default=True, metadata={"help": "Write every rollout to output_dir/rollouts."})
+
+    def world(self) -> WorldOptions:
+        """Return how environments are reached."""
+        limit = self.env_timeout_s or None
+        return WorldOptions(limit, self.harbor_agent, self.harbor_environment, self.openenv_reward)
+
+    def evals(self) -> EvalPlan | None:
+        """Return what is measured on held-out tasks, and when."""
+        if not self.eval_tasks:
+            return None
+        return EvalPlan(self.num_eval_samples, self.eval_every, self.eval_seed, self.pass_reward)
 
 
 @dataclass(frozen=True)
@@ -163,7 +190,7 @@ _OF_THE_LAUNCH = (
 def shown(given: dict[str, Any], pins: dict[str, str]) -> dict[str, Any]:
     """Return the options that make a run what it is, every input at its commit and no path of this machine."""
     values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | pins
-    return {name: Path(value).name if _is_path(value) else value for name, value in values.items()}
+    return {name: _without_path(value) for name, value in values.items()}
 
 
 def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
@@ -171,105 +198,14 @@ def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
     return yaml.safe_dump(shown(given, pins), sort_keys=True, allow_unicode=True)
 
 
+def _without_path(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("harbor:") and _is_path(value.removeprefix("harbor:")):
+        return f"harbor:{Path(value.removeprefix('harbor:')).name}"
+    return Path(value).name if _is_path(value) else value
+
+
 def _is_path(value: Any) -> bool:
     return isinstance(value, str) and (value.startswith(("/", "~", "./", "../")) or value.endswith(".jsonl"))
-
-
-def load_object(name: str, what: str) -> Any:
-    """Import `pkg.module:attribute`."""
-    module, _, attribute = name.partition(":")
-    if not attribute:
-        raise exits.UsageError(f"{name!r} names no {what}: write it as pkg.module:name.")
-    # A run's own environments and rewards often lie beside its script.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
-    try:
-        return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
-    except (ImportError, AttributeError) as error:
-        raise exits.UsageError(
-            f"The {what} {name} cannot be imported: {error}. Is its folder on PYTHONPATH?"
-        ) from error
-
-
-def environment_of(name: str | None) -> Any:
-    """Return the environment class that a name means."""
-    if name is None:
-        return None
-    if name not in ENVIRONMENTS and ":" not in name:
-        raise exits.UsageError(f"There is no environment {name!r}: {', '.join(ENVIRONMENTS)}, or pkg.module:Class.")
-    found = load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
-    if not callable(found):
-        raise exits.UsageError(f"The environment {name} is {found!r}: name a class, or a function that returns one.")
-    return checked_environment(found, name) if isinstance(found, type) else found
-
-
-def checked_environment(cls: type, name: str) -> type:
-    """Return the same environment, which says by name when an episode cannot be started."""
-
-    def reset(self: Any, **row: Any) -> Any:
-        try:
-            return cls.reset(self, **row)  # type: ignore[attr-defined]
-        except Exception as error:
-            raise EnvironmentFailed(
-                f"The environment {name} raised {type(error).__name__} in reset: {error}. Mend it and go on with "
-                "--resume true."
-            ) from error
-
-    kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
-    return type(cls.__name__, (cls,), kept | ({"reset": reset} if hasattr(cls, "reset") else {}))
-
-
-def rewards_of(names: Sequence[str] | None) -> list[Callable[..., Any]]:
-    """Return the reward functions; one that raises or gives NaN ends the run with its name."""
-    return [checked_reward(load_object(name, "reward function"), name) for name in names or ()]
-
-
-def checked_reward(reward: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Wrap a reward function so that what it does wrong is said, not averaged away."""
-    if not callable(reward):
-        raise exits.UsageError(f"The reward function {name} is {reward!r}: name a function.")
-
-    def failed(error: Exception) -> RewardError:
-        return RewardError(
-            f"The reward function {name} raised {type(error).__name__}: {error}. Mend it and go on with --resume true."
-        )
-
-    def checked_values(values: Any, given: dict[str, Any]) -> list[float | None]:
-        try:
-            numbers = [None if value is None else float(value) for value in values]
-        except (TypeError, ValueError) as error:
-            raise RewardError(
-                f"The reward function {name} returned {str(values)[:80]}: return a number or None for each completion."
-            ) from error
-        if any(number is not None and math.isnan(number) for number in numbers):
-            raise RewardError(
-                f"The reward function {name} returned NaN. Return None where it does not apply, a number elsewhere."
-            )
-        if len(numbers) != len(given.get("completions", numbers)):
-            raise RewardError(
-                f"The reward function {name} returned {len(numbers)} rewards for {len(given['completions'])} "
-                "completions: return one for each."
-            )
-        return numbers
-
-    @functools.wraps(reward)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        try:
-            values = reward(*args, **kwargs)
-        except Exception as error:
-            raise failed(error) from error
-        return checked_values(values, kwargs)
-
-    @functools.wraps(reward)
-    async def checked_later(*args: Any, **kwargs: Any) -> Any:
-        try:
-            values = await reward(*args, **kwargs)
-        except Exception as error:
-            raise failed(error) from error
-        return checked_values(values, kwargs)
-
-    # TRL looks at the function itself to see whether it must be awaited.
-    return checked_later if inspect.iscoroutinefunction(reward) else checked
 
 
 def _plain(value: Any) -> Any:

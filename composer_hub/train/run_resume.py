@@ -25,7 +25,7 @@ MAY_CHANGE = (
     "max_steps", "num_train_epochs", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
     "save_*", "hub_*", "watchdogs", "bands", "keep_rollouts", "license", "dataloader_num_workers",
     "dataloader_pin_memory", "gradient_checkpointing*", "ddp_*", "vllm_gpu_memory_utilization", "vllm_server_*",
-    "preflight_batches",
+    "preflight_batches", "env_timeout_s", "eval_*", "num_eval_*", "pass_reward",
 )  # fmt: skip
 
 Changes = dict[str, tuple[Any, Any]]  # option -> what it was, what it is now
@@ -45,7 +45,7 @@ def where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | Non
 
 def asked_of(told: Told) -> dict[str, Any]:
     """Return the inputs as they were named."""
-    names = {name: getattr(told.run, name) for name in DATA}
+    names = {name: getattr(told.run, name) for name in (*DATA, "eval_tasks", "environment")}
     names["model_name_or_path"] = told.model.model_name_or_path
     return {name: value for name, value in names.items() if value}
 

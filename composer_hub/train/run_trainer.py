@@ -13,8 +13,9 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.hub.models import Model
 from composer_hub.train.checkpoints import mark_complete, writing
+from composer_hub.train.evals import Evals
 from composer_hub.train.export import RolloutFile
-from composer_hub.train.run_options import checked_reward
+from composer_hub.train.guard import EnvironmentFailed, Tally, tally
 from composer_hub.train.trainer import ComposerTrainer
 
 
@@ -31,12 +32,10 @@ class RunTrainer(ComposerTrainer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.base, self.rollouts, self.card = base, rollouts, card
-        # Those of the environments; the run's own are checked since they were named.
-        for place, (name, reward) in enumerate(zip(self.reward_func_names, self.reward_funcs, strict=True)):
-            if callable(reward) and getattr(reward, "__name__", "") == "get_reward":
-                self.reward_funcs[place] = checked_reward(reward, f"{name}.get_reward")
+        self.evals: Evals | None = None
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
+        self._prompts: list[Any] = []  # as they were shown: with what the environment said at its reset
 
     # -------------------------------------------------------------------------------------------------- rollouts
 
@@ -45,11 +44,37 @@ class RunTrainer(ComposerTrainer):
         self._rewards_by_function = rewards
         return rewards
 
+    def _generate(self, prompts: list[Any]) -> Any:
+        self._prompts = list(prompts)
+        return super()._generate(prompts)
+
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
         if self.rollouts is not None and self._bare.training:
-            self.rollouts.add(self, inputs, output)
+            shown = [dict(row) | {"prompt": prompt} for row, prompt in zip(inputs, self._prompts, strict=True)]
+            self.rollouts.add(self, shown, output)
+        self._note_environments()
         return output
+
+    def _note_environments(self) -> None:
+        """Count the episodes that were lost, and end the run where all of them were."""
+        mine = tally(self.environments)
+        if mine is None:
+            return
+        counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
+        found = Tally(*self.accelerator.gather(counts).sum(dim=0).tolist())
+        metrics = self._metrics["train" if self.model.training else "eval"]
+        metrics["rollout/env_timeouts"].append(float(found.num_timeouts))
+        metrics["rollout/env_lost"].append(float(found.num_lost))
+        if found.num_lost == found.num_episodes:
+            raise EnvironmentFailed(
+                f"All {found.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Mend "
+                "the environment and go on with --resume true."
+            )
+
+    def environment_pools(self) -> list[list[Any]]:
+        """Return the environments that this process has made."""
+        return list(getattr(self, "_environment_pool", {}).values())
 
     def _own_rewards(self) -> list[dict[str, float | None]]:
         """Return this rank's rewards by function, one row a rollout."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from composer_hub.ingest.errors import Outcome, excerpt, site_of
 from composer_hub.records import ErrorSite, ToolCall
+from composer_hub.train.guard import loss_in
 
 _MARKUP = ("<tool_call>", "<function=", "[TOOL_CALLS]", "<|tool_call")
 _WRONG_ARGUMENTS = ("positional argument", "unexpected keyword argument", "validation error")
@@ -121,6 +122,9 @@ def _of_result(call: ToolCall, content: str, text_rules: bool) -> ErrorSite | No
     raised = _raised(content)
     if raised is None:
         return site_of(Outcome(call, content), text_rules=text_rules)
+    lost = loss_in(raised)
+    if lost is not None:
+        return ErrorSite(lost, "env", "flag", 0.97, "rollout.environment_lost", call.name, call.call_id, raised)
     kind = "runtime_exception"
     if raised == f"Tool {call.name} not found.":
         kind = "tool_not_found"

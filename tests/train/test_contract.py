@@ -18,6 +18,7 @@ SIGNATURES = {
     "_tool_call_loop": "prompts prompt_ids completion_ids completions logprobs images multimodal_fields",
     "_calculate_rewards": "inputs prompts completions completion_ids_list",
     "_generate_and_score_completions": "inputs",
+    "_generate": "prompts",
     "_compute_loss": "model inputs",
     "_prepare_inputs": "generation_batch",
     "get_train_dataloader": "",
@@ -27,9 +28,10 @@ SIGNATURES = {
     "_get_output_dir": "trial",
 }
 ATTRIBUTES = (
-    "_metrics accelerator args chat_template chat_template_kwargs current_gradient_accumulation_steps eos_token_ids "
-    "is_fsdp_enabled max_tool_calling_iterations model num_generations num_generations_eval processing_class "
-    "reward_func_names reward_weights state temperature tools _tokenizer"
+    "_environment_pool _logs _metrics accelerator args chat_template chat_template_kwargs "
+    "current_gradient_accumulation_steps eos_token_ids is_fsdp_enabled max_tool_calling_iterations model "
+    "num_generations num_generations_eval processing_class reward_func_names reward_weights state temperature tools "
+    "_tokenizer"
 )
 SHAPES = {
     "prompt_ids": 2, "prompt_mask": 2, "completion_ids": 2, "completion_mask": 2, "tool_mask": 2, "advantages": 1,
