@@ -178,13 +178,17 @@ async def hinted_teacher(
 
 
 def _column(data: Any, name: str, channel: str) -> Any:
-    if name not in data:
+    if name in data:
+        column = data[name]
+        return column if isinstance(column, Tensor) else list(column)
+    # verl's newer loop keeps what agent loops add in one column.
+    rows = list(data["extra_fields"]) if "extra_fields" in data else []
+    if not any(name in row for row in rows):
         raise ChannelError(
             f"The batch has no column {name!r}, which the {channel} channel needs: have the agent loop put it into "
             "extra_fields of every rollout, or turn the channel off."
         )
-    column = data[name]
-    return column if isinstance(column, Tensor) else list(column)
+    return [row.get(name) for row in rows]
 
 
 def _as_mask(column: Any, like: Tensor) -> Tensor:  # (rows, response) bool

@@ -2,7 +2,7 @@
 
 In: `HintedManager` as `actor_rollout_ref.rollout.agent.agent_loop_manager_class`, and `composer_tool_agent` as the
 agent loop. Out: `teacher_ids`, `teacher_logprobs` and `hint_mask` of each rollout, as `composer_hub.train.other.verl`
-reads them. Made for `verl.trainer.main_ppo_v0`; the loop that runs on TransferQueue has workers of its own.
+reads them. `HintedManagerV0` is for `trainer.use_v1=false`, the loop that verl is leaving behind.
 
 This module imports verl; nothing else of the package imports this module.
 """
@@ -15,6 +15,7 @@ from typing import Any
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopWorker, register
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from composer_hub.train.hinting import Hinter
 from composer_hub.train.other.verl import Hinted, hinted_teacher
@@ -36,8 +37,15 @@ class HintedToolAgentLoop(ToolAgentLoop):
         return state
 
 
-class HintedWorker(AgentLoopWorker):
-    """A worker whose teacher is asked about the error turns alone, with a hint before each."""
+class Hinting:
+    """What makes a worker ask its teacher about the error turns alone, with a hint before each."""
+
+    # A worker has these.
+    distillation_enabled: bool
+    teacher_server_manager: Any
+    teacher_key: str
+    tokenizer: Any
+    config: Any
 
     async def _compute_teacher_logprobs(
         self,
@@ -78,12 +86,28 @@ class HintedWorker(AgentLoopWorker):
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-class HintedManager(AgentLoopManager):
+class HintedWorker(Hinting, AgentLoopWorkerTQ.__ray_actor_class__):  # under ray's wrapping
+    """verl's worker, with hints."""
+
+
+class HintedManager(AgentLoopManagerTQ):
     """verl's manager with workers that hint."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.agent_loop_workers_class = ray.remote(HintedWorker)
         super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(HintedWorker)  # started later, by `create`
+
+
+class HintedWorkerV0(Hinting, AgentLoopWorker):
+    """The same for the older loop."""
+
+
+class HintedManagerV0(AgentLoopManager):
+    """The same for the older loop."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(HintedWorkerV0)
 
 
 def chat_of(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -122,19 +122,21 @@ class Teacher:
             return self.model(torch.tensor([ids])).logits[0].log_softmax(-1).topk(k)
 
 
-def rolled(config: Any, student: Any, said: list[str], **changes: Any) -> tuple[Any, Any, Teacher]:
-    """Run one rollout through verl's worker; return its batch, the worker's output, and the teacher."""
+def rolled(
+    config: Any, student: Any, said: list[str], *, asked: str = "3+4", **changes: Any
+) -> tuple[Any, Any, Teacher]:
+    """Run one rollout through verl's worker; return the worker, its output, and the teacher."""
     _, model, tokenizer = student
     teacher = Teacher(model)
-    worker = rollouts.HintedWorker(config, Policy(tokenizer, said), {"default": teacher})
+    worker = rollouts.HintedWorkerV0(config, Policy(tokenizer, said), {"default": teacher})
     trajectory = {"validate": False, "step": 0, "sample_index": 0, "rollout_n": 0, **changes}
-    sample = {"raw_prompt": [{"role": "user", "content": "3+4"}], "data_source": "desk", "index": 0}
+    sample = {"raw_prompt": [{"role": "user", "content": asked}], "data_source": "desk", "index": 0}
 
     async def run() -> Any:
         return await worker._run_agent_loop({}, trajectory, agent_name=rollouts.AGENT, trace=False, **sample)
 
     output = asyncio.run(run())
-    return worker._postprocess([output]), output, teacher
+    return worker, output, teacher
 
 
 def test_the_teacher_is_asked_about_the_error_turn_alone_with_its_hint(config: Any, student: Any) -> None:
@@ -165,7 +167,7 @@ def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[
 
     seen = []
 
-    class Listening(rollouts.HintedWorker):
+    class Listening(rollouts.HintedWorkerV0):
         async def _compute_teacher_logprobs(self, output: Any, *args: Any, **kwargs: Any) -> None:
             seen.extend(output.extra_fields[rollouts.MESSAGES])
             await super()._compute_teacher_logprobs(output, *args, **kwargs)
@@ -179,48 +181,91 @@ def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[
 
 
 def test_a_rollout_without_errors_asks_nobody_and_has_no_hint_tokens(config: Any, student: Any) -> None:
-    batch, output, teacher = rolled(config, student, [call("add", 3, 4), "7"])
+    worker, output, teacher = rolled(config, student, [call("add", 3, 4), "7"])
     assert not teacher.asked
     assert not any(output.extra_fields["hint_mask"])
-    assert batch.batch["teacher_logprobs"].shape[-1] == TOP_K
+    assert worker._postprocess([output]).batch["teacher_logprobs"].shape[-1] == TOP_K
 
 
 def test_a_validation_rollout_asks_nobody(config: Any, student: Any) -> None:
-    batch, _, teacher = rolled(config, student, [call("plus", 3, 4), "7"], validate=True)
+    worker, output, teacher = rolled(config, student, [call("plus", 3, 4), "7"], validate=True)
+    batch = worker._postprocess([output])
     assert not teacher.asked
     assert not {"teacher_logprobs", rollouts.MESSAGES, rollouts.TOOLS} & {*batch.batch.keys(), *batch.non_tensor_batch}
 
 
-def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any) -> None:
+PAIRS = {"pair_id": "", "pair_is_chosen": False, "pair_ref_logp": 0.0}
+
+
+def padded(worker: Any, outputs: list[Any]) -> Any:
+    """Return a micro-batch as verl's older loop makes it."""
     import numpy as np
+    from verl.workers.utils.padding import left_right_2_no_padding
+
+    batch = worker._postprocess(outputs)
+    shape = batch.batch["responses"].shape
+    batch.batch.update({"old_log_probs": torch.full(shape, -1.0), "advantages": torch.zeros(shape)})
+    batch.non_tensor_batch |= {name: np.array([value] * len(outputs), dtype=object) for name, value in PAIRS.items()}
+    return left_right_2_no_padding(batch.to_tensordict())
+
+
+def queued(worker: Any, outputs: list[Any]) -> Any:
+    """Return a micro-batch as verl's newer loop makes it: no padding, and added columns inside `extra_fields`."""
+    from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+    return list_of_dict_to_tensordict([field_of(output) for output in outputs])
+
+
+def field_of(output: Any) -> dict[str, Any]:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+    real = output.attention_mask[0].bool()
+    prompt, response = real.split([output.prompt_ids.shape[1], output.response_ids.shape[1]])
+    told = {"teacher_ids": output.teacher_ids[0][real], "teacher_logprobs": output.teacher_logprobs[0][real]}
+    field = AgentLoopOutput(
+        prompt_ids=output.prompt_ids[0][prompt].tolist(),
+        response_ids=output.response_ids[0][response].tolist(),
+        response_mask=output.response_mask[0][response].tolist(),
+        metrics=AgentLoopMetrics(),
+        extra_fields=output.extra_fields | PAIRS | told,
+    ).as_dict()
+    num_tokens = len(field["responses"])
+    field |= {"input_ids": torch.cat([field["prompts"], field["responses"]])}
+    return field | {"old_log_probs": torch.full((num_tokens,), -1.0), "advantages": torch.zeros(num_tokens)}
+
+
+@pytest.mark.parametrize("loop", [padded, queued])
+def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any, loop: Any) -> None:
     from verl.trainer.distillation import distillation_ppo_loss
     from verl.utils import tensordict_utils as tu
     from verl.utils.config import omega_conf_to_dataclass
     from verl.workers.config import ActorConfig
-    from verl.workers.utils.padding import left_right_2_no_padding
 
-    batch, output, _ = rolled(config, student, [call("plus", 3, 4), call("add", 3, 4), "7"])
-    shape, model = batch.batch["responses"].shape, student[1]
-    batch.batch.update({"old_log_probs": torch.full(shape, -1.0), "advantages": torch.zeros(shape)})
-    pairs = {"pair_id": [""], "pair_is_chosen": [False], "pair_ref_logp": [0.0]}
-    batch.non_tensor_batch |= {name: np.array(value, dtype=object) for name, value in pairs.items()}
-    data = left_right_2_no_padding(batch.to_tensordict())
-    counts = {"batch_num_tokens": int(output.response_mask.sum()), "global_batch_size": 1}
-    tu.assign_non_tensor(data, dp_size=1, max_response_len=shape[1], **counts)
-    ids = data["input_ids"].values()
-    logits = model(ids[None]).logits
+    worker, failed, _ = rolled(config, student, [call("plus", 3, 4), call("add", 3, 4), "7"])
+    _, smooth, _ = rolled(config, student, [call("add", 3, 4), "7"], asked="What is 3+4?")
+    data, model = loop(worker, [failed, smooth]), student[1]
+    num_tokens = int(failed.response_mask.sum() + smooth.response_mask.sum())
+    counts = {"batch_num_tokens": num_tokens, "global_batch_size": 2}
+    tu.assign_non_tensor(data, dp_size=1, **counts)
+    rows = data["input_ids"].unbind()
+    logits = torch.cat([model(row[None]).logits for row in rows], dim=1)
     distillation = omega_conf_to_dataclass(config.distillation)
     actor = ActorConfig(strategy="fsdp", rollout_n=1, ppo_micro_batch_size_per_gpu=1)
     told = distillation_ppo_loss(actor, distillation, None, data, student_logits=logits)
-    logps = logits[0].log_softmax(-1).gather(-1, ids.roll(-1)[:, None])[:, 0]
-    nested = torch.nested.as_nested_tensor([logps], layout=torch.jagged)
+    logps = logits[0].log_softmax(-1).gather(-1, torch.cat(rows).roll(-1)[:, None])[:, 0]
+    nested = torch.nested.nested_tensor_from_jagged(logps, offsets=data["input_ids"].offsets())
     output_of_model = {"log_probs": nested, **{name: value[0] for name, value in told.items()}}
     loss, metrics = distillation_ppo_loss(actor, distillation, output_of_model, data)
     loss.backward()
     # The teacher is the student with a hint, so it thinks otherwise of the turn, and that is the whole loss.
-    assert metrics["channel/hint/tokens"] == sum(output.extra_fields["hint_mask"])
-    assert loss.item() == pytest.approx(
-        0.3 * metrics["channel/hint/divergence"] * metrics["channel/hint/tokens"] / counts["batch_num_tokens"], rel=1e-4
-    )
+    num_hinted = sum(failed.extra_fields["hint_mask"])
+    assert metrics["channel/hint/tokens"] == num_hinted > 0
+    hint = metrics["channel/hint/divergence"] * num_hinted / num_tokens
+    assert loss.item() == pytest.approx(0.3 * hint, rel=1e-4)
     assert sum(p.grad.abs().sum() for p in model.parameters() if p.grad is not None) > 0
     model.zero_grad()
+
+
+def test_both_of_verls_loops_get_workers_that_hint() -> None:
+    for worker in (rollouts.HintedWorker, rollouts.HintedWorkerV0):
+        assert worker._compute_teacher_logprobs is rollouts.Hinting._compute_teacher_logprobs
