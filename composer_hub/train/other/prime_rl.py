@@ -44,7 +44,7 @@ def composer_loss(
     weights = Weights(alpha=alpha)
     base = default_loss_fn(inputs, DefaultLossConfig(**dict(policy or {})))
     hint, mask = hint_of(inputs, reverse=reverse, token_clip=token_clip)
-    loss = add_channels(base.loss, hint.sum(), hint.sum(), weights)
+    loss = add_channels(base.loss, weights, hint=hint.sum())
     told = {
         "channel/hint/tokens": mask.sum().to(hint.dtype),
         "channel/hint/divergence": hint.detach().sum() / mask.sum().clamp(min=1),
@@ -121,7 +121,8 @@ def rollout_of(branch: Any) -> Rollout:
             chat[number]["role"] = "context"  # words put into its mouth: no turn of this rollout
     # verifiers drops no results: a last call without one met a limit of turns or tokens.
     sampled = [int(one) for one in mask[first:]]
-    return Rollout(ids[:first], ids[first:], sampled, chat[start:], rounds_used_up=True)
+    cut_off = bool(branch.calls) and branch.calls[-1].finish_reason == "length"
+    return Rollout(ids[:first], ids[first:], sampled, chat[start:], rounds_used_up=True, cut_off=cut_off)
 
 
 def give_reference(branch: Any, num_prompt: int, site: HintSite, logps: Sequence[float]) -> None:

@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 
 from composer_hub.train.other import prime_rl as ours  # noqa: E402
 from composer_hub.train.other.channels import sampled_divergence  # noqa: E402
+from composer_hub.train.turns import turn_errors  # noqa: E402
 
 CONFIG = Path(__file__).parents[3] / "configs" / "other" / "prime_rl.toml"
 ALPHA = 0.4
@@ -209,6 +210,27 @@ def trace_of(tokenizer: Any) -> Any:
         )
     task = TraceTask(type="Task", data=vf.TaskData(prompt="3+4"))
     return vf.Trace(task=task, nodes=nodes, agent=AgentInfo(config=vf.AgentConfig()), ok=True)
+
+
+def test_words_that_nobody_sampled_are_no_turn_and_a_cut_off_call_is_no_error(prime: Any) -> None:
+    from verifiers.v1.graph import MessageNode
+    from verifiers.v1.trace import Branch, ModelCall
+
+    given, sampled = [1, 2], [3, 4, 5]
+    nodes = [
+        MessageNode(message={"role": "assistant", "content": "said by the prompt"}, token_ids=given, mask=[False] * 2),
+        MessageNode(
+            message={"role": "assistant", "content": "<tool_call>"},
+            sampled=True,
+            token_ids=[*given, *sampled],
+            mask=[False] * 2 + [True] * 3,
+        ),
+    ]
+    branch = Branch(index=0, nodes=nodes, calls=[ModelCall(node=1, finish_reason="length")])
+    rollout = ours.rollout_of(branch)
+    assert (rollout.prompt_ids, rollout.completion_ids, rollout.tool_mask) == ([*given, *given], sampled, [1, 1, 1])
+    assert [message["content"] for message in rollout.messages] == ["<tool_call>"]
+    assert not list(turn_errors(rollout, lambda _: "<tool_call>"))
 
 
 def test_grpo_has_the_policy_read_a_hint_at_the_error_turn(prime: Any, world: Any, tmp_path: Path) -> None:

@@ -266,6 +266,23 @@ def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any,
     model.zero_grad()
 
 
-def test_both_of_verls_loops_get_workers_that_hint() -> None:
-    for worker in (rollouts.HintedWorker, rollouts.HintedWorkerV0):
-        assert worker._compute_teacher_logprobs is rollouts.Hinting._compute_teacher_logprobs
+@pytest.mark.parametrize(
+    ("manager", "worker"),
+    [
+        (rollouts.HintedManager, rollouts.HintedWorker),
+        (rollouts.HintedManagerV0, rollouts.HintedWorkerV0),
+    ],
+    ids=["newer", "older"],
+)
+def test_both_of_verls_loops_get_workers_that_hint(config: Any, manager: Any, worker: Any) -> None:
+    assert manager(config, None).agent_loop_workers_class.__ray_actor_class__ is worker
+    assert worker._compute_teacher_logprobs is rollouts.Hinting._compute_teacher_logprobs
+
+
+def test_the_config_names_the_manager_and_the_agent_that_are_there(config: Any) -> None:
+    from verl.utils.import_utils import load_class_from_fqn
+
+    agent = config.actor_rollout_ref.rollout.agent
+    assert load_class_from_fqn(agent.agent_loop_manager_class, "AgentLoopManager") is rollouts.HintedManager
+    assert agent.default_agent_loop == rollouts.AGENT
+    assert config.trainer.use_v1
