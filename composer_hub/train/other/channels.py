@@ -35,12 +35,14 @@ class Weights:
                 raise ChannelError(f"{name} is {getattr(self, name)}: give a weight of 0 (off) or more.")
 
 
-def add_channels(policy: Tensor, hint: Tensor, replay: Tensor, weights: Weights) -> Tensor:
-    """Return policy + alpha * hint + beta * replay; a channel whose weight is 0 is left out, to the bit."""
+def add_channels(
+    policy: Tensor, weights: Weights, *, hint: Tensor | None = None, replay: Tensor | None = None
+) -> Tensor:
+    """Return policy + alpha * hint + beta * replay; a channel that is not there or weighs 0 is left out, to the bit."""
     loss = policy
-    if weights.alpha:
+    if weights.alpha and hint is not None:
         loss = loss + weights.alpha * hint
-    if weights.beta:
+    if weights.beta and replay is not None:
         loss = loss + weights.beta * replay
     return loss
 

@@ -16,14 +16,13 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import verifiers.v1 as vf
 
 from composer_hub import exits
-from composer_hub.train.turns import Rollout, TurnError, turn_errors
+from composer_hub.train.other.chat import chat_of, errors_of
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -54,8 +53,8 @@ async def reset(environment: Any, row: Mapping[str, Any]) -> None:
     said = await _awaited(environment.reset(**row))
     if said:
         raise WorldError(
-            f"{type(environment).__name__}.reset() returned text, but a task's prompt is fixed before its episode starts: "
-            "put that text into the row's prompt."
+            f"{type(environment).__name__}.reset() returned text, but a task's prompt is fixed before its episode "
+            "starts: put that text into the row's prompt."
         )
 
 
@@ -146,8 +145,8 @@ class EnvironmentTask(vf.Task[EnvironmentTaskData, EnvironmentState, Environment
     @vf.metric
     async def error_turns(self, trace: vf.Trace) -> float:
         """Return how many turns went wrong, by the rules that hints are written by."""
-        branches = [[said(message) for message in branch.messages] for branch in trace.branches]
-        return float(sum(len({error.turn.number for error in errors_of(branch)}) for branch in branches))
+        found = [errors_of(chat_of(branch.messages)) for branch in trace.branches]
+        return float(sum(len({error.turn.number for error in errors}) for errors in found))
 
 
 class EnvironmentTasksetConfig(vf.TasksetConfig):
@@ -181,48 +180,6 @@ def rows_of(source: Any, max_tasks: int | None) -> Iterator[Mapping[str, Any]]:
         if not row.get("prompt"):
             raise WorldError(f"Task row {number} has no prompt: give each row a `prompt`.")
         yield row
-
-
-# -------------------------------------------------------------------------------------------------------------- errors
-
-
-def said(message: Any) -> dict[str, Any]:
-    """Return a message of verifiers as TRL's tool loop would have left it."""
-    plain = message.model_dump(exclude_none=True)
-    if calls := plain.pop("tool_calls", None):
-        plain["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": _parsed(call)}}
-            for call in calls
-        ]
-    return plain
-
-
-def errors_of(messages: Sequence[dict[str, Any]]) -> list[TurnError]:
-    """Return the error turns of a conversation without looking at tokens."""
-    names = {call["id"]: call["function"]["name"] for message in messages for call in message.get("tool_calls", ())}
-    named = [_answer(m, names.get(m["tool_call_id"], "")) if m["role"] == "tool" else m for m in messages]
-    texts = [str(m.get("content") or "") for m in named if m["role"] == "assistant"]
-    # One stand-in token a turn, its number, and one between turns: spans are all that is asked of them.
-    ids = [number for turn in range(len(texts)) for number in (turn, -1)]
-    rollout = Rollout([], ids, [int(number >= 0) for number in ids], named)
-    return list(turn_errors(rollout, lambda span: "".join(texts[number] for number in span)))
-
-
-def _answer(message: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a tool's answer in TRL's words: verifiers and MCP have their own for calls that never reached the tool."""
-    content = str(message["content"])
-    if content == f"error: unknown tool {name!r}":
-        content = str({"error": f"Tool {name} not found."})
-    elif content.startswith(raised := f"Error executing tool {name}: "):
-        content = str({"error": content.removeprefix(raised)})
-    return message | {"name": name, "content": content}
-
-
-def _parsed(call: Mapping[str, Any]) -> Any:
-    try:
-        return json.loads(call["arguments"])
-    except ValueError:
-        return call["arguments"]
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from composer_hub.train.losses import Preference, clip_tokens
 from composer_hub.train.other.channels import (
     ChannelError,
     Weights,
+    add_channels,
     couples,
     hint_tokens,
     replay_tokens,
@@ -76,7 +77,7 @@ def loss_matrix(
     _check(distillation_config.distillation_loss)
     logps = no_padding_2_padding(model_output["log_probs"], data)
     response_mask = _padded(data["response_mask"]).bool()
-    matrix = torch.zeros_like(logps)
+    hint = replay = None
     metrics: Metrics = {}
     if channels.weights.alpha:
         hint_mask = _as_mask(_column(data, "hint_mask", "hint"), logps) & response_mask
@@ -88,7 +89,6 @@ def loss_matrix(
         else:
             teacher = no_padding_2_padding(data["teacher_logprobs"], data).squeeze(-1)
             hint = hint_tokens(logps, teacher, hint_mask, reverse=channels.reverse, token_clip=channels.token_clip)
-        matrix = matrix + channels.weights.alpha * hint
         metrics |= _hint_metrics(hint, hint_mask)
     if channels.weights.beta:
         found = couples(
@@ -96,7 +96,6 @@ def loss_matrix(
         )
         refs = torch.tensor([float(value or 0.0) for value in _column(data, "pair_ref_logp", "replay")])
         replay, terms = replay_tokens(logps, response_mask, refs, found, channels.preference)
-        matrix = matrix + channels.weights.beta * replay
         metrics |= {"channel/replay/pairs": float(len(found.chosen)), "channel/replay/alone": float(found.num_alone)}
         if found.chosen:
             metrics |= {
@@ -104,7 +103,7 @@ def loss_matrix(
                 "channel/replay/accuracy": terms.correct.float().mean().item(),
                 "channel/replay/margin": terms.margins.mean().item(),
             }
-    return matrix, metrics
+    return add_channels(torch.zeros_like(logps), channels.weights, hint=hint, replay=replay), metrics
 
 
 def _hint_metrics(hint: Tensor, hint_mask: Tensor) -> Metrics:
@@ -178,13 +177,17 @@ async def hinted_teacher(
 
 
 def _column(data: Any, name: str, channel: str) -> Any:
-    if name not in data:
+    if name in data:
+        column = data[name]
+        return column if isinstance(column, Tensor) else list(column)
+    # verl's newer loop keeps what agent loops add in one column.
+    rows = list(data["extra_fields"]) if "extra_fields" in data else []
+    if not any(name in row for row in rows):
         raise ChannelError(
             f"The batch has no column {name!r}, which the {channel} channel needs: have the agent loop put it into "
             "extra_fields of every rollout, or turn the channel off."
         )
-    column = data[name]
-    return column if isinstance(column, Tensor) else list(column)
+    return [row.get(name) for row in rows]
 
 
 def _as_mask(column: Any, like: Tensor) -> Tensor:  # (rows, response) bool

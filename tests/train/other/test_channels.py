@@ -45,7 +45,13 @@ def test_over_all_samples_the_forward_value_is_the_exact_reverse_divergence() ->
 
 def test_weights_of_zero_return_the_policy_loss_itself() -> None:
     policy, broken = logits(1, seed=0), torch.tensor(math.nan)
-    assert add_channels(policy, broken, broken, Weights()) is policy
+    assert add_channels(policy, Weights(), hint=broken, replay=broken) is policy
+
+
+def test_each_channel_counts_by_its_own_weight() -> None:
+    policy, hint, replay = (torch.tensor(value) for value in (1.0, 10.0, 100.0))
+    assert add_channels(policy, Weights(0.5, 0.25), hint=hint, replay=replay) == 1.0 + 5.0 + 25.0
+    assert add_channels(policy, Weights(0.5, 0.25), hint=hint) == 6.0
 
 
 @pytest.mark.parametrize("weight", [-0.1, math.nan])

@@ -19,6 +19,7 @@ if sys.version_info < (3, 11):
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed (docs/other_trainers.md)")
 
 from composer_hub.train.other import verifiers as ours  # noqa: E402
+from composer_hub.train.other.chat import chat_of, errors_of  # noqa: E402
 
 WORLD = '''
 from composer_hub.train.other.verifiers import EnvironmentTaskset
@@ -96,9 +97,9 @@ def test_a_rollout_calls_the_environments_tools_and_gets_its_reward(world: Path)
     assert {name: reward.score for name, reward in trace.rewards.items()} == {"environment_reward": 1.0}
     # The tool that is not there, and the words where numbers belong.
     assert trace.metrics == {"error_turns": 2.0}
-    said = [ours.said(node.message) for node in trace.nodes]
+    said = chat_of([node.message for node in trace.nodes])
     assert [m["content"] for m in said if m["role"] == "tool"][-1] == "6"
-    errors = ours.errors_of(said)
+    errors = errors_of(said)
     assert [(error.turn.number, error.site.kind) for error in errors] == [
         (0, "tool_not_found"),
         (1, "schema_validation"),

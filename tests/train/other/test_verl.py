@@ -65,7 +65,10 @@ def test_a_turn_outside_the_response_is_refused(start: int, stop: int) -> None:
 @pytest.fixture(scope="module")
 def verl() -> Any:
     verl = pytest.importorskip("verl", reason="verl is not installed (docs/other_trainers.md)")
-    ours.register(alpha=ALPHA, beta=BETA)
+    from verl.trainer.distillation.losses import DISTILLATION_LOSS_REGISTRY
+
+    if ours.TOPK not in DISTILLATION_LOSS_REGISTRY:  # once a process; test_verl_rollouts.py has the same weights
+        ours.register(alpha=ALPHA, beta=BETA)
     return verl
 
 
@@ -288,15 +291,3 @@ def test_verls_own_dataset_reads_the_exported_rows(verl: Any, tmp_path: Path) ->
     said = [message.to_chat() for message in prompt_of(trace, steps[1])]
     assert rendered == tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
     assert '1{"command": "cat file0.py"}' in rendered
-
-
-def test_what_the_docs_tell_an_agent_loop_to_override_is_there(verl: Any) -> None:
-    import inspect
-
-    from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
-    from verl.experimental.teacher_loop.teacher_manager import AsyncTeacherLLMServerManager
-
-    worker = inspect.signature(AgentLoopWorker._compute_teacher_logprobs)
-    assert list(worker.parameters) == ["self", "output", "prompt_ids", "response_ids", "validate", "sample_kwargs"]
-    ask = inspect.signature(AsyncTeacherLLMServerManager.compute_teacher_logprobs_single)
-    assert list(ask.parameters)[:2] == ["self", "sequence_ids"]
