@@ -32,7 +32,7 @@ _DUMMY = re.compile(
     r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
-    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s|\$\(|#\{"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
     r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")

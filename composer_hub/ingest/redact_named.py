@@ -128,17 +128,22 @@ _PUBLIC_KEY = re.compile(
     r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
     r"|lex\w*|parse\w*|chunk|block|tree)[_\-. ]?\Z"
 )
+_PUBLIC_TOKEN = re.compile(
+    r"(?i)(?<![a-z])(?:public|publishable|idempotency|dedup\w*|max|num|min|total|prompt|completion|input|output|cached"
+    r"|reasoning|tokens?_per|next|page|previous|continuation|resume|sync|cursor|cancel\w*|pad|eos|bos|unk|mask|sep|cls"
+    r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known)[_\-. ]?\Z"
+)
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
 _QUOTE = r"\\*[\"'`]"
 _BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
-    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{1,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
     rf"|\|\||\?\?|\|)\s{{0,12}}"
     rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
-    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,16}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
     rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
     rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<tag>>)"
@@ -162,6 +167,8 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{")
+"""What a long text of all kinds of signs holds if it is no salt but an expression."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
@@ -172,7 +179,7 @@ _LOOKED_UP = re.compile(
 _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
-    r"|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+    r"|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
 )
 """What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 TRIVIAL = frozenset(
@@ -226,7 +233,7 @@ def secret_name(name: str) -> str:
     for strength, stems in STEMS:
         for stem in stems:
             at = lowered.find(stem)
-            if at >= 0 and not _harmless(lowered[:at], lowered[at + len(stem) :].rstrip("=")):
+            if at >= 0 and not _harmless(lowered[:at], lowered[at + len(stem) :].rstrip("="), strength):
                 return _strength(strength, lowered, at)
     return ""
 
@@ -247,6 +254,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
+        return True
+    if written == "quoted" and len(value) >= 48 and num_classes(value) == 4 and not _PATTERN.search(value):
         return True
     if _KEY_BYTES.fullmatch(value) and looks_random(value):
         return True
@@ -305,12 +314,13 @@ def reads_as_words(value: str) -> bool:
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
 
-def _harmless(before: str, after: str) -> bool:
-    return bool(_HARMLESS.match(after)) or bool(_PUBLIC_KEY.search(before[-24:]))
+def _harmless(before: str, after: str, strength: str) -> bool:
+    public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
+    return bool(_HARMLESS.match(after)) or bool(public and public.search(before[-24:]))
 
 
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
-    if _harmless(text[max(0, start - 24) : start], text[after : after + 24]):
+    if _harmless(text[max(0, start - 24) : start], text[after : after + 24], strength):
         return None
     if strength == "key" and _goes_on(text, after):
         return None
@@ -369,7 +379,7 @@ def line_start(text: str, at: int) -> str:
 
 
 def _ends_line(text: str, at: int) -> bool:
-    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] in ("\\n", "\\r")
+    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] == " #" or text[at : at + 2] in ("\\n", "\\r")
 
 
 def _name_end(text: str, at: int) -> int:

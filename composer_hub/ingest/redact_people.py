@@ -23,6 +23,10 @@ _DOMAIN = re.compile(
 _ENCODED_MAIL = re.compile(
     r"(?<![\w.%+-])[A-Za-z0-9][\w.+-]{0,63}%40(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])"
 )
+_SPOKEN_MAIL = re.compile(
+    r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{1,63}\s?[\[(]\s?at\s?[\])]\s?[A-Za-z0-9][\w-]{0,62}"
+    r"(?:\s?[\[(]\s?dot\s?[\])]\s?[A-Za-z0-9-]{2,62}|\.[A-Za-z]{2,24}){1,4}"
+)
 _NOBODY = re.compile(
     r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg"
     r"|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu"
@@ -81,6 +85,8 @@ def mail_spans(text: str) -> Iterator[Span]:
             if start < at and _is_mail(address, text, start):
                 yield start, domain.end(), "EMAIL", "email"
         at = text.find("@", domain.end() if domain else at + 1)
+    for found in _SPOKEN_MAIL.finditer(text) if "at]" in text or "at)" in text else ():
+        yield *found.span(), "EMAIL", "email_spoken"
     if "%40" in text:
         for found in _ENCODED_MAIL.finditer(text):
             if _is_mail(found[0].replace("%40", "@"), text, found.start()):

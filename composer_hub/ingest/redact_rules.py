@@ -37,7 +37,7 @@ def shape(name: str, anchors: str, tail: str, keep: Callable[[str], bool] = is_d
 
 def not_random(value: str) -> bool:
     """Keep what reads like words after a short prefix that identifiers use as well."""
-    return not looks_random(value)
+    return not (looks_random(value) or looks_random(re.split(r"[_-]", value)[-1]))
 
 
 def _is_wallet_key(value: str) -> bool:
@@ -319,6 +319,8 @@ _TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.(?:js|css|
 _MIN_REST = 28
 """Random characters from which an unknown prefix is a token's; those of ids are shorter, as a rule."""
 _PREFIX = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
+_NAMED_PREFIX = re.compile(r"(?:[a-z]+\d{0,2}|[A-Z][a-z]+\d{0,2}|[A-Z]+\d{0,2}|v\d|[a-z]\d[a-z])(?:[_-](?:[a-z]+\d{0,2}|[A-Z]+\d{0,2}|[A-Z]?[a-z0-9]+))*")
+"""A prefix that someone chose: what stands before a dash of URL-safe base64 changes its case at random."""
 _TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
 _IDS = frozenset(
     [
@@ -459,6 +461,8 @@ def _all_random(rest: str) -> bool:
 def _is_token(prefix: str, rest: str) -> bool:
     """Tell a vendor's token from an id, a file name or an identifier."""
     first = prefix.replace("-", "_").split("_")[0].lower()
+    if not _NAMED_PREFIX.fullmatch(prefix):
+        return False
     if first in _IDS or rest.isdigit() or rest.isalpha() or not looks_random(rest):
         return False
     if len(rest) < _MIN_REST and not _TELLS.search(prefix):
