@@ -305,7 +305,7 @@ def _names_home(text: str, at: int, user: str) -> bool:
     return text.endswith(_HOMES, 0, at)
 
 
-_CODE_BEFORE = re.compile(r"(?:\\[ntr]|\x1b\[[0-9;]*m)\Z")
+_CODE_BEFORE = re.compile(r"(?:\\[ntr]|\[[0-9;]{0,12}m)\Z")
 
 
 def _names_user(text: str, at: int, user: str) -> bool:

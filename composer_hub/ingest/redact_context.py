@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes
-from composer_hub.ingest.redact_named import EXPRESSION, MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, reads_as_words
+from composer_hub.ingest.redact_named import EXPRESSION, MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, is_secret, reads_as_words
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 _HEADER = re.compile(
@@ -86,7 +86,7 @@ def context_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
     if "kty" in words:
         yield from _scanned(text, _JWK, "jwk", looks_random)
     if "=" in text:
-        yield from _behind(text, _QUERY, _QUERY_NAME, "query", looks_random)
+        yield from _behind(text, _QUERY, _QUERY_NAME, "query", _is_query)
     if "identified" in words or "passw" in words:
         yield from _scanned(text, _SQL, "sql", lambda value: not is_dummy(value) and value.lower() not in TRIVIAL)
     if "@tcp(" in text or "@unix(" in text or "@(" in text:
@@ -143,6 +143,10 @@ def _behind(
         if accept(found["v"][:MAX_JUDGED]) and head.search(text[max(0, found.start() - 100) : found.start()]):
             if not PLACEHOLDER.search(found["v"]):
                 yield *found.span("v"), "SECRET", rule
+
+
+def _is_query(value: str) -> bool:
+    return is_secret(value, "key", "bare")
 
 
 def _is_pgpass(value: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
@@ -167,19 +168,21 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_ALNUM = frozenset(string.ascii_letters + string.digits)
 _PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{")
 """What a long text of all kinds of signs holds if it is no salt but an expression."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
+    r"|op://|vault:|ssm:|sops:|ref\+\w+:|enc\[|\{cipher\}|projects/[\w-]+/secrets|!ref|!sub|!getatt|fn::"
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
 )
 """Where a program or a template reads its secret from."""
 _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
-    r"|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+    r"|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
 )
 """What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 TRIVIAL = frozenset(
@@ -255,7 +258,7 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
         return True
-    if written == "quoted" and len(value) >= 48 and num_classes(value) == 4 and not _PATTERN.search(value):
+    if written == "quoted" and len(value) >= 48 and len(set(value) - _ALNUM) >= 6 and not _PATTERN.search(value):
         return True
     if _KEY_BYTES.fullmatch(value) and looks_random(value):
         return True
@@ -273,7 +276,10 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if strength == "key":
         return (
-            len(value) >= 16 and looks_random(value) and not is_uuid(value) and (written == "env" or not is_hex(value))
+            len(value) >= 16
+            and looks_random(value)
+            and not is_uuid(value)
+            and (written == "env" or (not is_hex(value) and switches(value) >= 0.3))
         )
     return (
         looks_random(value)
@@ -288,7 +294,16 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     )
 
 
+_NO_PASSWORD = re.compile(
+    r"\w{2,10}://(?![^/]*@)|\w+\([^()]*\)\Z|[#.]\w+(?:[ >.#-]\w+)*\Z|(?:input|form|div|button)\b[\[#.]|//\w+\["
+    r"|\w+(?:[|:,]\w+){2,}\Z|[a-z]+(?:[.:][a-z_]+)+\d?\Z|\w+\[[\w\"'=-]+\]\Z"
+)
+"""What stands under `password` in code: references, types, selectors, validators, messages."""
+
+
 def _is_password(value: str, written: str) -> bool:
+    if _NO_PASSWORD.match(value) and not looks_random(value):
+        return False
     if re.match(r"(?:\$\{|\{\{|\$\(|<|%[({s]|\$[A-Za-z_]+$|os\.|process\.|env[.(\[:]|https?://|/\w+/)", value):
         return False
     if " " in value:

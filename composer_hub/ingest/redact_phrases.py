@@ -60,7 +60,7 @@ _CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-
 PHRASE_TRIGGERS = (*{noun.split()[0].split("-")[0] for noun in NOUNS}, *_SEED_WORDS, *_LOGINS.values(), *_CODES_OF)
 
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
-_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<![A-Z]-)(?<!\d)\d{3,4}[!?.]{0,2}\Z")
+_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
 """What people add to words to make a password of them: a sign, or a year."""
 _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -119,7 +119,7 @@ def looks_like_password(value: str) -> bool:
     if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
         return False
     # What reads as words is a password only where people put a sign into it to make it one.
-    return not _worded(value) or bool(_MADE.search(value))
+    return not _worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
 
 
 def _worded(value: str) -> bool:
