@@ -71,8 +71,8 @@ _FILE_ENDINGS = frozenset(
         "lock",
         "zip",
         "gz",
-        *("service", "socket", "timer", "target", "mount", "slice", "scope", "internal", "lan", "home", "arpa", "onion"),
-        *("transpose", "weight", "weights", "shape", "mean", "sum", "view", "reshape", "conj", "grad", "data", "numpy"),
+        *("service", "socket", "timer", "target", "mount", "slice", "scope", "arpa", "onion"),
+        *("transpose", "weight", "weights", "shape", "reshape", "conj"),
     ]
 )
 
@@ -255,6 +255,12 @@ _CARD = re.compile(
     r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2}|2\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}"
     r"|3[47]\d{2}([ -]?)\d{6}\2\d{5}|3(?:0[0-5]|[68]\d)\d([ -]?)\d{6}\3\d{4}"
 )
+_FICTION = re.compile(r"555[-. ]01\d\d\Z")
+_AMONG_NUMBERS = re.compile(
+    r"(?<![\w./-])(?:(?P<CARD>(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2}))(?P<gap>[ -]?)\d{4}(?P=gap)\d{4}(?P=gap)\d{4}"
+    r"|3[47]\d{2}(?P<amex>[ -]?)\d{6}(?P=amex)\d{5})|(?P<SSN>(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4})"
+    r"|(?P<PHONE>(?:\([2-9]\d{2}\) ?|[2-9]\d{2}-)[2-9]\d{2}-\d{4}))(?!\w|[.-]\d)"
+)
 _TEST_CARDS = frozenset(
     "4242424242424242 4111111111111111 5555555555554444 5105105105105100 378282246310005 371449635398431 6011111111111117 "
     "6011000990139424 3530111333300000 4012888888881881 4000056655665556 4000000000000002 2223003122003222 5200828282828210 "
@@ -293,27 +299,45 @@ def number_spans(text: str) -> Iterator[Span]:
 
 def _number(text: str, start: int, end: int) -> Iterator[Span]:
     after = text[end : end + 1]
-    if after.isalnum() or after in ("_", "%") or _continues(text, start):
+    if _continues(text, start):
         return
     number = text[start:end]
     bare = _json_number(text, start)
-    if number in _EXAMPLE_NUMBERS or re.search(r"555[-. ]01\d\d\Z", number) or number.replace(" ", "").replace("-", "") in _TEST_CARDS:
+    if after.isalnum() or after in ("_", "%"):
+        yield from _number_within(text, start, end, bare)
+    elif number in _EXAMPLE_NUMBERS or _FICTION.search(number) or _digits(number) in _TEST_CARDS:
         return
-    if not bare and _CARD.fullmatch(number) and _luhn(number):
+    elif not bare and _CARD.fullmatch(number) and _luhn(number):
         yield start, end, "CARD", "card"
     elif _SSN.fullmatch(number):
         yield start, end, "SSN", "ssn"
-    elif _INTERNATIONAL.fullmatch(number) and 8 <= sum(c.isdigit() for c in number) <= 15:
+    elif _INTERNATIONAL.fullmatch(number) and 8 <= len(_digits(number)) <= 15:
         yield start, end, "PHONE", "phone_international"
     elif _NATIONAL.fullmatch(number):
         yield start, end, "PHONE", "phone_national"
     elif (
         not bare
-        and 9 <= sum(c.isdigit() for c in number) <= 15
+        and 9 <= len(_digits(number)) <= 15
         and number[0] != "."
         and _PHONE_WORD.search(text, max(0, start - 32), start)
     ):
         yield start, end, "PHONE", "phone_named"
+    else:
+        yield from _number_within(text, start, end, bare)
+
+
+def _number_within(text: str, start: int, end: int, bare: bool) -> Iterator[Span]:
+    """Yield the numbers of a run of several: a card beside its date, a phone beside its hours."""
+    for found in _AMONG_NUMBERS.finditer(text, start, end):
+        label = found.lastgroup or ""
+        if found[0] in _EXAMPLE_NUMBERS or _FICTION.search(found[0]) or _digits(found[0]) in _TEST_CARDS:
+            continue
+        if label != "CARD" or (not bare and _luhn(found[0])):
+            yield *found.span(), label, "among_numbers"
+
+
+def _digits(number: str) -> str:
+    return "".join(c for c in number if c.isdigit())
 
 
 def _continues(text: str, start: int) -> bool:
@@ -521,11 +545,11 @@ _GENERIC = frozenset(
         "downloads",
     ]
 )
-_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)")
+_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31}(?:~\d)?)(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)")
 _DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>\x1b]|\Z)")
-_TILDE = re.compile(r"cd ~([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
+_TILDE = re.compile(r"(?:cd ~|(?<![\w/.~@^-])~(?=[\w.-]{3,32}/))([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
 _HOMES = (
-    *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "\\Users\\\\", "%2FUsers%2F", "%2Fhome%2F")),
+    *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "%2FUsers%2F", "%2Fhome%2F")),
     *((anchor, _DASHED_USER) for anchor in ("-Users-", "-home-")),
 )
 
@@ -544,7 +568,7 @@ _PROMPT = re.compile(r"(?:^|(?<=\n)|(?<=\[)|(?<=\) ))(?P<v>[a-z][\w.-]{1,31})@[\
 
 def home_users(text: str) -> Iterator[str]:
     """Yield the user names that home folders, prompts and the environment in the text give away."""
-    if "cd ~" in text:
+    if "~" in text:
         yield from (name for name in _TILDE.findall(text) if not _is_generic(name))
     if "uid=" in text or "USER" in text or "LOGNAME" in text or "[sudo]" in text or "whoami" in text:
         yield from (name for name in _SAID_USER.findall(text) if not _is_generic(name))
@@ -557,6 +581,8 @@ def home_users(text: str) -> Iterator[str]:
         while at >= 0:
             rooted = anchor[0] != "/" or _is_rooted(text[max(0, at - 80) : at])
             at += len(anchor)
+            while text[at : at + 1] == "\\":  # JSON in JSON doubles them
+                at += 1
             if rooted and (found := pattern.match(text, at)) and not _is_generic(name := found["v"].rstrip(".")):
                 yield name
             at = text.find(anchor, at)
