@@ -236,6 +236,8 @@ def _hex_run(text: str, at: int) -> tuple[int, int]:
 def _is_ipv6(candidate: str, text: str, start: int) -> bool:
     if start and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
         return False
+    if "::" not in candidate and all(len(group) <= 2 for group in candidate.split(":")):
+        return False  # a fingerprint of eight bytes
     try:
         address = ipaddress.IPv6Address(candidate)
     except ValueError:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes, surprise, switches
-from composer_hub.ingest.redact_named import PLACEHOLDER, Span
+from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span, is_harmless
 
 NOUNS = (
     *("password", "passwd", "passcode", "passphrase", "pwd", "pw", "credential", "creds", "token", "secret", "api key"),
@@ -112,7 +112,7 @@ def looks_like_password(value: str) -> bool:
     made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
     if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
         return looks_random(value) and value.isalnum() and num_classes(value) >= 2 and not value.isdigit()
-    if _NO_PASSWORD.search(value) or PLACEHOLDER.search(value):
+    if _NO_PASSWORD.search(value) or ALGORITHM.fullmatch(value) or PLACEHOLDER.search(value):
         return False
     if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
         return False
@@ -132,7 +132,9 @@ def _said(text: str, lowered: str, noun: str) -> Iterator[Span]:
     while at >= 0:
         end = at + len(noun)
         before = lowered[max(0, at - 1) : at]
-        if before != ":" and not (before.isalnum() and len(noun) < 4):
+        if is_harmless(lowered[max(0, at - 24) : at], lowered[end : end + 24], "token"):
+            pass
+        elif before != ":" and not (before.isalnum() and len(noun) < 4):
             found = _SAID.match(text, end)
             if found and (span := _span(text, found)):
                 yield *span, "SECRET", "said"
