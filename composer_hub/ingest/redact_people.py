@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_hex
 from composer_hub.ingest.redact_named import Span, line_start
@@ -27,7 +27,6 @@ _SPOKEN_MAIL = re.compile(
     r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{1,63}(?:\s?[\[({]\s?at\s?[\])}]\s?|&#(?:64|x40);|&commat;|\\u0040)[A-Za-z0-9][\w-]{0,62}"
     r"(?:\s?[\[(]\s?dot\s?[\])]\s?[A-Za-z0-9-]{2,62}|\.[A-Za-z]{2,24}){1,4}"
 )
-_SPOKEN_AT = ("at]", "at)", "at}", "at ]", "at )", "&#", "&comm", "u0040")
 _SAID_MAIL = re.compile(
     r"(?i)(?<![\w.+-])[a-z0-9][\w.+-]{1,40}(?: dot [a-z0-9][\w-]{0,40}){0,3} at [a-z0-9][\w-]{1,62}(?: dot [a-z0-9][\w-]{1,40}){1,3}(?![\w-])"
 )
@@ -91,7 +90,7 @@ def mail_spans(text: str) -> Iterator[Span]:
             if start < at and _is_mail(address, text, start):
                 yield start, domain.end(), "EMAIL", "email"
         at = text.find("@", domain.end() if domain else at + 1)
-    for found in _SPOKEN_MAIL.finditer(text) if any(sign in text for sign in _SPOKEN_AT) else ():
+    for found in _SPOKEN_MAIL.finditer(text) if _may_speak(text) else ():
         yield *found.span(), "EMAIL", "email_spoken"
     if (" dot " in text and " at " in text) or (" DOT " in text and " AT " in text):
         yield from ((*found.span(), "EMAIL", "email_spoken") for found in _SAID_MAIL.finditer(text))
@@ -99,6 +98,10 @@ def mail_spans(text: str) -> Iterator[Span]:
         for found in _ENCODED_MAIL.finditer(text):
             if _is_mail(found[0].replace("%40", "@"), text, found.start()):
                 yield *found.span(), "EMAIL", "email_encoded"
+
+
+def _may_speak(text: str) -> bool:
+    return "[at]" in text or "(at)" in text or "[ at ]" in text or "( at )" in text or "&#" in text or "u0040" in text
 
 
 def _is_mail(address: str, text: str, start: int) -> bool:
@@ -275,7 +278,8 @@ _PHONE_WORD = re.compile(
     r"(?i)(?:phone|mobile|m[oó]vil|mobil\w{0,5}|cell|cellulare|celular|handy|\btel\b|t[eé]l[eé]?fon\w{0,2}|t[eé]l\.|telephone"
     r"|fax|call|whatsapp|sms|dial|contact|msisdn|電話|电话|手机|전화|телефон|\bph\b)[\w \"'.]{0,16}[:=]?[ \"'(]{0,4}\Z"
 )
-_SLASHED_PHONE = re.compile(r"(?<![\d/.-])0\d{2,4}/\d{5,9}(?![\d/.-])")
+_SLASHED_PHONE = re.compile(r"/\d{5,9}(?![\d/.-])")
+_DIALLING_CODE = re.compile(r"(?<![\d/.-])0\d{2,4}\Z")
 _NAMED_SSN = re.compile(r"(?i)\b(?:ssn|social security)\b[^\d\n]{0,16}(?P<v>(?!000|666|9)\d{3}[ -]?\d{2}[ -]?\d{4})(?!\d)")
 
 
@@ -288,8 +292,9 @@ def number_spans(text: str) -> Iterator[Span]:
         yield from _number(text, start, end)
     if "/" in text:
         for found in _SLASHED_PHONE.finditer(text):
-            if _PHONE_WORD.search(text, max(0, found.start() - 32), found.start()):
-                yield *found.span(), "PHONE", "phone_named"
+            code = _DIALLING_CODE.search(text, max(0, found.start() - 6), found.start())
+            if code and _PHONE_WORD.search(text, max(0, code.start() - 32), code.start()):
+                yield code.start(), found.end(), "PHONE", "phone_named"
     if "ssn" in text or "SSN" in text or "ecurity" in text:
         for found in _NAMED_SSN.finditer(text):
             if found["v"] not in _EXAMPLE_NUMBERS:
@@ -330,6 +335,8 @@ def _number(text: str, start: int, end: int) -> Iterator[Span]:
 
 def _number_within(text: str, start: int, end: int, bare: bool) -> Iterator[Span]:
     """Yield the numbers of a run of several: a card beside its date, a phone beside its hours."""
+    if end - start <= 11:
+        return
     for found in _AMONG_NUMBERS.finditer(text, start, end):
         label = found.lastgroup or ""
         if found[0] in _EXAMPLE_NUMBERS or _FICTION.search(found[0]) or _digits(found[0]) in _TEST_CARDS:
@@ -378,7 +385,9 @@ _FULL_NAME = re.compile(
     rf"\\*[\"']?\s{{0,4}}[:=]\s{{0,4}}\\*[\"']?(?P<v>{_PERSON})"
 )
 _ACCOUNT = re.compile(rf":x:\d{{1,6}}:\d{{1,6}}:(?P<v>{_PERSON})[,:]")
-_TRAILER_WORDS = ("author", "committer", "tagger", "-by:", "user.name")
+_TRAILER_WORDS = {"author": "author", "committer": "committer", "tagger": "tagger", "-by:": "_by", "user.name": "user"}
+_FULL_NAME_WORDS = ("fullname", "full_name", "real_name", "realname", "holder", "assignee", "reporter")
+PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, "mail")
 _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
 )
@@ -391,21 +400,21 @@ _NOT_PEOPLE = re.compile(
 )
 
 
-def name_spans(text: str, lowered: str) -> Iterator[Span]:
+def name_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
     """Yield people's names: in front of a mail address, or behind a git trailer."""
     if "@" in text and "<" in text:
         for mail in _MAIL_OPENS.finditer(text):
             yield from _person_before(text, mail.start())
     if "00 " in text and "(" in text:
         yield from _named_people(text, _BLAME, "git_blame")
-    if "mail" in lowered and "ame" in text:
+    if "mail" in words and "ame" in text:
         yield from _named_people(text, _BESIDE_MAIL, "name_beside_mail")
-    if any(word in lowered for word in ("fullname", "full_name", "real_name", "realname", "holder", "assignee", "reporter")):
+    if not words.isdisjoint(_FULL_NAME_WORDS):
         yield from _named_people(text, _FULL_NAME, "full_name")
     if ":x:" in text:
         yield from _named_people(text, _ACCOUNT, "account")
-    for word in _TRAILER_WORDS:
-        at = lowered.find(word)
+    for word, trigger in _TRAILER_WORDS.items():
+        at = lowered.find(word) if trigger in words else -1
         while at >= 0:
             if (found := _TRAILER.match(text, at)) and _is_person(name := found["v"].strip()):
                 yield found.start("v"), found.start("v") + len(name), "NAME", "git_name"
@@ -565,7 +574,8 @@ _HOST = re.compile(r"https?://[^/]*")
 _SAID_USER = re.compile(
     r"(?:uid=\d{3,6}\(|\[sudo\] password for |\bwhoami\r?\n|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=)(?P<v>[A-Za-z][\w.-]{1,31})(?=[):\s\"']|\Z)"
 )
-_PROMPT = re.compile(r"(?:^|(?<=\n)|(?<=\[)|(?<=\) ))(?P<v>[a-z][\w.-]{1,31})@[\w.-]{1,60}[ :][~/][^\n$%#@]{0,80}[$%#](?=\s|\Z)")
+_PROMPT = re.compile(r"@[\w.-]{1,60}[ :][~/][^\n$%#@]{0,80}[$%#](?=\s|\Z)")
+_PROMPTED = re.compile(r"(?:\A|[\n\[]|\) )(?P<v>[a-z][\w.-]{1,31})\Z")
 
 
 def home_users(text: str) -> Iterator[str]:
@@ -575,7 +585,10 @@ def home_users(text: str) -> Iterator[str]:
     if "uid=" in text or "USER" in text or "LOGNAME" in text or "[sudo]" in text or "whoami" in text:
         yield from (name for name in _SAID_USER.findall(text) if not _is_generic(name))
     if "@" in text and "~" in text:
-        yield from (name for name in _PROMPT.findall(text) if not _is_generic(name))
+        for prompt in _PROMPT.finditer(text):
+            before = _PROMPTED.search(text[max(0, prompt.start() - 34) : prompt.start()])
+            if before and not _is_generic(before["v"]):
+                yield before["v"]
     if "home" not in text and "Users" not in text:
         return
     for anchor, pattern in _HOMES:

@@ -17,7 +17,7 @@ import orjson
 from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
 from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
 from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
-from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
+from composer_hub.ingest.redact_people import PEOPLE_TRIGGERS, mail_spans, name_spans, network_spans, number_spans
 from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans
 from composer_hub.ingest.redact_shapes import SHAPE_TRIGGERS, broken_spans, shape_spans
 from composer_hub.ingest.redact_tables import table_spans
@@ -54,7 +54,7 @@ _PEM_BODY = re.compile(
 )
 
 
-_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS), COMMAND_WORDS)
+_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS, *PEOPLE_TRIGGERS), COMMAND_WORDS)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -151,7 +151,7 @@ def _plain_spans(text: str) -> Iterator[Span]:
     yield from mail_spans(text)
     yield from network_spans(text)
     yield from number_spans(text)
-    yield from name_spans(text, lowered)
+    yield from name_spans(text, lowered, words)
 
 
 def _pem_spans(text: str) -> Iterator[Span]:
