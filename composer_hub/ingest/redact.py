@@ -302,10 +302,11 @@ def _replaced(text: str, places: Sequence[int], length: int, replacement: str) -
 
 
 def _names_home(text: str, at: int, user: str) -> bool:
-    return text.endswith(_HOMES, 0, at)
+    before = text[max(0, at - 40) : at]
+    return (before.rstrip("\\") + "\\" if before.endswith("\\") else before).endswith(_HOMES)
 
 
-_CODE_BEFORE = re.compile(r"(?:\\[ntr]|\x1b\[[0-9;]*m)\Z")
+_CODE_BEFORE = re.compile(r"(?:\\[ntr]|\[[0-9;]{0,12}m)\Z")
 
 
 def _names_user(text: str, at: int, user: str) -> bool:

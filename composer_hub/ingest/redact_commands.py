@@ -60,6 +60,7 @@ _ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("wpa_passphrase", (r" @ ~",)),
     ("nmcli", (r" (?:password|wifi-sec\.psk) ~",)),
     ("sudo su passwd kinit docker podman helm gh cryptsetup wrangler gcloud", (r" ?<<< ?~",)),
+    ("oathtool", (r" (?:-b|--base32)(?:[= ]-\S+)*[= ]~",)),
     # Files under a password.
     ("openssl", (r" -pass(?:in|out)? (?:\\?['\"])?pass:~", r" -(?:k|K|passwd) ~")),
     ("keytool jarsigner apksigner", (r" -{1,2}[a-z-]*pass (?:pass:)?~",)),
@@ -98,16 +99,19 @@ _PIPED = re.compile(
 )
 _PRINTS = (
     *("op read", "pass show", "find-generic-password", "gcloud auth print-", "gh auth token", "secret-tool lookup"),
-    *("get-login-password", "get-access-token", "vault kv get", "vault read", "vault print", "with-decryption"),
+    *("get-login-password", "get-access-token", "vault kv get", "vault read", "vault print", "get-parameter"),
     *("get-secret-value", "heroku config:get", "secrets get", "secret get", "secret show", "secrets access", "versions access"),
     *("openssl rand", "pwgen", "wg genkey", "| base64 -d", "| base64 -D", "|base64 -d", "echo $", 'echo "$', "printenv "),
+    *("terraform output", "tofu output", "cat "),
 )
 """Commands that print a secret, as far as it takes to tell them."""
 _PRINTS_NAMED = re.compile(r"\{?[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|_PASS)\b")
+_SECRET_FILE = re.compile(r"[^\n|]{0,120}(?:secret|token|passw|api_?key|credential|master\.key|\.pass\b)[^\n|]{0,60}(?=\n)")
 _PRINTED = re.compile(
     r"[^\n]{0,200}(?:\n[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>]?[ \t]*|\\n\s{0,8})"
     r"(?P<v>[^\s\"'`\\]{8,512})(?=[ \t]*(?:\n|\\n|\Z))"
 )
+_NEEDED = {"echo": _PRINTS_NAMED, "printenv": _PRINTS_NAMED, "cat": _SECRET_FILE}
 _PRINT_WORDS = {
     anchor: re.findall(r"[a-z][a-z-]*", anchor)[0].replace("-", "_").strip("_") for anchor in _PRINTS
 }
@@ -134,7 +138,8 @@ def _printed(text: str, anchor: str) -> Iterator[Span]:
     at = text.find(anchor)
     while at >= 0:
         end = at + len(anchor)
-        named = not anchor.startswith(("echo", "printenv")) or _PRINTS_NAMED.match(text, end)
+        needed = _NEEDED.get(anchor.partition(" ")[0])
+        named = not needed or needed.match(text, end)
         if named and (found := _PRINTED.match(text, end)) and _is_printed(found["v"][:MAX_JUDGED]):
             yield *found.span("v"), "SECRET", "printed"
         at = text.find(anchor, end)

@@ -9,8 +9,8 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_uuid, looks_random, num_classes
-from composer_hub.ingest.redact_named import EXPRESSION, MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, reads_as_words
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes
+from composer_hub.ingest.redact_named import EXPRESSION, MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, is_secret, reads_as_words
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 _HEADER = re.compile(
@@ -35,7 +35,7 @@ _CALL = re.compile(
 _LITERAL = re.compile(r"(?P<q>\\{0,3}[\"'`])(?P<v>(?:(?!(?P=q))[^\n\s]){4,256})(?P=q)")
 _CALLS = (
     *("login", "connect", "auth", "credential", "passw", "signin", "sign_in", "getconnection", "pdo", "user", "wallet", "hash"),
-    *("fill", "type", "keys", "bind"),
+    *("fill", "type", "keys", "bind", "client"),
 )
 """What functions are called that take a user and a password."""
 _TYPERS = frozenset(("fill", "type", "keys"))
@@ -55,11 +55,15 @@ _QUERY_NAME = re.compile(
 _SQL = re.compile(
     r"(?i)(?:identified\s+(?:with|via)\s+\S{1,40}\s+(?:by|as|using)|set\s+password\s+for\s+\S{1,80}\s*=|encrypted\s+password|old_password\(|password\()\s{0,4}\\*'(?P<v>[^'\s\\]{4,200})\\*'"
 )
+_ORACLE = re.compile(
+    r"(?:thin:|oci:|\b(?:sqlplus|expdp|impdp|sqlldr|rman)\s(?:-\S+\s)*)[\w.-]{1,60}/(?P<v>[^\s@\"'`\\]{4,128})@"
+)
+_CHPASSWD = re.compile(r"(?<![^\n])\s{1,12}[\w-]{1,32}:(?P<v>[^\s\"'\\]{6,128})(?=\s|\Z)")
 _DSN = re.compile(r"[\w.-]{1,64}:(?P<v>[^\s\"'`@/\\:]{4,128})@(?:tcp|unix)?\(")
 _GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
-_PGPASS = re.compile(r":(?:\d{2,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
+_PGPASS = re.compile(r":(?:\d{4,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
 _PGPASS_HOST = re.compile(r"(?:^|[\n\s+]|\\n)[\w.*-]{1,100}\Z")
-CONTEXT_TRIGGERS = (*_CALLS, "authorization", "bearer", "basic", "cookie", "kty", "identified")
+CONTEXT_TRIGGERS = (*_CALLS, "authorization", "bearer", "basic", "cookie", "kty", "identified", "sqlplus", "expdp", "impdp", "chpasswd")
 
 
 def context_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
@@ -82,11 +86,15 @@ def context_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
     if "kty" in words:
         yield from _scanned(text, _JWK, "jwk", looks_random)
     if "=" in text:
-        yield from _behind(text, _QUERY, _QUERY_NAME, "query", looks_random)
+        yield from _behind(text, _QUERY, _QUERY_NAME, "query", _is_query)
     if "identified" in words or "passw" in words:
         yield from _scanned(text, _SQL, "sql", lambda value: not is_dummy(value) and value.lower() not in TRIVIAL)
     if "@tcp(" in text or "@unix(" in text or "@(" in text:
         yield from _scanned(text, _DSN, "dsn", _is_url_password)
+    if "thin:" in text or "oci:" in text or not words.isdisjoint(("sqlplus", "expdp", "impdp")):
+        yield from _scanned(text, _ORACLE, "oracle", _is_url_password)
+    if "chpasswd" in words and (at := text.find("chpasswd:")) >= 0:
+        yield from _scanned(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
         yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
 
@@ -99,12 +107,14 @@ def _call_spans(text: str, lowered: str, name: str) -> Iterator[Span]:
         call = _CALL.match(text, end)
         if call and (name not in _TYPERS or _TYPED.search(text, max(0, at - 80), call.end())):
             for literal in _LITERAL.finditer(text, *call.span("arguments")):
-                if _is_literal(literal["v"]):
+                if _is_literal(literal["v"], name):
                     yield *literal.span("v"), "SECRET", "call"
         at = lowered.find(name, end)
 
 
-def _is_literal(value: str) -> bool:
+def _is_literal(value: str, name: str) -> bool:
+    if is_hex(value) and (len(value) < 32 or name not in ("client", "auth", "credential", "login")):
+        return False
     return looks_like_password(value) and not PLACEHOLDER.search(value) and not is_uuid(value)
 
 
@@ -133,6 +143,10 @@ def _behind(
         if accept(found["v"][:MAX_JUDGED]) and head.search(text[max(0, found.start() - 100) : found.start()]):
             if not PLACEHOLDER.search(found["v"]):
                 yield *found.span("v"), "SECRET", rule
+
+
+def _is_query(value: str) -> bool:
+    return is_secret(value, "key", "bare")
 
 
 def _is_pgpass(value: str) -> bool:

@@ -32,9 +32,14 @@ _DUMMY = re.compile(
     r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
-    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s|\$\(|#\{"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
     r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
+EXAMPLES = (
+    *("4eC39HqLyjWDarjtT1zdp7dc", "TYooMQauvdEDq54NiTphI7jx", "wJalrXUtnFEMI"),
+    *("eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"),
+)
+"""Keys and tokens that vendors print in their own documentation."""
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -42,7 +47,9 @@ _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f
 @functools.lru_cache(maxsize=8192)
 def is_dummy(value: str) -> bool:
     """Tell whether the value is what documentation writes where a secret would stand."""
-    return len(set(value)) < min(8 if len(value) >= 24 else 6, (len(value) + 1) // 2) or bool(_DUMMY.search(value))
+    return len(set(value)) < min(8 if len(value) >= 24 else 6, (len(value) + 1) // 2) or bool(
+        _DUMMY.search(value) or any(example in value for example in EXAMPLES)
+    )
 
 
 def is_hex(value: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
+import string
 from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
@@ -113,7 +114,7 @@ _HARMLESS = re.compile(
     r"|prefix|suffix|env|var|placeholder|title|text|"
     r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help"
     r"|description|required|min|max|"
-    r"algorithm|alg|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by"
+    r"algorithm|alg|hashing|hashed|hasher|encrypt\w*|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by"
     r"|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
     r"|(?i:iz|is)[a-z]+|s_|_used"
 )
@@ -126,7 +127,13 @@ _PUBLIC_KEY = re.compile(
     r"|completion|input|output|cached|reasoning|"
     r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
     r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
-    r"|lex\w*|parse\w*|chunk|block|tree)[_\-. ]?\Z"
+    r"|lex\w*|parse\w*|chunk|block|tree|hash|range|rsa|dsa|gpg|pgp|pub|verify\w*|verification|redis)[_\-. ]?\Z"
+)
+_PUBLIC_TOKEN = re.compile(
+    r"(?i)(?<![a-z])(?:public|publishable|idempotency|dedup\w*|max|num|min|total|prompt|completion|input|output|cached"
+    r"|reasoning|tokens?_per|next|page|previous|continuation|resume|sync|cursor|cancel\w*|pad|eos|bos|unk|mask|sep|cls"
+    r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
+    r"|claim|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 _REST = rf"[\w.\-]{{0,40}}{_ANSI}"
@@ -134,11 +141,11 @@ _QUOTE = r"\\*[\"'`]"
 _BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
-    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?!=)[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
-    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{0,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{1,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
     rf"|\|\||\?\?|\|)\s{{0,12}}"
     rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
-    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,4}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,16}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
     rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
     rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<tag>>)"
@@ -162,17 +169,26 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_LETTERS = re.compile(r"[A-Za-z0-9]+")
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{")
+"""What a long text of all kinds of signs holds if it is no salt but an expression."""
+ALGORITHM = re.compile(
+    r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
+    r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
+)
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
-_AWS_SECRET = re.compile(r"(?![0-9a-f]{40})[A-Za-z0-9/+]{40}")
+_AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
+    r"|op://|vault:|ssm:|sops:|ref\+\w+:|enc\[|\{cipher\}|projects/[\w-]+/secrets|!ref|!sub|!getatt|fn::"
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
 )
 """Where a program or a template reads its secret from."""
 _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
-    r"|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+    r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
 )
 """What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 TRIVIAL = frozenset(
@@ -226,7 +242,7 @@ def secret_name(name: str) -> str:
     for strength, stems in STEMS:
         for stem in stems:
             at = lowered.find(stem)
-            if at >= 0 and not _harmless(lowered[:at], lowered[at + len(stem) :].rstrip("=")):
+            if at >= 0 and not is_harmless(lowered[:at], lowered[at + len(stem) :].rstrip("="), strength):
                 return _strength(strength, lowered, at)
     return ""
 
@@ -242,11 +258,13 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     """Judge a value: `written` is quoted, env (an environment line or a flag), bare (code, YAML) or prose."""
     if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
         return False
-    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value):
+    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or ALGORITHM.fullmatch(value):
         return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
-    if _AWS_SECRET.fullmatch(value) and looks_random(value) and switches(value) >= 0.4:
+    if _AWS_SECRET.fullmatch(value) and not is_hex(value) and looks_random(value) and switches(value) >= 0.4:
+        return True
+    if written == "quoted" and len(value) >= 48 and len(set(value) - _ALNUM) >= 6 and not _PATTERN.search(value):
         return True
     if _KEY_BYTES.fullmatch(value) and looks_random(value):
         return True
@@ -255,7 +273,12 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if written == "prose":
         if is_hex(value):
             return strength == "token" and len(value) == 32 and looks_random(value)
-        return num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
+        return (
+            num_classes(value) >= 3
+            and any(c.isdigit() for c in value)
+            and not reads_as_words(value)
+            and (strength == "token" or not is_uuid(value))
+        )
     if written == "bare" and strength == "password":
         return (
             num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value)
@@ -264,7 +287,10 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if strength == "key":
         return (
-            len(value) >= 16 and looks_random(value) and not is_uuid(value) and (written == "env" or not is_hex(value))
+            len(value) >= 16
+            and looks_random(value)
+            and not is_uuid(value)
+            and (written == "env" or (not is_hex(value) and switches(value) >= 0.3))
         )
     return (
         looks_random(value)
@@ -279,7 +305,16 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     )
 
 
+_NO_PASSWORD = re.compile(
+    r"\w{2,10}://(?![^/]*@)|\w+\([^()]*\)\Z|[#.]\w+(?:[ >.#-]\w+)*\Z|(?:input|form|div|button)\b[\[#.]|//\w+\["
+    r"|[a-z][\w.-]*(?:/[\w.-]+)+\Z|\w+(?:[|:,]\w+){2,}\Z|[a-z]+(?:[.:][a-z_]+)+\d?\Z|\w+\[[\w\"'=-]+\]\Z"
+)
+"""What stands under `password` in code: references, types, selectors, validators, messages."""
+
+
 def _is_password(value: str, written: str) -> bool:
+    if value.startswith("//") or (_NO_PASSWORD.match(value) and not looks_random(value)):
+        return False
     if re.match(r"(?:\$\{|\{\{|\$\(|<|%[({s]|\$[A-Za-z_]+$|os\.|process\.|env[.(\[:]|https?://|/\w+/)", value):
         return False
     if " " in value:
@@ -305,14 +340,15 @@ def reads_as_words(value: str) -> bool:
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
 
-def _harmless(before: str, after: str) -> bool:
-    return bool(_HARMLESS.match(after)) or bool(_PUBLIC_KEY.search(before[-24:]))
+def is_harmless(before: str, after: str, strength: str) -> bool:
+    public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
+    return bool(_HARMLESS.match(after)) or bool(public and public.search(before[-24:]))
 
 
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
-    if _harmless(text[max(0, start - 24) : start], text[after : after + 24]):
+    if is_harmless(text[max(0, start - 24) : start], text[after : after + 24], strength):
         return None
-    if strength == "key" and _goes_on(text, after):
+    if (strength == "key" or text[start + 1 : after].lower() == "auth") and _goes_on(text, after):
         return None
     # The keyword may hold its own operator (`pass=`).
     found = NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
@@ -323,6 +359,8 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if len(set(found[group][:64])) < min(8, len(found[group]) // 2):
         return None
     value, written = _trimmed(text, start, found, group)
+    if strength == "key" and _stands_alone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
+        return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
     at = found.start(group)
@@ -333,6 +371,12 @@ def _goes_on(text: str, after: int) -> bool:
     """Tell whether `key` is only the beginning of a word: keycloak, keyboard, KEYNOTE."""
     last, following = text[after - 1], text[after : after + 2]
     return (following[:1].islower() and following[:1] != "s") if last.islower() else following[:1].isupper()
+
+
+def _stands_alone(text: str, start: int) -> bool:
+    """Tell whether a name is `key` and nothing else: what a dictionary, a cache or a list calls anything."""
+    before = text[max(0, start - 24) : start].rstrip(" \"'")[-1:]
+    return not (before.isalnum() or before in ("_", "-", ".", ")"))
 
 
 def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[str, str]:
@@ -369,7 +413,7 @@ def line_start(text: str, at: int) -> str:
 
 
 def _ends_line(text: str, at: int) -> bool:
-    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] in ("\\n", "\\r")
+    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] == " #" or text[at : at + 2] in ("\\n", "\\r")
 
 
 def _name_end(text: str, at: int) -> int:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes, surprise
-from composer_hub.ingest.redact_named import PLACEHOLDER, Span
+from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes, surprise, switches
+from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span, is_harmless
 
 NOUNS = (
     *("password", "passwd", "passcode", "passphrase", "pwd", "pw", "credential", "creds", "token", "secret", "api key"),
@@ -59,11 +59,14 @@ _CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-
 
 PHRASE_TRIGGERS = (*{noun.split()[0].split("-")[0] for noun in NOUNS}, *_SEED_WORDS, *_LOGINS.values(), *_CODES_OF)
 
+_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
+_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
+"""What people add to words to make a password of them: a sign, or a year."""
 _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NO_PASSWORD = re.compile(
-    r"://|^[/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^\w+=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
-    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|^[\w.-]+(?:/[\w.-]+)+$|@[\w-]+\.\w{2,}$"
+    r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
+    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
 )
 
 
@@ -109,12 +112,14 @@ def looks_like_password(value: str) -> bool:
     made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
     if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
         return looks_random(value) and value.isalnum() and num_classes(value) >= 2 and not value.isdigit()
-    if _NO_PASSWORD.search(value) or PLACEHOLDER.search(value):
+    if _NO_PASSWORD.search(value) or ALGORITHM.fullmatch(value) or PLACEHOLDER.search(value):
+        return False
+    if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
         return False
     if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
         return False
     # What reads as words is a password only where people put a sign into it to make it one.
-    return not _worded(value) or bool(re.search(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\d", value))
+    return not _worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
 
 
 def _worded(value: str) -> bool:
@@ -126,7 +131,10 @@ def _said(text: str, lowered: str, noun: str) -> Iterator[Span]:
     at = lowered.find(noun)
     while at >= 0:
         end = at + len(noun)
-        if not (lowered[at - 1 : at].isalnum() and len(noun) < 4 and at):
+        before = lowered[max(0, at - 1) : at]
+        if is_harmless(lowered[max(0, at - 24) : at], lowered[end : end + 24], "token"):
+            pass
+        elif before != ":" and not (before.isalnum() and len(noun) < 4):
             found = _SAID.match(text, end)
             if found and (span := _span(text, found)):
                 yield *span, "SECRET", "said"

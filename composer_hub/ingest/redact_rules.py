@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_hex, looks_random, num_classes, switches
+from composer_hub.ingest.redact_entropy import EXAMPLES, is_dummy, is_hex, looks_random, num_classes, switches
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ def shape(name: str, anchors: str, tail: str, keep: Callable[[str], bool] = is_d
 
 def not_random(value: str) -> bool:
     """Keep what reads like words after a short prefix that identifiers use as well."""
-    return not looks_random(value)
+    return not (looks_random(value) or looks_random(re.split(r"[_-]", value)[-1]))
 
 
 def _is_wallet_key(value: str) -> bool:
@@ -200,7 +200,7 @@ SHAPES: tuple[Rule, ...] = (
     shape("shopify", "shpat_ shpca_ shppa_ shpss_ shptka_ shpua_", f"{_A}{{30,40}}"),
     shape("woocommerce", "ck_ cs_", f"{_H}{{40}}(?!{_H})"),
     shape("facebook", "EAA", f"{_A}{{80,300}}", not_random),
-    shape("twitter_bearer", "AAAAAAAAAAAAAAAAAAAAA", r"[\w%]{40,120}", lambda value: False),
+    shape("twitter_bearer", "AAAAAAAAAAAAAAAAAAAAA", r"(?=[\w%]{0,8}[B-Zb-z0-9%])[\w%]{40,120}", lambda value: not looks_random(value[26:])),
     # Mail and monitoring.
     shape("sendgrid", "SG.", r"[\w-]{16,32}\.[\w-]{30,60}"),
     shape("mailgun", "key-", f"{_H}{{32}}(?!{_H})"),
@@ -262,7 +262,7 @@ SHAPES: tuple[Rule, ...] = (
         "SECRET",
         ("eyJ", "ewog"),
         re.compile(r"(?:eyJ|ewog)[\w-]{8,4000}\.[\w-]{8,8000}(?:\.[\w-]*){0,3}"),
-        lambda value: False,
+        lambda value: any(example in value for example in EXAMPLES),
     ),
     Rule(
         "pem_base64",
@@ -315,14 +315,21 @@ SHAPES: tuple[Rule, ...] = (
 
 # ---------------------------------------------------------------------------------------------------- unknown vendors
 
-_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.(?:js|css|map|mjs|html|svg|png|woff2?)\b)")
+_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.[a-z][a-z0-9]{1,4}\b)")
 _MIN_REST = 28
 """Random characters from which an unknown prefix is a token's; those of ids are shorter, as a rule."""
-_PREFIX = re.compile(r"(?<![A-Za-z0-9])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
-_TELLS = re.compile(r"(?i)live|test|prod|sandbox|sec|key|pat|tok|priv|auth|api|cred|svc|bot")
+_PREFIX = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
+_NAMED_PREFIX = re.compile(r"(?:[a-z]+\d{0,2}|[A-Z][a-z]+\d{0,2}|[A-Z]+\d{0,2}|v\d|[a-z]\d[a-z])(?:[_-](?:[a-z]+\d{0,2}|[A-Z]+\d{0,2}|[A-Z]?[a-z0-9]+))*")
+"""A prefix that someone chose: what stands before a dash of URL-safe base64 changes its case at random."""
+_TELLS = re.compile(
+    r"(?i)(?:\A|[_-])(?:live|test|prod|sandbox|sec|secret|s?key|pat|tok|token|priv|auth|api|cred|svc|bot|sk|rk|at|rt"
+    r"|(?:api|auth|access|secret)(?:key|token|tok))(?=[_-]|\Z)"
+)
 _IDS = frozenset(
     [
         "toolu",
+        *("prj", "team", "usr", "hook", "deployment", "env", "project", "store", "log", "host", "version", "release"),
+        *("pod", "conn", "cmp", "cursor", "etag", "key_id", "ver", "rel", "bld", "inst", "evaluation", "dataset", "channel"),
         "pk",
         "pub",
         "public",
@@ -435,6 +442,8 @@ _IDS = frozenset(
 )
 
 
+_NODE_IDS = ("kwDO", "kgDO", "lADO", "lAHO", "kwHO", "lQDO")
+"""How the ids of a code host's API begin."""
 _SPLIT_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9_-]{40,200}(?:\.[A-Za-z0-9_-]{16,200})*)(?![A-Za-z0-9/+=.])", re.ASCII)
 """What URL-safe base64 leaves behind a prefix: dashes and underscores among the random characters."""
 
@@ -458,8 +467,10 @@ def _all_random(rest: str) -> bool:
 
 def _is_token(prefix: str, rest: str) -> bool:
     """Tell a vendor's token from an id, a file name or an identifier."""
-    first = prefix.replace("-", "_").split("_")[0].lower()
-    if first in _IDS or rest.isdigit() or rest.isalpha() or not looks_random(rest):
+    parts = prefix.replace("-", "_").lower().split("_")
+    if not _NAMED_PREFIX.fullmatch(prefix):
+        return False
+    if parts[0] in _IDS or parts[-1] in _IDS or rest.startswith(_NODE_IDS) or rest.isdigit() or rest.isalpha() or not looks_random(rest):
         return False
     if len(rest) < _MIN_REST and not _TELLS.search(prefix):
         return False

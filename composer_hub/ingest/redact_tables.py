@@ -36,6 +36,9 @@ _VALUE_FIRST = re.compile(
     r"\"[vV]alue\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\"\s{0,4},\s{0,16}\\*\"(?:[nN]ame|[kK]ey|label)\\*\"\s{0,4}:\s{0,4}\\*\""
     r"(?P<name>[^\"\\\n]{2,80})"
 )
+_NESTED = re.compile(
+    r"\"(?P<name>[\w./-]{2,60})\\*\"\s{0,4}:\s{0,4}\{[^{}]{0,200}?\"value\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\""
+)
 _KUBERNETES = re.compile(r"(?:^|[\s\"+>n])kind:\s{0,4}[\"']?Secret\b")
 _ENTRY = re.compile(
     r"(?:[ \t]*\d{1,6}[\t:→|])?[+>-]?(?P<indent>[ \t]*)(?P<name>[\w.-]{1,120}):(?:[ \t]+(?P<v>[^\s#&*|>{][^\n]*?))?[ \t]*"
@@ -50,6 +53,8 @@ def table_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
         yield from _xml_spans(text)
     if '"value' in text or '"Value' in text:
         for found in _VALUE_FIRST.finditer(text):
+            yield from _if_secret(found["name"], found)
+        for found in _NESTED.finditer(text):
             yield from _if_secret(found["name"], found)
     if "kind:" in text and "Secret" in text:
         yield from _kubernetes_spans(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 
 import orjson
@@ -16,7 +17,7 @@ import orjson
 from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
 from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
 from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
-from composer_hub.ingest.redact_people import mail_spans, name_spans, network_spans, number_spans
+from composer_hub.ingest.redact_people import PEOPLE_TRIGGERS, mail_spans, name_spans, network_spans, number_spans
 from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans
 from composer_hub.ingest.redact_shapes import SHAPE_TRIGGERS, broken_spans, shape_spans
 from composer_hub.ingest.redact_tables import table_spans
@@ -38,6 +39,13 @@ _LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?', re.DOTALL)
 _NAME_BEHIND = re.compile(r'[^{}\[\]]{0,200}?"(?:name|key|label|Name|Key)"\s*:\s*"([^"\\]{1,80})"')
 _JWK_PRIVATE = frozenset(("d", "k", "p", "q", "dp", "dq", "qi"))
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
+_LEAD = re.compile(
+    r"\n(?P<lead>)(?:[ \t]*\d{1,6}[\t→][ \t]?|[\w.@+-]{0,60}/[\w./@+-]{1,120}:\d{1,6}[:-]"
+    r"|[\w.@+-]{1,60}\.(?:[cm]?[jt]sx?|py|go|rs|java|kt|rb|php|cc?|cpp|h|cs|sh|sql|md|txt|json|ya?ml|toml|ini|cfg|conf|env|xml|tf|log)"
+    r":\d{1,6}[:-]|> "
+    r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,:+]*Z?\]?[ \t])"
+)
+Cut = tuple[int, int]
 _PEM = re.compile(r"-----BEGIN (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|PuTTY-User-Key-File-\d:")
 _PEM_END = re.compile(r"-----END (?:[A-Z0-9]+ ){0,4}PRIVATE KEY(?: BLOCK)?-----|Private-MAC: [0-9a-f]+")
 _PEM_BODY = re.compile(
@@ -46,7 +54,7 @@ _PEM_BODY = re.compile(
 )
 
 
-_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS), COMMAND_WORDS)
+_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS, *PEOPLE_TRIGGERS), COMMAND_WORDS)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -75,12 +83,51 @@ def redact_once(text: str, place: Place, name: str = "", depth: int = 0) -> str:
 
 def spans(text: str) -> Iterator[Span]:
     """Yield every value to replace, as places in the text."""
-    if "\x1b[" in text or "[0m" in text or "\\u001b" in text:
-        plain, places = _strip_ansi(text)
-        for start, end, label, rule in _plain_spans(plain):
-            yield places[start], places[end - 1] + 1, label, rule
-    else:
+    codes = "\x1b[" in text or "[0m" in text or "\\u001b" in text
+    cuts = sorted({*(found.span() for found in _ANSI.finditer(text))} if codes else ())
+    cuts = _with_leads(text, cuts)
+    if not cuts:
         yield from _plain_spans(text)
+        return
+    plain, starts, shifts = _without(text, cuts)
+    for start, end, label, rule in _plain_spans(plain):
+        yield start + shifts[bisect_right(starts, start) - 1], end + shifts[bisect_right(starts, end - 1) - 1], label, rule
+
+
+def _with_leads(text: str, cuts: list[Cut]) -> list[Cut]:
+    """Add what tools write before each line: a number, a file and a number, a time, a sign of quotation."""
+    if "\n" not in text and not _LEAD.match("\n" + text[:200]):
+        return cuts
+    first = _LEAD.match("\n" + text[:200])
+    leads = [(found.start("lead"), found.end()) for found in _LEAD.finditer(text)]
+    if first and first.end() > 1:
+        leads.insert(0, (0, first.end() - 1))
+    return _merged(sorted([*cuts, *leads])) if leads else cuts
+
+
+def _merged(cuts: list[Cut]) -> list[Cut]:
+    merged: list[Cut] = []
+    for start, end in cuts:
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _without(text: str, cuts: list[Cut]) -> tuple[str, list[int], list[int]]:
+    """Return the text without the cuts, where its pieces begin, and by how much each was moved."""
+    parts, starts, shifts = [], [0], [0]
+    last = length = cut = 0
+    for start, end in cuts:
+        parts.append(text[last:start])
+        length += start - last
+        cut += end - start
+        starts.append(length)
+        shifts.append(cut)
+        last = end
+    parts.append(text[last:])
+    return "".join(parts), starts, shifts
 
 
 def same_length_lower(text: str) -> str:
@@ -93,7 +140,7 @@ def _plain_spans(text: str) -> Iterator[Span]:
     lowered = same_length_lower(text)
     yield from _pem_spans(text)
     yield from shape_spans(text)
-    words = _TRIGGERS.of(text)
+    words = _TRIGGERS.of(lowered)
     yield from broken_spans(text, words)
     yield from context_spans(text, lowered, words)
     yield from command_spans(text, words)
@@ -104,7 +151,7 @@ def _plain_spans(text: str) -> Iterator[Span]:
     yield from mail_spans(text)
     yield from network_spans(text)
     yield from number_spans(text)
-    yield from name_spans(text, lowered)
+    yield from name_spans(text, lowered, words)
 
 
 def _pem_spans(text: str) -> Iterator[Span]:
@@ -137,20 +184,6 @@ def _pem_tail(text: str, end: re.Match[str]) -> Iterator[Span]:
         kept += len(lines.pop())
     if kept > 60:
         yield end.start() - kept, end.end(), "SECRET", "private_key"
-
-
-def _strip_ansi(text: str) -> tuple[str, list[int]]:
-    """Return the text without colour codes, and for each character where it stood."""
-    parts: list[str] = []
-    places: list[int] = []
-    last = 0
-    for code in _ANSI.finditer(text):
-        parts.append(text[last : code.start()])
-        places.extend(range(last, code.start()))
-        last = code.end()
-    parts.append(text[last:])
-    places.extend(range(last, len(text)))
-    return "".join(parts), places
 
 
 def _without_images(text: str) -> str:
@@ -210,15 +243,18 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
     parts: list[str] = []
     last = 0
     key = label = ""
+    parent = ""
     is_jwk = '"kty"' in text
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
         value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
         if is_key:
             key = value
+            if text[literal.end() : literal.end() + 4].lstrip()[:1] == "{":
+                parent = key
         name = "" if is_key else key
         if name.lower().endswith("value"):
-            name = label or _label_behind(text, literal.end()) or name
+            name = label or _label_behind(text, literal.end()) or parent or name
         elif is_jwk and name in _JWK_PRIVATE:
             name = "private_key"
         redacted = redact_text(value, place, name, depth + 1)
