@@ -19,8 +19,7 @@ from composer_hub.train.trace_sites import OTHER_FAMILIES, Student, TraceEncoder
 # What would silently do nothing without rollouts.
 _OF_ROLLOUTS = (
     "tasks", "eval_tasks", "rollouts_repo", "beta", "use_vllm", "hint_anchor_kl", "hint_success_weight",
-    "hint_ratio_clip",
-    "token_diagnostics",
+    "hint_ratio_clip", "token_diagnostics",
 )  # fmt: skip
 
 

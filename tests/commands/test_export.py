@@ -9,7 +9,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.commands.pairs import pairs_table
 from composer_hub.hub.cards import Card
-from composer_hub.hub.destinations import FolderDestination
+from composer_hub.hub.folder import FolderDestination
 from composer_hub.hub.load import load_traces
 from composer_hub.hub.publish import publish
 from composer_hub.hub.tables import Table

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from composer_hub.commands.raw_sessions import publish_raw, raw_name
-from composer_hub.hub.destinations import Add, Change, FolderDestination, HubError
+from composer_hub.hub.destinations import Add, Change, HubError
+from composer_hub.hub.folder import FolderDestination
 
 REPO = "me/raw-sessions"
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.hub.destinations import FolderDestination  # noqa: E402
+from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.train import harbor  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.environments import (  # noqa: E402

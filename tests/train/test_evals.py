@@ -21,7 +21,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as some  # noqa: E402
 
 from composer_hub.hub.cards import Card  # noqa: E402
-from composer_hub.hub.destinations import FolderDestination  # noqa: E402
+from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.hub.load import open_version  # noqa: E402
 from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.hub.tables import Table  # noqa: E402
