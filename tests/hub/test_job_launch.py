@@ -123,7 +123,7 @@ def test_jobs_follow_each_other_from_the_last_checkpoint_until_the_run_is_done(
 
 def test_a_job_that_the_time_limit_kills_is_followed_by_one_that_goes_on(site_for: Callable[[str], Site]) -> None:
     body = "save(done + 1)\nif done == 0: time.sleep(300)\n"
-    error, run = start(site_for(body), wish(timeout_s=5))
+    error, run = start(site_for(body), wish(timeout_s=8))
     assert error is None
     assert [(job.how, job.step) for job in run.jobs] == [("out of time", 1), ("done", 2)]
 
