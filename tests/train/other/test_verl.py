@@ -36,6 +36,12 @@ def test_the_module_imports_without_verl() -> None:
     assert ours.TOPK != ours.SAMPLED
 
 
+def test_the_arguments_name_a_mode_that_register_adds() -> None:
+    given = dict(line.split("=", 1) for line in (ROOT / "configs" / "other" / "verl.args").read_text().splitlines())
+    assert given["distillation.distillation_loss.loss_mode"] == ours.TOPK
+    assert given["distillation.distillation_loss.use_policy_gradient"] == "false"
+
+
 def test_a_hinted_turn_lands_at_its_own_place() -> None:
     asked = []
 
