@@ -29,13 +29,23 @@ from typing import Any
 from urllib.parse import quote
 
 from composer_hub import exits
-from composer_hub.ingest import redact_named, redact_people
-from composer_hub.ingest.redact_people import home_users
+from composer_hub.ingest import (
+    redact_commands,
+    redact_context,
+    redact_digits,
+    redact_homes,
+    redact_named,
+    redact_network,
+    redact_people,
+    redact_phrases,
+    redact_tables,
+)
+from composer_hub.ingest.redact_homes import home_users
 from composer_hub.ingest.redact_rules import SHAPES
 from composer_hub.ingest.redact_text import MAX_PASSES, PLACEHOLDER, redact_once, same_length_lower
 from composer_hub.records import Message, Step, ToolCall, Trace, stable_id
 
-VERSION = 1
+VERSION = 2
 Found = tuple[str, str, str]
 """Label, value and rule of something that was replaced."""
 
@@ -44,18 +54,23 @@ class RedactionError(exits.ComposerError, ValueError):
     """A redaction input (map, denylist, scanner output) cannot be used."""
 
 
+_RULE_MODULES = (
+    *(redact_named, redact_context, redact_commands, redact_phrases, redact_tables),
+    *(redact_people, redact_network, redact_digits, redact_homes),
+)
+
+
 @functools.cache
 def rules_digest() -> str:
     """Return the digest of the rule set: it goes into `Trace.redaction`, so a version says what went over it."""
     patterns = [
         pattern.pattern
-        for module in (redact_named, redact_people)
+        for module in _RULE_MODULES
         for pattern in vars(module).values()
         if isinstance(pattern, re.Pattern)
     ]
-    return (
-        f"v{VERSION}-{stable_id([(rule.name, rule.anchors, rule.pattern.pattern) for rule in SHAPES], patterns)[:12]}"
-    )
+    shapes = [(rule.name, rule.anchors, rule.pattern.pattern) for rule in SHAPES]
+    return f"v{VERSION}-{stable_id(shapes, patterns, redact_commands.ARGUMENTS, redact_phrases.NOUNS)[:12]}"
 
 
 # -------------------------------------------------------------------------------------------------------------- report

@@ -16,7 +16,7 @@ MAX_LINE = 800
 
 # Where a command takes a secret, behind its name. A space is white space, `[= ]` either, `@` any one argument, and `~`
 # the value, quoted or not.
-_ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     # Databases and queues.
     ("mysql mysqldump mysqladmin mysqlimport mysqlsh mariadb mycli", (r" -p~",)),
     ("mongo mongosh mongodump mongorestore mongoexport mongoimport cqlsh", (r" (?:-p|--password)[= ]~",)),
@@ -84,7 +84,7 @@ def _compiled(argument: str) -> re.Pattern[str]:
 
 def _by_command() -> dict[str, tuple[re.Pattern[str], ...]]:
     found: dict[str, list[re.Pattern[str]]] = {}
-    for commands, arguments in _ARGUMENTS:
+    for commands, arguments in ARGUMENTS:
         for command in commands.split():
             found.setdefault(command, []).extend(_compiled(argument) for argument in arguments)
     return {command: tuple(patterns) for command, patterns in found.items()}
@@ -100,21 +100,39 @@ _PIPED = re.compile(
 _PRINTS = (
     *("op read", "pass show", "find-generic-password", "gcloud auth print-", "gh auth token", "secret-tool lookup"),
     *("get-login-password", "get-access-token", "vault kv get", "vault read", "vault print", "get-parameter"),
-    *("get-secret-value", "heroku config:get", "secrets get", "secret get", "secret show", "secrets access", "versions access"),
-    *("openssl rand", "pwgen", "wg genkey", "| base64 -d", "| base64 -D", "|base64 -d", "echo $", 'echo "$', "printenv "),
+    *(
+        "get-secret-value",
+        "heroku config:get",
+        "secrets get",
+        "secret get",
+        "secret show",
+        "secrets access",
+        "versions access",
+    ),
+    *(
+        "openssl rand",
+        "pwgen",
+        "wg genkey",
+        "| base64 -d",
+        "| base64 -D",
+        "|base64 -d",
+        "echo $",
+        'echo "$',
+        "printenv ",
+    ),
     *("terraform output", "tofu output", "cat "),
 )
 """Commands that print a secret, as far as it takes to tell them."""
 _PRINTS_NAMED = re.compile(r"\{?[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|_PASS)\b")
-_SECRET_FILE = re.compile(r"[^\n|]{0,120}(?:secret|token|passw|api_?key|credential|master\.key|\.pass\b)[^\n|]{0,60}(?=\n)")
+_SECRET_FILE = re.compile(
+    r"[^\n|]{0,120}(?:secret|token|passw|api_?key|credential|master\.key|\.pass\b)[^\n|]{0,60}(?=\n)"
+)
 _PRINTED = re.compile(
     r"[^\n]{0,200}(?:\n[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>]?[ \t]*|\\n\s{0,8})"
     r"(?P<v>[^\s\"'`\\]{8,512})(?=[ \t]*(?:\n|\\n|\Z))"
 )
 _NEEDED = {"echo": _PRINTS_NAMED, "printenv": _PRINTS_NAMED, "cat": _SECRET_FILE}
-_PRINT_WORDS = {
-    anchor: re.findall(r"[a-z][a-z-]*", anchor)[0].replace("-", "_").strip("_") for anchor in _PRINTS
-}
+_PRINT_WORDS = {anchor: re.findall(r"[a-z][a-z-]*", anchor)[0].replace("-", "_").strip("_") for anchor in _PRINTS}
 _PIPE_WORDS = frozenset(("echo", "printf", "yes"))
 
 COMMAND_WORDS = (*_WORD_OF.values(), *_PRINT_WORDS.values(), *_PIPE_WORDS)

@@ -10,7 +10,15 @@ import re
 from collections.abc import Callable, Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes
-from composer_hub.ingest.redact_named import EXPRESSION, MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, is_secret, reads_as_words
+from composer_hub.ingest.redact_named import (
+    EXPRESSION,
+    MAX_JUDGED,
+    PLACEHOLDER,
+    TRIVIAL,
+    Span,
+    is_secret,
+    reads_as_words,
+)
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 _HEADER = re.compile(
@@ -34,13 +42,28 @@ _CALL = re.compile(
 )
 _LITERAL = re.compile(r"(?P<q>\\{0,3}[\"'`])(?P<v>(?:(?!(?P=q))[^\n\s]){4,256})(?P=q)")
 _CALLS = (
-    *("login", "connect", "auth", "credential", "passw", "signin", "sign_in", "getconnection", "pdo", "user", "wallet", "hash"),
+    *(
+        "login",
+        "connect",
+        "auth",
+        "credential",
+        "passw",
+        "signin",
+        "sign_in",
+        "getconnection",
+        "pdo",
+        "user",
+        "wallet",
+        "hash",
+    ),
     *("fill", "type", "keys", "bind", "client"),
 )
 """What functions are called that take a user and a password."""
 _TYPERS = frozenset(("fill", "type", "keys"))
 _TYPED = re.compile(r"(?i)passw|secret|token|pass\]|pwd")
-_HANDED = re.compile(r"(?:\\*\"auth\\*\"\s{0,4}:\s{0,4}\\*\"(?=[\w+/]{20})|input_value=\\*[\"'])(?P<v>[^\s\"'`\\]{8,256})(?=\\*[\"'`])")
+_HANDED = re.compile(
+    r"(?:\\*\"auth\\*\"\s{0,4}:\s{0,4}\\*\"(?=[\w+/]{20})|input_value=\\*[\"'])(?P<v>[^\s\"'`\\]{8,256})(?=\\*[\"'`])"
+)
 """A registry's login, and the value that a validator complains about."""
 _KEY_BYTES = re.compile(
     r"\"(?:value|(?:primary|secondary)(?:Readonly)?(?:Master)?Key|key[12])\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[A-Za-z0-9+/]{86}==|[A-Za-z0-9+/]{43}=)\\*\""
@@ -63,7 +86,19 @@ _DSN = re.compile(r"[\w.-]{1,64}:(?P<v>[^\s\"'`@/\\:]{4,128})@(?:tcp|unix)?\(")
 _GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
 _PGPASS = re.compile(r":(?:\d{4,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
 _PGPASS_HOST = re.compile(r"(?:^|[\n\s+]|\\n)[\w.*-]{1,100}\Z")
-CONTEXT_TRIGGERS = (*_CALLS, "authorization", "bearer", "basic", "cookie", "kty", "identified", "sqlplus", "expdp", "impdp", "chpasswd")
+CONTEXT_TRIGGERS = (
+    *_CALLS,
+    "authorization",
+    "bearer",
+    "basic",
+    "cookie",
+    "kty",
+    "identified",
+    "sqlplus",
+    "expdp",
+    "impdp",
+    "chpasswd",
+)
 
 
 def context_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
@@ -138,11 +173,12 @@ def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[s
 def _behind(
     text: str, pattern: re.Pattern[str], head: re.Pattern[str], rule: str, accept: Callable[[str], bool]
 ) -> Iterator[Span]:
-    """Yield the values behind a head: the pattern begins with a sign that is quick to find, the head stands before it."""
+    """Yield the values behind a head; the pattern begins with a sign that is quick to find."""
     for found in pattern.finditer(text):
-        if accept(found["v"][:MAX_JUDGED]) and head.search(text[max(0, found.start() - 100) : found.start()]):
-            if not PLACEHOLDER.search(found["v"]):
-                yield *found.span("v"), "SECRET", rule
+        if not accept(found["v"][:MAX_JUDGED]) or PLACEHOLDER.search(found["v"]):
+            continue
+        if head.search(text[max(0, found.start() - 100) : found.start()]):
+            yield *found.span("v"), "SECRET", rule
 
 
 def _is_query(value: str) -> bool:

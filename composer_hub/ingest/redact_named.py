@@ -94,7 +94,6 @@ STEMS = (
 """How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
 
 
-
 def _trigger(stem: str) -> str:
     stem = stem.replace("-", "_")
     return "pass" if "pass" in stem else re.split(r"[ =:.)\"']", stem)[0]
@@ -136,9 +135,13 @@ _PUBLIC_TOKEN = re.compile(
     r"|claim|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
-_REST = rf"[\w.\-]{{0,40}}{_ANSI}"
+# A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
+_REST = rf"(?=(?P<rest>(?:[\w.]|-(?!>)){{0,40}}))(?P=rest){_ANSI}"
 _QUOTE = r"\\*[\"'`]"
-_BETWEEN = rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
+_BETWEEN = (
+    rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]"
+    rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
+)
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
 _OPERATOR = (
     rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="

@@ -24,22 +24,37 @@ NOUNS = (
 """What a secret is called, in the languages that people write to agents in."""
 
 _GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
-_OPEN = r"(?:\\?[\"'`“”„«»‘’*]){0,4}"
+_OPEN = r"(?:\\?[\"'`“”„«»\u2018\u2019*]){0,4}"
 _VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-;=-\[\]^_a-z{|}~]{6,200})"
 _IS = (
-    r"(?:[:=：→—–]|->|=>|は|是|为|為|은|는|\b(?:is|was|be|to|as|are|it's|ist|lautet|heißt|wäre|est|es|era|é|è|sarà|foi|er"
+    r"(?:[:=\uff1a→—\u2013]|->|=>|は|是|为|為|은|는|\b(?:is|was|be|to|as|are|it's|ist|lautet|heißt|wäre|est|es|era|é|è|sarà|foi|er"
     r"|är|je|jest|on|van|olarak)\b:?|(?<=')s\b)"
 )
 _SAID = re.compile(
-    rf"[^\W\d_]{{0,6}}(?:\*\*)?(?:[ \t]*[(\[][^()\[\]\n]{{1,40}}[)\]])?(?:'(?=s )|[ \t]+[\w@.'’/()-]{{1,40}}){{0,8}}?"
+    rf"[^\W\d_]{{0,6}}(?:\*\*)?(?:[ \t]*[(\[][^()\[\]\n]{{1,40}}[)\]])?"
+    rf"(?:'(?=s )|[ \t]+[\w@.'\u2019/()-]{{1,40}}){{0,8}}?"
     rf"[ \t]*(?:{_IS}[ \t]*(?:now[ \t]+)?){{1,2}}(?:\*\*)?{_GAP}{_OPEN}{_VALUE}"
 )
-_AS = re.compile(rf"(?<![^\s\"'`(]){_VALUE}[\"'`]?\s(?:as|is|for|für|als|como|comme)\s(?:[\w'’-]{{1,20}}\s){{0,3}}\Z")
+_AS = re.compile(
+    rf"(?<![^\s\"'`(]){_VALUE}[\"'`]?\s(?:as|is|for|für|als|como|comme)\s(?:[\w'\u2019-]{{1,20}}\s){{0,3}}\Z"
+)
 _LOGIN = re.compile(
-    r"\w{0,9}[^\n]{0,60}?(?:[\s:=(\"'`]|\\?[\"'])(?P<user>[\w.@+-]{2,60})\\?[\"'`]?(?:\s{0,3}[/:|,]\s{0,3}|\s+(?:and|und|et|y|e|with|pw|pass)\s+)"
+    r"\w{0,9}[^\n]{0,60}?(?:[\s:=(\"'`]|\\?[\"'])(?P<user>[\w.@+-]{2,60})\\?[\"'`]?"
+    r"(?:\s{0,3}[/:|,]\s{0,3}|\s+(?:and|und|et|y|e|with|pw|pass)\s+)"
     rf"\\?[\"'`]?{_VALUE}"
 )
-_LOGINS = {"log in": "log", "login": "login", "sign in": "sign", "creds": "cred", "credential": "cred", "account": "account"}
+_AS_BEFORE = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
+_USER_IS = re.compile(
+    r"(?i)s?(?:[_ ]?name)?(?:\\?[\"'`])?[ \t]{0,3}(?:[:=]|is\b|[\w.@-]{2,40}[ \t]{0,3}(?:[/|,]|and\b|with\b|pw\b))"
+)
+_LOGINS = {
+    "log in": "log",
+    "login": "login",
+    "sign in": "sign",
+    "creds": "cred",
+    "credential": "cred",
+    "account": "account",
+}
 _LOGINS |= {"user": "user", "logon": "logon", "zugang": "zugang", "anmeld": "anmeld"}
 """What a login is announced by, and the trigger of each."""
 _SEED = re.compile(
@@ -136,9 +151,11 @@ def _said(text: str, lowered: str, noun: str) -> Iterator[Span]:
             pass
         elif before != ":" and not (before.isalnum() and len(noun) < 4):
             found = _SAID.match(text, end)
-            if found and (span := _span(text, found)):
-                yield *span, "SECRET", "said"
-            elif (head := _AS.search(text, max(0, at - 120), at)) and (span := _span(text, head)):
+            if (found and (span := _span(text, found))) or (
+                _AS_BEFORE.search(lowered, max(0, at - 40), at)
+                and (head := _AS.search(text, max(0, at - 120), at))
+                and (span := _span(text, head))
+            ):
                 yield *span, "SECRET", "said"
         at = lowered.find(noun, end)
 
@@ -147,7 +164,8 @@ def _logins(text: str, lowered: str, login: str) -> Iterator[Span]:
     at = lowered.find(login)
     while at >= 0:
         end = at + len(login)
-        if (found := _LOGIN.match(text, end)) and (span := _span(text, found)):
+        may = login != "user" or _USER_IS.match(text, end)
+        if may and (found := _LOGIN.match(text, end)) and (span := _span(text, found)):
             yield *span, "SECRET", "login"
         at = lowered.find(login, end)
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from composer_hub.ingest.redact_entropy import EXAMPLES, is_dummy, is_hex, looks_random, num_classes, switches
+from composer_hub.ingest.redact_entropy import EXAMPLES, is_dummy, looks_random, num_classes, switches
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def not_random(value: str) -> bool:
 
 
 def _is_wallet_key(value: str) -> bool:
-    """Tell a key in base 58 from other letters and digits: all three kinds, changing as often as chance changes them."""
+    """Tell a wallet's key from a word: three kinds of characters, changing as often as chance changes them."""
     return num_classes(value) == 3 and switches(value) >= 0.45 and not is_dummy(value)
 
 
@@ -200,7 +200,12 @@ SHAPES: tuple[Rule, ...] = (
     shape("shopify", "shpat_ shpca_ shppa_ shpss_ shptka_ shpua_", f"{_A}{{30,40}}"),
     shape("woocommerce", "ck_ cs_", f"{_H}{{40}}(?!{_H})"),
     shape("facebook", "EAA", f"{_A}{{80,300}}", not_random),
-    shape("twitter_bearer", "AAAAAAAAAAAAAAAAAAAAA", r"(?=[\w%]{0,8}[B-Zb-z0-9%])[\w%]{40,120}", lambda value: not looks_random(value[26:])),
+    shape(
+        "twitter_bearer",
+        "AAAAAAAAAAAAAAAAAAAAA",
+        r"(?=[\w%]{0,8}[B-Zb-z0-9%])[\w%]{40,120}",
+        lambda value: not looks_random(value[26:]),
+    ),
     # Mail and monitoring.
     shape("sendgrid", "SG.", r"[\w-]{16,32}\.[\w-]{30,60}"),
     shape("mailgun", "key-", f"{_H}{{32}}(?!{_H})"),
@@ -255,7 +260,9 @@ SHAPES: tuple[Rule, ...] = (
     shape("mailersend_mandrill", "mlsn. md-", f"{_W}{{22,80}}", not_random),
     shape("nostr", "nsec1", "[a-z0-9]{58}(?![a-z0-9])", not_random),
     shape("extended_key", "xprv yprv zprv tprv", f"{_A}{{90,112}}(?!{_A})", not_random),
-    shape("wallet_import", "5 K L", r"[1-9A-HJ-NP-Za-km-z]{50,51}(?![\w+/=-])", lambda value: not _is_wallet_key(value)),
+    shape(
+        "wallet_import", "5 K L", r"[1-9A-HJ-NP-Za-km-z]{50,51}(?![\w+/=-])", lambda value: not _is_wallet_key(value)
+    ),
     # Keys, tokens and hashes of no one vendor.
     Rule(
         "jwt",
@@ -311,171 +318,6 @@ SHAPES: tuple[Rule, ...] = (
         ),
     ),
 )
-
-
-# ---------------------------------------------------------------------------------------------------- unknown vendors
-
-_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.[a-z][a-z0-9]{1,4}\b)")
-_MIN_REST = 28
-"""Random characters from which an unknown prefix is a token's; those of ids are shorter, as a rule."""
-_PREFIX = re.compile(r"(?<![A-Za-z0-9_-])[A-Za-z][A-Za-z0-9]{1,11}(?:[_-][A-Za-z0-9]{1,10}){0,3}\Z")
-_NAMED_PREFIX = re.compile(r"(?:[a-z]+\d{0,2}|[A-Z][a-z]+\d{0,2}|[A-Z]+\d{0,2}|v\d|[a-z]\d[a-z])(?:[_-](?:[a-z]+\d{0,2}|[A-Z]+\d{0,2}|[A-Z]?[a-z0-9]+))*")
-"""A prefix that someone chose: what stands before a dash of URL-safe base64 changes its case at random."""
-_TELLS = re.compile(
-    r"(?i)(?:\A|[_-])(?:live|test|prod|sandbox|sec|secret|s?key|pat|tok|token|priv|auth|api|cred|svc|bot|sk|rk|at|rt"
-    r"|(?:api|auth|access|secret)(?:key|token|tok))(?=[_-]|\Z)"
-)
-_IDS = frozenset(
-    [
-        "toolu",
-        *("prj", "team", "usr", "hook", "deployment", "env", "project", "store", "log", "host", "version", "release"),
-        *("pod", "conn", "cmp", "cursor", "etag", "key_id", "ver", "rel", "bld", "inst", "evaluation", "dataset", "channel"),
-        "pk",
-        "pub",
-        "public",
-        "nonce",
-        "workspace",
-        "wrk",
-        "msg",
-        "req",
-        "call",
-        "chatcmpl",
-        "fc",
-        "rs",
-        "resp",
-        "run",
-        "thread",
-        "asst",
-        "file",
-        "cus",
-        "evt",
-        "pi",
-        "in",
-        "sub",
-        "prod",
-        "price",
-        "acct",
-        "user",
-        "org",
-        "proj",
-        "session",
-        "sess",
-        "task",
-        "item",
-        "batch",
-        "step",
-        "conv",
-        "trace",
-        "span",
-        "node",
-        "srvtoolu",
-        "cmpl",
-        "gen",
-        "wf",
-        "job",
-        "txn",
-        "ord",
-        "inv",
-        "ses",
-        "prt",
-        "part",
-        "agent",
-        "chunk",
-        "index",
-        "assets",
-        "main",
-        "vendor",
-        "bundle",
-        "sha",
-        "sha1",
-        "sha256",
-        "sha384",
-        "sha512",
-        "md5",
-        "blake2",
-        "blake3",
-        "base64",
-        "b64",
-        "etag",
-        "cas",
-        "layer",
-        "image",
-        "commit",
-        "rev",
-        "hash",
-        "digest",
-        "checkpoint",
-        "ws",
-        "ct",
-        "ci",
-        "rsp",
-        "reasoning",
-        "mcp",
-        "computer",
-        "web",
-        "exec",
-        "cell",
-        "turn",
-        "event",
-        "request",
-        "response",
-        "message",
-        "tool",
-        "id",
-        "uuid",
-        "doc",
-        "page",
-        "db",
-        "vol",
-        "snap",
-        "eni",
-        "subnet",
-        "vpc",
-        "sg",
-        "ami",
-        "igw",
-        "rtb",
-        "lambda",
-        "build",
-        "dpl",
-    ]
-)
-
-
-_NODE_IDS = ("kwDO", "kgDO", "lADO", "lAHO", "kwHO", "lQDO")
-"""How the ids of a code host's API begin."""
-_SPLIT_TAIL = re.compile(r"(?P<rest>[A-Za-z0-9_-]{40,200}(?:\.[A-Za-z0-9_-]{16,200})*)(?![A-Za-z0-9/+=.])", re.ASCII)
-"""What URL-safe base64 leaves behind a prefix: dashes and underscores among the random characters."""
-
-
-def prefixed_token(text: str, at: int) -> tuple[int, int] | None:
-    """Return the span of a short prefix and random characters that meet at this separator: a vendor without a rule."""
-    tail = _TAIL.match(text, at + 1)
-    if not tail:
-        tail = _SPLIT_TAIL.match(text, at + 1)
-        if not tail or not _all_random(tail["rest"]):
-            return None
-    begin = max(0, at - 46)
-    prefix = _PREFIX.search(text[begin:at])
-    return (begin + prefix.start(), tail.end()) if prefix and _is_token(prefix[0], tail["rest"]) else None
-
-
-def _all_random(rest: str) -> bool:
-    """Tell whether upper case, lower case and digits change about as often as chance changes them."""
-    return num_classes(rest.replace("_", "").replace("-", "").replace(".", "")) == 3 and switches(rest) >= 0.45
-
-
-def _is_token(prefix: str, rest: str) -> bool:
-    """Tell a vendor's token from an id, a file name or an identifier."""
-    parts = prefix.replace("-", "_").lower().split("_")
-    if not _NAMED_PREFIX.fullmatch(prefix):
-        return False
-    if parts[0] in _IDS or parts[-1] in _IDS or rest.startswith(_NODE_IDS) or rest.isdigit() or rest.isalpha() or not looks_random(rest):
-        return False
-    if len(rest) < _MIN_REST and not _TELLS.search(prefix):
-        return False
-    mixed = any(c.islower() for c in rest) and any(c.isupper() for c in rest)
-    return mixed or bool(_TELLS.search(prefix)) or (len(rest) >= 32 and not is_hex(rest))
 
 
 # -------------------------------------------------------------------------------------------------- where to try a rule

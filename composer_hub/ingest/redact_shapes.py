@@ -19,8 +19,8 @@ from composer_hub.ingest.redact_rules import (
     SEPARATOR,
     TAILS,
     Rule,
-    prefixed_token,
 )
+from composer_hub.ingest.redact_unknown import prefixed_token
 from composer_hub.ingest.redact_words import LongWords
 
 _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-F]{2})$")
@@ -29,10 +29,42 @@ _ACROSS_WORDS = ("FlyV1 ", "LS0tLS1CRUdJTi")
 _WORDS = LongWords()
 _BREAKABLE = {
     prefix: re.split(r"[0-9.]", prefix)[0].lower().replace("-", "_")
-    for prefix in (
-        "ghp_ gho_ ghu_ ghs_ github_pat_ glpat- sk-ant- sk-proj- sk-or- sk_live_ sk_test_ rk_live_ xoxb- xoxp- xapp- hf_ npm_ "
-        "pypi- AIza eyJ hvs. dckr_pat_ lin_api_ shpat_ gsk_ xai- dapi dop_v1_ glsa_ sntrys_ figd_ ntn_ nvapi- whsec_"
-    ).split()
+    for prefix in [
+        "ghp_",
+        "gho_",
+        "ghu_",
+        "ghs_",
+        "github_pat_",
+        "glpat-",
+        "sk-ant-",
+        "sk-proj-",
+        "sk-or-",
+        "sk_live_",
+        "sk_test_",
+        "rk_live_",
+        "xoxb-",
+        "xoxp-",
+        "xapp-",
+        "hf_",
+        "npm_",
+        "pypi-",
+        "AIza",
+        "eyJ",
+        "hvs.",
+        "dckr_pat_",
+        "lin_api_",
+        "shpat_",
+        "gsk_",
+        "xai-",
+        "dapi",
+        "dop_v1_",
+        "glsa_",
+        "sntrys_",
+        "figd_",
+        "ntn_",
+        "nvapi-",
+        "whsec_",
+    ]
 }
 """Prefixes of long tokens, and the trigger of each: a terminal may have broken the token over lines."""
 SHAPE_TRIGGERS = tuple(_BREAKABLE.values())

@@ -14,9 +14,27 @@ MAX_ROWS = 200
 """Rows of a table that are read below its head."""
 
 _NAMES = {
-    name: re.split(r"[ _]", name)[0]
-    for name in ("passw", "passphrase", "kennwort", "contrase", "senha", "secret", "token", "credential", "pwd", "pw", "pass")
-    + ("api key", "api_key", "access key", "access_key", "apikey")
+    **{
+        name: name
+        for name in [
+            "passw",
+            "passphrase",
+            "kennwort",
+            "contrase",
+            "senha",
+            "secret",
+            "token",
+            "credential",
+            "pwd",
+            "pw",
+            "pass",
+            "apikey",
+        ]
+    },
+    "api key": "api",
+    "api_key": "api",
+    "access key": "access",
+    "access_key": "access",
 }
 """What a column of secrets may be called, and the trigger of each."""
 _HEAD_CELL = re.compile(r"[ \t\"'`*]{0,40}([A-Za-z][\w ./-]{0,30}?)[ \t\"'`*]{0,40}")
@@ -37,11 +55,13 @@ _VALUE_FIRST = re.compile(
     r"(?P<name>[^\"\\\n]{2,80})"
 )
 _NESTED = re.compile(
-    r"\"(?P<name>[\w./-]{2,60})\\*\"\s{0,4}:\s{0,4}\{[^{}]{0,200}?\"value\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\""
+    r"\"(?P<name>[\w./-]{2,60})\\*\"\s{0,4}:\s{0,4}\{[^{}]{0,200}?"
+    r"\"value\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\""
 )
 _KUBERNETES = re.compile(r"(?:^|[\s\"+>n])kind:\s{0,4}[\"']?Secret\b")
 _ENTRY = re.compile(
-    r"(?:[ \t]*\d{1,6}[\t:→|])?[+>-]?(?P<indent>[ \t]*)(?P<name>[\w.-]{1,120}):(?:[ \t]+(?P<v>[^\s#&*|>{][^\n]*?))?[ \t]*"
+    r"(?:[ \t]*\d{1,6}[\t:→|])?[+>-]?(?P<indent>[ \t]*)(?P<name>[\w.-]{1,120}):"
+    r"(?:[ \t]+(?P<v>[^\s#&*|>{][^\n]*?))?[ \t]*"
 )
 
 
@@ -70,10 +90,15 @@ def _column_spans(text: str, lowered: str, names: Sequence[str]) -> Iterator[Spa
                 break
             heads[text.rfind("\n", 0, at) + 1] = end
             at = lowered.find(name, end)
+    after = 0
     for begin, end in sorted(heads.items()):
         head = text[begin:end]
-        if len(head) <= 600 and (delimiter := next((sign for sign in _DELIMITERS if sign in head), "")):
-            yield from _below(text, end + 1, head, delimiter)
+        if begin < after or len(head) > 600:
+            continue
+        if delimiter := next((sign for sign in _DELIMITERS if sign in head), ""):
+            for span in _below(text, end + 1, head, delimiter):
+                after = span[1]
+                yield span
 
 
 def _below(text: str, at: int, head: str, delimiter: str) -> Iterator[Span]:
@@ -122,9 +147,7 @@ def _xml_spans(text: str) -> Iterator[Span]:
         name = _NAME_OF.search(found["attributes"])
         yield from _if_secret(name[1] if name else found["tag"].rpartition(":")[2], found)
     for element in _ATTRIBUTES.finditer(text):
-        name, value = (
-            pattern.search(text, element.start(), element.end()) for pattern in (_NAME_OF, _VALUE_OF)
-        )
+        name, value = (pattern.search(text, element.start(), element.end()) for pattern in (_NAME_OF, _VALUE_OF))
         if name and value:
             yield from _if_secret(name[1], value)
 
@@ -137,10 +160,13 @@ def _if_secret(name: str, found: re.Match[str]) -> Iterator[Span]:
 
 def _kubernetes_spans(text: str) -> Iterator[Span]:
     """Yield every value of a secret's `data`: its names need not say what they hold."""
+    after = 0
     for kind in _KUBERNETES.finditer(text):
+        if kind.start() < after:
+            continue
         inside = None
-        at = text.find("\n", kind.end()) + 1
-        while 0 < at < len(text):
+        at = _document_start(text, text.rfind("\n", 0, kind.end()) + 1)
+        for _ in range(MAX_ROWS):
             end = text.find("\n", at)
             entry = _ENTRY.fullmatch(text, at, end if end >= 0 else len(text))
             if not entry:
@@ -154,3 +180,16 @@ def _kubernetes_spans(text: str) -> Iterator[Span]:
             else:
                 inside = indent if entry["name"] in ("data", "stringData") and not entry["v"] else None
             at = end + 1
+            if end < 0:
+                break
+        after = at
+
+
+def _document_start(text: str, at: int) -> int:
+    """Return where the YAML document begins that this line is in: its `data` may stand before its `kind`."""
+    for _ in range(MAX_ROWS):
+        begin = text.rfind("\n", 0, max(0, at - 1)) + 1
+        if at == 0 or not _ENTRY.fullmatch(text, begin, at - 1):
+            break
+        at = begin
+    return at

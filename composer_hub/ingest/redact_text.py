@@ -16,8 +16,10 @@ import orjson
 
 from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
 from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
+from composer_hub.ingest.redact_digits import number_spans
 from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
-from composer_hub.ingest.redact_people import PEOPLE_TRIGGERS, mail_spans, name_spans, network_spans, number_spans
+from composer_hub.ingest.redact_network import network_spans
+from composer_hub.ingest.redact_people import PEOPLE_TRIGGERS, mail_spans, name_spans
 from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans
 from composer_hub.ingest.redact_shapes import SHAPE_TRIGGERS, broken_spans, shape_spans
 from composer_hub.ingest.redact_tables import table_spans
@@ -54,7 +56,9 @@ _PEM_BODY = re.compile(
 )
 
 
-_TRIGGERS = Triggers((*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS, *PEOPLE_TRIGGERS), COMMAND_WORDS)
+_TRIGGERS = Triggers(
+    (*NAME_TRIGGERS.values(), *CONTEXT_TRIGGERS, *PHRASE_TRIGGERS, *SHAPE_TRIGGERS, *PEOPLE_TRIGGERS), COMMAND_WORDS
+)
 
 
 def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
@@ -91,7 +95,12 @@ def spans(text: str) -> Iterator[Span]:
         return
     plain, starts, shifts = _without(text, cuts)
     for start, end, label, rule in _plain_spans(plain):
-        yield start + shifts[bisect_right(starts, start) - 1], end + shifts[bisect_right(starts, end - 1) - 1], label, rule
+        yield (
+            start + shifts[bisect_right(starts, start) - 1],
+            end + shifts[bisect_right(starts, end - 1) - 1],
+            label,
+            rule,
+        )
 
 
 def _with_leads(text: str, cuts: list[Cut]) -> list[Cut]:
