@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from composer_hub import exits
@@ -19,7 +20,7 @@ def load_model(folder: Path, **options: Any) -> Any:
     """Return the causal language model of a folder; nothing is downloaded and no code of it is run."""
     try:
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **options)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelFolderError(
             f"{folder} holds no causal language model that transformers can load: {error}"
         ) from error
@@ -31,6 +32,9 @@ def load_tokenizer(folder: Path) -> Any:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, padding_side="left")
     except (OSError, ValueError) as error:
         raise ModelFolderError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        # transformers makes one without words where the files are missing.
+        raise ModelFolderError(f"{folder} holds no tokenizer: put the tokenizer files of its model there.")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -16,18 +16,20 @@ from typing import Any
 
 from accelerate import PartialState
 from transformers import TrainerCallback
+from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.hub.destinations import Destination, destination
+from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.offline import OfflineTrainer
-from composer_hub.train.run_finish import facts_of, finish, publish_so_far
-from composer_hub.train.run_inputs import Inputs, load_pairs, resolve, task_rows
+from composer_hub.train.run_finish import check_targets, facts_of, finish, publish_so_far
+from composer_hub.train.run_inputs import Inputs, as_dataset, load_pairs, resolve, task_rows
 from composer_hub.train.run_offline import check_sources, is_offline, load_sites
 from composer_hub.train.run_options import RunError, Told, environment_of, parse, rewards_of, shown
 from composer_hub.train.run_preflight import preflight
@@ -83,6 +85,7 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         for folder in remove_torn(output):
             print(f"train: {folder} is torn and was removed.", file=sys.stderr)
         record.write()
+        check_targets(told, where)
     parts = build(told, inputs, record, where, (early, launch))
     trainer = parts.trainer
     is_done = checkpoint is not None and is_finished(trainer, checkpoint)
@@ -128,6 +131,11 @@ class Parts:
 def check(told: Told) -> None:
     """Refuse what cannot work before anything is downloaded."""
     run, config = told.run, told.config
+    if Path(str(config.output_dir)).is_file():
+        raise RunError(f"{config.output_dir} is a file: name a folder for output_dir.")
+    for repo in (run.repo, run.rollouts_repo, run.checkpoints_repo):
+        if repo:
+            check_repo(repo)
     if config.push_to_hub:
         raise RunError("push_to_hub makes many commits without a tag: name --repo instead, and set it to false.")
     if config.save_total_limit == 1:
@@ -190,7 +198,12 @@ def build(
         "traces": traces,
         "base": inputs.model,
     }
-    trainer = OfflineTrainer(**common) if is_offline(told) else live_trainer(told, inputs, record, rows, common)
+    try:
+        trainer = OfflineTrainer(**common) if is_offline(told) else live_trainer(told, inputs, record, rows, common)
+    except exits.ComposerError:
+        raise
+    except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:
+        raise RunError(f"Model, environment and options do not go together: {error}") from error
     dogs = Watchdogs(bands_of(told.run.bands), turn_down=trainer.turn_down) if told.run.watchdogs else None
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     for callback in (*callbacks, dogs, parts.pusher):
@@ -209,8 +222,6 @@ def live_trainer(
     told: Told, inputs: Inputs, record: Record, rows: Sequence[dict[str, Any]], common: dict[str, Any]
 ) -> RunTrainer:
     """Return the trainer of a run with rollouts."""
-    from datasets import Dataset
-
     student = Student.of(inputs.model, common["model"].config)
     facts = RunFacts(
         record.run_id, student.name, inputs.model.revision,
@@ -220,7 +231,7 @@ def live_trainer(
     rollouts = RolloutFile(folder, facts, environment=told.run.environment or "")
     return RunTrainer(
         **common,
-        train_dataset=Dataset.from_list(list(rows)),
+        train_dataset=as_dataset(rows),
         reward_funcs=rewards_of(told.run.rewards) or None,
         environment_factory=environment_of(told.run.environment),
         rollouts=rollouts if told.run.keep_rollouts or told.run.rollouts_repo else None,

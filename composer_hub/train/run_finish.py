@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from composer_hub import __version__, exits
-from composer_hub.hub.destinations import Destination
+from composer_hub.hub.destinations import Destination, HubError, HubRefused
 from composer_hub.hub.models import publish_model
 from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
@@ -65,6 +66,26 @@ def _reproduce(told: Told, record: Record) -> str:
         else ""
     )
     return f"{fetch}accelerate launch scripts/train.py --config train.yaml"
+
+
+def check_targets(told: Told, where: Destination) -> None:
+    """Refuse before training what would be refused after it; a Hub that is only busy may be back by then."""
+    run = told.run
+    targets = ((run.repo, "model"), (run.checkpoints_repo, "model"), (run.rollouts_repo, "dataset"))
+    for repo, kind in targets:
+        if not repo:
+            continue
+        try:
+            where.prepare(repo, private=not run.public, repo_type=kind)
+            is_private = where.is_private(repo, kind)
+        except HubError as error:
+            warnings.warn(f"{error} Training begins; what it makes stays in {told.config.output_dir}.", stacklevel=2)
+            return
+        if is_private is False and not run.public:
+            raise HubRefused(
+                f"{repo} is public at {where.address}: say --public true if everyone may have what this run makes, "
+                "name another repository, or make it private first."
+            )
 
 
 def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:

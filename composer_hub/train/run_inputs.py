@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -96,25 +96,63 @@ def task_rows(told: Told, tasks: Version | None) -> list[dict[str, Any]]:
     if tasks is not None:
         rows = list(tasks.rows(next(iter(tasks.manifest["tables"]))))
     elif name and name.endswith(".jsonl"):
-        rows = [json.loads(line) for line in Path(name).read_text(encoding="utf-8").splitlines() if line.strip()]
+        rows = _read_lines(Path(name))
     else:
         name = name or ENVIRONMENTS.get(told.run.environment or "", ("", ""))[1]
         if not name:
             raise RunError(
                 "There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function."
             )
-        rows = load_object(name, "task function")(told.run.num_tasks, seed=told.config.seed)
-    if not rows or "prompt" not in rows[0]:
-        raise RunError(
-            f"The tasks {name} need rows with a column prompt (a list of messages); there are {len(rows)} rows."
-        )
+        make = load_object(name, "task function")
+        try:
+            rows = list(make(told.run.num_tasks, seed=told.config.seed))
+        except Exception as error:
+            raise RunError(
+                f"The task function {name} raised {type(error).__name__}: {error}. It is called as function(count, "
+                "seed=…) and returns rows."
+            ) from error
+    for number, row in enumerate(rows):
+        prompt = row.get("prompt") if isinstance(row, dict) else None
+        if not isinstance(prompt, (str, list)) or not prompt:
+            raise RunError(f"Task {number} of {name} has no prompt: each row needs a text or a list of messages there.")
+    if not rows:
+        raise RunError(f"There are no tasks in {name}: give it rows with a column prompt.")
     return rows
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        raise RunError(f"There is no file of tasks {path}. Check the path, or name a version: owner/name@revision.")
+    rows = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except ValueError as error:
+            raise RunError(f"{path}:{number} is not JSON ({error}): write one task a line.") from error
+    return rows
+
+
+def as_dataset(rows: list[dict[str, Any]]) -> Any:
+    """Return the tasks as the trainer takes them."""
+    from datasets import Dataset
+    from pyarrow import ArrowException
+
+    try:
+        return Dataset.from_list(rows)
+    except (ArrowException, TypeError) as error:
+        raise RunError(f"The tasks do not fit into one table: {error}. Give each column one type.") from error
 
 
 def load_pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[PairLoader | None, Encoded]:
     if inputs.pairs is None:
         return None, Encoded()
     split = None if told.run.pairs_split == "all" else told.run.pairs_split
+    missing = _missing_columns(inputs.pairs)
+    if missing:
+        raise RunError(
+            f"{inputs.pairs.repo} holds no preference pairs: it lacks {', '.join(missing)}. Make a set with "
+            "`composer-hub pairs build`, or name another with --pairs."
+        )
     encoder = PairEncoder.of(tokenizer, max_tokens=told.run.max_pair_tokens)
     encoded = encoder.encode(inputs.pairs.records(Pair, "default", split))
     if not encoded.pairs:
@@ -137,6 +175,11 @@ def load_pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tupl
         num_ranks=state.num_processes,
     )
     return loader, encoded
+
+
+def _missing_columns(pairs: Version) -> list[str]:
+    first = next(pairs.rows("default"), None) if "default" in pairs.manifest["tables"] else {}
+    return [field.name for field in fields(Pair) if field.name not in first][:5] if first is not None else []
 
 
 def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:

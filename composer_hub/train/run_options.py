@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import functools
 import importlib
+import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +31,10 @@ class RunError(exits.ComposerError, ValueError):
 
 class RewardError(exits.ComposerError, ValueError):
     """A reward function that does not work."""
+
+
+class EnvironmentFailed(exits.ComposerError, RuntimeError):
+    """An environment that does not start an episode."""
 
 
 @dataclass
@@ -107,15 +114,13 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[list-item]
     # Parsed like the words, so that a default that is written otherwise than it is parsed does not count as given.
     defaults = vars(parser.parse_known_args([])[0])
-    if "--config" in words and not Path(words[words.index("--config") + 1]).is_file():
-        raise exits.UsageError(
-            f"There is no config file {words[words.index('--config') + 1]}. See configs/ for presets."
-        )
+    check_config(words)
     try:
         run, config, model = parser.parse_args_and_config(list(words))
-    except yaml.YAMLError as error:
-        raise exits.UsageError(f"The config file is not YAML: {' '.join(str(error).split())}") from error
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
+        unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
+        if unknown:
+            raise exits.UsageError(f"There is no option {unknown[0]}{_nearest(unknown[0].lstrip('-'))}.") from error
         raise exits.UsageError(f"The options do not fit together: {error}") from error
     if "--config" in words:
         at = words.index("--config")
@@ -123,6 +128,29 @@ def parse(argv: Sequence[str] | None = None) -> Told:
     values = vars(parser.parse_known_args(words)[0])
     given = {name: _plain(value) for name, value in values.items() if value != defaults.get(name)}
     return Told(run, config, model, given)
+
+
+def check_config(words: Sequence[str]) -> None:
+    """Say what is wrong with the file that `--config` names, before it is read as options."""
+    if "--config" not in words:
+        return
+    path = Path((*words, "")[words.index("--config") + 1])
+    if not path.is_file():
+        raise exits.UsageError(f"There is no config file {path}. See configs/ for presets.")
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(values, dict):
+        raise exits.UsageError(f"{path} holds no options: write one a line, like max_steps: 20.")
+    for name in values:
+        if name not in option_names() | {"env"}:
+            raise exits.UsageError(f"{path}: there is no option {name!r}{_nearest(str(name))}.")
+
+
+def _nearest(name: str) -> str:
+    near = difflib.get_close_matches(name, option_names(), 1)
+    return f"; did you mean {near[0]}? --help lists all" if near else "; --help lists all"
 
 
 # Where a run lives and how it is launched: not what it is.
@@ -169,7 +197,26 @@ def environment_of(name: str | None) -> Any:
         return None
     if name not in ENVIRONMENTS and ":" not in name:
         raise exits.UsageError(f"There is no environment {name!r}: {', '.join(ENVIRONMENTS)}, or pkg.module:Class.")
-    return load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
+    found = load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
+    if not callable(found):
+        raise exits.UsageError(f"The environment {name} is {found!r}: name a class, or a function that returns one.")
+    return checked_environment(found, name) if isinstance(found, type) else found
+
+
+def checked_environment(cls: type, name: str) -> type:
+    """Return the same environment, which says by name when an episode cannot be started."""
+
+    def reset(self: Any, **row: Any) -> Any:
+        try:
+            return cls.reset(self, **row)  # type: ignore[attr-defined]
+        except Exception as error:
+            raise EnvironmentFailed(
+                f"The environment {name} raised {type(error).__name__} in reset: {error}. Mend it and go on with "
+                "--resume true."
+            ) from error
+
+    kept = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (cls,), kept | ({"reset": reset} if hasattr(cls, "reset") else {}))
 
 
 def rewards_of(names: Sequence[str] | None) -> list[Callable[..., Any]]:
@@ -179,22 +226,50 @@ def rewards_of(names: Sequence[str] | None) -> list[Callable[..., Any]]:
 
 def checked_reward(reward: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap a reward function so that what it does wrong is said, not averaged away."""
+    if not callable(reward):
+        raise exits.UsageError(f"The reward function {name} is {reward!r}: name a function.")
+
+    def failed(error: Exception) -> RewardError:
+        return RewardError(
+            f"The reward function {name} raised {type(error).__name__}: {error}. Mend it and go on with --resume true."
+        )
+
+    def checked_values(values: Any, given: dict[str, Any]) -> list[float | None]:
+        try:
+            numbers = [None if value is None else float(value) for value in values]
+        except (TypeError, ValueError) as error:
+            raise RewardError(
+                f"The reward function {name} returned {str(values)[:80]}: return a number or None for each completion."
+            ) from error
+        if any(number is not None and math.isnan(number) for number in numbers):
+            raise RewardError(
+                f"The reward function {name} returned NaN. Return None where it does not apply, a number elsewhere."
+            )
+        if len(numbers) != len(given.get("completions", numbers)):
+            raise RewardError(
+                f"The reward function {name} returned {len(numbers)} rewards for {len(given['completions'])} "
+                "completions: return one for each."
+            )
+        return numbers
 
     @functools.wraps(reward)
     def checked(*args: Any, **kwargs: Any) -> Any:
         try:
             values = reward(*args, **kwargs)
         except Exception as error:
-            raise RewardError(
-                f"The reward function {name} raised {type(error).__name__}: {error}. Mend it and go on with --resume."
-            ) from error
-        if any(value is not None and math.isnan(value) for value in values):
-            raise RewardError(
-                f"The reward function {name} returned NaN. Return None where it does not apply, a number elsewhere."
-            )
-        return values
+            raise failed(error) from error
+        return checked_values(values, kwargs)
 
-    return checked
+    @functools.wraps(reward)
+    async def checked_later(*args: Any, **kwargs: Any) -> Any:
+        try:
+            values = await reward(*args, **kwargs)
+        except Exception as error:
+            raise failed(error) from error
+        return checked_values(values, kwargs)
+
+    # TRL looks at the function itself to see whether it must be awaited.
+    return checked_later if inspect.iscoroutinefunction(reward) else checked
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from composer_hub.hub.models import Model
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.export import RolloutFile
+from composer_hub.train.run_options import checked_reward
 from composer_hub.train.trainer import ComposerTrainer
 
 
@@ -30,6 +31,10 @@ class RunTrainer(ComposerTrainer):
     ) -> None:
         super().__init__(*args, **kwargs)
         self.base, self.rollouts, self.card = base, rollouts, card
+        # Those of the environments; the run's own are checked since they were named.
+        for place, (name, reward) in enumerate(zip(self.reward_func_names, self.reward_funcs, strict=True)):
+            if callable(reward) and getattr(reward, "__name__", "") == "get_reward":
+                self.reward_funcs[place] = checked_reward(reward, f"{name}.get_reward")
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
 

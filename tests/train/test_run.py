@@ -17,7 +17,8 @@ from composer_hub.hub.destinations import FolderDestination  # noqa: E402
 from composer_hub.hub.load import load_traces, open_version  # noqa: E402
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.run import main, run  # noqa: E402
+from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
+from composer_hub.train.run import check, main, run  # noqa: E402
 from composer_hub.train.run_options import (  # noqa: E402
     RewardError,
     RunError,
@@ -28,6 +29,7 @@ from composer_hub.train.run_options import (  # noqa: E402
 )
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 
+TASKS = "--tasks composer_hub.train.world:tasks "
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
 
 
@@ -128,16 +130,80 @@ def test_only_what_was_given_counts_as_given() -> None:
         ("--environment nowhere", "no environment"),
         ("--environment nowhere:Class", "cannot be imported"),
         ("--config nowhere.yaml", "no config file"),
+        ("--environment desk --colour blue", "no option --colour"),
+        ("--environment desk --learning_rates 1", "did you mean learning_rate"),
+        ("--environment desk --tasks nowhere.jsonl", "no file of tasks nowhere.jsonl"),
+        ("--environment desk --tasks tests.train.unfit:rows_without_prompts", "Task 0 of"),
+        ("--environment desk --tasks tests.train.unfit:nothing", "raised TypeError"),
+        ("--environment desk --repo model", "has no owner"),
+        ("--environment desk --bands [", "is not JSON"),
+        ("--environment desk --push_every 2", "--checkpoints_repo or --rollouts_repo"),
+        ("--environment desk --checkpoints_repo me/steps", "--push_every"),
+        ("--environment desk --preflight true", "alpha_sdpo is 0"),
+        ("--environment desk --enable_jit_checkpoint true", "SIGTERM saves a checkpoint already"),
+        ("--environment desk --save_only_model true", "no run can go on from"),
+        (TASKS + "--environment tests.train.unfit:NoDocs", "no docstring"),
+        (TASKS + "--environment tests.train.unfit:NoStart", "ConnectionError in reset"),
+        (
+            "--environment tests.train.unfit:NoScore --tasks composer_hub.train.world:tasks",
+            "get_reward returned NaN",
+        ),
+        ("--environment desk --rewards tests.train.unfit:too_few", "1 rewards for 4 completions"),
     ],
 )
 def test_what_cannot_work_is_said_in_one_sentence(
     words: str, says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, world: Any
 ) -> None:
-    common = ["--use_cpu", "true", "--bf16", "false", "--output_dir", str(tmp_path / "run"), "--to", str(tmp_path)]
-    code = main([*common, "--model_name_or_path", world[0].name_or_path, *words.split()])
+    common = f"--use_cpu true --bf16 false --output_dir {tmp_path}/run --to {tmp_path} --report_to none --max_steps 1"
+    common += " --num_generations 4 --per_device_train_batch_size 4 --max_completion_length 8"
+    code = main([*common.split(), "--model_name_or_path", world[0].name_or_path, *words.split()])
     said = capsys.readouterr().err
     assert code in (exits.FAILURE, exits.USAGE)
     assert says in said
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1", "is not YAML"),
+        ("- 1", "holds no options"),
+        ("on: true", "no option True"),
+        ("learning_rat: 1", "did you mean learning_rate"),
+    ],
+)
+def test_a_config_file_that_is_off_is_named(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    with pytest.raises(exits.UsageError, match=says) as caught:
+        parse(["--config", str(tmp_path / "run.yaml")])
+    assert "run.yaml" in str(caught.value)
+
+
+def test_a_model_folder_that_is_off_is_named(world: Any, tmp_path: Path) -> None:
+    cut, mute = (tmp_path / name for name in ("cut", "mute"))
+    for folder in (cut, mute):
+        shutil.copytree(world[0].name_or_path, folder)
+    with (cut / "model.safetensors").open("rb+") as file:
+        file.truncate(5_000)
+    for path in mute.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(ModelFolderError, match="no causal language model"):
+        load_model(cut)
+    with pytest.raises(ModelFolderError, match="no tokenizer"):
+        load_tokenizer(mute)
+
+
+def test_a_set_of_other_rows_is_not_taken_for_pairs(shelf: Path, world: Any) -> None:
+    words = arguments(world, shelf, "no_pairs", "--pairs", "me/rollouts@main")
+    with pytest.raises(RunError, match=r"me/rollouts holds no preference pairs: .*pairs build"):
+        run(parse(words))
+
+
+@pytest.mark.parametrize(("more", "private"), [([], True), (["--public", "true"], None)], ids=["private", "public"])
+def test_metrics_are_published_only_if_that_was_said(more: list[str], private: bool | None) -> None:
+    told = parse(["--use_cpu", "true", "--bf16", "false", "--environment", "desk", *more])
+    check(told)
+    assert told.config.trackio_static_space_id is False
+    assert told.config.hub_private_repo is private
 
 
 def test_a_reward_that_raises_or_gives_nan_is_named() -> None:
@@ -145,4 +211,18 @@ def test_a_reward_that_raises_or_gives_nan_is_named() -> None:
         checked_reward(lambda **_: [1 / 0], "pkg:bad")()
     with pytest.raises(RewardError, match="pkg:nan returned NaN"):
         checked_reward(lambda **_: [float("nan")], "pkg:nan")()
+    with pytest.raises(RewardError, match="return a number or None"):
+        checked_reward(lambda **_: ["good"], "pkg:word")()
     assert checked_reward(lambda **_: [None, 1.0], "pkg:fine")() == [None, 1.0]
+
+
+def test_a_reward_that_must_be_awaited_still_is() -> None:
+    import asyncio
+    import inspect
+
+    async def later(**_: Any) -> list[float]:
+        return [2.0]
+
+    checked = checked_reward(later, "pkg:later")
+    assert inspect.iscoroutinefunction(checked)
+    assert asyncio.run(checked()) == [2.0]

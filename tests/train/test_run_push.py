@@ -16,7 +16,7 @@ pytest.importorskip("trl")
 
 from huggingface_hub import HfApi  # noqa: E402
 
-from composer_hub.hub.destinations import HubDestination, HubError, Patience  # noqa: E402
+from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience  # noqa: E402
 from composer_hub.hub.local.server import start_server  # noqa: E402
 from composer_hub.train.run import run  # noqa: E402
 from composer_hub.train.run_options import parse  # noqa: E402
@@ -52,6 +52,15 @@ def test_checkpoints_and_rollouts_are_published_by_a_hub_that_stumbles(world: An
         AutoModelForCausalLM.from_pretrained(folder)
 
 
+def test_a_public_repository_is_refused_before_training(world: Any, tmp_path: Path) -> None:
+    words = [*arguments(world, tmp_path, "run"), "--beta_replay", "0"]
+    with start_server(tmp_path / "server", ["--user", "me:hf_me"]) as server:
+        hub(server).api.create_repo("me/rollouts", repo_type="dataset", private=False)
+        with pytest.raises(HubRefused, match="me/rollouts is public"):
+            run(parse(words), where=hub(server))
+    assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
+
+
 def test_a_hub_that_is_gone_stops_nothing_and_all_is_published_later(world: Any, tmp_path: Path) -> None:
     words = [*arguments(world, tmp_path, "run"), *PUSHING]
     folder = tmp_path / "runs" / "run"
@@ -59,6 +68,7 @@ def test_a_hub_that_is_gone_stops_nothing_and_all_is_published_later(world: Any,
         with (
             pytest.raises(HubError, match=r"What was trained is in .*final.* --resume true") as caught,
             pytest.warns(UserWarning, match="was not published"),
+            pytest.warns(UserWarning, match="Training begins"),
         ):
             run(parse(words), where=hub(server))
         assert "Service unavailable" in str(caught.value)

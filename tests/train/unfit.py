@@ -1,0 +1,40 @@
+"""Environments, tasks and rewards that do not do what they should."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from composer_hub.train.world import Desk
+
+
+def rows_without_prompts(count: int, *, seed: int) -> list[dict[str, str]]:
+    return [{"question": "1+1"}] * count
+
+
+def nothing() -> list[dict[str, Any]]:
+    return []
+
+
+def too_few(completions: list[Any], **_: Any) -> list[float]:
+    return [1.0]
+
+
+class NoDocs:
+    def reset(self, **_: Any) -> None: ...
+
+    def add(self, a: int, b: int) -> str:
+        return str(a + b)
+
+    def get_reward(self) -> float:
+        return 0.0
+
+
+class NoStart(Desk):
+    def reset(self, **_: Any) -> None:
+        raise ConnectionError("no server")
+
+
+class NoScore(Desk):
+    def get_reward(self) -> float:
+        return math.nan
