@@ -219,7 +219,7 @@ def build(
 
 
 def live_trainer(
-    told: Told, inputs: Inputs, record: Record, rows: Sequence[dict[str, Any]], common: dict[str, Any]
+    told: Told, inputs: Inputs, record: Record, rows: list[dict[str, Any]], common: dict[str, Any]
 ) -> RunTrainer:
     """Return the trainer of a run with rollouts."""
     student = Student.of(inputs.model, common["model"].config)
