@@ -108,11 +108,12 @@ def anchor_values(
 
 
 def replay_losses(
-    args: ComposerConfig, batch: PairBatch, network: nn.Module, *, through: nn.Module
+    args: ComposerConfig, batch: PairBatch, network: nn.Module, *, through: nn.Module | None = None
 ) -> tuple[Tensor, Notes]:
-    """Return the preference loss of each pair; the forward goes `through` the network or what wraps it."""
+    """Return the preference loss of each pair; the forward goes `through` what wraps the network, where that counts."""
+    read = network if through is None else through
     with keeping_hidden(network) as kept:
-        through(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
+        read(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
     answer = batch.answer_mask[:, 1:]
     chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
     long_chosen, long_rejected = answer.sum(1).chunk(2)
