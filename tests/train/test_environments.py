@@ -70,7 +70,7 @@ class AsyncDesk(Desk):
             a: First.
             b: Second.
         """
-        await asyncio.sleep(60 if sum(self.wanted) % 2 else 0.001)
+        await asyncio.sleep(60 if self.wanted[0] == 3 else 0.001)
         return super().add(a, b)
 
     async def get_reward(self) -> float:  # type: ignore[override]
