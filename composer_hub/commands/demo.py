@@ -126,8 +126,8 @@ class Line:
             self._say('Training is left out: its libraries are not installed (pip install "composer-hub[train]").')
             return False
         self._say(
-            "Train a tiny model on a CPU on three channels: the environment's reward, hints where turns went wrong, pairs.\n"
-            "   (The first time also makes the model.) A table of what the hints do, then the steps."
+            "Train a tiny model on a CPU on three channels: the environment's reward, hints at turns that went wrong, "
+            "and the pairs.\n   (The first time also makes the model.) A table of what the hints do, then the steps."
         )
         words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
         words += ["--output_dir", str(self.folder / "run")]
