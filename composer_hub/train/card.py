@@ -131,7 +131,7 @@ def _channels(facts: ModelFacts) -> str:
 
 def has_hints(history: Sequence[Mapping[str, Any]]) -> bool:
     """Say whether any hint was learned from."""
-    return any(key.startswith(_WRITER) for line in history for key in line)
+    return any(key.startswith("channel/hint") and "/writer/" in key for line in history for key in line)
 
 
 def _hints(history: Sequence[Mapping[str, Any]]) -> str:
