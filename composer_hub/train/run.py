@@ -25,7 +25,7 @@ from composer_hub.hub.destinations import Destination, destination
 from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
-from composer_hub.train.environments import check_environment, rewards_of
+from composer_hub.train.environments import check_environment, rewards_of, shown_name
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.guard import release
@@ -204,7 +204,7 @@ def build(
     record.values["pairs_left_out"] = dict(encoded.dropped)
     run = RunFacts(record.run_id, inputs.model.name, inputs.model.revision, license=told.run.license)
     output = Path(str(told.config.output_dir))
-    rollouts = RolloutFile(output / "rollouts", run, environment=told.run.environment or "")
+    rollouts = RolloutFile(output / "rollouts", run, environment=shown_name(told.run.environment or ""))
     try:
         trainer = RunTrainer(
             model=network,

@@ -18,6 +18,7 @@ from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
 from composer_hub.train.card import ModelFacts, model_card
 from composer_hub.train.checkpoints import model_files
+from composer_hub.train.environments import shown_name
 from composer_hub.train.evals import measured
 from composer_hub.train.export import publish_rollouts
 from composer_hub.train.plots import Plot, draw
@@ -41,7 +42,7 @@ def facts_of(
         weights={"policy": 1.0, "hint": config.alpha_sdpo, "replay": config.beta_replay},
         teacher=config.teacher,
         options=shown(told.given, inputs.pins()),
-        environment=told.run.environment or "",
+        environment=shown_name(told.run.environment or ""),
         rewards=tuple(trainer.reward_func_names),
         dropped=record.values.get("pairs_left_out", {}),
         history=trainer.state.log_history,
