@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --con
 .PHONY: demo test lint bench clean help
 
 help:
-	@echo "make demo   the whole line on the embedded Hub, no account needed"
+	@echo "make demo   the whole line on the embedded Hub, training included; no account needed"
 	@echo "make test   the test suite"
 	@echo "make lint   ruff and mypy"
 	@echo "make bench  every benchmark, printed as ratios"
@@ -34,8 +34,8 @@ $(BIN)/python:
 
 # The stamps hold what was installed for: a changed pyproject or constraint installs again, nothing else does.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Installing composer_hub into $(VENV) (once) ..."
-	$(PIP) --editable '.[hub]'
+	@echo "Installing composer_hub and what training needs into $(VENV) (once, some minutes; torch is the large part) ..."
+	$(PIP) --editable '.[hub,train,report]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python

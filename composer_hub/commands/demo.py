@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from composer_hub.hub.local.server import ServerProcess
 
 TRACES, PAIRS, MODEL, ROLLOUTS = "me/demo-traces", "me/demo-pairs", "me/demo-model", "me/demo-rollouts"
+CHECKPOINTS = "me/demo-checkpoints"
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 SNIPPET = f"""
 from datasets import load_dataset
@@ -33,21 +34,27 @@ for side in ("rejected", "chosen"):
     print(f"{{side + ':':<10}}", pair[side][0]["tool_calls"][0]["function"])
 """
 TRAINED = f"""
+from huggingface_hub import HfApi, ModelCard
 from transformers import AutoModelForCausalLM
 
 model = AutoModelForCausalLM.from_pretrained("{MODEL}")
 print(type(model).__name__, f"{{model.num_parameters():,}} parameters from {MODEL}")
+print("Its card:", ModelCard.load("{MODEL}").text.strip().splitlines()[2])
+print("Checkpoints:", *(tag.name for tag in HfApi().list_repo_refs("{CHECKPOINTS}").tags))
 """
-# The tiny world has a vocabulary of its own, so long prompts of real sessions become many tokens.
+# All three channels. The tiny world has a vocabulary of its own, so the prompts of real sessions become many tokens.
 TRAINING = {
-    "model_name_or_path": "small", "environment": "desk", "num_tasks": 16, "max_steps": 6,
-    "per_device_train_batch_size": 4, "num_generations": 4, "max_completion_length": 64,
-    "max_tool_calling_iterations": 2, "learning_rate": 1e-3, "alpha_sdpo": 0.5, "beta_replay": 0.1,
-    "replay_nll_weight": 1.0,
+    "model_name_or_path": "small", "environment": "desk", "num_tasks": 16, "max_steps": 12,
+    "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 64,
+    "max_tool_calling_iterations": 2, "learning_rate": 3e-4, "alpha_sdpo": 0.5, "beta_replay": 0.1,
+    "replay_nll_weight": 1.0, "replay_length_normalised": True, "preflight": True,
     "pairs": f"{PAIRS}@v1.0.0", "pairs_split": "all", "pair_batch_size": 1, "max_pair_tokens": 1024,
-    "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "save_steps": 3,
-    "report_to": "none", "disable_tqdm": True, "repo": MODEL, "rollouts_repo": ROLLOUTS, "license": "apache-2.0",
+    "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "save_steps": 6,
+    "report_to": "none", "disable_tqdm": True, "repo": MODEL, "rollouts_repo": ROLLOUTS,
+    "checkpoints_repo": CHECKPOINTS, "push_every": 1, "license": "apache-2.0",
 }  # fmt: skip
+# A model this small is slowed down by threads; the rest is what its libraries say on each start.
+CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
 
 
 @click.command()
@@ -119,14 +126,15 @@ class Line:
             self._say('Training is left out: its libraries are not installed (pip install "composer-hub[train]").')
             return False
         self._say(
-            "Train a tiny model on a CPU: rollouts with hints, and the pairs. The first time also makes the model."
+            "Train a tiny model on a CPU on three channels: the environment's reward, hints at turns that went wrong, "
+            "and the pairs.\n   (The first time also makes the model.) A table of what the hints do, then the steps."
         )
         words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
         words += ["--output_dir", str(self.folder / "run")]
         click.echo(f"$ python -m composer_hub.train {shlex.join(words)}")
-        self._run([sys.executable, "-m", "composer_hub.train", *words])
+        self._run([sys.executable, "-m", "composer_hub.train", *words], env=CALM)
         self._say("Load the model back with stock transformers; its card names every revision it was made from.")
-        self._run([sys.executable, "-c", TRAINED])
+        self._run([sys.executable, "-c", TRAINED], env=CALM)
         return True
 
     def _say(self, text: str) -> None:
@@ -136,8 +144,8 @@ class Line:
         click.echo(f"$ composer-hub {shlex.join(words)}")
         self._run([sys.executable, "-m", "composer_hub", *words], expected)
 
-    def _run(self, command: list[str], expected: int = exits.DONE) -> None:
-        code = subprocess.run(command, env=self.env).returncode
+    def _run(self, command: list[str], expected: int = exits.DONE, env: Mapping[str, str] | None = None) -> None:
+        code = subprocess.run(command, env=self.env | dict(env or {})).returncode
         if code != expected:
             raise exits.ComposerError(f"The demo stopped: that command left with {code} instead of {expected}.")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PrinterCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.hub.models import Model
@@ -17,6 +18,24 @@ from composer_hub.train.evals import Evals
 from composer_hub.train.export import RolloutFile
 from composer_hub.train.guard import EnvironmentFailed, Tally, tally
 from composer_hub.train.trainer import ComposerTrainer
+
+_PRINTED = {
+    "loss": "loss",
+    "reward": "reward",
+    "entropy": "entropy",
+    "channel/hint/divergence": "hint",
+    "channel/hint/sites_per_rollout": "sites a rollout",
+    "channel/replay/loss": "replay",
+}
+
+
+class PrintLine(TrainerCallback):
+    """Prints a line of what matters at each log; all of it is in `trainer_state.json` and where `report_to` says."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        said = [f"{label} {logs[name]:.4g}" for name, label in _PRINTED.items() if name in (logs or {})]
+        if said and state.is_world_process_zero:
+            print(f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(said)}", flush=True)
 
 
 class RunTrainer(ComposerTrainer):
@@ -31,6 +50,10 @@ class RunTrainer(ComposerTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
+        if self.args.disable_tqdm:
+            # Without a progress bar transformers prints every metric, a page at a time.
+            self.pop_callback(PrinterCallback)
+            self.add_callback(PrintLine())
         self.base, self.rollouts, self.card = base, rollouts, card
         self.evals: Evals | None = None
         # TRL keeps the functions' names, one a column of the rewards.
