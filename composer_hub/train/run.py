@@ -158,10 +158,16 @@ def check(told: Told) -> None:
         raise RunError("checkpoints_repo is published to during the run: say how often with --push_every.")
     if run.checkpoints_repo and run.checkpoints_repo == run.repo:
         raise RunError("checkpoints_repo is the repo of the finished model: give checkpoints one of their own.")
+    if run.eval_tasks and min(run.num_eval_tasks, run.num_eval_samples) < 1:
+        raise RunError("num_eval_tasks and num_eval_samples are 1 or more: without attempts there is no pass@1.")
+    if run.env_timeout_s < 0 or run.eval_every < 0:
+        raise RunError("env_timeout_s and eval_every are 0 (for none) or more.")
     if config.eval_strategy != "no":
         raise RunError("eval_strategy has no dataset in a run: name --eval_tasks, and --eval_every for more often.")
     # Names that cannot be imported are told before a model is fetched.
     check_environment(run.environment)
+    if (run.eval_tasks or "").startswith("harbor:"):
+        check_environment(run.eval_tasks)
     rewards_of(run.rewards)
     bands_of(run.bands)
     keep_metrics_private(told)

@@ -82,8 +82,8 @@ def _evals(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer) -> d
 def _eval_tasks(told: Told, inputs: Inputs) -> str:
     version = inputs.eval_tasks
     if version is None:
-        name = Path(str(told.run.eval_tasks)).name
-        return f"`{name}` (not a published dataset)"
+        name = inputs.eval_world.pin if inputs.eval_world else str(told.run.eval_tasks)
+        return f"`{shown({'eval_tasks': name}, {})['eval_tasks']}` (not a version that composer_hub published)"
     return f"`{version.repo}` at `{version.revision}`, split {told.run.eval_split}"
 
 

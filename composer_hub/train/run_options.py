@@ -184,9 +184,8 @@ def shown(given: dict[str, Any], pins: dict[str, str]) -> dict[str, Any]:
     """Return the options that make a run what it is, every input at its commit and no path of this machine."""
     values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | pins
     values = {name: Path(value).name if _is_path(value) else value for name, value in values.items()}
-    if isinstance(values.get("environment"), str):
-        values["environment"] = shown_name(values["environment"])
-    return values
+    named = {name: shown_name(values[name]) for name in ("environment", "eval_tasks") if values.get(name)}
+    return values | named
 
 
 def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
