@@ -78,7 +78,7 @@ def model_card(facts: ModelFacts) -> str:
         plots=_pictures(facts.plots),
         evals=_evals(facts.evals),
         cost=_cost(facts),
-        observed=_observed(facts.history, facts.alarms),
+        observed=_observed(facts),
         reproduce=facts.reproduce,
         license=facts.license,
     )
@@ -127,6 +127,11 @@ def _channels(facts: ModelFacts) -> str:
     who = f"\n\nThe hint's teacher is {facts.teacher}." if facts.weights.get("hint") and facts.teacher else ""
     rewards = f"\n\nRewards: {', '.join(f'`{name}`' for name in facts.rewards)}." if facts.rewards else ""
     return "\n".join(["| channel | weight |", "|---|---:|", *rows]) + who + rewards
+
+
+def has_hints(history: Sequence[Mapping[str, Any]]) -> bool:
+    """Say whether any hint was learned from."""
+    return any(key.startswith("channel/hint") and "/writer/" in key for line in history for key in line)
 
 
 def _hints(history: Sequence[Mapping[str, Any]]) -> str:
@@ -209,11 +214,14 @@ def _cost(facts: ModelFacts) -> str:
     return f"{took} of training on {facts.hardware or 'unknown hardware'}{usd}. {libraries}."
 
 
-def _observed(history: Sequence[Mapping[str, Any]], alarms: Sequence[str]) -> str:
+def _observed(facts: ModelFacts) -> str:
     """Return what this run's own log and its watch-dogs give cause to say."""
+    history, alarms = facts.history, facts.alarms
     said = [f"- **In this run** a watch-dog barked at {alarm}" for alarm in alarms[:_ALARMS]]
     if len(alarms) > _ALARMS:
         said.append(f"- **In this run** watch-dogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
+    if facts.weights.get("hint") and not has_hints(history):
+        said.append("- **In this run** no hint was placed, though the hint channel was on.")
     entropy = [value for _, value in series(history, "entropy")]
     if len(entropy) > 1 and entropy[-1] < 0.2 * entropy[0]:
         said.append(

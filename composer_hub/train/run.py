@@ -205,6 +205,9 @@ def build(
         attn_implementation=told.model.attn_implementation,
         quantization_config=get_quantization_config(told.model),
     )
+    window = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    # No hinted prompt may be longer than what the model can read.
+    told.config.max_teacher_tokens = min(told.config.max_teacher_tokens, window or told.config.max_teacher_tokens)
     tokenizer = load_tokenizer(inputs.model.folder)
     pairs, encoded = load_pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)

@@ -16,7 +16,7 @@ from composer_hub.hub.destinations import Destination, HubError, HubRefused
 from composer_hub.hub.models import publish_model
 from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
-from composer_hub.train.card import ModelFacts, model_card
+from composer_hub.train.card import ModelFacts, has_hints, model_card
 from composer_hub.train.checkpoints import model_files
 from composer_hub.train.environments import shown_name
 from composer_hub.train.evals import measured
@@ -26,6 +26,11 @@ from composer_hub.train.run_inputs import Inputs
 from composer_hub.train.run_options import Told, pinned, shown
 from composer_hub.train.run_record import RECORD, Record
 from composer_hub.train.run_trainer import RunTrainer
+
+NO_HINTS = (
+    "No hint was placed: no turn went wrong, no writer knew a hint, all were refused, or the hinted prompts are longer "
+    "than"
+)
 
 
 def facts_of(
@@ -143,6 +148,11 @@ def check_targets(told: Told, where: Destination) -> None:
 
 def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
     """Write card, plots and record beside the final weights, and publish all of it."""
+    if told.config.alpha_sdpo and not has_hints(trainer.state.log_history):
+        warnings.warn(
+            f"{NO_HINTS} max_teacher_tokens {told.config.max_teacher_tokens:,}. --preflight_only shows what hints do.",
+            stacklevel=2,
+        )
     plots = draw(trainer.state.log_history, final / "plots")
     facts = facts_of(told, inputs, record, trainer, is_finished=True, plots=plots)
     (final / "README.md").write_text(model_card(facts), encoding="utf-8")

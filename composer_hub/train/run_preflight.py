@@ -11,6 +11,7 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from composer_hub.train.run_finish import NO_HINTS
 from composer_hub.train.run_options import Told
 from composer_hub.train.run_record import Record
 from composer_hub.train.run_trainer import RunTrainer
@@ -47,7 +48,7 @@ def unfit(lines: list[WriterUplift], *, are_controls: bool) -> frozenset[tuple[s
 def said(lines: list[WriterUplift], out: frozenset[tuple[str, str]]) -> str:
     """Return the table and what follows from it."""
     if not lines:
-        return "No rollout had an error turn with a hint, so nothing is known of the hints. Try more preflight_batches."
+        return f"{NO_HINTS} max_teacher_tokens. Try more --preflight_batches, or a larger --max_teacher_tokens."
     names = ", ".join(f"{writer} at {kind}" for writer, kind in sorted(out))
     end = f"Refused, because they too seldom lift: {names}." if out else "No writer is refused."
     return f"{as_text(lines)}\n{end}"

@@ -231,3 +231,13 @@ def test_an_adapter_goes_on_to_the_same_weights_and_names_its_base(shelf: Path, 
     card = (final / "README.md").read_text()
     assert "library_name: peft" in card
     assert str(shelf) not in card + (final / "adapter_config.json").read_text()
+
+
+def test_hints_that_do_not_fit_are_said_before_and_after(
+    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--preflight", "true", "--max_teacher_tokens", "20", "--max_steps", "1", "--repo", "me/narrow"]
+    with pytest.warns(UserWarning, match=r"No hint was placed: .* longer than max_teacher_tokens 20\."):
+        final = run(parse(arguments(world, shelf, "narrow", *more)))
+    assert "or a larger --max_teacher_tokens" in capsys.readouterr().out
+    assert "no hint was placed, though the hint channel was on" in (final / "README.md").read_text()
