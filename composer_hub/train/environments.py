@@ -14,6 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer_hub import exits
@@ -53,6 +54,13 @@ class WorldOptions:
     openenv_reward: str = "last"
 
 
+def shown_name(name: str) -> str:
+    """Return an environment's name without a folder of this machine: names are published."""
+    kind, _, rest = name.partition(":")
+    is_path = kind == "harbor" and (rest.startswith(("/", "~", ".")) or Path(rest).is_dir())
+    return f"harbor:{Path(rest).name}" if is_path else name
+
+
 def check_environment(name: str | None) -> None:
     """Refuse a name that cannot mean an environment, and one whose package is not installed."""
     kind, _, rest = (name or "").partition(":")
@@ -90,7 +98,7 @@ def open_world(
     assert world.factory is not None
     return World(
         name,
-        guarded(world.factory, name, timeout_s=options.timeout_s),
+        guarded(world.factory, shown_name(name), timeout_s=options.timeout_s),
         (*(one_by_one(reward) for reward in world.rewards), *own),
         world.rows,
         world.task_function,

@@ -26,7 +26,7 @@ from typing import Any
 from composer_hub import exits
 
 MAX_HUNG = 64
-_LOST = re.compile(r"The environment \S+ is lost: ")
+_LOST = re.compile(r"The environment .{1,200}? is lost: ")
 _LATE = "gave no answer within"
 _ASKED = ("reset", "get_reward")  # what TRL calls itself; every other public method is a tool
 
@@ -92,7 +92,7 @@ def release(environments: Iterable[Any], *, timeout_s: float = 60.0) -> None:
 
 
 def guarded(factory: Callable[[], Any], name: str, *, timeout_s: float | None) -> Callable[[], Any]:
-    """Wrap an environment factory; no limit where `timeout_s` is None."""
+    """Wrap an environment factory; where `timeout_s` is None there is no limit, and no thread of its own."""
     guard = Guard(factory, name, timeout_s)
     kinds: list[type[Guarded]] = []
 
@@ -120,12 +120,12 @@ class Guard:
     hung: list[threading.Thread] = field(default_factory=list)
 
     def check(self) -> None:
-        """End the run when so many calls hang at once that the machine must be suffering."""
+        """End the run when so many calls of earlier episodes still hang that the machine must be suffering."""
         self.hung = [thread for thread in self.hung if thread.is_alive()]
         if len(self.hung) >= MAX_HUNG:
             raise EnvironmentFailed(
-                f"{len(self.hung)} calls of the environment {self.name} hang at once: give its tools limits of their "
-                "own, or raise --env_timeout_s, and go on with --resume."
+                f"{len(self.hung)} calls of the environment {self.name} still hang: give its tools limits of their "
+                "own, or raise --env_timeout_s, and go on with --resume true."
             )
 
 
@@ -140,17 +140,25 @@ class Home:
         self.calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = queue.SimpleQueue()
         self.inner: Any = None
         self.hangs = False
-        self.threads = [threading.Thread(target=self._work, name="environment", daemon=True)]
+        self.threads: list[threading.Thread] = []
         self.loop: asyncio.AbstractEventLoop | None = None
-        self.threads[0].start()
+        self.is_working = False
 
     def call(self, do: Callable[[], Any], timeout_s: float | None) -> Any:
         """Run a function on the environment's thread and wait for it, but not longer than the limit."""
+        if timeout_s is None:
+            return do()  # here: some environments set signals, which only the main thread may
+        if not self.is_working:
+            self.is_working = True
+            self._start(self._work, "environment")
         future: Future[Any] = Future()
         self.calls.put((future, do))
         if not wait([future], timeout_s).done:
             raise _Late(f"{_LATE} {timeout_s:g} s")
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # an exception that holds its own future would keep the environment alive
 
     def make(self, factory: Callable[[], Any], timeout_s: float | None) -> None:
         self.inner = self.call(factory, timeout_s)
@@ -161,7 +169,10 @@ class Home:
         if not wait([future], timeout_s).done:
             future.cancel()
             raise _Late(f"{_LATE} {timeout_s:g} s")
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # an exception that holds its own future would keep the environment alive
 
     async def finish(self, make: Callable[[], Any], timeout_s: float | None) -> Any:
         """Run a coroutine on the environment's loop; one that blocks the loop or is not to be cancelled is left."""
@@ -170,22 +181,31 @@ class Home:
         if not done:
             future.cancel()
             raise _Late(f"{_LATE} {timeout_s:g} s")
-        return future.result()
+        try:
+            return future.result()
+        finally:
+            del future  # an exception that holds its own future would keep the environment alive
 
     def running_loop(self) -> asyncio.AbstractEventLoop:
         if self.loop is None:
             self.loop = asyncio.new_event_loop()
-            self.threads.append(threading.Thread(target=self.loop.run_forever, name="environment-loop", daemon=True))
-            self.threads[-1].start()
+            self._start(self.loop.run_forever, "environment-loop")
         return self.loop
 
     def close(self) -> None:
         """Let the threads end once what they do now has ended, and the environment with them."""
-        # Dropped on its own thread: environments tidy up when they are dropped, and that may take long, too.
-        self.calls.put((Future(), self._forget))
-        self.calls.put(None)
+        if self.is_working:
+            # Dropped on its own thread: environments tidy up when they are dropped, and that may take long, too.
+            self.calls.put((Future(), self._forget))
+            self.calls.put(None)
+        else:
+            self._forget()
         if self.loop is not None:
             self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def _start(self, work: Callable[[], Any], name: str) -> None:
+        self.threads.append(threading.Thread(target=work, name=name, daemon=True))
+        self.threads[-1].start()
 
     def _forget(self) -> None:
         self.inner = None
@@ -265,6 +285,8 @@ class Guarded:
         self._guard.check()
         limit = self._guard.timeout_s
         if self._lost:
+            if self._home is not None and self._home.hangs:
+                self._guard.hung += self._home.threads  # they can only be left alone, and end with the process
             self._release()
             self._lost = None
         try:
@@ -306,8 +328,7 @@ class Guarded:
         if self._lost is None:
             self._lost = f"The environment {self._guard.name} is lost: {why}."
             if hangs and self._home is not None:
-                self._home.hangs = True  # it can only be left alone; it ends with the process
-                self._guard.hung += self._home.threads
+                self._home.hangs = True
             warnings.warn(self._lost, stacklevel=2)
         return RuntimeError(self._lost)
 

@@ -25,7 +25,7 @@ from composer_hub.hub.destinations import Destination, destination
 from composer_hub.hub.refs import check_repo
 from composer_hub.train.card import model_card
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
-from composer_hub.train.environments import check_environment, rewards_of
+from composer_hub.train.environments import check_environment, rewards_of, shown_name
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.export import RolloutFile, RunFacts
 from composer_hub.train.guard import release
@@ -159,10 +159,16 @@ def check(told: Told) -> None:
         raise RunError("checkpoints_repo is published to during the run: say how often with --push_every.")
     if run.checkpoints_repo and run.checkpoints_repo == run.repo:
         raise RunError("checkpoints_repo is the repo of the finished model: give checkpoints one of their own.")
+    if run.eval_tasks and min(run.num_eval_tasks, run.num_eval_samples) < 1:
+        raise RunError("num_eval_tasks and num_eval_samples are 1 or more: without attempts there is no pass@1.")
+    if run.env_timeout_s < 0 or run.eval_every < 0:
+        raise RunError("env_timeout_s and eval_every are 0 (for none) or more.")
     if config.eval_strategy != "no":
         raise RunError("eval_strategy has no dataset in a run: name --eval_tasks, and --eval_every for more often.")
     # Names that cannot be imported are told before a model is fetched.
     check_environment(run.environment)
+    if (run.eval_tasks or "").startswith("harbor:"):
+        check_environment(run.eval_tasks)
     rewards_of(run.rewards)
     bands_of(run.bands)
     keep_metrics_private(told)
@@ -256,7 +262,7 @@ def live_trainer(
         license=told.run.license, tokenizer=tokenizer_digest(common["processing_class"]), family=student.family,
     )  # fmt: skip
     folder = Path(str(told.config.output_dir)) / "rollouts"
-    rollouts = RolloutFile(folder, facts, environment=told.run.environment or "")
+    rollouts = RolloutFile(folder, facts, environment=shown_name(told.run.environment or ""))
     return RunTrainer(
         **common,
         train_dataset=as_dataset(rows),

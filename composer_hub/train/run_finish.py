@@ -18,6 +18,7 @@ from composer_hub.hub.publish import Published
 from composer_hub.records import stable_id
 from composer_hub.train.card import ModelFacts, has_hints, model_card
 from composer_hub.train.checkpoints import model_files
+from composer_hub.train.environments import shown_name
 from composer_hub.train.evals import measured
 from composer_hub.train.export import publish_rollouts
 from composer_hub.train.plots import Plot, draw
@@ -47,7 +48,7 @@ def facts_of(
         weights={"policy": float(not is_offline(told)), "hint": config.alpha_sdpo, "replay": config.beta_replay},
         teacher=config.teacher,
         options=shown(told.given, inputs.pins()),
-        environment=told.run.environment or "",
+        environment=shown_name(told.run.environment or ""),
         rewards=tuple(trainer.reward_func_names),
         dropped=record.values.get("pairs_left_out", {}),
         hinted_steps=record.values.get("hinted_steps", {}),
@@ -89,8 +90,8 @@ def _evals(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer) -> d
 def _eval_tasks(told: Told, inputs: Inputs) -> str:
     version = inputs.eval_tasks
     if version is None:
-        name = Path(str(told.run.eval_tasks)).name
-        return f"`{name}` (not a published dataset)"
+        name = inputs.eval_world.pin if inputs.eval_world else str(told.run.eval_tasks)
+        return f"`{shown({'eval_tasks': name}, {})['eval_tasks']}` (not a version that composer_hub published)"
     return f"`{version.repo}` at `{version.revision}`, split {told.run.eval_split}"
 
 

@@ -39,6 +39,7 @@ class Inputs:
     traces: Version | None = None
     world: World = field(default_factory=World)
     eval_tasks: Version | None = None  # not a parent: nothing was learned from it
+    eval_world: World | None = None  # or Harbor tasks, which the environment is reset with
 
     def parents(self) -> tuple[Parent, ...]:
         """Return the data a run was made from."""
@@ -57,6 +58,8 @@ class Inputs:
         model = self.model
         if self.world.pin != self.world.name:
             pins["environment"] = self.world.pin
+        if self.eval_world is not None:
+            pins["eval_tasks"] = self.eval_world.pin
         return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 
 
@@ -75,8 +78,11 @@ def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
         inputs.traces = open_version(where, pins.get("traces", told.run.traces))
     if told.run.tasks and _is_version(told.run.tasks):
         inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
-    if told.run.eval_tasks and _is_version(told.run.eval_tasks):
-        inputs.eval_tasks = open_version(where, pins.get("eval_tasks", told.run.eval_tasks))
+    held_out = pins.get("eval_tasks", told.run.eval_tasks or "")
+    if held_out.startswith("harbor:"):
+        inputs.eval_world = open_world(held_out, where=where, options=told.run.world())
+    elif held_out and _is_version(held_out):
+        inputs.eval_tasks = open_version(where, held_out)
     name = pins.get("environment", told.run.environment)
     inputs.world = open_world(name, told.run.rewards, where=where, options=told.run.world())
     return inputs
@@ -120,6 +126,8 @@ def eval_rows(told: Told, inputs: Inputs) -> list[dict[str, Any]]:
     run = told.run
     if not run.eval_tasks:
         return []
+    if inputs.eval_world is not None:
+        return [dict(row) for row in inputs.eval_world.rows or ()][: run.num_eval_tasks]
     rows = _rows(run.eval_tasks, inputs.eval_tasks, run.eval_split, run.num_eval_tasks, run.eval_seed, "--eval_split")
     return rows[: run.num_eval_tasks]
 

@@ -15,7 +15,7 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
-from composer_hub.train.environments import WorldOptions
+from composer_hub.train.environments import WorldOptions, shown_name
 from composer_hub.train.evals import EvalPlan
 from composer_hub.train.trainer import ComposerConfig
 
@@ -190,18 +190,14 @@ _OF_THE_LAUNCH = (
 def shown(given: dict[str, Any], pins: dict[str, str]) -> dict[str, Any]:
     """Return the options that make a run what it is, every input at its commit and no path of this machine."""
     values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | pins
-    return {name: _without_path(value) for name, value in values.items()}
+    values = {name: Path(value).name if _is_path(value) else value for name, value in values.items()}
+    named = {name: shown_name(values[name]) for name in ("environment", "eval_tasks") if values.get(name)}
+    return values | named
 
 
 def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
     """Return a config file that starts the same run again."""
     return yaml.safe_dump(shown(given, pins), sort_keys=True, allow_unicode=True)
-
-
-def _without_path(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith("harbor:") and _is_path(value.removeprefix("harbor:")):
-        return f"harbor:{Path(value.removeprefix('harbor:')).name}"
-    return Path(value).name if _is_path(value) else value
 
 
 def _is_path(value: Any) -> bool:

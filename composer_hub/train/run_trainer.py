@@ -26,6 +26,7 @@ _PRINTED = {
     "channel/hint/divergence": "hint",
     "channel/hint/sites_per_rollout": "sites a rollout",
     "channel/replay/loss": "replay",
+    "eval/pass_at_1": "pass@1",
 }
 
 

@@ -1,4 +1,4 @@
-"""A tiny OpenEnv server on loopback: `python openenv_server.py gym|mcp` prints the port it listens on."""
+"""A tiny OpenEnv server on loopback: `python openenv_server.py gym|mcp|add` prints the port it listens on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class SumEnvironment(Environment):
         return State()
 
 
-def mcp_environment() -> Any:
+def mcp_environment(*, may_fail: bool) -> Any:
     from fastmcp import FastMCP
     from openenv.core.env_server.mcp_environment import MCPEnvironment
     from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
@@ -67,11 +67,12 @@ def mcp_environment() -> Any:
                 self.got = a + b
                 return a + b
 
-            @server.tool
             def fail(why: str) -> str:
                 """Fail."""
                 raise ValueError(why)
 
+            if may_fail:
+                server.tool(fail)
             super().__init__(server)
 
         def reset(self, seed: Any = None, episode_id: Any = None, a: int = 0, b: int = 0, **_: Any) -> Observation:
@@ -99,9 +100,12 @@ def mcp_environment() -> Any:
 
 
 def main(kind: str) -> None:
-    app = mcp_environment() if kind == "mcp" else create_app(SumEnvironment, Sum, Answer, max_concurrent_envs=16)
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning"))
-    config = server.config
+    if kind == "gym":
+        app = create_app(SumEnvironment, Sum, Answer, max_concurrent_envs=16)
+    else:
+        app = mcp_environment(may_fail=kind == "mcp")  # without it, its tools are those the tiny model knows
+    config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning")
+    server = uvicorn.Server(config)
     config.load()
     socket = config.bind_socket()
     socket.listen(64)

@@ -27,7 +27,7 @@ from composer_hub.train.environments import (  # noqa: E402
     open_world,
 )
 from composer_hub.train.export import read_rollouts  # noqa: E402
-from composer_hub.train.guard import EnvironmentFailed, guarded, is_lost  # noqa: E402
+from composer_hub.train.guard import EnvironmentFailed, guarded, is_lost, release  # noqa: E402
 from composer_hub.train.run import run  # noqa: E402
 from composer_hub.train.run_options import RunError, parse, shown  # noqa: E402
 from composer_hub.train.world import Desk, tasks  # noqa: E402
@@ -145,7 +145,7 @@ def test_a_run_goes_on_when_some_episodes_hang_or_fail(world: Any, tmp_path: Pat
 
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
 def test_a_run_with_asynchronous_tools_and_rewards_has_the_same_limits(world: Any, tmp_path: Path) -> None:
-    more = ["--environment", f"{HERE}:AsyncDesk", "--tasks", "composer_hub.train.world:tasks", "--max_steps", "3"]
+    more = ["--environment", f"{HERE}:AsyncDesk", "--tasks", "composer_hub.train.world:tasks", "--max_steps", "1"]
     run(parse(words(world, tmp_path, *more, "--rewards", f"{HERE}:length_reward")))
     steps = steps_of(tmp_path)
     assert sum(step["rollout/env_timeouts"] for step in steps) > 0
@@ -355,6 +355,9 @@ def test_a_harbor_task_whose_verifier_leaves_no_reward_is_lost(tmp_path: Path) -
     one.reset(**world.rows[0])
     assert world.rewards[0](environments=[one]) == [None]
     assert is_lost(one)
+    root = one._home.inner._env.root
+    release([one])
+    assert not root.exists()  # the sandbox is gone with its environment
 
 
 def test_a_run_trains_on_harbor_tasks(world: Any, tmp_path: Path) -> None:
@@ -365,6 +368,9 @@ def test_a_run_trains_on_harbor_tasks(world: Any, tmp_path: Path) -> None:
     final = run(parse(words(world, tmp_path, *more, "--max_steps", "1", "--env_timeout_s", "60")))
     (step,) = steps_of(tmp_path)
     assert (step["rollout/env_lost"], step["reward"]) == (0, 0)  # the tiny model knows no bash
-    assert "`harbor:suite`" in (final / "README.md").read_text()
+    card = (final / "README.md").read_text()
+    assert "in the environment `harbor:suite`" in card
+    assert str(tmp_path) not in card
     traces = list(read_rollouts(tmp_path / "run" / "rollouts"))
     assert all("Write 7 to /workdir/answer.txt" in trace.messages[0].content for trace in traces)
+    assert {trace.provenance["environment"] for trace in traces} == {"harbor:suite"}

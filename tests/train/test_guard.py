@@ -222,7 +222,7 @@ def test_too_many_hanging_calls_end_the_run() -> None:
     one._guard.hung = [threading.Thread(target=waiting.wait, daemon=True) for _ in range(MAX_HUNG)]
     for thread in one._guard.hung:
         thread.start()
-    with pytest.raises(EnvironmentFailed, match=f"{MAX_HUNG} calls of the environment shop hang"):
+    with pytest.raises(EnvironmentFailed, match=f"{MAX_HUNG} calls of the environment shop still hang"):
         one.reset()
     waiting.set()
     for thread in one._guard.hung:
@@ -230,7 +230,8 @@ def test_too_many_hanging_calls_end_the_run() -> None:
     assert one.reset() == "Welcome."
 
 
-def test_release_lets_environments_tidy_up_on_their_own_thread() -> None:
+@pytest.mark.parametrize("how", ["", "reward raises"])
+def test_release_lets_environments_tidy_up_on_their_own_thread(how: str) -> None:
     gone: list[threading.Thread] = []
 
     class Tidy(Shop):
@@ -238,17 +239,22 @@ def test_release_lets_environments_tidy_up_on_their_own_thread() -> None:
             gone.append(threading.current_thread())
 
     one = guarded(Tidy, "shop", timeout_s=5)()
-    one.reset()
+    one.reset(how=how)
+    one.get_reward()
     thread = one.thread
     release([one])
     assert gone == [thread]
     assert not thread.is_alive()
 
 
-def test_without_a_limit_nothing_is_given_up() -> None:
+def test_without_a_limit_calls_stay_on_the_thread_they_come_from() -> None:
     one = shop(None)
     one.reset()
     assert one.sell("tea") == "sold tea"
+    assert one.thread is threading.current_thread()
+    assert asyncio.run(one.order("tea")) == "ordered tea"
+    one.reset(how="reward raises")
+    assert one.get_reward() is None
     assert tally(None) is None
     assert tally([Shop()]) is None
     assert loss_in("The environment was lost: no") is None

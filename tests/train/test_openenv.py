@@ -140,7 +140,7 @@ def test_a_run_trains_on_an_openenv_server(serve: Any, world: Any, tmp_path: Pat
     from composer_hub.train.run_options import parse
 
     words = (
-        f"--environment openenv:{serve('mcp')[0]} --tasks composer_hub.train.world:tasks --num_tasks 8 --max_steps 2 "
+        f"--environment openenv:{serve('add')[0]} --tasks composer_hub.train.world:tasks --num_tasks 8 --max_steps 2 "
         f"--per_device_train_batch_size 4 --num_generations 4 --max_completion_length 96 --learning_rate 1e-3 "
         f"--alpha_sdpo 0.5 --teacher live --use_cpu true --bf16 false --gradient_checkpointing false --logging_steps 1 "
         f"--report_to none --disable_tqdm true --seed 3 --model_name_or_path {world[0].name_or_path} "
