@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, is_worded, looks_random, num_classes
 from composer_hub.ingest.redact_named import (
     EXPRESSION,
     MAX_JUDGED,
@@ -195,6 +195,8 @@ def _is_passed(value: str) -> bool:
 
 
 def _is_header(value: str) -> bool:
+    if value.endswith("]") or (value.isalpha() and is_worded(value)):
+        return False
     return not is_dummy(value) and not reads_as_words(value) and not EXPRESSION.search(value.rstrip("="))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes, surprise, switches
+from composer_hub.ingest.redact_entropy import is_dummy, is_worded, looks_random, num_classes, switches
 from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span, is_harmless
 
 NOUNS = (
@@ -78,7 +78,6 @@ _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 _MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
 """What people add to words to make a password of them: a sign, or a year."""
 _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
-_RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NO_PASSWORD = re.compile(
     r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
     r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
@@ -134,12 +133,7 @@ def looks_like_password(value: str) -> bool:
     if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
         return False
     # What reads as words is a password only where people put a sign into it to make it one.
-    return not _worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
-
-
-def _worded(value: str) -> bool:
-    runs = [run for run in _RUNS.findall(value) if len(run) >= 4 and surprise(run) < 3.8]
-    return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
+    return not is_worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
 
 
 def _said(text: str, lowered: str, noun: str) -> Iterator[Span]:
