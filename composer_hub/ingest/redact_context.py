@@ -150,6 +150,8 @@ def _call_spans(text: str, lowered: str, name: str) -> Iterator[Span]:
 def _is_literal(value: str, name: str) -> bool:
     if is_hex(value) and (len(value) < 32 or name not in ("client", "auth", "credential", "login")):
         return False
+    if value.startswith("0x"):
+        return name == "wallet" and len(value) == 66 and looks_random(value)
     return looks_like_password(value) and not PLACEHOLDER.search(value) and not is_uuid(value)
 
 
@@ -182,7 +184,7 @@ def _behind(
 
 
 def _is_query(value: str) -> bool:
-    return is_secret(value, "key", "bare")
+    return is_secret(value.lstrip("-_.~+/"), "key", "bare")
 
 
 def _is_pgpass(value: str) -> bool:

@@ -190,6 +190,9 @@ ALGORITHM = re.compile(
     r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
     r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
 )
+_YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
+"""Words with a year or a number behind them, as people make passwords."""
+_NAME_ONLY = re.compile(r"\A[ \t]*(?:\d{1,6}[\t:→|])?[+>-]?[ \t]*[\w.-]*\Z")
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
@@ -297,8 +300,10 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         )
     if written == "bare" and strength == "password":
         return (
-            num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value)
-        ) or looks_random(value)
+            (num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value))
+            or looks_random(value)
+            or bool(_YEARED.fullmatch(value))
+        )
     if len(value) < 8:
         return False
     if strength == "key":
@@ -415,7 +420,9 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     flag = "--" in head or head.startswith("-")
     if found.group("space") is not None:
         value = value.rstrip(".,;:!?)]}>")
-        netrc = "login " in line or "set" in line
+        # `login bob password …`, `set PASSWORD …`, and a line of a configuration: a name and its value alone.
+        alone = _NAME_ONLY.search(line_start(text, start)) and _ends_line(text, found.end())
+        netrc = "login " in line or "set" in line or alone
         return value, "env" if flag or netrc else "prose"
     colon = found["op"].strip(" \t\"'`\\]")[:1] == ":"
     if colon and _YAML_LINE.search(line_start(text, start)) and _ends_line(text, found.end()):
