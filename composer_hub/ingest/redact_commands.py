@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes
-from composer_hub.ingest.redact_named import MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, reads_as_words
+from composer_hub.ingest.redact_entropy import is_dummy, looks_random
+from composer_hub.ingest.redact_named import MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span
+from composer_hub.ingest.redact_phrases import looks_like_password
 
 MAX_LINE = 800
 """Characters of a command line that are looked at."""
@@ -79,7 +80,7 @@ _ANY = r"(?:\\?[\"'])?[^\s\"']{1,200}(?:\\?[\"'])?"
 def _compiled(argument: str) -> re.Pattern[str]:
     spaced = argument.replace("[= ]", r"(?:=|\s+)").replace("[= :]", r"(?:[=:]|\s+)")
     spaced = spaced.replace(" ?", r"\s*").replace(" ", r"\s+").replace("@", _ANY)
-    return re.compile(spaced.replace("~", f"(?:{_QUOTED}|{_BARE})"))
+    return re.compile(spaced.replace("~", f"(?:{_QUOTED}|{_BARE})"), re.DOTALL)
 
 
 def _by_command() -> dict[str, tuple[re.Pattern[str], ...]]:
@@ -214,6 +215,4 @@ def _is_cookie(value: str) -> bool:
 
 
 def _is_printed(value: str) -> bool:
-    return looks_random(value) or (
-        num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value) and "/" not in value
-    )
+    return looks_random(value) or looks_like_password(value)

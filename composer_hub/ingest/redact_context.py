@@ -9,7 +9,7 @@ import base64
 import re
 from collections.abc import Callable, Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, is_worded, looks_random, num_classes
 from composer_hub.ingest.redact_named import (
     EXPRESSION,
     MAX_JUDGED,
@@ -150,6 +150,8 @@ def _call_spans(text: str, lowered: str, name: str) -> Iterator[Span]:
 def _is_literal(value: str, name: str) -> bool:
     if is_hex(value) and (len(value) < 32 or name not in ("client", "auth", "credential", "login")):
         return False
+    if value.startswith("0x"):
+        return name == "wallet" and len(value) == 66 and looks_random(value)
     return looks_like_password(value) and not PLACEHOLDER.search(value) and not is_uuid(value)
 
 
@@ -182,7 +184,7 @@ def _behind(
 
 
 def _is_query(value: str) -> bool:
-    return is_secret(value, "key", "bare")
+    return is_secret(value.lstrip("-_.~+/"), "key", "bare")
 
 
 def _is_pgpass(value: str) -> bool:
@@ -195,6 +197,8 @@ def _is_passed(value: str) -> bool:
 
 
 def _is_header(value: str) -> bool:
+    if value.endswith("]") or (value.isalpha() and is_worded(value)):
+        return False
     return not is_dummy(value) and not reads_as_words(value) and not EXPRESSION.search(value.rstrip("="))
 
 

@@ -40,6 +40,7 @@ EXAMPLES = (
     *("eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkpvaG4gRG9l", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"),
 )
 """Keys and tokens that vendors print in their own documentation."""
+_RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
 _UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 
@@ -83,6 +84,12 @@ def num_classes(text: str) -> int:
         + any(c.isdigit() for c in text)
         + any(not c.isalnum() for c in text)
     )
+
+
+def is_worded(value: str) -> bool:
+    """Tell whether at least half of the letters stand in words of four letters or more, as in `TokenType2`."""
+    runs = [run for run in _RUNS.findall(value) if len(run) >= 4 and surprise(run) < 3.8]
+    return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
 
 
 @functools.lru_cache(maxsize=8192)

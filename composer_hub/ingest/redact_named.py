@@ -12,7 +12,16 @@ import re
 import string
 from collections.abc import Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_uuid, looks_random, num_classes, surprise, switches
+from composer_hub.ingest.redact_entropy import (
+    is_dummy,
+    is_hex,
+    is_uuid,
+    is_worded,
+    looks_random,
+    num_classes,
+    surprise,
+    switches,
+)
 
 MAX_JUDGED = 160
 """Characters of a value by which it is judged random, a word or a placeholder."""
@@ -108,7 +117,7 @@ _SECRET_KEY = re.compile(
 # What may stand between the word of the name and the end of the name, and ends the thought that it holds a secret.
 _HARMLESS = re.compile(
     r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename"
-    r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|"
+    r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|mgr|"
     r"regex|pattern|policy|hint|reset|manager|store|provider|service|version|versions|arn|format"
     r"|prefix|suffix|env|var|placeholder|title|text|"
     r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help"
@@ -127,12 +136,13 @@ _PUBLIC_KEY = re.compile(
     r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
     r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
     r"|lex\w*|parse\w*|chunk|block|tree|hash|range|rsa|dsa|gpg|pgp|pub|verify\w*|verification|redis)[_\-. ]?\Z"
+    r"|public[_\-. ]?\Z"
 )
 _PUBLIC_TOKEN = re.compile(
     r"(?i)(?<![a-z])(?:public|publishable|idempotency|dedup\w*|max|num|min|total|prompt|completion|input|output|cached"
     r"|reasoning|tokens?_per|next|page|previous|continuation|resume|sync|cursor|cancel\w*|pad|eos|bos|unk|mask|sep|cls"
     r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
-    r"|claim|marker|skip|delta|pagination)[_\-. ]?\Z"
+    r"|claim|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 # A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
@@ -174,12 +184,15 @@ _ENV_LINE = re.compile(
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
 _LETTERS = re.compile(r"[A-Za-z0-9]+")
 _ALNUM = frozenset(string.ascii_letters + string.digits)
-_PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{")
+_PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{|\{[a-z_]+[.}(\[]")
 """What a long text of all kinds of signs holds if it is no salt but an expression."""
 ALGORITHM = re.compile(
     r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
     r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
 )
+_YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
+"""Words with a year or a number behind them, as people make passwords."""
+_NAME_ONLY = re.compile(r"\A[ \t]*(?:\d{1,6}[\t:→|])?[+>-]?[ \t]*[\w.-]*\Z")
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
 _LOOKED_UP = re.compile(
@@ -191,7 +204,7 @@ _LOOKED_UP = re.compile(
 _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
-    r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)"
+    r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)\b.*|AAAA[BCE][0-9]?N?z.*|0x[0-9a-fA-F]{1,16}"
 )
 """What is public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 TRIVIAL = frozenset(
@@ -245,7 +258,7 @@ def secret_name(name: str) -> str:
     for strength, stems in STEMS:
         for stem in stems:
             at = lowered.find(stem)
-            if at >= 0 and not is_harmless(lowered[:at], lowered[at + len(stem) :].rstrip("="), strength):
+            if at >= 0 and not is_harmless(name[:at], name[at + len(stem) :], strength):
                 return _strength(strength, lowered, at)
     return ""
 
@@ -273,6 +286,9 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return True
     if EXPRESSION.search(value.rstrip("=")):
         return False
+    letters = value.replace(".", "").replace("_", "")
+    if written == "bare" and letters.isalpha() and _IDENTIFIER.fullmatch(value) and is_worded(value):
+        return False
     if written == "prose":
         if is_hex(value):
             return strength == "token" and len(value) == 32 and looks_random(value)
@@ -284,8 +300,10 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         )
     if written == "bare" and strength == "password":
         return (
-            num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value)
-        ) or looks_random(value)
+            (num_classes(value) >= 2 and not _IDENTIFIER.fullmatch(value) and not reads_as_words(value))
+            or looks_random(value)
+            or bool(_YEARED.fullmatch(value))
+        )
     if len(value) < 8:
         return False
     if strength == "key":
@@ -343,9 +361,12 @@ def reads_as_words(value: str) -> bool:
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
 
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
 def is_harmless(before: str, after: str, strength: str) -> bool:
     public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
-    return bool(_HARMLESS.match(after)) or bool(public and public.search(before[-24:]))
+    return bool(_HARMLESS.match(after)) or bool(public and public.search(_CAMEL.sub("_", before[-24:])))
 
 
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
@@ -362,6 +383,8 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if len(set(found[group][:64])) < min(8, len(found[group]) // 2):
         return None
     value, written = _trimmed(text, start, found, group)
+    if strength != "password" and found["pair"] and is_worded(value):
+        return None  # the next of a list of names
     if strength == "key" and _stands_alone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
         return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
@@ -387,7 +410,7 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     value = found.group(group)
     line = text[max(0, start - 60) : found.start()]
     head = re.split(r"[\s\"'`]", line)[-1]
-    if head.startswith("arn:"):
+    if head.startswith("arn:") or "::" in head:
         return "", "bare"
     if group == "quoted":
         loose = found.group("pair") or found.group("call") or found.group("space")
@@ -397,7 +420,9 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     flag = "--" in head or head.startswith("-")
     if found.group("space") is not None:
         value = value.rstrip(".,;:!?)]}>")
-        netrc = "login " in line or "set" in line
+        # `login bob password …`, `set PASSWORD …`, and a line of a configuration: a name and its value alone.
+        alone = _NAME_ONLY.search(line_start(text, start)) and _ends_line(text, found.end())
+        netrc = "login " in line or "set" in line or alone
         return value, "env" if flag or netrc else "prose"
     colon = found["op"].strip(" \t\"'`\\]")[:1] == ":"
     if colon and _YAML_LINE.search(line_start(text, start)) and _ends_line(text, found.end()):

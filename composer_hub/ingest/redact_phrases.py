@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes, surprise, switches
+from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_worded, looks_random, num_classes, switches
 from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span, is_harmless
 
 NOUNS = (
@@ -25,7 +25,7 @@ NOUNS = (
 
 _GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
 _OPEN = r"(?:\\?[\"'`“”„«»\u2018\u2019*]){0,4}"
-_VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-;=-\[\]^_a-z{|}~]{6,200})"
+_VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-+\--;=-\[\]^_a-z{|}~]{6,200})"
 _IS = (
     r"(?:[:=\uff1a→—\u2013]|->|=>|は|是|为|為|은|는|\b(?:is|was|be|to|as|are|it's|ist|lautet|heißt|wäre|est|es|era|é|è|sarà|foi|er"
     r"|är|je|jest|on|van|olarak)\b:?|(?<=')s\b)"
@@ -78,10 +78,9 @@ _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 _MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
 """What people add to words to make a password of them: a sign, or a year."""
 _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
-_RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _NO_PASSWORD = re.compile(
     r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
-    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
+    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]{1,40}$|^[A-Z]{2,10}-\d+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
 )
 
 
@@ -124,22 +123,20 @@ def _codes(text: str, lowered: str, word: str) -> Iterator[Span]:
 
 def looks_like_password(value: str) -> bool:
     """Tell a password from the words, names, versions and paths that stand in sentences and calls."""
-    made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
-    if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
-        return looks_random(value) and value.isalnum() and num_classes(value) >= 2 and not value.isdigit()
     if _NO_PASSWORD.search(value) or ALGORITHM.fullmatch(value) or PLACEHOLDER.search(value):
         return False
+    made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
+    if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
+        # A digest has forty characters or more.
+        return (
+            looks_random(value) and value.isalnum() and not value.isdigit() and not (is_hex(value) and len(value) > 32)
+        )
     if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
         return False
     if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
         return False
     # What reads as words is a password only where people put a sign into it to make it one.
-    return not _worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
-
-
-def _worded(value: str) -> bool:
-    runs = [run for run in _RUNS.findall(value) if len(run) >= 4 and surprise(run) < 3.8]
-    return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
+    return not is_worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
 
 
 def _said(text: str, lowered: str, noun: str) -> Iterator[Span]:

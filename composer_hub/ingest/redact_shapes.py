@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 
-from composer_hub.ingest.redact_entropy import looks_random, num_classes
+from composer_hub.ingest.redact_entropy import is_worded, looks_random, num_classes
 from composer_hub.ingest.redact_named import MAX_JUDGED, Span
 from composer_hub.ingest.redact_rules import (
     BY_CAPITAL,
@@ -112,7 +112,7 @@ def _parts(text: str, head: re.Match[str]) -> Iterator[Span]:
 def _goes_on(token: str, more: str) -> bool:
     """Tell whether a token takes up what the next line begins with: together they are one, and it is no word."""
     joined = next((end for start, end, _, _ in _in_word(token + more) if start == 0), 0)
-    if joined <= len(token):
+    if joined <= len(token) or is_worded(more):
         return False
     alone = any(start == 0 and end == len(token) for start, end, _, _ in _in_word(token))
     return looks_random(more) or (num_classes(more) >= (3 if alone else 2) and any(c.isdigit() for c in more))

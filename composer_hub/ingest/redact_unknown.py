@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from composer_hub.ingest.redact_entropy import is_hex, looks_random, num_classes, switches
+from composer_hub.ingest.redact_entropy import is_hex, is_worded, looks_random, num_classes, switches
 
 _TAIL = re.compile(r"(?P<rest>[A-Za-z0-9]{24,200})(?![A-Za-z0-9/+=]|\.[a-z][a-z0-9]{1,4}\b)")
 _MIN_REST = 28
@@ -194,6 +194,7 @@ def _is_token(prefix: str, rest: str) -> bool:
         parts[0] in _IDS
         or parts[-1] in _IDS
         or rest.startswith(_NODE_IDS)
+        or is_worded(rest)
         or rest.isdigit()
         or rest.isalpha()
         or not looks_random(rest)
