@@ -22,7 +22,7 @@ from composer_hub.ingest.redact_named import (
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 _HEADER = re.compile(
-    r"(?i)authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
+    r"(?i)(?:(?<![a-z])|(?<=\\n)|(?<=\\r))authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
     r"|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate|[a-z][\w-]{1,24}(?=\s+[\w.~+/=-]{20}))\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
 )
 _BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")

@@ -276,6 +276,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or ALGORITHM.fullmatch(value):
         return False
+    if " " in value and strength != "password":
+        return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and not is_hex(value) and looks_random(value) and switches(value) >= 0.4:
@@ -383,8 +385,8 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if len(set(found[group][:64])) < min(8, len(found[group]) // 2):
         return None
     value, written = _trimmed(text, start, found, group)
-    if strength != "password" and found["pair"] and is_worded(value):
-        return None  # the next of a list of names
+    if found["pair"] and (value[:1] == "-" or (strength != "password" and is_worded(value))):
+        return None  # the next of a list of arguments or names
     if strength == "key" and _stands_alone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
         return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
