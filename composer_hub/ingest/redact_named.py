@@ -153,8 +153,11 @@ _BETWEEN = (
     rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 )
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
+_WRAPPER = r"(?:\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
+"""What only gives a literal another type."""
 _OPERATOR = (
-    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"(?:\s{{0,4}}=\s{{0,4}}{_WRAPPER}\(\s{{0,2}}(?=\\*[\"'`])"
+    rf"|(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
     rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{1,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
     rf"|\|\||\?\?|\|)\s{{0,12}}"
     rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
@@ -162,7 +165,8 @@ _OPERATOR = (
     rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
     rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<tag>>)"
-    rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
+    rf"|(?P<form>{_QUOTE}(?:(?:\r?\n|(?:\\r)?\\n){{2}}))"
+    rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
     rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
@@ -289,7 +293,12 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if EXPRESSION.search(value.rstrip("=")):
         return False
     letters = value.replace(".", "").replace("_", "")
-    if written == "bare" and letters.isalpha() and _IDENTIFIER.fullmatch(value) and is_worded(value):
+    if (
+        written == "bare"
+        and letters.isalpha()
+        and _IDENTIFIER.fullmatch(value)
+        and (len(value) < 24 or is_worded(value))
+    ):
         return False
     if written == "prose":
         if is_hex(value):
@@ -417,6 +426,8 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     if group == "quoted":
         loose = found.group("pair") or found.group("call") or found.group("space")
         return value, "quoted" if not loose or not value.replace("_", "").isalpha() else "prose"
+    if found["form"]:
+        return value, "env"
     if found.group("tag"):
         return value.split("<")[0], "env"
     flag = "--" in head or head.startswith("-")
