@@ -35,10 +35,12 @@ from composer_hub.ingest import (
     redact_digits,
     redact_homes,
     redact_named,
+    redact_names,
     redact_network,
     redact_people,
     redact_phrases,
     redact_tables,
+    redact_unknown,
 )
 from composer_hub.ingest.redact_homes import home_users
 from composer_hub.ingest.redact_rules import SHAPES
@@ -55,7 +57,7 @@ class RedactionError(exits.ComposerError, ValueError):
 
 
 _RULE_MODULES = (
-    *(redact_named, redact_context, redact_commands, redact_phrases, redact_tables),
+    *(redact_named, redact_names, redact_context, redact_commands, redact_phrases, redact_tables, redact_unknown),
     *(redact_people, redact_network, redact_digits, redact_homes),
 )
 
@@ -70,7 +72,8 @@ def rules_digest() -> str:
         if isinstance(pattern, re.Pattern)
     ]
     shapes = [(rule.name, rule.anchors, rule.pattern.pattern) for rule in SHAPES]
-    return f"v{VERSION}-{stable_id(shapes, patterns, redact_commands.ARGUMENTS, redact_phrases.NOUNS)[:12]}"
+    words = (redact_commands.ARGUMENTS, redact_phrases.NOUNS, redact_names.STEMS)
+    return f"v{VERSION}-{stable_id(shapes, patterns, words)[:12]}"
 
 
 # -------------------------------------------------------------------------------------------------------------- report

@@ -30,6 +30,7 @@ ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("docker podman nerdctl buildah helm oras crane skopeo", (r"\blogin\b.*? (?:-p|--password)[= ]~",)),
     ("skopeo crane buildah podman", (r" --(?:src-|dest-)?creds[= ][^\s:]{1,100}:~",)),
     ("twine expo", (r" -p ~",)),
+    ("cf oc ibmcloud", (r"\blogin\b.*? -p ~",)),
     ("cargo", (r"\blogin ~",)),
     ("nuget", (r"\bsetapikey ~",)),
     ("poetry", (r"\bhttp-basic\.[^\s]+ @ ~", r"\bpypi-token\.[^\s]+ ~")),
@@ -47,6 +48,7 @@ ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("doctl", (r"\binit\b.*? -t ~",)),
     ("ansible-vault", (r"\bencrypt_string ~",)),
     # Logging in to machines.
+    ("security", (r"\badd-(?:generic|internet)-password\b.*? -w ~",)),
     ("sshpass", (r" -p ?~",)),
     ("plink pscp psftp", (r" -pw ~",)),
     ("ssh-keygen", (r" -[NP] ~",)),

@@ -22,7 +22,7 @@ from composer_hub.ingest.redact_named import (
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 _HEADER = re.compile(
-    r"(?i)authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
+    r"(?i)(?:(?<![a-z])|(?<=\\n)|(?<=\\r))authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
     r"|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate|[a-z][\w-]{1,24}(?=\s+[\w.~+/=-]{20}))\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
 )
 _BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
@@ -36,10 +36,7 @@ _GIVEN = re.compile(
     r"(?P<v>[^\s\"'\\]{8,256})"
 )
 """Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
-_CALL = re.compile(
-    r"(?:\w{0,20}(?:s|ion|ials?|ed|e|d|Manager\.getConnection|_hash|_password|_auth|user|Password|PW|pw)?)\s{0,2}=?\s{0,2}\("
-    r"(?P<arguments>[^()\n]{1,300})\)"
-)
+_CALL = re.compile(r"\w{0,20}\s{0,2}=?\s{0,2}\((?P<arguments>[^()\n]{1,300})\)")
 _LITERAL = re.compile(r"(?P<q>\\{0,3}[\"'`])(?P<v>(?:(?!(?P=q))[^\n\s]){4,256})(?P=q)")
 _CALLS = (
     *(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from composer_hub.ingest.redact_entropy import is_dummy, looks_random, num_classes
-from composer_hub.ingest.redact_named import secret_name
+from composer_hub.ingest.redact_names import secret_name
 from composer_hub.ingest.redact_text import spans
 
 MIN_EXACT = 8

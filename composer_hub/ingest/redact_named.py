@@ -22,6 +22,7 @@ from composer_hub.ingest.redact_entropy import (
     surprise,
     switches,
 )
+from composer_hub.ingest.redact_names import NAME_TRIGGERS, STEMS, is_harmless, secret_name, strength_of
 
 MAX_JUDGED = 160
 """Characters of a value by which it is judged random, a word or a placeholder."""
@@ -29,121 +30,6 @@ MAX_JUDGED = 160
 Span = tuple[int, int, str, str]
 """Start, end, label and rule of a value to replace."""
 
-STEMS = (
-    (
-        "password",
-        (
-            "passw",
-            "passphrase",
-            "requirepass",
-            "masterauth",
-            "storepass",
-            "keypass",
-            "mnemonic",
-            "seed_phrase",
-            "seed phrase",
-            "recovery phrase",
-            "pwd",
-            "_pass",
-            "-pass",
-            "pass=",
-            "pass:",
-            'pass"',
-            "pass'",
-            "_pw",
-            "rootpw",
-            "bindpw",
-            "pw=",
-            "pw:",
-            'pw"',
-            "pw'",
-            "psk",
-            "identified by",
-            "securestring",
-        ),
-    ),
-    (
-        "token",
-        (
-            "secret",
-            "token",
-            "credential",
-            "_auth",
-            "-auth",
-            "privkey",
-            "wif:",
-            "wif=",
-            "wif ",
-            "wif)",
-            'wif"',
-            "subscription-key",
-            "jsessionid",
-            "phpsessid",
-            "asp.net_sessionid",
-            "connect.sid",
-            "code_verifier",
-            "device_code",
-            "auth_code",
-            "client_assertion",
-            "bearer",
-            "jwt",
-            "_pat",
-            "_dsn",
-            "signature=",
-            "salt",
-            "pepper",
-            "webhook",
-            "otp",
-            "_sas",
-            "hmac",
-        ),
-    ),
-    ("key", ("key",)),
-)
-"""How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
-
-
-def _trigger(stem: str) -> str:
-    stem = stem.replace("-", "_")
-    return "pass" if "pass" in stem else re.split(r"[ =:.)\"']", stem)[0]
-
-
-_SECRET_KEY = re.compile(
-    r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
-    r"|shared|admin|deploy|app|consumer|session|subscription|functions|license|webhook|hmac|jwt|bot|"
-    r"crypt\w*|secret|rpc)[_\- ]?\Z"
-)
-
-# What may stand between the word of the name and the end of the name, and ends the thought that it holds a secret.
-_HARMLESS = re.compile(
-    r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename"
-    r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|mgr|"
-    r"regex|pattern|policy|hint|reset|manager|store|provider|service|version|versions|arn|format"
-    r"|prefix|suffix|env|var|placeholder|title|text|"
-    r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help"
-    r"|description|required|min|max|"
-    r"algorithm|alg|hashing|hashed|hasher|encrypt\w*|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by"
-    r"|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
-    r"|(?i:iz|is)[a-z]+|s_|_used"
-)
-_PUBLIC_KEY = re.compile(
-    r"(?i)(?<![a-z])(?:public|primary|foreign|cache|sort|partition|idempotency|dedup\w*|publishable"
-    r"|hot|short|arrow|row|col\w*|group|map|"
-    r"dict|json|object|index|unique|translation|i18n|query|state|storage|config|bucket|routing|shard"
-    r"|lookup|composite|react|message|event|"
-    r"page|next|previous|start|pad|eos|bos|unk|mask|sep|cls|special|stop|max|num|min|total|prompt"
-    r"|completion|input|output|cached|reasoning|"
-    r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
-    r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
-    r"|lex\w*|parse\w*|chunk|block|tree|hash|range|rsa|dsa|gpg|pgp|pub|verify\w*|verification|redis)[_\-. ]?\Z"
-    r"|public[_\-. ]?\Z"
-)
-_PUBLIC_TOKEN = re.compile(
-    r"(?i)(?<![a-z])(?:public|publishable|idempotency|dedup\w*|max|num|min|total|prompt|completion|input|output|cached"
-    r"|reasoning|tokens?_per|next|page|previous|continuation|resume|sync|cursor|cancel\w*|pad|eos|bos|unk|mask|sep|cls"
-    r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
-    r"|claim|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
-)
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 # A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
 _REST = rf"(?=(?P<rest>(?:[\w.]|-(?!>)){{0,40}}))(?P=rest){_ANSI}"
@@ -153,8 +39,11 @@ _BETWEEN = (
     rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 )
 """What may stand between a name and the `value` beside it: line numbers, a diff's signs, one or two other fields."""
+_WRAPPER = r"(?:\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
+"""What only gives a literal another type."""
 _OPERATOR = (
-    rf"(?:(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"(?:\s{{0,4}}=\s{{0,4}}{_WRAPPER}\(\s{{0,2}}(?=\\*[\"'`])"
+    rf"|(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
     rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{1,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
     rf"|\|\||\?\?|\|)\s{{0,12}}"
     rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
@@ -162,7 +51,8 @@ _OPERATOR = (
     rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
     rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<tag>>)"
-    rf"|(?P<call>\(\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
+    rf"|(?P<form>{_QUOTE}(?:(?:\r?\n|(?:\\r)?\\n){{2}}))"
+    rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
     rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
@@ -231,36 +121,16 @@ TRIVIAL = frozenset(
 )
 
 
-NAME_TRIGGERS = {stem: _trigger(stem) for _, stems in STEMS for stem in stems}
-"""The word by which a text that may hold a stem is told, for each stem."""
-
-
 def named_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
     """Yield the values that stand beside a name which promises a secret; `words` are the triggers in the text."""
     for strength, stems in STEMS:
         for stem in stems:
             at = lowered.find(stem) if NAME_TRIGGERS[stem] in words else -1
             while at >= 0:
-                if span := _assigned(text, at, at + len(stem), _strength(strength, lowered, at)):
+                if span := _assigned(text, at, at + len(stem), strength_of(strength, lowered, at)):
                     yield span
                     at = max(at, span[1] - len(stem))
                 at = lowered.find(stem, at + len(stem))
-
-
-def _strength(strength: str, lowered: str, at: int) -> str:
-    """Return how much the name promises; an `api_key` says more than a `key`."""
-    return "token" if strength == "key" and _SECRET_KEY.search(lowered[max(0, at - 12) : at]) else strength
-
-
-def secret_name(name: str) -> str:
-    """Return how much a name promises (`password`, `token`, `key`), or nothing."""
-    lowered = name.lower() + "="
-    for strength, stems in STEMS:
-        for stem in stems:
-            at = lowered.find(stem)
-            if at >= 0 and not is_harmless(name[:at], name[at + len(stem) :], strength):
-                return _strength(strength, lowered, at)
-    return ""
 
 
 def named_value(name: str, value: str) -> str:
@@ -276,6 +146,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or ALGORITHM.fullmatch(value):
         return False
+    if " " in value and strength != "password":
+        return False
     if strength == "password" and written in ("quoted", "env"):
         return _is_password(value, written)
     if _AWS_SECRET.fullmatch(value) and not is_hex(value) and looks_random(value) and switches(value) >= 0.4:
@@ -287,7 +159,12 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if EXPRESSION.search(value.rstrip("=")):
         return False
     letters = value.replace(".", "").replace("_", "")
-    if written == "bare" and letters.isalpha() and _IDENTIFIER.fullmatch(value) and is_worded(value):
+    if (
+        written == "bare"
+        and letters.isalpha()
+        and _IDENTIFIER.fullmatch(value)
+        and (len(value) < 24 or is_worded(value))
+    ):
         return False
     if written == "prose":
         if is_hex(value):
@@ -361,14 +238,6 @@ def reads_as_words(value: str) -> bool:
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-
-
-def is_harmless(before: str, after: str, strength: str) -> bool:
-    public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
-    return bool(_HARMLESS.match(after)) or bool(public and public.search(_CAMEL.sub("_", before[-24:])))
-
-
 def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if is_harmless(text[max(0, start - 24) : start], text[after : after + 24], strength):
         return None
@@ -383,8 +252,8 @@ def _assigned(text: str, start: int, after: int, strength: str) -> Span | None:
     if len(set(found[group][:64])) < min(8, len(found[group]) // 2):
         return None
     value, written = _trimmed(text, start, found, group)
-    if strength != "password" and found["pair"] and is_worded(value):
-        return None  # the next of a list of names
+    if found["pair"] and (value[:1] == "-" or (strength != "password" and is_worded(value))):
+        return None  # the next of a list of arguments or names
     if strength == "key" and _stands_alone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
         return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
@@ -415,6 +284,8 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     if group == "quoted":
         loose = found.group("pair") or found.group("call") or found.group("space")
         return value, "quoted" if not loose or not value.replace("_", "").isalpha() else "prose"
+    if found["form"]:
+        return value, "env"
     if found.group("tag"):
         return value.split("<")[0], "env"
     flag = "--" in head or head.startswith("-")

@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, is_hex, is_worded, looks_random, num_classes, switches
-from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span, is_harmless
+from composer_hub.ingest.redact_named import ALGORITHM, PLACEHOLDER, Span
+from composer_hub.ingest.redact_names import is_harmless
 
 NOUNS = (
     *("password", "passwd", "passcode", "passphrase", "pwd", "pw", "credential", "creds", "token", "secret", "api key"),

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence, Set
 
-from composer_hub.ingest.redact_named import MAX_JUDGED, Span, is_secret, secret_name
+from composer_hub.ingest.redact_named import MAX_JUDGED, Span, is_secret
+from composer_hub.ingest.redact_names import secret_name
 
 MAX_ROWS = 200
 """Rows of a table that are read below its head."""

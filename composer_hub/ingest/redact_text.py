@@ -17,7 +17,8 @@ import orjson
 from composer_hub.ingest.redact_commands import COMMAND_WORDS, command_spans
 from composer_hub.ingest.redact_context import CONTEXT_TRIGGERS, context_spans
 from composer_hub.ingest.redact_digits import number_spans
-from composer_hub.ingest.redact_named import NAME_TRIGGERS, Span, named_spans, named_value
+from composer_hub.ingest.redact_named import Span, named_spans, named_value
+from composer_hub.ingest.redact_names import NAME_TRIGGERS
 from composer_hub.ingest.redact_network import network_spans
 from composer_hub.ingest.redact_people import PEOPLE_TRIGGERS, mail_spans, name_spans
 from composer_hub.ingest.redact_phrases import PHRASE_TRIGGERS, phrase_spans

@@ -72,6 +72,8 @@ HIDDEN = {
     "a call": ('conn = pymysql.connect("db", "app", "§")', PW),
     "a call with a variable": ('server.login(user, "§")', PW),
     "a form": ("await page.fill('#password', '§')", PW),
+    "a literal of another type": ('let password = String::from("§");', B62[:20]),
+    "a field of a form": ('Content-Disposition: form-data; name="password"\n\n§', B62[:20]),
     "a fallback": ("process.env.DB_PASSWORD || '§'", B62[:20]),
     "a comparison": ('expect(body.password).toBe("§")', B62[:20]),
     "a data source": ('sql.Open("mysql", "bob:§@tcp(127.0.0.1:3306)/x")', "k9Fq2LmZx7Wd"),
