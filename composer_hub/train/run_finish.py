@@ -173,7 +173,7 @@ def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, fina
             record.write()
     except exits.ComposerError as error:
         failed.append(error)  # the model may still be taken
-    (final / RECORD).write_bytes(record.path.read_bytes())
+    (final / RECORD).write_text(record.to_publish(), encoding="utf-8")
     try:
         _publish_final(told, inputs, record, where, final, trainer.state.global_step)
     except exits.ComposerError as error:

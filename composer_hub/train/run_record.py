@@ -43,6 +43,16 @@ class Record:
         fresh.write_text(json.dumps(self.values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         fresh.replace(self.path)
 
+    def to_publish(self) -> str:
+        """Return it without what only this machine may know: paths, and sentences that hold some."""
+        hidden = {"asked", "said", "error"}
+        lists = {
+            name: [{key: item[key] for key in item if key not in hidden} for item in self.values.get(name, ())]
+            for name in ("launches", "pushes")
+        }
+        values = {name: value for name, value in self.values.items() if name not in hidden} | lists
+        return json.dumps(values, indent=2, ensure_ascii=False) + "\n"
+
     @property
     def run_id(self) -> str:
         return self.values["run_id"]

@@ -22,7 +22,7 @@ from composer_hub.train.run_record import Record
 
 # How long a run goes on, what it prints and keeps, and what the machine needs: never what is computed.
 MAY_CHANGE = (
-    "max_steps", "num_train_epochs", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
+    "max_steps", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
     "save_*", "hub_*", "watchdogs", "bands", "keep_rollouts", "license", "dataloader_num_workers",
     "dataloader_pin_memory", "gradient_checkpointing*", "ddp_*", "vllm_gpu_memory_utilization", "vllm_server_*",
     "preflight_batches", "env_timeout_s", "eval_*", "num_eval_*", "pass_reward",

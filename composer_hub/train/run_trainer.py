@@ -140,7 +140,9 @@ class RunTrainer(ComposerTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         path = Path(checkpoint or "") / self._generated_name()
         if checkpoint is not None and path.is_file():
-            kept = torch.load(path, map_location=self.accelerator.device, weights_only=True)
+            # torch cannot restore to "cpu:0", which is what a device is called when several processes share a CPU.
+            device = self.accelerator.device if self.accelerator.device.type != "cpu" else "cpu"
+            kept = torch.load(path, map_location=device, weights_only=True)
             self._step, self._buffered_inputs = kept["step"], kept["buffered"]
 
     def _generated(self) -> dict[str, Any]:

@@ -17,17 +17,15 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits
-from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.checkpoints import last_complete, step_of
 from tests.train.tiny_run import arguments
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
 
 
-def test_sigterm_to_the_launcher_leaves_a_complete_checkpoint_of_both_processes(shelf: Path, world: Any) -> None:
-    folder = shelf / "runs" / "launched"
-    words = arguments(world, shelf, folder.name, "--max_steps", "10000", "--save_steps", "10000")
-    process = subprocess.Popen(
+def launched(words: list[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
         [*LAUNCH, "scripts/train.py", *words, "--ddp_backend", "gloo", "--per_device_train_batch_size", "2"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
@@ -35,8 +33,14 @@ def test_sigterm_to_the_launcher_leaves_a_complete_checkpoint_of_both_processes(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def test_sigterm_to_the_launcher_leaves_a_checkpoint_from_which_two_processes_go_on(shelf: Path, world: Any) -> None:
+    folder = shelf / "runs" / "launched"
+    words = arguments(world, shelf, folder.name, "--save_steps", "10000", "--repo", "me/launched")
+    process = launched([*words, "--max_steps", "10000"])
     try:
-        until = time.monotonic() + 150
+        until = time.monotonic() + 120
         while not list(folder.glob("rollouts/rank001*")) and process.poll() is None and time.monotonic() < until:
             time.sleep(0.1)
         process.send_signal(signal.SIGTERM)
@@ -44,11 +48,17 @@ def test_sigterm_to_the_launcher_leaves_a_complete_checkpoint_of_both_processes(
     finally:
         process.kill()
     assert "SIGTERM ended the run at step" in said, said[-3000:]
-    (launch,) = json.loads((folder / "composer_run.json").read_text())["launches"]
-    assert (launch["num_processes"], launch["exit_code"]) == (2, exits.STOPPED)
     checkpoint = last_complete(folder)
     assert checkpoint is not None
-    assert {path.name for path in checkpoint.glob("composer_generated_*")} == {
-        "composer_generated_0.pt",
-        "composer_generated_1.pt",
-    }
+    assert len(list(checkpoint.glob("composer_generated_*.pt"))) == 2
+
+    process = launched([*words, "--resume", "true", "--max_steps", str(step_of(checkpoint) + 1)])
+    try:
+        said = process.communicate(timeout=120)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 0, said[-3000:]
+    launches = json.loads((folder / "composer_run.json").read_text())["launches"]
+    assert [launch["exit_code"] for launch in launches] == [exits.STOPPED, exits.DONE]
+    assert [launch["num_processes"] for launch in launches] == [2, 2]
+    assert launches[1]["from_step"] == launches[0]["to_step"]

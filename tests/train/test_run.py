@@ -42,7 +42,7 @@ def test_a_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(shelf: 
     assert all(torch.equal(expected[name], got[name]) for name in expected)
 
 
-def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path) -> None:
+def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path, world: Any) -> None:
     from transformers import AutoModelForCausalLM
 
     folder = shelf / "hub" / "me" / "model"
@@ -52,7 +52,9 @@ def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path) -> 
     assert "license: apache-2.0" in card
     assert source.revision in card
     assert str(shelf) not in card
-    assert str(shelf) not in (folder / "train.yaml").read_text()
+    for name in ("train.yaml", "composer_run.json", "composer_manifest.json"):
+        assert str(shelf) not in (folder / name).read_text()
+        assert str(Path(world[0].name_or_path).parent) not in (folder / name).read_text()
     record = json.loads((folder / "composer_run.json").read_text())
     assert (folder / ".version").read_text().strip() == f"run-{record['run_id']}"
     assert not list(folder.glob("*.bin"))
