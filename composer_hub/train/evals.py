@@ -116,12 +116,17 @@ class Evals(TrainerCallback):
         self.trainer: Any = None
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 0:
+        if state.global_step == 0 or self._is_due(state):
             self.measure()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if (self.plan.every and state.global_step % self.plan.every == 0) or state.global_step >= state.max_steps:
+        # A run that is being ended has no time to lose; it is measured when it goes on.
+        if self._is_due(state) and not (control.should_training_stop and state.global_step < state.max_steps):
             self.measure()
+
+    def _is_due(self, state: Any) -> bool:
+        every = self.plan.every
+        return (every > 0 and state.global_step % every == 0) or state.global_step >= state.max_steps
 
     def measure(self) -> PassRate:
         """Measure where the run stands, unless that was done, and log it."""

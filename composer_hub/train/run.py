@@ -45,6 +45,7 @@ from composer_hub.train.tokens import tokenizer_digest
 from composer_hub.train.trace_sites import Student
 from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
+_LONG_WAIT_S = 60.0  # for environments to tidy up
 _SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
 
 
@@ -91,26 +92,30 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         check_targets(told, where)
     parts = build(told, inputs, record, where, (early, launch))
     trainer = parts.trainer
-    is_done = checkpoint is not None and is_finished(trainer, checkpoint)
-    if not is_done:
-        preflight(told, trainer, record)
-    if told.run.preflight_only:
-        return output
-    with launch.told(lambda: trainer.state.global_step):
+    try:
+        is_done = checkpoint is not None and is_finished(trainer, checkpoint)
         if not is_done:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
-        raise_if_early(trainer, early, parts.dogs)
-        if trainer.evals is not None:
-            trainer.evals.measure()  # does nothing where the last step was measured already
-        release(environment for pool in trainer.environment_pools() for environment in pool)
-        launch.done(trainer.state.global_step)
-        final = output / "final"
-        trainer.save_model(str(final))
-        if state.is_main_process:
-            finish(told, inputs, record, trainer, final, where)
-        state.wait_for_everyone()
-    return final
+            preflight(told, trainer, record)
+        if told.run.preflight_only:
+            return output
+        with launch.told(lambda: trainer.state.global_step):
+            if not is_done:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+            raise_if_early(trainer, early, parts.dogs)
+            if trainer.evals is not None:
+                trainer.evals.measure()  # does nothing where the last step was measured already
+            launch.done(trainer.state.global_step)
+            final = output / "final"
+            trainer.save_model(str(final))
+            if state.is_main_process:
+                finish(told, inputs, record, trainer, final, where)
+            state.wait_for_everyone()
+        return final
+    finally:
+        # Environments may hold containers and sessions, however the run ended.
+        wait_s = _SHORT_WAIT_S if early.has_signal else _LONG_WAIT_S
+        release((one for pool in trainer.environment_pools() for one in pool), timeout_s=wait_s)
 
 
 @dataclass
@@ -230,7 +235,8 @@ def build(
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     if evals is not None:
         evals.trainer, trainer.evals = trainer, evals
-    for callback in (evals, *callbacks, dogs, parts.pusher):
+    # What ends a run comes before what measures it.
+    for callback in (*callbacks, evals, dogs, parts.pusher):
         if callback is not None:
             trainer.add_callback(callback)
 

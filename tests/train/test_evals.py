@@ -156,6 +156,18 @@ def test_a_measured_run_that_was_killed_goes_on_to_the_same_weights_and_rates(sh
     assert measured(history(killed / "checkpoint-4")) == measured(history(whole / "checkpoint-4"))
 
 
+def test_a_run_that_is_being_ended_is_measured_when_it_goes_on(shelf: Path, world: Any) -> None:
+    words = arguments(world, shelf, "ended", *MEASURED, "--eval_every", "1", "--repo", "me/ended")
+    with pytest.raises(exits.Stopped):
+        run(parse([*words, "--max_minutes", "0"]))
+    assert [step for step, _ in measured(history(shelf / "runs" / "ended" / "checkpoint-1"))] == [0]
+    run(parse([*words, "--resume", "true"]))
+    found = measured(history(shelf / "runs" / "ended" / "checkpoint-4"))
+    assert [step for step, _ in found] == [0, 1, 2, 3, 4]
+    others = dict(measured(history(shelf / "runs" / "measured" / "checkpoint-4")))
+    assert {step: rate for step, rate in found if step in others} == others
+
+
 def test_the_same_weights_are_given_the_same_rate(shelf: Path, world: Any) -> None:
     words = arguments(world, shelf, "again", *MEASURED, "--model_name_or_path", str(shelf / "runs/measured/final"))
     run(parse([*words, "--max_steps", "1", "--repo", "me/again"]))
