@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from benchmarks.planted import Plant
 from benchmarks.planted_fourth_draw import draw
 from benchmarks.planted_fourth_rest import KEEP, PII
+from benchmarks.planted_fourth_shown import SHOWN
 from benchmarks.planted_fourth_tokens import TOKENS
 from benchmarks.planted_fourth_written import WRITTEN
 from benchmarks.planted_kinds import Kind
 from benchmarks.planted_third import CARRIERS, Carrier
 
-FOURTH = (*TOKENS, *WRITTEN, *PII, *KEEP)
+FOURTH = (*TOKENS, *WRITTEN, *SHOWN, *PII, *KEEP)
 
 
 def _claude_line(text: str, rng: random.Random) -> str:

@@ -154,7 +154,7 @@ def _uuid(rng: random.Random) -> str:
 def _password(rng: random.Random) -> str:
     """Draw a password as people make them: words, digits and a sign that no shell or file format takes for its own."""
     sign = "!*-_+^~"
-    made = rng.choice(("{w}{s}{n}{x}", "{x}{s}{w}{n}", "{a}{s}{a}", "{w}-{w2}-{x}{n}{s}"))
+    made = rng.choice(("{w}{s}{n}{x}", "{x}{s}{w}{n}", "{a}{s}{b}", "{w}-{w2}-{x}{n}{s}"))
     return made.format(
         w=rng.choice(WORDS).title(),
         w2=rng.choice(WORDS),
@@ -162,6 +162,7 @@ def _password(rng: random.Random) -> str:
         n=rng.randint(10, 9999),
         x="".join(rng.choices(_ALNUM, k=5)),
         a="".join(rng.choices(_ALNUM, k=7)),
+        b="".join(rng.choices(_ALNUM, k=7)),
     )
 
 

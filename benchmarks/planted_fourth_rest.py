@@ -237,7 +237,8 @@ KEEP = (
     _keep("base64 font", "data:font/woff2;base64,d09GMgABAAAA«b64 300»", "src: url(§) format('woff2')"),
     _keep(
         "svg path",
-        "M«in 10-99».«num 3» «in 10-99».«num 2»c«num 1».«num 3»-«num 1».«num 2» «num 1».«num 2»-3.1 0-4.2l-«num 1».«num 3»z",
+        "M«in 10-99».«num 3» «in 10-99».«num 2»c«num 1».«num 3»-«num 1».«num 2» "
+        "«num 1».«num 2»-3.1 0-4.2l-«num 1».«num 3»z",
         '<path d="§"/>',
     ),
     _keep("public key", "-----BEGIN PUBLIC KEY-----\n«ec»\n-----END PUBLIC KEY-----", "§", "cat pub.pem\n§"),

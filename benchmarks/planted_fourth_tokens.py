@@ -1,4 +1,4 @@
-"""Tokens of vendors for the fourth planted set: those whose shape tells what they are, and those that only a name tells."""
+"""Tokens of vendors for the fourth planted set: those known by their shape, and those that only a name tells."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Secrets of the fourth planted set that only what stands around them tells: URLs, headers, files, commands, prose."""
+"""Secrets of the fourth planted set that only what stands around them tells: URLs, headers and files."""
 
 from __future__ import annotations
 
 from benchmarks.planted_kinds import Kind
 
 
-def _secret(name: str, value: str, *contexts: str) -> Kind:
+def secret(name: str, value: str, *contexts: str) -> Kind:
     return Kind(f"4 {name}", "secret", value, contexts)
 
 
@@ -14,7 +14,7 @@ _BEGIN, _END = "-----BEGIN ", "-----END "
 
 def _pem(name: str, label: str, body: str, *more: str) -> Kind:
     block = f"{_BEGIN}{label}-----\n§\n{_END}{label}-----"
-    return _secret(name, body, block, f"$ cat server.key\n{block}\n$ ", f'KEY = """{block}\n"""', *more)
+    return secret(name, body, block, f"$ cat server.key\n{block}\n$ ", f'KEY = """{block}\n"""', *more)
 
 
 WRITTEN = (
@@ -24,126 +24,124 @@ WRITTEN = (
     _pem("pem encrypted", "ENCRYPTED PRIVATE KEY", "«pem»"),
     _pem("ssh key", "OPENSSH PRIVATE KEY", "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAB\n«pem»"),
     _pem("pgp key", "PGP PRIVATE KEY BLOCK", "\nlQOYBGXh\n«pem»\n=«b64 4»"),
-    _secret(
+    secret(
         "service account json",
         "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcw«pem1»",
         '{"type": "service_account", "project_id": "«word»-«in 100-999»", "private_key_id": "x", "private_key": '
         '"-----BEGIN PRIVATE KEY-----\\n§\\n-----END PRIVATE KEY-----\\n", "client_id": "1"}',
         'FIREBASE_PRIVATE_KEY="-----BEGIN PRIVATE KEY-----\\n§\\n-----END PRIVATE KEY-----\\n"',
     ),
-    _secret("kubeconfig key", "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQ«b64 600»=", "    client-key-data: §"),
-    _secret("kubernetes secret", "«basic»", "apiVersion: v1\nkind: Secret\ndata:\n  password: §\ntype: Opaque"),
-    _secret("kubeconfig token", "«an 40»", "users:\n- name: deploy\n  user:\n    token: §"),
-    _secret(
+    secret("kubeconfig key", "LS0tLS1CRUdJTiBSU0EgUFJJVkFURSBLRVktLS0tLQ«b64 600»=", "    client-key-data: §"),
+    secret("kubernetes secret", "«basic»", "apiVersion: v1\nkind: Secret\ndata:\n  password: §\ntype: Opaque"),
+    secret("kubeconfig token", "«an 40»", "users:\n- name: deploy\n  user:\n    token: §"),
+    secret(
         "postgres url",
         "«upw»",
         "postgres://«word»:§@db.«host».com:5432/«word»",
         "DATABASE_URL=postgresql+asyncpg://app:§@10.0.3.4/app?sslmode=require",
     ),
-    _secret(
+    secret(
         "mysql url",
         "«upw»",
         "mysql://root:§@127.0.0.1:3306/shop",
         'engine = create_engine("mysql+pymysql://svc:§@mysql/shop")',
     ),
-    _secret(
+    secret(
         "mongo url",
         "«upw»",
         "mongodb+srv://admin:§@cluster0.«lo 5».mongodb.net/?retryWrites=true",
         "MONGO_URI=mongodb://u:§@m1:27017,m2:27017/db",
     ),
-    _secret(
+    secret(
         "redis url",
         "«an 24»",
         "redis://:§@cache.«host».io:6379/0",
         "REDIS_URL=rediss://default:§@eu1-«word».upstash.io:6379",
     ),
-    _secret(
+    secret(
         "amqp url",
         "«upw»",
         "amqps://«word»:§@rabbit.«host».com/vhost",
         "celery -A app worker -b amqp://guest2:§@mq:5672//",
     ),
-    _secret(
+    secret(
         "basic auth url",
         "«upw»",
         "curl https://deploy:§@artifacts.«host».com/repo/",
         "index-url = https://ci:§@pypi.«host».com/simple",
         "git clone https://«user»:§@git.«host».com/«word».git",
     ),
-    _secret("ftp url", "«upw»", "lftp ftp://backup:§@files.«host».com", "sftp://sync:§@«host».net:2222/in"),
-    _secret("smtp url", "«upw»", "MAILER_DSN=smtp://mailer:§@smtp.«host».com:587"),
-    _secret(
+    secret("ftp url", "«upw»", "lftp ftp://backup:§@files.«host».com", "sftp://sync:§@«host».net:2222/in"),
+    secret("smtp url", "«upw»", "MAILER_DSN=smtp://mailer:§@smtp.«host».com:587"),
+    secret(
         "git remote token",
         "«an 30»",
         "origin\thttps://oauth2:§@gitlab.«host».com/a/b.git (fetch)",
         "https://x-access-token:§@github.com/a/b",
     ),
-    _secret(
+    secret(
         "proxy url",
         "«upw»",
         "HTTPS_PROXY=http://proxyuser:§@proxy.«host».com:3128",
         "npm config set proxy http://corp:§@10.1.1.1:8080",
     ),
-    _secret(
+    secret(
         "jdbc password",
         "«an 14»",
         "jdbc:postgresql://db:5432/app?user=app&password=§&ssl=true",
         "jdbc:sqlserver://h:1433;databaseName=x;user=sa;password=§;encrypt=true",
     ),
-    _secret(
+    secret(
         "ado connection string",
         "«pw»",
         "Server=tcp:«word».database.windows.net;Database=x;User Id=sa;Password=§;Encrypt=True",
         '"Default": "Host=db;Username=app;Password=§"',
     ),
-    _secret("odbc string", "«pw»", "DRIVER={ODBC Driver 18 for SQL Server};SERVER=db;UID=svc;PWD=§;"),
-    _secret(
+    secret("odbc string", "«pw»", "DRIVER={ODBC Driver 18 for SQL Server};SERVER=db;UID=svc;PWD=§;"),
+    secret(
         "azure storage string",
         "«b64 86»==",
         "DefaultEndpointsProtocol=https;AccountName=«word»;AccountKey=§;EndpointSuffix=core.windows.net",
     ),
-    _secret(
+    secret(
         "service bus string",
         "«b64 43»=",
         "Endpoint=sb://«word».servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=§",
     ),
-    _secret(
+    secret(
         "azure sas",
         "«an 42»%3D",
         "https://«word».blob.core.windows.net/c/f.csv?sv=2024-11-04&se=2026-09-01&sr=b&sp=r&sig=§",
     ),
-    _secret(
+    secret(
         "aws presigned",
         "«hex 64»",
         "https://b.s3.amazonaws.com/k?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Expires=900&X-Amz-Signature=§",
     ),
-    _secret(
+    secret(
         "gcs presigned",
         "«hex 256»",
         "https://storage.googleapis.com/b/o?X-Goog-Expires=600&X-Goog-SignedHeaders=host&X-Goog-Signature=§",
     ),
-    _secret(
+    secret(
         "aws credentials file",
         "«b64 40»",
         "[default]\naws_access_key_id = x\naws_secret_access_key = §\nregion = us-east-1",
     ),
-    _secret(
+    secret(
         "aws sts json",
         "«b64 40»",
         '{\n  "Credentials": {\n    "SecretAccessKey": "§",\n    "Expiration": "2026-05-01T00:00:00Z"\n  }\n}',
     ),
-    _secret("aws table", "«b64 40»", "Access key ID,Secret access key\nAKIAIOSFODNN7EXAMPLE,§"),
-    _secret(
+    secret("aws table", "«b64 40»", "Access key ID,Secret access key\nAKIAIOSFODNN7EXAMPLE,§"),
+    secret(
         "boto call",
         "«b64 40»",
         "boto3.client('s3', aws_access_key_id=k, aws_secret_access_key='§')",
         'secretAccessKey: "§",',
     ),
-    _secret(
-        "aws configure", "«b64 40»", "aws configure set aws_secret_access_key §", "AWS Secret Access Key [None]: §"
-    ),
-    _secret(
+    secret("aws configure", "«b64 40»", "aws configure set aws_secret_access_key §", "AWS Secret Access Key [None]: §"),
+    secret(
         "bearer opaque",
         "«url 43»",
         "Authorization: Bearer §",
@@ -151,7 +149,7 @@ WRITTEN = (
         "headers = {'Authorization': f'Bearer §'}",
         '"Authorization": "Bearer §"',
     ),
-    _secret(
+    secret(
         "basic header",
         "«basic»",
         "Authorization: Basic §",
@@ -159,7 +157,7 @@ WRITTEN = (
         "> authorization: basic §",
         'headers["Authorization"] = "Basic §"',
     ),
-    _secret(
+    secret(
         "token header",
         "«hex 40»",
         "Authorization: Token §",
@@ -167,7 +165,7 @@ WRITTEN = (
         "PRIVATE-TOKEN: §",
         "X-Auth-Token: §",
     ),
-    _secret(
+    secret(
         "api key header",
         "«an 32»",
         "X-API-Key: §",
@@ -177,7 +175,7 @@ WRITTEN = (
         "X-Vault-Token: §",
         "DD-API-KEY: §",
     ),
-    _secret(
+    secret(
         "session cookie",
         "«url 40»",
         "Cookie: theme=dark; sessionid=§; lang=en",
@@ -186,11 +184,11 @@ WRITTEN = (
         "cookie: __Secure-next-auth.session-token=§",
         "document.cookie = 'auth_token=§'",
     ),
-    _secret("connect cookie", "s%3A«url 32».«an 43»", "Cookie: connect.sid=§"),
-    _secret("flask cookie", "eyJfZnJlc2giOmZhbHNlfQ.«url 6».«url 27»", "Set-Cookie: session=§; HttpOnly; Path=/"),
-    _secret("slack cookie", "xoxd-«an 120»%3D", "Cookie: d=§", "SLACK_MCP_XOXD_TOKEN=§"),
-    _secret("jwe", "«jwe»", "Cookie: next-auth=§", "access_token: §", "§"),
-    _secret(
+    secret("connect cookie", "s%3A«url 32».«an 43»", "Cookie: connect.sid=§"),
+    secret("flask cookie", "eyJfZnJlc2giOmZhbHNlfQ.«url 6».«url 27»", "Set-Cookie: session=§; HttpOnly; Path=/"),
+    secret("slack cookie", "xoxd-«an 120»%3D", "Cookie: d=§", "SLACK_MCP_XOXD_TOKEN=§"),
+    secret("jwe", "«jwe»", "Cookie: next-auth=§", "access_token: §", "§"),
+    secret(
         "jwt header",
         "«jwt»",
         "Authorization: Bearer §",
@@ -199,7 +197,7 @@ WRITTEN = (
         "ws://localhost:9000/ws?token=§",
         "decoded = jwt.decode('§', options={})",
     ),
-    _secret(
+    secret(
         "query api key",
         "«an 28»",
         "GET /v1/weather?q=Oslo&appid=§&units=metric",
@@ -207,35 +205,35 @@ WRITTEN = (
         "?apikey=§&function=TIME_SERIES",
         "https://maps.«host».com/js?key=§&callback=init",
     ),
-    _secret(
+    secret(
         "query access token",
         "«an 48»",
         "https://graph.«host».com/me?access_token=§",
         "/callback#access_token=§&token_type=bearer",
         "redirected to /cb?code=0&refresh_token=§",
     ),
-    _secret(
+    secret(
         "reset link",
         "«url 43»",
         "https://app.«host».com/reset-password?token=§",
         "https://«host».io/auth/magic?token=§&email=x",
     ),
-    _secret("oauth code", "4/0A«url 68»", "http://localhost:8085/?state=x&code=§&scope=email"),
-    _secret(
+    secret("oauth code", "4/0A«url 68»", "http://localhost:8085/?state=x&code=§&scope=email"),
+    secret(
         "form body",
         "«upw»",
         "username=admin&password=§&remember=1",
         "grant_type=password&username=x&password=§",
         "--data 'user=bob&passwd=§'",
     ),
-    _secret(
+    secret(
         "client secret form",
         "«url 40»",
         "grant_type=client_credentials&client_id=web&client_secret=§",
         '"client_secret": "§"',
         "client-secret: §",
     ),
-    _secret(
+    secret(
         "json password",
         "«pw»",
         '{"username": "admin", "password": "§"}',
@@ -244,7 +242,7 @@ WRITTEN = (
         '"adminPassword": "§",',
         '{"name": "password", "value": "§"}',
     ),
-    _secret(
+    secret(
         "yaml password",
         "«pw»",
         "database:\n  user: app\n  password: §\n  port: 5432",
@@ -252,35 +250,35 @@ WRITTEN = (
         "vault_db_password: '§'",
         'production:\n  <<: *default\n  password: "§"',
     ),
-    _secret(
+    secret(
         "toml password",
         "«pw»",
         '[database]\nuser = "app"\npassword = "§"',
         'db = { host = "h", password = "§" }',
         "passwd = '§'",
     ),
-    _secret(
+    secret(
         "ini password",
         "«pw»",
         "[client]\nuser=root\npassword=§\nhost=db",
         "[smtp]\nsmtp_pass = §",
         "[mysqld]\nmaster_password: §",
     ),
-    _secret(
+    secret(
         "xml password",
         "«pw»",
         "<server><id>nexus</id><username>ci</username><password>§</password></server>",
         '<property name="password" value="§"/>',
         '<connection user="sa" password="§" />',
     ),
-    _secret(
+    secret(
         "properties",
         "«pw»",
         "spring.datasource.username=app\nspring.datasource.password=§",
         "quarkus.datasource.password=§",
         "ssl.keystore.password=§",
     ),
-    _secret(
+    secret(
         "tfvars",
         "«pw»",
         'db_password = "§"',
@@ -288,7 +286,7 @@ WRITTEN = (
         'master_password      = "§"',
         '+ password = "§"',
     ),
-    _secret(
+    secret(
         "php define",
         "«pw»",
         "define('DB_PASSWORD', '§');",
@@ -296,7 +294,7 @@ WRITTEN = (
         "'password' => '§',",
         "$password = '§';",
     ),
-    _secret(
+    secret(
         "code literal",
         "«pw»",
         'String password = "§";',
@@ -309,7 +307,7 @@ WRITTEN = (
         'private static final String SECRET = "§";',
         '#define ADMIN_PASSWORD "§"',
     ),
-    _secret(
+    secret(
         "call argument",
         "«pw»",
         "psycopg2.connect(host='db', user='app', password='§')",
@@ -318,66 +316,66 @@ WRITTEN = (
         "Redis(host='r', password='§', db=0)",
         "paramiko_client.connect(h, username='u', password='§')",
     ),
-    _secret(
+    secret(
         "compare literal",
         "«pw»",
         "if password == '§':",
         'assert user.check_password("§")',
         "if (req.body.password !== '§') {",
     ),
-    _secret("laravel key", "«b64 43»=", "APP_KEY=base64:§"),
-    _secret(
+    secret("laravel key", "«b64 43»=", "APP_KEY=base64:§"),
+    secret(
         "wordpress salt", "«an 30»-_«an 32»", "define('NONCE_SALT',       '§');", "define('SECURE_AUTH_KEY',  '§');"
     ),
-    _secret(
+    secret(
         "npmrc", "«hex 40»", "//registry.«host».com/:_authToken=§", "//npm.«host».io/:_authToken=§\nalways-auth=true"
     ),
-    _secret("npmrc password", "«basic»", "//registry.«host».com/:_password=§", "_auth=§"),
-    _secret(
+    secret("npmrc password", "«basic»", "//registry.«host».com/:_password=§", "_auth=§"),
+    secret(
         "docker auth",
         "«basic»",
         '{"auths": {"registry.«host».com": {"auth": "§"}}}',
         '{"auths":{"https://index.docker.io/v1/":{"auth":"§"}}}',
     ),
-    _secret(
+    secret(
         "netrc",
         "«an 22»",
         "machine api.«host».com\n  login deploy\n  password §",
         "machine github.com login x password §",
     ),
-    _secret("pgpass", "«an 16»", "db.«host».com:5432:app:postgres:§", "# ~/.pgpass\n*:*:*:app:§"),
-    _secret("git credentials", "«an 40»", "$ cat ~/.git-credentials\nhttps://bot:§@github.com"),
-    _secret("gh hosts", "«an 40»", "github.com:\n    oauth_token: §\n    user: x\n    git_protocol: https"),
-    _secret(
+    secret("pgpass", "«an 16»", "db.«host».com:5432:app:postgres:§", "# ~/.pgpass\n*:*:*:app:§"),
+    secret("git credentials", "«an 40»", "$ cat ~/.git-credentials\nhttps://bot:§@github.com"),
+    secret("gh hosts", "«an 40»", "github.com:\n    oauth_token: §\n    user: x\n    git_protocol: https"),
+    secret(
         "nuget config",
         "«pw»",
         '<packageSourceCredentials><f><add key="ClearTextPassword" value="§" /></f></packageSourceCredentials>',
     ),
-    _secret("pypirc", "«pw»", "[pypi]\nusername = dev\npassword = §"),
-    _secret(
+    secret("pypirc", "«pw»", "[pypi]\nusername = dev\npassword = §"),
+    secret(
         "gradle properties",
         "«pw»",
         "signing.keyId=24875D73\nsigning.password=§",
         "RELEASE_STORE_PASSWORD=§",
         'storePassword "§"',
     ),
-    _secret("htpasswd", "$apr1$«an 8»$«an 22»", "admin:§", "htpasswd:\nadmin:§\n"),
-    _secret(
+    secret("htpasswd", "$apr1$«an 8»$«an 22»", "admin:§", "htpasswd:\nadmin:§\n"),
+    secret(
         "bcrypt",
         "$2b$12$«an 53»",
         "INSERT INTO users VALUES (1,'bob','§');",
         "password_hash | §",
         '"passwordHash": "§"',
     ),
-    _secret("shadow", "$6$«an 8»$«an 86»", "root:§:19800:0:99999:7:::", "deploy:§:19000:0:99999:7:::"),
-    _secret("wireguard", "«b64 43»=", "[Interface]\nPrivateKey = §\nAddress = 10.0.0.2/32", "PresharedKey = §"),
-    _secret(
+    secret("shadow", "$6$«an 8»$«an 86»", "root:§:19800:0:99999:7:::", "deploy:§:19000:0:99999:7:::"),
+    secret("wireguard", "«b64 43»=", "[Interface]\nPrivateKey = §\nAddress = 10.0.0.2/32", "PresharedKey = §"),
+    secret(
         "jwk",
         "«url 43»",
         '{"kty":"EC","crv":"P-256","x":"x","y":"y","d":"§","use":"sig"}',
         '{"kty": "oct", "k": "§", "alg": "HS256"}',
     ),
-    _secret(
+    secret(
         "mnemonic",
         "«mnemonic»",
         'MNEMONIC="§"',
@@ -385,8 +383,8 @@ WRITTEN = (
         "accounts: { mnemonic: '§' }",
         'const mnemonic = "§"',
     ),
-    _secret("bitcoin wif", "«one K|L»«b58 51»", "wif = '§'", "bitcoin-cli importprivkey §", "WALLET_PRIVATE_KEY=§"),
-    _secret(
+    secret("bitcoin wif", "«one K|L»«b58 51»", "wif = '§'", "bitcoin-cli importprivkey §", "WALLET_PRIVATE_KEY=§"),
+    secret(
         "eth key",
         "0x«hex 64»",
         "accounts: ['§']",
@@ -394,277 +392,7 @@ WRITTEN = (
         "cast send --private-key § 0x0",
         "new ethers.Wallet('§', provider)",
     ),
-    _secret(
+    secret(
         "putty key", "«ec»", "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\nPrivate-Lines: 3\n§\nPrivate-MAC: 0"
-    ),
-    _secret(
-        "curl user",
-        "«upw»",
-        "curl -u admin:§ https://«host».com/api",
-        "curl --user 'ci:§' -T f https://nexus/",
-        "wget --user=x --password=§ http://«host».com",
-        "http -a admin:§ :8000/api",
-    ),
-    _secret(
-        "mysql flag",
-        "«an 12»",
-        "mysql -uroot -p§ shop",
-        "mysqldump -h db -u app -p'§' app > d.sql",
-        "mysql --user=app --password=§ -e 'select 1'",
-        "MYSQL_PWD=§ mysql",
-    ),
-    _secret(
-        "psql env",
-        "«upw»",
-        "PGPASSWORD=§ psql -h db -U app -c '\\dt'",
-        "PGPASSWORD='§' pg_dump app",
-        'psql "host=db user=app password=§ dbname=x"',
-    ),
-    _secret(
-        "redis flag",
-        "«an 20»",
-        "redis-cli -h cache -a § ping",
-        "redis-server --requirepass §",
-        "requirepass §",
-        "127.0.0.1:6379> AUTH §",
-    ),
-    _secret(
-        "sshpass",
-        "«pw»",
-        "sshpass -p § ssh ops@bastion",
-        "sshpass -p '§' scp f h:",
-        "echo '§' | sudo -S apt install jq",
-    ),
-    _secret(
-        "docker login",
-        "«an 26»",
-        "docker login -u bot -p § registry.«host».com",
-        "echo § | docker login -u bot --password-stdin",
-        "helm registry login r -u x -p §",
-    ),
-    _secret(
-        "helm set",
-        "«pw»",
-        "helm upgrade app . --set auth.password=§",
-        "helm install pg bitnami/postgresql --set global.postgresql.auth.postgresPassword=§",
-        "--set-string secret.apiKey=§",
-    ),
-    _secret(
-        "kubectl literal",
-        "«pw»",
-        "kubectl create secret generic db --from-literal=password=§",
-        "kubectl create secret generic x --from-literal='api-token=§'",
-    ),
-    _secret(
-        "openssl pass",
-        "«pw»",
-        "openssl rsa -in k.pem -passin pass:§ -out k",
-        "openssl enc -aes-256-cbc -k § -in f",
-        "openssl pkcs12 -export -passout pass:§",
-        "keytool -list -storepass §",
-    ),
-    _secret(
-        "cli flag",
-        "«an 32»",
-        "deploy --api-key § --region eu",
-        "tool --secret=§ run",
-        "./run.sh --password § --user x",
-        "vault login -method=token --auth-token §",
-        "prog --client-secret '§'",
-    ),
-    _secret(
-        "windows command",
-        "«pw»",
-        "net user svc § /add",
-        "cmdkey /add:h /user:u /pass:§",
-        'ConvertTo-SecureString "§" -AsPlainText -Force',
-    ),
-    _secret(
-        "sql password",
-        "«pw»",
-        "CREATE USER app IDENTIFIED BY '§';",
-        "ALTER ROLE app WITH PASSWORD '§';",
-        "CREATE ROLE x LOGIN ENCRYPTED PASSWORD '§'",
-        "SET PASSWORD FOR 'root'@'%' = PASSWORD('§');",
-        "CREATE LOGIN sa2 WITH PASSWORD = N'§';",
-    ),
-    _secret(
-        "useradd",
-        "«pw»",
-        "echo 'deploy:§' | chpasswd",
-        "echo -e '§\\n' | passwd --stdin ops",
-        'RUN echo "root:§" | chpasswd',
-    ),
-    _secret(
-        "snmp",
-        "«an 14»",
-        "snmpwalk -v3 -u u -A § -X x 10.0.0.1",
-        "ldapsearch -x -D cn=admin,dc=x -w § -b dc=x",
-        "bindpw §",
-        "ldap_bind_password: §",
-    ),
-    _secret(
-        "wifi",
-        "«pw»",
-        'network={\n  ssid="Home"\n  psk="§"\n}',
-        "nmcli dev wifi connect Home password §",
-        "wpa_passphrase=§",
-    ),
-    _secret("otpauth", "«b32 32»", "otpauth://totp/Acme:x?secret=§&issuer=Acme", "TOTP_SECRET=§", "pyotp.TOTP('§')"),
-    _secret(
-        "prose password",
-        "«pw»",
-        "The staging password is § , don't share it.",
-        "log in as admin with password § please",
-        "use admin / § for the test box",
-        "my password: §",
-        "pw is `§`",
-        "Passwort: §",
-        "The credentials are admin:§ for the console.",
-    ),
-    _secret(
-        "prose key",
-        "«an 36»",
-        "Here is my API key: §",
-        "the token for staging is `§`",
-        "I set the secret to § in the console",
-        "api key → §",
-        "Your new access token: §",
-    ),
-    _secret(
-        "log password",
-        "«pw»",
-        "DEBUG auth: trying user=bob password=§ from db",
-        "WARN login failed {user: 'bob', password: '§'}",
-        "[INFO] connect(pwd=§)",
-        'time=1 level=debug msg="bind" password=§',
-    ),
-    _secret(
-        "log token",
-        "«hex 48»",
-        "INFO refresh_token=§ expires=3600",
-        "DEBUG request headers: {'x-api-key': '§'}",
-        'level=info access_token="§"',
-        "auth token: §",
-        "Bearer token set to §",
-    ),
-    _secret("jupyter token", "«hex 48»", "http://127.0.0.1:8888/lab?token=§", "    or http://localhost:8888/?token=§"),
-    _secret(
-        "initial password",
-        "«hex 32»",
-        "Please use the following password to proceed to installation:\n\n§\n\nThis may also be found at: /var/jenkins_home",
-        "initial admin password: §",
-        "Generated root password: §",
-    ),
-    _secret(
-        "jenkins token", "11«hex 32»", "curl -u ci:§ https://jenkins.«host».com/job/x/build", "JENKINS_API_TOKEN=§"
-    ),
-    _secret("sentry dsn secret", "«hex 32»", "SENTRY_DSN=https://«hex 32»:§@sentry.«host».com/4"),
-    _secret(
-        "github actions yaml",
-        "«an 32»",
-        "      env:\n        SONAR_LOGIN: §",
-        "        with:\n          api-key: §\n",
-        '  deploy_key: "§"',
-    ),
-    _secret(
-        "msbuild ci var",
-        "«an 28»",
-        "##[debug]Setting secret: MY_TOKEN=§",
-        "##vso[task.setvariable variable=apiKey;issecret=true]§",
-    ),
-    _secret(
-        "csv credentials",
-        "«pw»",
-        "user,password,role\nbob,§,admin",
-        "name\tpassword\nroot\t§",
-        "| user | password |\n|---|---|\n| bob | § |",
-    ),
-    _secret(
-        "env dump",
-        "«an 32»",
-        "HOME=/root\nAPP_TOKEN=§\nPATH=/usr/bin",
-        "MY_SERVICE_APIKEY=§\nTERM=xterm",
-        "{'PATH': '/bin', 'STRIPEKEY': 'x', 'AUTH_SECRET': '§'}",
-        "environ({'GATEWAY_KEY': '§', 'PWD': '/'})",
-    ),
-    _secret(
-        "process list",
-        "«pw»",
-        "root  12  0.0 ./server --db-password=§ --port 80",
-        "app 7 java -Ddb.password=§ -jar a.jar",
-        "postgres 9 pgbouncer password=§",
-    ),
-    _secret(
-        "git diff secret",
-        "«an 32»",
-        '-    api_key: ""\n+    api_key: "§"',
-        "+API_TOKEN = '§'",
-        "-secret = '§'\n+secret = os.environ['SECRET']",
-    ),
-    _secret(
-        "html form",
-        "«pw»",
-        '<input type="password" name="password" value="§">',
-        "page.fill('#password', '§')",
-        "await page.getByLabel('Password').fill('§')",
-        "cy.get('[name=password]').type('§')",
-        "driver.find_element('id', 'pass').send_keys('§')",
-    ),
-    _secret(
-        "graphql",
-        "«pw»",
-        'mutation { login(email: "x", password: "§") { id } }',
-        '{"variables":{"input":{"password":"§"}}}',
-    ),
-    _secret("fcm server key", "AAAA«an 7»:APA91b«url 134»", "Authorization: key=§", "FCM_SERVER_KEY=§"),
-    _secret("facebook token", "EAA«an 180»", "access_token=§", "FB_PAGE_TOKEN: §"),
-    _secret("vault unseal", "«b64 43»=", "Unseal Key 1: §", "Initial Root Token: s.x\nUnseal Key 3: §"),
-    _secret("erlang cookie", "«upper 20»", "erl -setcookie § -name a@b", "RABBITMQ_ERLANG_COOKIE=§"),
-    _secret("recovery codes", "«lo 5»-«lo 5»", "Recovery codes:\n  §", "backup code: §"),
-    _secret(
-        "ansible become",
-        "«pw»",
-        "ansible_become_pass=§",
-        "web1 ansible_host=10.0.0.5 ansible_user=ops ansible_password=§",
-        "ansible_ssh_pass: §",
-    ),
-    _secret("systemd env", "«an 32»", '[Service]\nEnvironment="API_TOKEN=§"\nRestart=always', "Environment=DB_PASS=§"),
-    _secret(
-        "nginx header", "«an 40»", 'proxy_set_header X-Auth-Token "§";', 'proxy_set_header Authorization "Bearer §";'
-    ),
-    _secret(
-        "go http",
-        "«an 40»",
-        'req.Header.Set("Authorization", "Bearer §")',
-        'req.SetBasicAuth("ci", "§")',
-        'r.Header.Add("X-Api-Key", "§")',
-    ),
-    _secret(
-        "python requests",
-        "«pw»",
-        "requests.get(url, auth=('ci', '§'))",
-        "HTTPBasicAuth('admin', '§')",
-        'httpx.Client(auth=("x", "§"))',
-    ),
-    _secret(
-        "java builder",
-        "«an 40»",
-        '.header("X-Api-Key", "§")',
-        '.apiKey("§")',
-        'new UsernamePasswordCredentials("u", "§")',
-        '.setPassword("§")',
-    ),
-    _secret(
-        "sdk call",
-        "«an 40»",
-        "openai.api_key = '§'",
-        'stripe.api_key = "§"',
-        "genai.configure(api_key='§')",
-        "Anthropic(apiKey: '§')",
-        "new Client({ accessToken: '§' })",
-        "sentry_sdk.init(token='§')",
-        "wandb.login(key='§')",
-        "login(token='§')",
     ),
 )
