@@ -190,7 +190,7 @@ _REACHED = re.compile(
     r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
     r"(?P<v>[A-Za-z][\w.-]{1,31})@[\w-]+(?:\.[\w-]+)*(?=[:\s\"'`\\]|\Z)"
 )
-_REACHING = ("ssh", "scp ", "sftp ", "rsync ", "mosh ")
+_REACHING = ("ssh ", "ssh-copy-id ", "scp ", "sftp ", "rsync ", "mosh ")
 _PROMPT = re.compile(r"@[\w.-]{1,60}(?:[ :][~/][^\n$%#@]{0,80}| [\w.-]{1,60}\])[$%#](?=\s|\Z)")
 _PROMPTED = re.compile(r"(?:\A|[\n\[\t\"']|\\n|\) |> )(?P<v>[a-z][\w.-]{1,31})\Z")
 

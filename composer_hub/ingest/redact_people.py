@@ -133,23 +133,21 @@ _BESIDE_MAIL = re.compile(
 )
 _FULL_NAME = re.compile(
     rf"(?:full_?[nN]ame|real_?[nN]ame|[cC]ard_?[hH]older(?:_?[nN]ame)?|author_?[nN]ame|committer_?[nN]ame|assignee|reporter"
-    rf"|(?:customer|contact|employee|patient)_?[nN]ame)"
+    rf"|(?:customer|employee)_?[nN]ame)"
     rf"\\*[\"']?\s{{0,4}}[:=]\s{{0,4}}\\*[\"']?(?P<v>{_PERSON})"
 )
 _CAPITALISED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
 _SIGNED = re.compile(
-    rf"(?:[mM]y name(?: is|'s) |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
+    rf"(?:[mM]y name is |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
     rf"(?P<v>{_CAPITALISED})"
     r"(?![\w:(=])"
 )
-_SIGNED_ANCHORS = ("y name", "egards,", "hanks,", "heers,", "incerely,")
+_SIGNING_WORDS = ("regards", "thanks", "cheers", "sincerely")
 _ACCOUNT = re.compile(rf":x:\d{{1,6}}:\d{{1,6}}:(?P<v>{_PERSON})[,:]")
 _TRAILER_WORDS = {"author": "author", "committer": "committer", "tagger": "tagger", "-by:": "_by", "user.name": "user"}
 _FULL_NAME_WORDS = (
     "customer",
-    "contact",
     "employee",
-    "patient",
     "fullname",
     "full_name",
     "real_name",
@@ -158,7 +156,7 @@ _FULL_NAME_WORDS = (
     "assignee",
     "reporter",
 )
-PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, "mail")
+PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, *_SIGNING_WORDS, "mail")
 _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
 )
@@ -182,7 +180,7 @@ def name_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
         yield from _named_people(text, _BESIDE_MAIL, "name_beside_mail")
     if not words.isdisjoint(_FULL_NAME_WORDS):
         yield from _named_people(text, _FULL_NAME, "full_name")
-    if any(anchor in text for anchor in _SIGNED_ANCHORS):
+    if "y name is " in text or not words.isdisjoint(_SIGNING_WORDS):
         yield from _named_people(text, _SIGNED, "signed")
     if ":x:" in text:
         yield from _named_people(text, _ACCOUNT, "account")
