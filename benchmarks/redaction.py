@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from benchmarks.planted import Plant, Score, planted_trace, plants, score, texts_of
+from benchmarks.planted_fourth import FOURTH, fourth_plants
 from benchmarks.planted_heldout import HELD_OUT
 from benchmarks.planted_kinds import KNOWN, Kind
 from benchmarks.planted_second import TUNED, UNSEEN, second_plants
@@ -156,6 +157,8 @@ def main() -> None:
     for name, kinds in (("third set, tune half", THIRD_TUNE), ("third set, unseen half", THIRD_UNSEEN)):
         result, broken = measure(kinds, options.seeds, options.num_each, third_plants)
         print(line(name, result, str(broken)))
+    result, broken = measure(FOURTH, options.seeds, options.num_each, fourth_plants)
+    print(line("fourth set", result, str(broken)))
     for name, rewrite in others().items() if options.others else ():
         drawn = plants((*KNOWN, *HELD_OUT), options.seeds[0], options.num_each)
         texts = texts_of(planted_trace(drawn, options.seeds[0]))

@@ -24,6 +24,8 @@ ARGUMENTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("redis-cli keydb-cli valkey-cli", (r" (?:-a|--pass)[= ]~",)),
     ("sqlcmd bcp osql isql tsql ipmitool mosquitto_pub mosquitto_sub snowsql", (r" -P ?~",)),
     ("rabbitmqctl", (r"\b(?:add_user|change_password|authenticate_user) @ ~",)),
+    ("erl iex elixir", (r" -{1,2}(?:set)?cookie ~",)),
+    ("snmpwalk snmpget snmpset snmpbulkwalk snmptrap", (r" -[AX] ~",)),
     ("etcdctl", (r" --user[= ][^\s:]{1,60}:~",)),
     ("ldapsearch ldapadd ldapmodify ldapwhoami ldapdelete ldappasswd", (r" -[wsa] ?~",)),
     # Registries and package hosts.

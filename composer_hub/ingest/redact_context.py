@@ -31,11 +31,12 @@ _COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
 _URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
 _GIVEN = re.compile(
-    r"(?:::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
+    r"(?:\baccounts\\*[\"']?\s{0,4}[:=]\s{0,4}\[\s{0,20}\\*[\"'](?=0x[0-9a-f]{64}\\*[\"'])"
+    r"|::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
     r"|variable\s+\\*\"\w*(?:password|secret|token|api_key|access_key)\\*\"\s*\{[^}]{0,200}?default\s*=\s*\\*\")"
     r"(?P<v>[^\s\"'\\]{8,256})"
 )
-"""Places that hand a secret over: a workflow's mask, a database prompt, an unseal key, a template's default."""
+"""Places that hand a secret over: a chain's accounts, a workflow's mask, a database prompt, a template's default."""
 _CALL = re.compile(r"\w{0,20}\s{0,2}=?\s{0,2}\((?P<arguments>[^()\n]{1,300})\)")
 _LITERAL = re.compile(r"(?P<q>\\{0,3}[\"'`])(?P<v>(?:(?!(?P=q))[^\n\s]){4,256})(?P=q)")
 _CALLS = (
@@ -80,7 +81,10 @@ _ORACLE = re.compile(
 )
 _CHPASSWD = re.compile(r"(?<![^\n])\s{1,12}[\w-]{1,32}:(?P<v>[^\s\"'\\]{6,128})(?=\s|\Z)")
 _DSN = re.compile(r"[\w.-]{1,64}:(?P<v>[^\s\"'`@/\\:]{4,128})@(?:tcp|unix)?\(")
-_GIVEN_ANCHORS = ("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"')
+_GIVEN_ANCHORS = (
+    *("::add-mask::", "> AUTH ", "nseal key", "nseal Key", "operator unseal", 'variable "', 'variable \\"'),
+    "accounts",
+)
 _PGPASS = re.compile(r":(?:\d{4,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
 _PGPASS_HOST = re.compile(r"(?:^|[\n\s+]|\\n)[\w.*-]{1,100}\Z")
 CONTEXT_TRIGGERS = (

@@ -175,26 +175,42 @@ _HOMES = (
 
 
 _PATH_BEFORE = re.compile(r"[\w.@+~$:/-]*\Z")
+_GREPPED = re.compile(r":\d{1,6}:")
 _SOURCE_TREE = re.compile(
     r"(?:\A|/)(?:src|apps?|pages|components|containers|views|routes|router|templates|layouts|lib|public|static|assets|screens"
     r"|web|ui|api|node_modules|modules|features?|controllers|resources|frontend|tests?|docs|locales|presentation|activities)(?:/|\Z)"
 )
 _HOST = re.compile(r"https?://[^/]*")
 _SAID_USER = re.compile(
-    r"(?:uid=\d{3,6}\(|\[sudo\] password for |\bwhoami\r?\n|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=)"
-    r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):\s\"']|\Z)"
+    r"(?:uid=\d{3,6}\(|\[sudo\] password for |\b(?:whoami|id -un)(?:\r?\n|\\{1,8}n)"
+    r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=)"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):\s\"'\\]|\Z)"
 )
-_PROMPT = re.compile(r"@[\w.-]{1,60}[ :][~/][^\n$%#@]{0,80}[$%#](?=\s|\Z)")
-_PROMPTED = re.compile(r"(?:\A|[\n\[]|\) )(?P<v>[a-z][\w.-]{1,31})\Z")
+_REACHED = re.compile(
+    r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})@[\w-]+(?:\.[\w-]+)*(?=[:\s\"'`\\]|\Z)"
+)
+_REACHING = ("ssh ", "ssh-copy-id ", "scp ", "sftp ", "rsync ", "mosh ")
+_PROMPT = re.compile(r"@[\w.-]{1,60}(?:[ :][~/][^\n$%#@]{0,80}| [\w.-]{1,60}\])[$%#](?=\s|\Z)")
+_PROMPTED = re.compile(r"(?:\A|[\n\[\t\"']|\\n|\) |> )(?P<v>[a-z][\w.-]{1,31})\Z")
 
 
 def home_users(text: str) -> Iterator[str]:
     """Yield the user names that home folders, prompts and the environment in the text give away."""
     if "~" in text:
         yield from (name for name in _TILDE.findall(text) if not _is_generic(name))
-    if "uid=" in text or "USER" in text or "LOGNAME" in text or "[sudo]" in text or "whoami" in text:
+    if (
+        "uid=" in text
+        or "USER" in text
+        or "LOGNAME" in text
+        or "[sudo]" in text
+        or "whoami" in text
+        or "id -un" in text
+    ):
         yield from (name for name in _SAID_USER.findall(text) if not _is_generic(name))
-    if "@" in text and "~" in text:
+    if "@" in text and any(word in text for word in _REACHING):
+        yield from (name for name in _REACHED.findall(text) if not _is_generic(name))
+    if "@" in text and ("~" in text or "]$" in text or "]#" in text):
         for prompt in _PROMPT.finditer(text):
             before = _PROMPTED.search(text[max(0, prompt.start() - 34) : prompt.start()])
             if before and not _is_generic(before["v"]):
@@ -216,7 +232,7 @@ def home_users(text: str) -> Iterator[str]:
 def _is_rooted(before: str) -> bool:
     """Tell the folder of homes from a folder of a program that is called so: `src/home/`, `https://x.io/home/`."""
     found = _PATH_BEFORE.search(before)
-    path = found[0] if found else ""
+    path = _GREPPED.split(found[0])[-1] if found else ""
     return not _HOST.fullmatch(path) and not _SOURCE_TREE.search(path)
 
 

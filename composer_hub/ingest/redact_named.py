@@ -55,7 +55,7 @@ _OPERATOR = (
     rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
-    rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bruf]{{0,2}}(?P<q>\\*(?:\"\"\""
+    rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bNruf]{{0,2}}(?P<q>\\*(?:\"\"\""
     rf"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token"
     rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
 )
@@ -79,6 +79,9 @@ _PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{
 ALGORITHM = re.compile(
     r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
     r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
+)
+_CONNECTION = re.compile(
+    r"(?i)\b(?:server|host|data source|initial catalog|database|user id|username|uid|driver|account)=[^;=]{1,80};"
 )
 _YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
 """Words with a year or a number behind them, as people make passwords."""
@@ -288,13 +291,14 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
         return value, "env"
     if found.group("tag"):
         return value.split("<")[0], "env"
-    flag = "--" in head or head.startswith("-")
+    flag = "--" in head or head.startswith("-") or _connects(text, start, found)
     if found.group("space") is not None:
         value = value.rstrip(".,;:!?)]}>")
         # `login bob password …`, `set PASSWORD …`, and a line of a configuration: a name and its value alone.
         alone = _NAME_ONLY.search(line_start(text, start)) and _ends_line(text, found.end())
         netrc = "login " in line or "set" in line or alone
-        return value, "env" if flag or netrc else "prose"
+        said = "is" in found["op"] and "_" in head and (head + found["rest"]).isupper()
+        return value, "env" if flag or netrc or said else "prose"
     colon = found["op"].strip(" \t\"'`\\]")[:1] == ":"
     if colon and _YAML_LINE.search(line_start(text, start)) and _ends_line(text, found.end()):
         return value, "env"
@@ -305,9 +309,15 @@ def _trimmed(text: str, start: int, found: re.Match[str], group: str) -> tuple[s
     return value.rstrip(".:!?>"), "env" if flag or head.startswith("//") or _plain_name(head) else "bare"
 
 
-def line_start(text: str, at: int) -> str:
+def _connects(text: str, start: int, found: re.Match[str]) -> bool:
+    """Tell a connection string: `Server=db;Uid=app;Pwd=` before the value."""
+    before = line_start(text, start, 160)
+    return found["op"] == "=" and before[-1:] == ";" and bool(_CONNECTION.search(before))
+
+
+def line_start(text: str, at: int, reach: int = 60) -> str:
     """Return what stands before this place in its line, as far as it matters."""
-    begin = max(0, at - 60)
+    begin = max(0, at - reach)
     return text[max(begin, text.rfind("\n", begin, at) + 1) : at]
 
 

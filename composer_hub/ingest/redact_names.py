@@ -114,7 +114,7 @@ _PUBLIC_KEY = re.compile(
     r"|completion|input|output|cached|reasoning|"
     r"tokens?_per|known|authorized|item|field|column|metric|label|tag"
     r"|site|file|s3|doc\w*|node|path|asset|media|image|upload|issue|project|continuation|resume|sync|cursor|cancel\w*|syntax"
-    r"|lex\w*|parse\w*|chunk|block|tree|hash|range|rsa|dsa|gpg|pgp|pub|verify\w*|verification|redis)[_\-. ]?\Z"
+    r"|lex\w*|parse\w*|chunk|block|tree|hash|range|rsa|dsa|gpg|pgp|pub|recv|verify\w*|verification|redis)[_\-. ]?\Z"
     r"|public[_\-. ]?\Z"
 )
 _PUBLIC_TOKEN = re.compile(

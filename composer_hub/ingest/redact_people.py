@@ -127,18 +127,36 @@ def _after_escape(text: str, start: int) -> int:
 _PERSON = r"[^\W\d_][\w.'\u2019-]{0,30}(?: (?:[^\W\d_][\w.'\u2019-]{0,30})){0,4}"
 _MAIL_OPENS = re.compile(r"<[\w.%+-]{1,64}@")
 _PERSON_ENDS = re.compile(rf"(?P<v>{_PERSON})[\"']? ?\Z")
-_BLAME = re.compile(rf"\((?P<v>{_PERSON}) +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d [+-]\d{{4}} +\d+\)")
+_BLAME = re.compile(rf"\((?P<v>{_PERSON}) +\d{{4}}-\d\d-\d\d(?: \d\d:\d\d:\d\d [+-]\d{{4}})? +\d+\)")
 _BESIDE_MAIL = re.compile(
     rf"\"?[nN]ame\\*\"?\s{{0,4}}[:=]\s{{0,4}}\\*[\"'](?P<v>{_PERSON})\\*[\"']\s{{0,4}},\s{{0,16}}\\*\"?e?-?mail\b"
 )
 _FULL_NAME = re.compile(
-    rf"(?:full_?[nN]ame|real_?[nN]ame|[cC]ard_?[hH]older(?:_?[nN]ame)?|author_?[nN]ame|committer_?[nN]ame|assignee|reporter)"
+    rf"(?:full_?[nN]ame|real_?[nN]ame|[cC]ard_?[hH]older(?:_?[nN]ame)?|author_?[nN]ame|committer_?[nN]ame|assignee|reporter"
+    rf"|(?:customer|employee)_?[nN]ame)"
     rf"\\*[\"']?\s{{0,4}}[:=]\s{{0,4}}\\*[\"']?(?P<v>{_PERSON})"
 )
+_CAPITALISED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
+_SIGNED = re.compile(
+    rf"(?:[mM]y name is |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
+    rf"(?P<v>{_CAPITALISED})"
+    r"(?![\w:(=])"
+)
+_SIGNING_WORDS = ("regards", "thanks", "cheers", "sincerely")
 _ACCOUNT = re.compile(rf":x:\d{{1,6}}:\d{{1,6}}:(?P<v>{_PERSON})[,:]")
 _TRAILER_WORDS = {"author": "author", "committer": "committer", "tagger": "tagger", "-by:": "_by", "user.name": "user"}
-_FULL_NAME_WORDS = ("fullname", "full_name", "real_name", "realname", "holder", "assignee", "reporter")
-PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, "mail")
+_FULL_NAME_WORDS = (
+    "customer",
+    "employee",
+    "fullname",
+    "full_name",
+    "real_name",
+    "realname",
+    "holder",
+    "assignee",
+    "reporter",
+)
+PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, *_SIGNING_WORDS, "mail")
 _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
 )
@@ -156,12 +174,14 @@ def name_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
     if "@" in text and "<" in text:
         for mail in _MAIL_OPENS.finditer(text):
             yield from _person_before(text, mail.start())
-    if "00 " in text and "(" in text:
+    if " 20" in text and "(" in text and ") " in text:
         yield from _named_people(text, _BLAME, "git_blame")
     if "mail" in words and "ame" in text:
         yield from _named_people(text, _BESIDE_MAIL, "name_beside_mail")
     if not words.isdisjoint(_FULL_NAME_WORDS):
         yield from _named_people(text, _FULL_NAME, "full_name")
+    if "y name is " in text or not words.isdisjoint(_SIGNING_WORDS):
+        yield from _named_people(text, _SIGNED, "signed")
     if ":x:" in text:
         yield from _named_people(text, _ACCOUNT, "account")
     for word, trigger in _TRAILER_WORDS.items():

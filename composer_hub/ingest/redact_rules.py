@@ -268,7 +268,7 @@ SHAPES: tuple[Rule, ...] = (
         "jwt",
         "SECRET",
         ("eyJ", "ewog"),
-        re.compile(r"(?:eyJ|ewog)[\w-]{8,4000}\.[\w-]{8,8000}(?:\.[\w-]*){0,3}"),
+        re.compile(r"(?:eyJ|ewog)[\w-]{8,4000}\.(?:[\w-]{8,8000}|(?=\.[\w-]{12}))(?:\.[\w-]*){0,3}"),
         lambda value: any(example in value for example in EXAMPLES),
     ),
     Rule(

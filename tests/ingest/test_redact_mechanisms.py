@@ -82,6 +82,17 @@ HIDDEN = {
     "a scheme of one's own": ("Authorization: AcmeV1 §", B62[:30]),
     "a header of any name": ("X-Acme-Auth: §", B62[:30]),
     "an OAuth code": ("http://localhost/cb?code=§&state=x", B62[:40]),
+    "SQL with a national string": ("CREATE LOGIN sa2 WITH PASSWORD = N'§';", "Ledger~6106OAj3u"),
+    "a connection string": ("Server=db;Database=x;User Id=sa;Password=§;Encrypt=True", "Falcon_4863ghYSc"),
+    "a short connection string": ("DRIVER={ODBC};SERVER=db;UID=svc;PWD=§;", "Beacon_7051100DD"),
+    "accounts of a chain": ("accounts: ['§']", "0x" + HEX[:64]),
+    "a variable said to be hexadecimal": ("The TOGETHER_API_KEY is § and it works.", HEX[:64]),
+    "a cookie of Erlang": ("erl -setcookie § -name a@b", "IIYEBPPRWNMXXWVHIRHH"),
+    "a phrase of SNMP": ("snmpwalk -v3 -u u -A § x", "s1l9pHw1AXDFPf"),
+    "a token encrypted directly": (
+        "got § ok",
+        "eyJhbGciOiJkaXIiLCJlbmMiOiJB.." + ".".join((B62[:16], B62[16:76], B62[:22])),
+    ),
     # Lines as tools show them.
     "behind a file and a number": ("src/a.yml:4:- name: DB_PASSWORD\nsrc/a.yml:5:  value: §", B62[:14]),
     "behind times": (
@@ -90,6 +101,10 @@ HIDDEN = {
     ),
 }
 KEPT = {
+    "a key to receive": "apt-key adv --recv-keys 5FA9C93208B4CC94 && gpg --recv-key 5FA9C93208B4CC94",
+    "a statement behind another": "a=1;password=this_value2;b",
+    "accounts on a chain": f"accounts: ['0x{HEX[:40]}'] hash: ['0x{HEX[:64]}']",
+    "a variable that is something else": "The API_KEY is required, MAX_TOKENS is 4096, DB_PASSWORD is set_by_ci",
     "a table of words": "| Token | Purpose |\n|---|---|\n| syntaxKeyword | Keywords |\n| toolBg2 | Tools |",
     "a table of counts": "token,count\nthe,12\nGPT4,7",
     "a property that is a number": "<name>token.ttl</name><value>86400s</value>",
@@ -152,6 +167,10 @@ def test_what_looks_like_it_stays(text: str) -> None:
         ("Author: §", "Ludwig van der Berg", "NAME"),
         ('{name = "§", email = "x"}', "Jane Doe", "NAME"),
         ("bob:x:1000:1000:§,,,:/srv", "Jane Doe", "NAME"),
+        ("^c5eb5e0 (§   2025-11-02 1) x", "Jane Doe", "NAME"),
+        ("customer_name=§", "Jane Doe", "NAME"),
+        ("Hi, my name is § and I own this.", "Jane Doe", "NAME"),
+        ("Thanks,\n§\nPlatform", "Jane Doe", "NAME"),
     ],
 )
 def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: str, label: str) -> None:
@@ -169,6 +188,12 @@ def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: st
         r"C:\\\\Users\\\\janedoe\\\\x",
         "\x1b[36m/home/janedoe\x1b[0m",
         "rootfs/home/janedoe/.bashrc",
+        "src/a.ts:234:/home/janedoe/work/app/main.py",
+        '{"output": "$ whoami\\njanedoe\\nok"}',
+        "$ id -un\njanedoe\n$ ",
+        "   12\t[janedoe@build01 app]$ make",
+        "> janedoe@laptop:~/work$ ls",
+        "scp -P 2222 a.txt janedoe@10.0.0.4:/tmp",
     ],
 )
 def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
@@ -177,7 +202,17 @@ def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
     assert "janedoe" not in "".join(message.content for message in redacted.messages)
 
 
-@pytest.mark.parametrize("text", ["src/home/dashboard", "https://x.io/home/settings", "USER=postgres", "/home/runner"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "src/home/dashboard",
+        "https://x.io/home/settings",
+        "USER=postgres",
+        "/home/runner",
+        "git clone ssh://git@x.io/a.git && ssh root@host",
+        "ssh-keygen -C janedoe",
+    ],
+)
 def test_a_folder_of_a_program_and_a_name_of_nobody_teach_nothing(text: str) -> None:
     assert list(home_users(text)) == []
 
