@@ -26,6 +26,8 @@ Ranges = tuple[tuple[int, int], ...]
 ORPHAN = "orphan_result"
 MISSING = "missing_result"
 _NOTHING_KEPT = ("", "")
+MAX_LINKS = 1000
+"""How far above a result its call is looked for, where several have its id."""
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
@@ -155,7 +157,7 @@ class _Builder:
         self.segments: dict[str, str] = {}  # node -> the cut it stands below, "" above the first
         self.home: dict[str, str] = {}  # turn -> the segment where it was met first
         self.copies: dict[str, str] = {}  # turn written down once more below a cut -> the turn
-        self.turn_of_call: dict[str, str] = {}
+        self.turns_of_call: dict[str, list[str]] = {}  # most ids are unique; some servers begin anew with each message
         self.turn_of_copied_call: dict[tuple[str, str], str] = {}  # (segment, call) -> the copy that makes it
         self.turn_of_result: dict[int, str] = {}  # slot -> turn
         self.orphans: set[int] = set()  # slots of results whose call is nowhere
@@ -217,7 +219,9 @@ class _Builder:
             turn.flag = flag or turn.flag
             turn.reasoning_status = max(turn.reasoning_status, node.reasoning_status, key=REASONING_RANK.__getitem__)
         for call in piece.tool_calls:
-            self.turn_of_call.setdefault(call.call_id, node.turn)
+            asking = self.turns_of_call.setdefault(call.call_id, [])
+            if node.turn not in asking[-1:]:
+                asking.append(node.turn)
             if node.turn in self.copies:
                 self.turn_of_copied_call[segment, call.call_id] = node.turn
 
@@ -250,20 +254,30 @@ class _Builder:
                 message = self.slots[slot]
                 if message.role != "tool":
                     continue
-                turn = self._asking_turn(node, message.tool_call_id)
-                if turn is not None:
+                if (asking := _asking(node.messages, message.tool_call_id)) is not None:
+                    self.slots[slot] = _named(message, asking)
+                elif (turn := self._asking_turn(node, message.tool_call_id)) is not None:
                     self.turn_of_result[slot] = turn
                     self.turns[turn].answers.append((at, slot))
                     self.slots[slot] = _named(message, self.turns[turn].message)
-                elif (asking := _asking(node.messages, message.tool_call_id)) is not None:
-                    self.slots[slot] = _named(message, asking)
                 else:
                     self.orphans.add(slot)
 
     def _asking_turn(self, node: Node, call_id: str) -> str | None:
-        """Return the turn that a result answers: below a cut, the copy that stands there comes first."""
+        """Return the turn that a result answers: below a cut, the copy that stands there comes first.
+
+        Where several turns used one id, it is the nearest above the result, else the first.
+        """
         copied = self.turn_of_copied_call.get((self.segments[node.node_id], call_id)) if self.copies else None
-        return copied or self.turn_of_call.get(call_id)
+        asking = self.turns_of_call.get(call_id, [])
+        if copied or len(asking) < 2:
+            return copied or next(iter(asking), None)
+        above = self.position.get(node.parent)
+        for _ in range(MAX_LINKS):
+            if above is None or self.nodes[above].turn in asking:
+                break
+            above = self.position.get(self.nodes[above].parent)
+        return self.nodes[above].turn if above is not None and self.nodes[above].turn in asking else asking[0]
 
     # ---- second pass: walks
 
