@@ -177,6 +177,14 @@ class Conversation:
             ids = {call.call_id for call in self.messages[draft.action].tool_calls}
             draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
 
+    def _leave_out_empty(self, report: FileReport) -> None:
+        """Make no step of a message that says and calls nothing; later prompts show it as the model read it."""
+        said = [
+            bool(self.messages[draft.action].content or self.messages[draft.action].tool_calls) for draft in self.drafts
+        ]
+        report.add("empty_actions", said.count(False))
+        self.drafts = [draft for draft, is_said in zip(self.drafts, said, strict=True) if is_said]
+
     def _id(self, index: int) -> str:
         return self.messages[index].tool_call_id
 
@@ -221,6 +229,7 @@ class Conversation:
         the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
         """
         self._settle()
+        self._leave_out_empty(report)
         if self.orphans:
             report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)
