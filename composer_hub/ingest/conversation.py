@@ -17,7 +17,8 @@ from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
+from composer_hub.ingest.values import IMAGE
+from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
 
 MISSING = "missing_result"
 Ranges = tuple[tuple[int, int], ...]
@@ -85,13 +86,19 @@ class Conversation:
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
-        reason = reason or self._reason
-        if prompt is None and self._misses_result(read):
-            reason = "; ".join(filter(None, [reason, MISSING]))
+        missing = MISSING if prompt is None and self._misses_result(read) else ""
+        reasons = [*self._reason.split("; "), *reason.split("; "), missing]
+        reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         draft = Draft(index, read, model, reasoning or status, reason, main, self._once(key))
         self.drafts.append(draft)
         self._ask(message, draft)
         return draft
+
+    def extend(self, draft: Draft, calls: Sequence[ToolCall]) -> None:
+        """Add calls to a step whose first ones were answered before the rest was written down."""
+        message = self.messages[draft.action]
+        self.messages[draft.action] = dataclasses.replace(message, tool_calls=(*message.tool_calls, *calls))
+        self._ask(dataclasses.replace(message, tool_calls=tuple(calls)), draft)
 
     def recall(self, message: Message) -> int:
         """Put an assistant's message in view that is no step: copied from elsewhere, or written by the harness.
@@ -141,6 +148,8 @@ class Conversation:
 
     def _append(self, message: Message) -> int:
         message = _without_think_block(message)
+        if message.role != "assistant" and IMAGE in message.content and IMAGE in message.content.split("\n"):
+            self.note("image_left_out")
         self.messages.append(message)
         if self._interning:
             self._known.setdefault(_key(message), len(self.messages) - 1)

@@ -153,3 +153,17 @@ def test_a_call_in_the_form_of_before_there_were_several_has_its_result(tmp_path
     first, _ = session.trace.steps
     assert session.trace.messages[first.action].tool_calls[0].arguments == {"path": "."}
     assert [session.trace.messages[at].content for at in first.results] == ["a.py"]
+
+
+def test_an_image_that_stands_as_a_word_makes_the_prompts_below_it_inexact(tmp_path, read_file):
+    seen = [{"type": "text", "text": "like this"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "how?"},
+        {"role": "user", "content": seen},
+        {"role": "assistant", "content": "done"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages}))
+    (session,), _ = read_file(chat_rows, path)
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "image_left_out"]
