@@ -425,7 +425,7 @@ def _exec_flag(event: dict[str, Any]) -> ResultFlag:
 def _mcp_flag(result: dict[str, Any]) -> ResultFlag:
     error = result.get("Err")
     if error:
-        return ResultFlag(is_error=True, detail=str(error)[:200])
+        return ResultFlag(is_error=True, detail=str(error))
     return ResultFlag(is_error=dict_of(result.get("Ok")).get("isError") is True)
 
 

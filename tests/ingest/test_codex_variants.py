@@ -138,3 +138,13 @@ def test_a_subagent_knows_its_parent_also_from_an_older_header(tmp_path):
     path.write_text("\n".join(map(json.dumps, [meta, said("user", "go"), said("assistant", "gone")])))
     (child,) = source_named("codex").read(path, FileReport())
     assert child.trace.parent_trace_id
+
+
+def test_an_error_is_kept_whole_so_that_no_secret_in_it_is_cut_in_two(rollout):
+    said_so = "The server refused, and for many reasons. " * 5 + "token ghp_" + "a1B2" * 9
+    session, _ = rollout(
+        item(type="function_call", name="mcp__x__y", arguments="{}", call_id="c"),
+        event("mcp_tool_call_end", call_id="c", result={"Err": said_so}),
+        item(type="function_call_output", call_id="c", output="failed"),
+    )
+    assert [flag.detail for flag in session.flags.values()] == [said_so]
