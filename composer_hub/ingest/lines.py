@@ -24,33 +24,34 @@ def json_lines(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, 
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 size += len(line)
-                for record in _objects(line, number, report):
-                    records += 1
-                    yield number, record
+                try:
+                    values = [orjson.loads(line)]
+                except orjson.JSONDecodeError:
+                    values = _rescued(line, number, report)
+                for value in values:
+                    if isinstance(value, dict):
+                        records += 1
+                        yield number, value
+                    else:
+                        kind = type(value).__name__
+                        report.corrupt(number, f"is a JSON {kind}, not an object, and was skipped.")
     finally:
         report.counts.update(lines=number, bytes=size, records=records)
 
 
-def _objects(line: bytes, number: int, report: FileReport) -> Iterator[dict[str, Any]]:
-    """Yield the object on a line; count what is none. Two writers at once may have put several on one."""
+def _rescued(line: bytes, number: int, report: FileReport) -> list[Any]:
+    """Return what a line holds that orjson refuses; count it where that is nothing. Two writers may share a line."""
+    if not line.strip():
+        return []
     try:
-        values = [orjson.loads(line)]
-    except orjson.JSONDecodeError:
-        if not line.strip():
-            return
-        try:
-            values = [repaired(line, report)]
-        except ValueError as error:
-            values = _joined(line)
-            if not values:
-                report.corrupt(number, f"is not JSON ({error}) and was skipped.")
-            else:
-                report.add("repaired")
-    for value in values:
-        if isinstance(value, dict):
-            yield value
+        return [repaired(line, report)]
+    except ValueError as error:
+        values = _joined(line)
+        if values:
+            report.add("repaired")
         else:
-            report.corrupt(number, f"is a JSON {type(value).__name__}, not an object, and was skipped.")
+            report.corrupt(number, f"is not JSON ({error}) and was skipped.")
+        return values
 
 
 def _joined(line: bytes) -> list[Any]:
