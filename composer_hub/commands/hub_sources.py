@@ -10,7 +10,7 @@ from composer_hub.hub.destinations import Destination
 from composer_hub.ingest.one_file import Origin
 
 _URI = re.compile(r"hf://datasets/(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<under>.+))?")
-_READABLE = (".jsonl", ".json", ".parquet", ".traj", ".md", ".eval")
+_READABLE = (".jsonl", ".json", ".parquet", ".traj", ".md", ".eval", ".jsonl.zst", ".jsonl.gz", ".json.gz")
 
 
 def download(destination: Destination, uri: str) -> dict[Path, Origin]:

@@ -157,6 +157,6 @@ def _flag(extra: dict[str, Any]) -> ResultFlag | None:
     marks = [mark for key in _ERROR_KEYS if (mark := as_bool(extra.get(key))) is not None]
     code = as_int(extra.get("exit_code"))
     if isinstance(error, str) and error:
-        return ResultFlag(True, code, "failed", error[:200])
+        return ResultFlag(True, code, "failed", error)
     failed = any(marks) if marks else None
     return ResultFlag(failed, code, "failed" if failed else "")

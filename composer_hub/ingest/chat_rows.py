@@ -29,7 +29,7 @@ from composer_hub.ingest.values import (
     parsed,
     parsed_dicts,
 )
-from composer_hub.records import Message
+from composer_hub.records import Message, ToolCall
 
 NAME = "chat_rows"
 GIVES = (
@@ -103,7 +103,7 @@ def talk_of(entries: list[dict[str, Any]], inexact: str = "") -> Conversation:
     """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
     talk = Conversation()
     talk.note(inexact)
-    by_text = not any(_role(entry) == "tool" or entry.get("tool_calls") for entry in entries)
+    by_text = not any(_role(entry) == "tool" or _calls(entry) for entry in entries)
     for entry in entries:
         message = message_of(entry)
         if message.role == "assistant":
@@ -125,11 +125,16 @@ def message_of(entry: Mapping[str, Any]) -> Message:
     return Message(
         role=role,
         content=next(filter(None, texts), ""),
-        tool_calls=chat_calls(parsed(entry.get("tool_calls"))) if role == "assistant" else (),
+        tool_calls=_calls(entry) if role == "assistant" else (),
         tool_call_id=as_text(entry.get("tool_call_id")) or as_text(ids[0] if ids else "") if role == "tool" else "",
         name=as_text(entry.get("name")) if role == "tool" else "",
         reasoning_content=_thinking(entry) if role == "assistant" else "",
     )
+
+
+def _calls(entry: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message; before there were several, OpenAI's form had one `function_call`."""
+    return chat_calls(parsed(entry.get("tool_calls"))) or chat_calls([parsed(entry.get("function_call"))])
 
 
 def _thinking(entry: Mapping[str, Any]) -> str:
@@ -142,7 +147,9 @@ def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _is_chat(entry: Mapping[str, Any]) -> bool:
-    return bool(_role(entry)) and any(key in entry for key in ("content", "text", "value", "tool_calls"))
+    return bool(_role(entry)) and any(
+        key in entry for key in ("content", "text", "value", "tool_calls", "function_call")
+    )
 
 
 def _role(entry: Mapping[str, Any]) -> str:

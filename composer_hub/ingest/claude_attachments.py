@@ -10,11 +10,11 @@ from typing import Any
 from composer_hub.ingest.lines import dict_of, list_of, text_of
 
 SILENT = {
-    "hook_success", "hook_system_message", "hook_non_blocking_error", "hook_cancelled", "hook_error_during_execution",
+    "hook_system_message", "hook_non_blocking_error", "hook_cancelled", "hook_error_during_execution",
     "hook_permission_decision", "hook_stopped_continuation", "command_permissions", "budget_usd", "token_usage",
     "already_read_file", "structured_output", "compact_file_reference", "skill_discovery", "dynamic_skill",
     "ultra_effort_enter", "ultra_effort_exit", "auto_mode", "auto_mode_exit", "plan_mode", "plan_mode_exit",
-    "plan_mode_reentry", "verify_plan_reminder", "task_status", "async_hook_response", "max_turns_reached",
+    "plan_mode_reentry", "verify_plan_reminder", "task_status", "task_progress", "max_turns_reached",
     "memory_update", "current_session_memory", "context_efficiency", "companion_intro", "deferred_tools_delta_end",
 }  # fmt: skip
 """Types without text of their own: telemetry, or switches whose words only the harness knows."""
@@ -23,7 +23,13 @@ TEXT_KEYS = {
     "hook_additional_context": "content", "skill_listing": "content", "total_tokens_reminder": "text",
     "batching_reminder_sent": "text", "silent_turn_reminder": "text", "read_truncation_notice": "banner",
     "output_style": "style", "critical_system_reminder": "content", "date_change": "newDate", "ultramemory": "content",
+    "directory": "content",
 }  # fmt: skip
+
+
+IMAGE, DOCUMENT = "[image]", "[document]"
+_HEARD_HOOKS = ("SessionStart", "UserPromptSubmit")
+"""Only of these does the model read what they print."""
 
 
 def attachment_text(attachment: dict[str, Any]) -> str | None:
@@ -35,6 +41,12 @@ def attachment_text(attachment: dict[str, Any]) -> str | None:
         return _reminder(_plain(attachment.get(TEXT_KEYS[kind])))
     writer = _WRITERS.get(kind)
     return None if writer is None else writer(attachment)
+
+
+def unseen_part(text: str) -> str:
+    """Return why an attachment's text is not all that the model saw of it, "" where it is."""
+    end = text.removesuffix("\n</system-reminder>")
+    return "image_left_out" if end.endswith(IMAGE) else "document_left_out" if end.endswith(DOCUMENT) else ""
 
 
 def _reminder(text: str) -> str:
@@ -50,11 +62,15 @@ def _plain(value: Any) -> str:
 
 
 def _queued(attachment: dict[str, Any]) -> str:
-    return _plain(attachment.get("prompt"))
+    blocks = list_of(attachment.get("prompt"))
+    images = [IMAGE for block in blocks if dict_of(block).get("type") == "image"]
+    return "\n".join(filter(None, [_plain(attachment.get("prompt")), *images]))
 
 
 def _file(attachment: dict[str, Any]) -> str:
     name, content = text_of(attachment.get("filename")), dict_of(attachment.get("content"))
+    if content.get("type") in ("image", "pdf"):
+        return _reminder(f"{name}:\n{IMAGE if content['type'] == 'image' else DOCUMENT}")
     text = text_of(dict_of(content.get("file")).get("content")) or text_of(content.get("content"))
     return _reminder(f"{name}:\n{text}") if text else ""
 
@@ -96,7 +112,82 @@ def _skills(attachment: dict[str, Any]) -> str:
     return _reminder("\n\n".join(text_of(dict_of(one).get("content")) for one in list_of(attachment.get("skills"))))
 
 
+def _hook(attachment: dict[str, Any]) -> str:
+    text = text_of(attachment.get("content"))
+    heard = text and attachment.get("hookEvent") in _HEARD_HOOKS
+    return _reminder(f"{text_of(attachment.get('hookName'))} hook success: {text}") if heard else ""
+
+
+def _late_hook(attachment: dict[str, Any]) -> str:
+    response = dict_of(attachment.get("response"))
+    more = dict_of(response.get("hookSpecificOutput")).get("additionalContext")
+    return _reminder("\n".join(filter(None, [text_of(response.get("systemMessage")), text_of(more)])))
+
+
+def _selected(attachment: dict[str, Any]) -> str:
+    lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
+    text = text_of(attachment.get("content"))
+    return _reminder(f"The user selected the lines {lines} from {text_of(attachment.get('filename'))}:\n{text}")
+
+
+def _opened(attachment: dict[str, Any]) -> str:
+    return _reminder(f"The user opened the file {text_of(attachment.get('filename'))} in the IDE.")
+
+
+def _diagnostics(attachment: dict[str, Any]) -> str:
+    lines = []
+    for file in map(dict_of, list_of(attachment.get("files"))):
+        lines.append(f"{text_of(file.get('uri'))}:")
+        found = map(dict_of, list_of(file.get("diagnostics")))
+        lines += [f"  [{text_of(one.get('severity'))}] {text_of(one.get('message'))}" for one in found]
+    return _reminder("New diagnostics:\n" + "\n".join(lines)) if lines else ""
+
+
+def _resource(attachment: dict[str, Any]) -> str:
+    text = _plain(dict_of(attachment.get("content")).get("contents"))
+    return _reminder(f"{text_of(attachment.get('server'))} {text_of(attachment.get('uri'))}:\n{text}") if text else ""
+
+
+def _agent(attachment: dict[str, Any]) -> str:
+    return _reminder(f"The user asks for the agent {text_of(attachment.get('agentType'))}.")
+
+
+def _plan(attachment: dict[str, Any]) -> str:
+    text = text_of(attachment.get("planContent"))
+    return _reminder(f"The plan in {text_of(attachment.get('planFilePath'))}:\n{text}") if text else ""
+
+
+def _pdf(attachment: dict[str, Any]) -> str:
+    return _reminder(f"PDF file: {text_of(attachment.get('filename'))} ({attachment.get('pageCount')} pages).")
+
+
+def _image(attachment: dict[str, Any]) -> str:
+    return _reminder(f"{text_of(attachment.get('filename'))}:\n{IMAGE}")
+
+
+def _memories(attachment: dict[str, Any]) -> str:
+    found = [dict_of(one) for one in list_of(attachment.get("memories"))]
+    return _reminder("\n\n".join(f"{text_of(one.get('path'))}:\n{text_of(one.get('content'))}" for one in found))
+
+
+def _mail(attachment: dict[str, Any]) -> str:
+    found = [dict_of(one) for one in list_of(attachment.get("messages"))]
+    return _reminder("\n\n".join(f"{text_of(one.get('from'))}: {text_of(one.get('text'))}" for one in found))
+
+
 _WRITERS = {
+    "hook_success": _hook,
+    "async_hook_response": _late_hook,
+    "selected_lines_in_ide": _selected,
+    "opened_file_in_ide": _opened,
+    "diagnostics": _diagnostics,
+    "mcp_resource": _resource,
+    "agent_mention": _agent,
+    "plan_file_reference": _plan,
+    "pdf_reference": _pdf,
+    "edited_image_file": _image,
+    "relevant_memories": _memories,
+    "teammate_mailbox": _mail,
     "queued_command": _queued,
     "file": _file,
     "edited_text_file": _edited,

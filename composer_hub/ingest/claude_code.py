@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.claude_attachments import attachment_text
+from composer_hub.ingest.claude_attachments import attachment_text, unseen_part
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.lines import dict_of, head_records, json_file, json_lines, list_of, shallow, text_of
 from composer_hub.ingest.report import FileReport, SessionError
@@ -34,8 +34,8 @@ BESIDE_TREE = {
     "queue-operation", "file-history-snapshot", "summary", "ai-title", "custom-title", "agent-name", "agent-color",
     "agent-setting", "tag", "last-prompt", "pr-link", "mode", "permission-mode", "isolation-latch", "worktree-state",
     "bridge-session", "relocated", "frame-link", "atis-latch", "content-replacement", "started", "result",
-    "attribution-snapshot", "speculation-accept", "fork-context-ref", "marble-origami-commit",
-    "marble-origami-snapshot",
+    "attribution-snapshot", "file-history-delta", "cost-state", "continued-in", "launched", "failed",
+    "speculation-accept", "fork-context-ref", "marble-origami-commit", "marble-origami-snapshot",
 }  # fmt: skip
 SYSTEM_SUBTYPES = {
     "compact_boundary", "microcompact_boundary", "stop_hook_summary", "turn_duration", "api_error", "api_refusal",
@@ -91,6 +91,7 @@ class _File:
         self.replaced: set[str] = set()  # calls whose results were shortened in later prompts
         self.kept: dict[str, tuple[str, str]] = {}
         self.spawned: dict[str, str] = {}  # agent id -> call
+        self.forked: set[str] = set()  # agents that went on from their parent's context, which stands in its file only
         self.deferred: dict[str, None] = {}
         self.seen: dict[str, str] = {}  # the first value of each of the next
         self.unseen = {"cwd", "version", "gitBranch", "timestamp"}
@@ -106,6 +107,8 @@ class _File:
             self.replaced |= {
                 text_of(one.get("toolUseId")) for one in map(dict_of, list_of(record.get("replacements")))
             } - {""}
+        if kind == "fork-context-ref":
+            self.forked.add(text_of(record.get("agentId")))
         if kind not in IN_TREE and kind not in BESIDE_TREE:
             self.report.unknown(kind, number)
         uuid = text_of(record.get("uuid"))
@@ -262,8 +265,10 @@ class _File:
         text = attachment_text(attachment)
         if text is None:
             self.report.unknown(f"attachment/{attachment.get('type')}", number)
+            node.inexact = "attachment_not_read"
         elif text:
             node.messages = (Message("user", text),)
+            node.inexact = unseen_part(text)
 
     def _text(self, content: Any, node: Node, number: int) -> str:
         """Return the text of content blocks; what is no text leaves a word where it stood."""
@@ -302,6 +307,8 @@ class _File:
         if main and (session := build_session(main, self._facts(session_id, main), self.report)):
             yield session
         for lane, nodes in lanes.items():
+            if lane in self.forked:
+                nodes[0].inexact = nodes[0].inexact or "context_of_parent"
             facts = self._subagent_facts(session_id, lane, nodes, calls)
             if session := build_session(nodes, facts, self.report):
                 yield session

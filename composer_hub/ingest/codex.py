@@ -30,7 +30,7 @@ LACKS = "tool schemas, readable reasoning, results of searches the provider ran"
 
 RECORDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
 SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state"}
-SILENT_ITEMS = {"ghost_snapshot", "other"}
+SILENT_ITEMS = {"ghost_snapshot", "other", "additional_tools", "configuration_update", "compaction_trigger"}
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
 PROVIDER_CALLS = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
 OUTPUTS = {"function_call_output", "custom_tool_call_output", "tool_search_output", "local_shell_call_output"}
@@ -50,7 +50,11 @@ CONTEXT_PREFIXES = ("<", "# AGENTS.md", "# Context from my IDE")
 
 NOT_RECORDED = "[done by the provider; the result is not recorded]"
 
-_EXIT_CODE = re.compile(r"^(?:Process exited with code|Exit code:) (-?\d+)\b", re.MULTILINE)
+# Only in the lines that Codex itself writes above an output: a log that a command prints may hold the same words.
+_EXIT_CODE = re.compile(
+    r"\s*(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count)\b[^\n]*\n)*"
+    r"(?:Process exited with code|Exit code:) (-?\d{1,10})\b"
+)
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -84,6 +88,7 @@ class _Rollout:
         self.owed: list[tuple[str, str]] = []  # (call, tool) of the provider's own calls in the open message
         self.chain = hashlib.sha256()  # of all that was said so far: the same in every copy of this history
         self.prompts: list[str] = []  # the node before each thing a person typed
+        self.context: str | None = None  # the node before the run of context items that ends the chain, if one does
         self.flags: dict[str, ResultFlag] = {}  # call -> what an event said about its result
 
     # ---- records
@@ -99,6 +104,8 @@ class _Rollout:
             self._event(number, payload)
         elif kind == "compacted":
             self._compacted(number, payload)
+        elif kind == "inter_agent_communication":
+            self._from_agent(payload)
         elif kind == "session_meta":
             self.meta = self.meta or payload  # a fork repeats the header of what it was forked from
         elif kind not in SILENT_RECORDS:
@@ -118,10 +125,8 @@ class _Rollout:
 
     def _item(self, number: int, item: dict[str, Any]) -> None:
         kind = text_of(item.get("type"))
-        if kind == "message" and item.get("role") == "assistant":
-            self._piece(Message("assistant", self._text(item.get("content"), number)))
-        elif kind == "message":
-            self._said(self._text(item.get("content"), number), _has_image(item.get("content")))
+        if kind == "message":
+            self._message(item, number)
         elif kind == "reasoning":
             self._reasoning(item)
         elif kind in CALLS:
@@ -131,12 +136,28 @@ class _Rollout:
         elif kind in OUTPUTS:
             self._output(item, number)
         elif kind == "agent_message":
-            self._said(f"[{text_of(item.get('author'))}] {self._text(item.get('content'), number)}")
+            self._from_agent({**item, "content": self._text(item.get("content"), number)})
         elif kind in ("compaction", "compaction_summary", "context_compaction"):
             self._close()
             self._add(Node(self._id(), inexact="encrypted_compaction"))
         elif kind not in SILENT_ITEMS:
             self.report.unknown(f"response_item/{kind}", number)
+
+    def _message(self, item: dict[str, Any], number: int) -> None:
+        text, role = self._text(item.get("content"), number), item.get("role")
+        if (communication := _communication(text)) is not None:
+            self._from_agent(communication)
+        elif role == "assistant":
+            self._piece(Message("assistant", text))
+        else:
+            typed = role == "user" and not text.startswith(CONTEXT_PREFIXES)
+            self._said(text, _has_image(item.get("content")), is_prompt=typed)
+
+    def _from_agent(self, communication: dict[str, Any]) -> None:
+        """Add what another agent said: the input begins a turn like a person's, whatever role it is recorded in."""
+        hidden = "[encrypted]" if communication.get("encrypted_content") else ""
+        text = text_of(communication.get("content")) or hidden
+        self._said(f"[{text_of(communication.get('author'))}] {text}", is_prompt=True)
 
     def _reasoning(self, item: dict[str, Any]) -> None:
         plain = "\n".join(text_of(dict_of(part).get("text")) for part in list_of(item.get("content")))
@@ -162,15 +183,18 @@ class _Rollout:
         node.inexact = "image_left_out" if _has_image(output) else ""
         self._add(node)
 
-    def _said(self, text: str, has_image: bool = False) -> None:
-        """Add what a user, the harness (developer items) or another agent said."""
+    def _said(self, text: str, has_image: bool = False, *, is_prompt: bool) -> None:
+        """Add what a user, the harness (developer items, context) or another agent said; only prompts begin a turn."""
         self._close()
-        if not text.startswith(CONTEXT_PREFIXES):
-            self.prompts.append(self._last())
+        before = self._last() if self.context is None else self.context
+        if is_prompt:
+            # A roll-back takes the context that was put before a prompt, too, but for the session's first.
+            self.prompts.append(before if self.prompts else self._last())
         if text:
             node = Node(self._id(), messages=(Message("user", text),))
             node.inexact = "image_left_out" if has_image else ""
             self._add(node)
+            self.context = None if is_prompt else before
 
     # ---- events
 
@@ -215,13 +239,23 @@ class _Rollout:
             last.flags = (ResultFlag(status="interrupted", detail=reason),)
 
     def _roll_back(self, num_turns: Any) -> None:
-        """Go on from before the last prompts: what came after them stays as a branch."""
+        """Go on from before the last prompts: what came after them stays as a branch.
+
+        Codex keeps what stood before the first prompt, however many turns it is told to take back. Below a compaction
+        older prompts may be part of the new history: what remains of that is not recorded.
+        """
         self._close()
         count = num_turns if isinstance(num_turns, int) and num_turns > 0 else 0
-        if count:
-            parent = self.prompts[-count] if count <= len(self.prompts) else ""
-            del self.prompts[-count:]
-            self.nodes.append(Node(self._id(), parent))
+        cut = next((node for node in reversed(self.nodes) if node.cut), None)
+        if count > len(self.prompts) and cut is not None:
+            self._branch(cut.node_id, "rolled_back_past_compaction")
+        elif count and self.prompts:
+            self._branch(self.prompts[-min(count, len(self.prompts))])
+        del self.prompts[max(0, len(self.prompts) - count) :]
+
+    def _branch(self, parent: str, inexact: str = "") -> None:
+        self.nodes.append(Node(self._id(), parent, inexact=inexact))
+        self.context = None
 
     def _compacted(self, number: int, payload: dict[str, Any]) -> None:
         self._close()
@@ -240,6 +274,7 @@ class _Rollout:
             node.inexact = "compacted_history_not_recorded"
         self.nodes.append(node)
         self.prompts.clear()
+        self.context = None
 
     # ---- the chain
 
@@ -262,6 +297,7 @@ class _Rollout:
     def _add(self, node: Node) -> None:
         node.parent = self._last()
         self.nodes.append(node)
+        self.context = None
         for message in node.messages:
             calls = "".join(call.call_id for call in message.tool_calls)
             self._digest(f"{message.role}\0{message.content}\0{calls}\0{message.tool_call_id}")
@@ -308,7 +344,7 @@ class _Rollout:
             system_prompt=text_of(dict_of(self.meta.get("base_instructions")).get("text")),
             cwd=text_of(self.meta.get("cwd")) or self.cwd,
             repository=text_of(git.get("repository_url")),
-            parent_session_id=text_of(self.meta.get("parent_thread_id")),
+            parent_session_id=_parent_thread(self.meta),
             provenance={
                 "harness_version": text_of(self.meta.get("cli_version")),
                 "git_branch": text_of(git.get("branch")),
@@ -319,6 +355,23 @@ class _Rollout:
             },
         )
         return build_session(self.nodes, facts, self.report)
+
+
+def _parent_thread(meta: dict[str, Any]) -> str:
+    """Return the thread that spawned this one; older headers say it only under their source."""
+    spawn = dict_of(dict_of(dict_of(meta.get("source")).get("subagent")).get("thread_spawn"))
+    return text_of(meta.get("parent_thread_id")) or text_of(spawn.get("parent_thread_id"))
+
+
+def _communication(text: str) -> dict[str, Any] | None:
+    """Return what one agent wrote to another: such a message is JSON in the assistant's role, made by the harness."""
+    if not text.startswith("{") or '"recipient"' not in text:
+        return None
+    try:
+        value = dict_of(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None
+    return value if {"author", "recipient", "content", "trigger_turn"} <= value.keys() else None
 
 
 def _call(item: dict[str, Any], kind: str) -> ToolCall:
@@ -355,7 +408,7 @@ def _output_text(output: Any) -> tuple[str, int | None]:
             return text, None
         code = dict_of(value.get("metadata")).get("exit_code")
         return text_of(value.get("output")), code if isinstance(code, int) else None
-    found = _EXIT_CODE.search(text, 0, 2000)
+    found = _EXIT_CODE.match(text, 0, 2000)
     return text, int(found[1]) if found else None
 
 
@@ -372,7 +425,7 @@ def _exec_flag(event: dict[str, Any]) -> ResultFlag:
 def _mcp_flag(result: dict[str, Any]) -> ResultFlag:
     error = result.get("Err")
     if error:
-        return ResultFlag(is_error=True, detail=str(error)[:200])
+        return ResultFlag(is_error=True, detail=str(error))
     return ResultFlag(is_error=dict_of(result.get("Ok")).get("isError") is True)
 
 

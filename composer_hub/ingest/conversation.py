@@ -17,7 +17,8 @@ from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
-from composer_hub.records import Message, Step, canonical_json, ranges, stable_id
+from composer_hub.ingest.values import IMAGE
+from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
 
 MISSING = "missing_result"
 Ranges = tuple[tuple[int, int], ...]
@@ -85,13 +86,19 @@ class Conversation:
         read = tuple(self._view) if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
-        reason = reason or self._reason
-        if prompt is None and self._misses_result(read):
-            reason = "; ".join(filter(None, [reason, MISSING]))
+        missing = MISSING if prompt is None and self._misses_result(read) else ""
+        reasons = [*self._reason.split("; "), *reason.split("; "), missing]
+        reason = "; ".join(dict.fromkeys(filter(None, reasons)))
         draft = Draft(index, read, model, reasoning or status, reason, main, self._once(key))
         self.drafts.append(draft)
         self._ask(message, draft)
         return draft
+
+    def extend(self, draft: Draft, calls: Sequence[ToolCall]) -> None:
+        """Add calls to a step whose first ones were answered before the rest was written down."""
+        message = self.messages[draft.action]
+        self.messages[draft.action] = dataclasses.replace(message, tool_calls=(*message.tool_calls, *calls))
+        self._ask(dataclasses.replace(message, tool_calls=tuple(calls)), draft)
 
     def recall(self, message: Message) -> int:
         """Put an assistant's message in view that is no step: copied from elsewhere, or written by the harness.
@@ -141,6 +148,8 @@ class Conversation:
 
     def _append(self, message: Message) -> int:
         message = _without_think_block(message)
+        if message.role != "assistant" and IMAGE in message.content and IMAGE in message.content.split("\n"):
+            self.note("image_left_out")
         self.messages.append(message)
         if self._interning:
             self._known.setdefault(_key(message), len(self.messages) - 1)
@@ -176,6 +185,14 @@ class Conversation:
         for draft in self.drafts:
             ids = {call.call_id for call in self.messages[draft.action].tool_calls}
             draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
+
+    def _leave_out_empty(self, report: FileReport) -> None:
+        """Make no step of a message that says and calls nothing; later prompts show it as the model read it."""
+        said = [
+            bool(self.messages[draft.action].content or self.messages[draft.action].tool_calls) for draft in self.drafts
+        ]
+        report.add("empty_actions", said.count(False))
+        self.drafts = [draft for draft, is_said in zip(self.drafts, said, strict=True) if is_said]
 
     def _id(self, index: int) -> str:
         return self.messages[index].tool_call_id
@@ -221,6 +238,7 @@ class Conversation:
         the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
         """
         self._settle()
+        self._leave_out_empty(report)
         if self.orphans:
             report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)

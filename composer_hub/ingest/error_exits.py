@@ -189,7 +189,7 @@ EXITS: tuple[Rule, ...] = (
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
-    _out("exit.code_137", "timeout", 0.7, "", codes=[137]),
+    _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
     _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),

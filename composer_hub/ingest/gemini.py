@@ -164,7 +164,8 @@ def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] 
     status = _STATUS.get(as_text(item.get("status")), "")
     if not text and not status:
         return None
-    code = _EXIT_CODE.search(text) if call.name == "run_shell_command" else None
+    # The CLI's own line comes last: a log that the command prints may hold the same words.
+    codes = _EXIT_CODE.findall(text) if call.name == "run_shell_command" else []
     failed = True if status in ("failed", "cancelled") else False if status else None
-    flag = ResultFlag(failed, int(code[1]) if code else None, status, as_text(item.get("status")))
+    flag = ResultFlag(failed, int(codes[-1]) if codes else None, status, as_text(item.get("status")))
     return Message("tool", text, tool_call_id=call.call_id, name=call.name), flag

@@ -1,8 +1,9 @@
-"""Inspect logs (`.eval`): a zip with one JSON file a sample.
+"""Inspect logs: `.eval`, a zip with one JSON file a sample, or `.json`, one document with all of them.
 
-In: the zip; `header.json` names model and task. Out: a session a sample, a step a `ModelEvent`: its `input` is what
-the model read, word for word, whether it stands in the event or as `input_refs` into a pool of messages; long texts
-are `attachment://` references. Tool errors are typed. A sample without model events falls back on its message list.
+In: the log; `header.json`, or the document's own `eval`, names model and task. Out: a session a sample, a step a
+`ModelEvent`: its `input` is what the model read, word for word, whether it stands in the event or as `input_refs` into
+a pool of messages; long texts are `attachment://` references. Tool errors are typed. A sample without model events
+falls back on its message list.
 
 Nothing is unpacked to disk, and no member is read past its limit: an archive may claim anything about its size.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.ingest.lines import parse
 from composer_hub.ingest.report import FileReport, SessionError
@@ -40,13 +42,21 @@ _NO = {"I", "i", "N", False}
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a log from other zip files by the name of its first member."""
+    """Tell a log from other zip files by the name of its first member, and a document by its `eval`."""
+    if head[:1] == b"{":
+        task = as_dict(next(iter(head_records(head)), {}).get("eval"))
+        return {"run_id", "task", "model"} <= task.keys()
     length = int.from_bytes(head[26:28], "little")
     return head[:4] == b"PK\x03\x04" and head[30 : 30 + length].startswith(_MEMBERS)
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield a session a sample; a member that cannot be read is counted, and the others go on."""
+    with path.open("rb") as file:
+        is_document = file.read(1) == b"{"
+    if is_document:
+        yield from _samples_of(read_document(path, report), path, report)
+        return
     try:
         with zipfile.ZipFile(path) as archive:
             yield from _Log(archive, path, report).sessions()
@@ -54,6 +64,13 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         raise SessionError(
             f"{path} is no whole zip archive ({error}). If the run is still going, wait for its end."
         ) from error
+
+
+def _samples_of(document: Any, path: Path, report: FileReport) -> Iterator[Session]:
+    log = as_dict(document)
+    for sample in dicts(log.get("samples")):
+        report.add("records")
+        yield from filter(None, [_Sample(sample, as_dict(log.get("eval")), path).session(report)])
 
 
 class _Log:

@@ -24,30 +24,51 @@ def json_lines(path: Path, report: FileReport) -> Iterator[tuple[int, dict[str, 
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 size += len(line)
-                record = _object(line, number, report)
-                if record is not None:
-                    records += 1
-                    yield number, record
+                try:
+                    values = [orjson.loads(line)]
+                except orjson.JSONDecodeError:
+                    values = _rescued(line, number, report)
+                for value in values:
+                    if isinstance(value, dict):
+                        records += 1
+                        yield number, value
+                    else:
+                        kind = type(value).__name__
+                        report.corrupt(number, f"is a JSON {kind}, not an object, and was skipped.")
     finally:
         report.counts.update(lines=number, bytes=size, records=records)
 
 
-def _object(line: bytes, number: int, report: FileReport) -> dict[str, Any] | None:
-    """Return the object on a line; count what is none."""
+def _rescued(line: bytes, number: int, report: FileReport) -> list[Any]:
+    """Return what a line holds that orjson refuses; count it where that is nothing. Two writers may share a line."""
+    if not line.strip():
+        return []
     try:
-        record = orjson.loads(line)
-    except orjson.JSONDecodeError:
-        if not line.strip():
-            return None
-        try:
-            record = repaired(line, report)
-        except ValueError as error:
+        return [repaired(line, report)]
+    except ValueError as error:
+        values = _joined(line)
+        if values:
+            report.add("repaired")
+        else:
             report.corrupt(number, f"is not JSON ({error}) and was skipped.")
-            return None
-    if isinstance(record, dict):
-        return record
-    report.corrupt(number, f"is a JSON {type(record).__name__}, not an object, and was skipped.")
-    return None
+        return values
+
+
+def _joined(line: bytes) -> list[Any]:
+    """Return the objects of a line that holds nothing but objects, and the zeros a crash leaves; else none."""
+    text = line.decode("utf-8", "replace").strip("\0 \t\r\n\ufeff")
+    decoder, found, at = json.JSONDecoder(), [], 0
+    while at < len(text):
+        if text[at] != "{":
+            return []
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return []
+        found.append(clean(value))
+        while text[at : at + 1] in ("\0", " ", "\t", "\r"):
+            at += 1
+    return found
 
 
 def json_file(path: Path, report: FileReport) -> Any:

@@ -5,6 +5,7 @@ In: a `Job`. Out: its sessions, each with the digest that tells copies apart; wh
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from composer_hub.ingest.compressed import is_compressed, plain_head, unpacked
 from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.session import Session
@@ -83,6 +85,8 @@ def _source(job: Job, report: FileReport) -> Source | None:
             return None
         with job.path.open("rb") as file:
             head = file.read(HEAD_BYTES)
+        if is_compressed(head):
+            head = plain_head(job.path, HEAD_BYTES)
         source = source_named(job.options.format) if job.options.format else sniff(head, job.path)
         if source is None:
             report.add("unrecognised")
@@ -100,7 +104,13 @@ def _source(job: Job, report: FileReport) -> Source | None:
 def _guarded(source: Source, job: Job, report: FileReport) -> Iterator[Session]:
     """Read a file; a reader that fails costs its file, not the run."""
     try:
-        yield from source.read(job.path, report)
+        with contextlib.ExitStack() as stack:
+            path = job.path
+            with path.open("rb") as file:
+                packed = is_compressed(file.read(8))
+            if packed:
+                path = stack.enter_context(unpacked(path))
+            yield from source.read(path, report)
     except SessionError as error:
         if job.options.strict:
             raise

@@ -66,7 +66,7 @@ def sniff(head: bytes, path: Path) -> bool:
     records = head_records(head)
     if not records:
         return False
-    events = list(dicts(records[0].get("history"))) or (records if head.lstrip()[:1] == b"[" or _stored(path) else [])
+    events = _events_of(records[0]) or (records if head.lstrip()[:1] == b"[" or _stored(path) else [])
     return bool(events) and all(map(_is_event, events[:3]))
 
 
@@ -81,7 +81,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         return
     records = [record for _, record in read_records(path, report)]
     if records and isinstance(records[0].get("history"), list):
-        yield from _sessions([(row, list(dicts(row.get("history")))) for row in records], path.stem, report)
+        yield from _sessions([(row, _events_of(row)) for row in records], path.stem, report)
     else:
         yield from _sessions([({}, records)], path.stem, report)
 
@@ -92,6 +92,12 @@ def _sessions(
     for row, events in lists:
         if session := _History(row, report).session(events, stem=stem):
             yield session
+
+
+def _events_of(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row's events; the benchmarks of 2024 wrote pairs of an action and its observation."""
+    history = as_list(row.get("history"))
+    return list(dicts([event for entry in history for event in (entry if isinstance(entry, list) else [entry])]))
 
 
 def _stored(path: Path) -> bool:

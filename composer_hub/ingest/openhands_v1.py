@@ -44,8 +44,8 @@ CUT = 30_000
 
 _EVENT_FILE = re.compile(r"event-(\d{5,})-[0-9a-fA-F-]{8,}\.json")
 _ERROR_HEADER = "[An error occurred during execution.]\n"
-_SILENT = {"PauseEvent", "InterruptEvent", "CondensationRequest", "TokenEvent",
-           "LLMCompletionLogEvent", "StreamingDeltaEvent", "HookExecutionEvent", "ACPToolCallEvent"}  # fmt: skip
+_SILENT = {"PauseEvent", "InterruptEvent", "CondensationRequest", "TokenEvent", "LLMCompletionLogEvent",
+           "ConversationErrorEvent", "StreamingDeltaEvent", "HookExecutionEvent", "ACPToolCallEvent"}  # fmt: skip
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -80,6 +80,7 @@ class _Events:
         self.talk = Conversation()
         self.at: dict[int, str] = {}  # the event that a message in view came from
         self.model = self.cwd = self.response = ""
+        self.closed = ""  # the response of the last step
         self.tools: tuple[dict[str, Any], ...] = ()
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
@@ -105,7 +106,7 @@ class _Events:
         response = as_text(event.get("llm_response_id")) or as_text(event.get("id"))
         if response != self.response:
             self._close_step()
-        elif self.calls:
+        if response == self.response or response == self.closed:
             self.report.add("merged")
         self.response = response
         self.calls.append((as_text(event.get("id")), event))
@@ -115,6 +116,10 @@ class _Events:
             return
         first = self.calls[0][1]
         calls = tuple(call for _, event in self.calls if (call := _call(event)))
+        if self.response == self.closed:  # an argument error is answered before the other calls are written down
+            self.talk.extend(self.talk.drafts[-1], calls)
+            self.calls, self.response = [], ""
+            return
         self._begin()
         draft = self.talk.act(
             Message("assistant", content_text(first.get("thought")), calls, reasoning_content=_thinking(first)),
@@ -122,7 +127,7 @@ class _Events:
             key=as_text(first.get("llm_response_id")),
         )
         self.at[draft.action] = self.calls[0][0]
-        self.calls, self.response = [], ""
+        self.calls, self.response, self.closed = [], "", self.response
 
     def _begin(self) -> None:
         if not self.talk.messages:
@@ -147,6 +152,7 @@ class _Events:
                 "assistant", text, chat_calls(inner.get("tool_calls")), reasoning_content=_thinking(inner)
             )
             self._begin()
+            self.closed = ""
             draft = self.talk.act(message, reasoning=_status(inner), key=as_text(event.get("llm_response_id")))
             self._keep(event, draft.action)
         else:

@@ -152,7 +152,7 @@ class _File:
         node.model = text_of(message.get("model")) or self.model
         node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
         if status or message.get("stopReason") == "length":
-            node.flags = (ResultFlag(status=status or "truncated", detail=text_of(message.get("errorMessage"))[:200]),)
+            node.flags = (ResultFlag(status=status or "truncated", detail=text_of(message.get("errorMessage"))),)
 
     def _key(self, calls: list[ToolCall]) -> str:
         """Return an id of this message that a copy of the session has, too."""

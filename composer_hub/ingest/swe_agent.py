@@ -30,6 +30,8 @@ LACKS = "Exact prompts before 1.x, tool schemas, error flags (other than format 
 PROCESSED = "history_processed"
 """History processors may have shortened what the model read, and the log does not say."""
 
+_EXIT = re.compile(r"Exit(?:ed)? (?:due to|because)\b")
+"""How the harness begins the answer that it writes itself when it ends a run: out of money, of context, of patience."""
 _ERROR_CODE = re.compile(r"error_code=(\w+)")
 # What the default templates of 1.x say for each code; a template of one's own has only the bracketed form.
 _ERROR_TEXTS = (
@@ -110,6 +112,8 @@ class _Run:
         kept = iter(self._kept_actions())
         action, results = next(kept, (None, []))
         for number, step in enumerate(self.trajectory):
+            if _is_exit(step, as_text(step.get("response"))):
+                continue
             prompt = [self.talk.intern(_message(entry)) for entry in self._query(number)]
             said = action is not None and action.content == as_text(step.get("response"))
             message = action if said and action else Message("assistant", as_text(step.get("response")))
@@ -152,7 +156,15 @@ class _Run:
 
 
 def _acts(entry: dict[str, Any]) -> bool:
-    return entry.get("role") == "assistant" and not entry.get("is_demo")
+    said = entry.get("role") == "assistant" and not entry.get("is_demo")
+    return said and not _is_exit(entry, content_text(entry.get("content")))
+
+
+def _is_exit(record: dict[str, Any], text: str) -> bool:
+    """Tell an answer that no model gave: nothing was asked (an empty query), or the harness says why it ends."""
+    if "query" in record and not any(dicts(record["query"])):
+        return True
+    return bool(_EXIT.match(text)) and not record.get("action") and not record.get("tool_calls")
 
 
 def _message(entry: dict[str, Any]) -> Message:

@@ -43,6 +43,13 @@ def _parquet_rows(file: IO[bytes], name: str, report: FileReport) -> Iterator[tu
             for row in batch.to_pylist():
                 number += 1
                 report.add("records")
-                yield number, row
+                yield number, _without_padding(row)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SessionError(f"{name} is not Parquet that can be read ({error}), after {number} rows.") from error
+
+
+def _without_padding(value: Any) -> Any:
+    """Leave out the nulls of structs: a column has every row's fields, and none of them were written here."""
+    if isinstance(value, dict):
+        return {key: _without_padding(item) for key, item in value.items() if item is not None}
+    return [_without_padding(item) for item in value] if isinstance(value, list) else value

@@ -10,13 +10,13 @@ and forks are branches that are all kept.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from composer_hub.ingest.families import family_of
 from composer_hub.ingest.flags import ResultFlag
+from composer_hub.ingest.reading_order import in_reading_order
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.records import Message, Step, ToolCall
@@ -26,6 +26,8 @@ Ranges = tuple[tuple[int, int], ...]
 ORPHAN = "orphan_result"
 MISSING = "missing_result"
 _NOTHING_KEPT = ("", "")
+MAX_LINKS = 1000
+"""How far above a result its call is looked for, where several have its id."""
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
@@ -54,57 +56,8 @@ class Node:
 
 def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) -> Session | None:
     """Build the session of a tree-like format."""
-    ordered = _in_reading_order(list(nodes), report)
+    ordered = in_reading_order(list(nodes), report)
     return _Builder(ordered, facts, report).build()
-
-
-def _in_reading_order(nodes: list[Node], report: FileReport) -> list[Node]:
-    """Order parents before children and otherwise as in the file.
-
-    A parent that is not in the file, or that would close a circle, is replaced by the node before it; the prompts below
-    are then marked as not exact.
-    """
-    known: dict[str, int] = {}
-    for at, node in enumerate(nodes):
-        known.setdefault(node.node_id, at)
-    before = ""
-    for node in nodes:
-        if node.parent == node.node_id or (node.parent and node.parent not in known):
-            _bridge(node, before, report)
-        before = node.node_id
-    return _topological(nodes, known, report)
-
-
-def _bridge(node: Node, parent: str, report: FileReport) -> None:
-    node.parent = parent
-    node.inexact = node.inexact or "missing_parent"
-    report.add("bridged")
-
-
-def _topological(nodes: list[Node], known: dict[str, int], report: FileReport) -> list[Node]:
-    if all(not node.parent or known[node.parent] < at for at, node in enumerate(nodes)):
-        return nodes  # as in nearly every file
-    children: dict[int, list[int]] = {}
-    ready: list[int] = []
-    for at, node in enumerate(nodes):
-        if node.parent:
-            children.setdefault(known[node.parent], []).append(at)
-        else:
-            ready.append(at)
-    order: list[Node] = []
-    placed = bytearray(len(nodes))
-    for first in range(len(nodes) + 1):
-        while ready:
-            at = heapq.heappop(ready)
-            placed[at] = True
-            order.append(nodes[at])
-            for child in children.get(at, ()):
-                if not placed[child]:
-                    heapq.heappush(ready, child)
-        if first < len(nodes) and not placed[first]:  # on a circle of parents, or below one
-            _bridge(nodes[first], order[-1].node_id if order else "", report)
-            ready.append(first)
-    return order
 
 
 @dataclass(slots=True)
@@ -155,7 +108,7 @@ class _Builder:
         self.segments: dict[str, str] = {}  # node -> the cut it stands below, "" above the first
         self.home: dict[str, str] = {}  # turn -> the segment where it was met first
         self.copies: dict[str, str] = {}  # turn written down once more below a cut -> the turn
-        self.turn_of_call: dict[str, str] = {}
+        self.turns_of_call: dict[str, list[str]] = {}  # most ids are unique; some servers begin anew with each message
         self.turn_of_copied_call: dict[tuple[str, str], str] = {}  # (segment, call) -> the copy that makes it
         self.turn_of_result: dict[int, str] = {}  # slot -> turn
         self.orphans: set[int] = set()  # slots of results whose call is nowhere
@@ -217,7 +170,9 @@ class _Builder:
             turn.flag = flag or turn.flag
             turn.reasoning_status = max(turn.reasoning_status, node.reasoning_status, key=REASONING_RANK.__getitem__)
         for call in piece.tool_calls:
-            self.turn_of_call.setdefault(call.call_id, node.turn)
+            asking = self.turns_of_call.setdefault(call.call_id, [])
+            if node.turn not in asking[-1:]:
+                asking.append(node.turn)
             if node.turn in self.copies:
                 self.turn_of_copied_call[segment, call.call_id] = node.turn
 
@@ -250,20 +205,30 @@ class _Builder:
                 message = self.slots[slot]
                 if message.role != "tool":
                     continue
-                turn = self._asking_turn(node, message.tool_call_id)
-                if turn is not None:
+                if (asking := _asking(node.messages, message.tool_call_id)) is not None:
+                    self.slots[slot] = _named(message, asking)
+                elif (turn := self._asking_turn(node, message.tool_call_id)) is not None:
                     self.turn_of_result[slot] = turn
                     self.turns[turn].answers.append((at, slot))
                     self.slots[slot] = _named(message, self.turns[turn].message)
-                elif (asking := _asking(node.messages, message.tool_call_id)) is not None:
-                    self.slots[slot] = _named(message, asking)
                 else:
                     self.orphans.add(slot)
 
     def _asking_turn(self, node: Node, call_id: str) -> str | None:
-        """Return the turn that a result answers: below a cut, the copy that stands there comes first."""
+        """Return the turn that a result answers: below a cut, the copy that stands there comes first.
+
+        Where several turns used one id, it is the nearest above the result, else the first.
+        """
         copied = self.turn_of_copied_call.get((self.segments[node.node_id], call_id)) if self.copies else None
-        return copied or self.turn_of_call.get(call_id)
+        asking = self.turns_of_call.get(call_id, [])
+        if copied or len(asking) < 2:
+            return copied or next(iter(asking), None)
+        above = self.position.get(node.parent)
+        for _ in range(MAX_LINKS):
+            if above is None or self.nodes[above].turn in asking:
+                break
+            above = self.position.get(self.nodes[above].parent)
+        return self.nodes[above].turn if above is not None and self.nodes[above].turn in asking else asking[0]
 
     # ---- second pass: walks
 

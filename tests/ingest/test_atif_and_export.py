@@ -67,7 +67,7 @@ def test_an_atif_trajectory_gives_its_steps_and_its_subagents(logs, read_file):
     assert sub.trace.spawn_call_id == "k3"
     assert report.counts["traces"] == 2
     assert trace.tools_source == "recorded"
-    assert {step.prefix_reason for step in trace.steps} == {"linear_export"}
+    assert {step.prefix_reason for step in trace.steps} == {"image_left_out; linear_export"}
 
 
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])

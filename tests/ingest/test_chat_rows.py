@@ -124,3 +124,46 @@ def test_a_call_without_its_result_makes_the_later_prompts_inexact(tmp_path, rea
     path.write_text(json.dumps({"messages": messages}))
     (session,), _ = read_file(chat_rows, path)
     assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", "missing_result"]
+
+
+def test_a_null_that_parquet_put_into_arguments_is_not_the_models(tmp_path, read_file):
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    calls = [
+        {"id": "c1", "function": {"name": "bash", "arguments": {"command": "ls"}}},
+        {"id": "c2", "function": {"name": "view", "arguments": {"path": "a.py"}}},
+    ]
+    messages = [{"role": "user", "content": "go"}, {"role": "assistant", "content": None, "tool_calls": calls}]
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.Table.from_pylist([{"instance_id": "i", "messages": messages}]), path)
+    (session,), _ = read_file(chat_rows, path)
+    called = session.trace.messages[session.trace.steps[0].action].tool_calls
+    assert [call.arguments for call in called] == [{"command": "ls"}, {"path": "a.py"}]
+
+
+def test_a_call_in_the_form_of_before_there_were_several_has_its_result(tmp_path, read_file):
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "", "function_call": {"name": "ls", "arguments": '{"path": "."}'}},
+        {"role": "function", "name": "ls", "content": "a.py"},
+        {"role": "assistant", "content": "done"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages}))
+    (session,), _ = read_file(chat_rows, path)
+    first, _ = session.trace.steps
+    assert session.trace.messages[first.action].tool_calls[0].arguments == {"path": "."}
+    assert [session.trace.messages[at].content for at in first.results] == ["a.py"]
+
+
+def test_an_image_that_stands_as_a_word_makes_the_prompts_below_it_inexact(tmp_path, read_file):
+    seen = [{"type": "text", "text": "like this"}, {"type": "image_url", "image_url": {"url": "data:"}}]
+    messages = [
+        {"role": "user", "content": "go"},
+        {"role": "assistant", "content": "how?"},
+        {"role": "user", "content": seen},
+        {"role": "assistant", "content": "done"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": messages}))
+    (session,), _ = read_file(chat_rows, path)
+    assert [step.prefix_reason for step in session.trace.steps] == ["", "image_left_out"]

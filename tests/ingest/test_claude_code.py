@@ -345,3 +345,63 @@ def test_two_inline_sidechains_are_two_traces_each_with_its_call(read_records):
     assert [session.trace.spawn_call_id for session in (one, two)] == ["toolu_1", "toolu_2"]
     assert {session.trace.parent_trace_id for session in (one, two)} == {parent.trace.trace_id}
     assert [m.content for m in prompt_of(two.trace, two.trace.steps[0])][1:] == ["Job 2."]
+
+
+def attached(uuid, parent, **attachment):
+    return {**record("attachment", uuid, parent), "attachment": attachment}
+
+
+ATTACHMENTS = [
+    ({"type": "directory", "path": "/r/d", "content": "PART"}, ""),
+    ({"type": "selected_lines_in_ide", "filename": "a.py", "lineStart": 1, "lineEnd": 2, "content": "PART"}, ""),
+    ({"type": "opened_file_in_ide", "filename": "PART"}, ""),
+    ({"type": "diagnostics", "files": [{"uri": "a.py", "diagnostics": [{"message": "PART"}]}]}, ""),
+    ({"type": "mcp_resource", "server": "s", "uri": "u", "content": {"contents": [{"text": "PART"}]}}, ""),
+    ({"type": "agent_mention", "agentType": "PART"}, ""),
+    ({"type": "plan_file_reference", "planFilePath": "/p", "planContent": "PART"}, ""),
+    ({"type": "pdf_reference", "filename": "PART", "pageCount": 30}, ""),
+    ({"type": "relevant_memories", "memories": [{"path": "m", "content": "PART"}]}, ""),
+    ({"type": "teammate_mailbox", "messages": [{"from": "a", "text": "PART"}]}, ""),
+    ({"type": "hook_success", "hookEvent": "SessionStart", "hookName": "x", "content": "PART"}, ""),
+    ({"type": "async_hook_response", "response": {"hookSpecificOutput": {"additionalContext": "PART"}}}, ""),
+    ({"type": "edited_image_file", "filename": "PART.png"}, "image_left_out"),
+    ({"type": "file", "filename": "PART.png", "content": {"type": "image"}}, "image_left_out"),
+    ({"type": "file", "filename": "PART.pdf", "content": {"type": "pdf"}}, "document_left_out"),
+    ({"type": "queued_command", "prompt": [{"type": "text", "text": "PART"}, {"type": "image"}]}, "image_left_out"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("attachment", "reason"), ATTACHMENTS, ids=str)
+def test_an_attachment_is_read_and_what_is_missing_of_it_is_said(attachment, reason, read_records):
+    (session,), report = read_records(
+        said("u", None, "go"), attached("t", "u", **attachment), spoken("a", "t", "done", "m")
+    )
+    (step,) = session.trace.steps
+    assert "PART" in prompt_of(session.trace, step)[-1].content
+    assert step.prefix_reason == reason
+    assert not report.unknown_types
+
+
+def test_an_attachment_of_an_unknown_type_makes_the_prompts_below_it_inexact(read_records):
+    (session,), report = read_records(
+        said("u", None, "go"), attached("t", "u", type="of_tomorrow", text="words"), spoken("a", "t", "done", "m")
+    )
+    assert session.trace.steps[0].prefix_reason == "attachment_not_read"
+    assert report.unknown_types == {"attachment/of_tomorrow": 1}
+
+
+def test_a_hook_that_the_model_does_not_hear_adds_nothing(read_records):
+    hook = attached("t", "u", type="hook_success", hookEvent="PostToolUse", hookName="x", content="formatted")
+    (session,), _ = read_records(said("u", None, "go"), hook, spoken("a", "t", "done", "m"))
+    assert [m.content for m in prompt_of(session.trace, session.trace.steps[0])][1:] == ["go"]
+
+
+def test_a_subagent_that_went_on_from_its_parents_context_says_that_it_is_not_here(read_records):
+    side = {"isSidechain": True, "agentId": "aa"}
+    (session,), report = read_records(
+        {"type": "fork-context-ref", "agentId": "aa", "parentSessionId": "S", "contextLength": 4},
+        {**said("u", None, "do it"), **side},
+        {**spoken("a", "u", "did it", "m"), **side},
+    )
+    assert session.trace.steps[0].prefix_reason == "context_of_parent"
+    assert not report.unknown_types

@@ -95,3 +95,14 @@ def test_a_failed_query_of_clines_own_tools_is_an_error(logs, read_file, tmp_pat
     path.write_text(json.dumps(document))
     (session,), _ = read_file(cline, path)
     assert [flag.is_error for flag in session.flags.values()] == [True, True]
+
+
+def test_an_exit_code_that_a_command_prints_is_not_its_own(read_file, tmp_path):
+    text = "Command: cat build.log\nOutput: last run\nExit Code: 7\nError: (none)\nExit Code: 0\nSignal: (none)"
+    result = [{"functionResponse": {"response": {"output": text}}}]
+    call = {"id": "c", "name": "run_shell_command", "args": {}, "status": "success", "result": result}
+    messages = [{"id": "1", "type": "user", "content": "go"}, {"id": "2", "type": "gemini", "toolCalls": [call]}]
+    path = tmp_path / "chat.json"
+    path.write_text(json.dumps({"sessionId": "s", "projectHash": "h", "messages": messages}))
+    (session,), _ = read_file(gemini, path)
+    assert [flag.exit_code for flag in session.flags.values()] == [0]

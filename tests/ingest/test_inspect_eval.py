@@ -158,3 +158,13 @@ def test_half_an_archive_says_what_to_do(tmp_path):
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(SessionError, match="wait for its end"):
         list(inspect_eval.read(path, FileReport("a.eval")))
+
+
+def test_a_log_as_one_document_gives_the_sessions_of_the_archive(tmp_path, read_file):
+    packed, document = tmp_path / "log.eval", tmp_path / "log.json"
+    write(packed, [sample()])
+    document.write_text(json.dumps({"version": 2, "status": "success", **HEADER, "samples": [sample()]}, indent=2))
+    assert inspect_eval.sniff(document.read_bytes()[:65536], document)
+    (one,), _ = read_file(inspect_eval, packed)
+    (other,), _ = read_file(inspect_eval, document)
+    assert (one.trace, one.flags) == (other.trace, other.flags)

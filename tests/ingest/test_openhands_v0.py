@@ -101,3 +101,20 @@ def test_the_verdict_of_a_benchmark_is_kept(logs, read_file, tmp_path):
     (session,), _ = read_file(openhands_v0, path)
     assert session.trace.resolved is True
     assert session.trace.session_id.startswith("acme__app-1-")
+
+
+def test_a_history_of_pairs_is_read_like_one_of_events(read_file, tmp_path):
+    events = [
+        {"source": "user", "action": "message", "args": {"content": "go"}},
+        {"observation": "null", "content": "", "extras": {}},
+        {"source": "agent", "action": "run", "args": {"command": "ls", "thought": "I look."}},
+        {"observation": "run", "content": "a.py", "extras": {"exit_code": 0}},
+    ]
+    flat, pairs = tmp_path / "flat.jsonl", tmp_path / "pairs.jsonl"
+    flat.write_text(json.dumps({"instance_id": "i", "history": events}))
+    pairs.write_text(json.dumps({"instance_id": "i", "history": [events[:2], events[2:]]}))
+    assert openhands_v0.sniff(pairs.read_bytes(), pairs)
+    (one,), _ = read_file(openhands_v0, flat)
+    (other,), _ = read_file(openhands_v0, pairs)
+    assert (one.trace, one.flags) == (other.trace, other.flags)
+    assert len(one.trace.steps[0].results) == 1

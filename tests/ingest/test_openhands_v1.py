@@ -103,3 +103,35 @@ def test_a_folder_of_event_files_is_one_conversation(logs, read_file, tmp_path):
     assert len(session.trace.steps) == 5
     assert session.trace.session_id == "conversation-7"
     assert [read_file(openhands_v1, other)[0] for other in others] == [[]] * len(others)
+
+
+def _action(number, response, call, command):
+    call = {"id": call, "name": "terminal", "arguments": json.dumps({"command": command})}
+    told = {"tool_name": "terminal", "tool_call_id": call["id"], "tool_call": call, "llm_response_id": response}
+    return {"kind": "ActionEvent", "id": f"e{number}", "source": "agent", "thought": [], **told}
+
+
+def test_a_call_that_is_refused_at_once_stays_in_one_step_with_its_siblings(read_file, tmp_path):
+    refused = {"kind": "AgentErrorEvent", "id": "e1", "source": "agent", "tool_name": "terminal", "tool_call_id": "c1"}
+    state = {"kind": "ConversationStateUpdateEvent", "id": "e3", "source": "environment", "key": "stats", "value": {}}
+    seen = {"content": [{"type": "text", "text": "ok"}], "exit_code": 0, "is_error": False}
+    answer = {"kind": "ObservationEvent", "source": "environment", "tool_name": "terminal", "observation": seen}
+    events = [
+        {"kind": "MessageEvent", "id": "m", "source": "user", "llm_message": {"role": "user", "content": "go"}},
+        _action(0, "r1", "c1", "ls"),
+        {**refused, "error": "Error validating args"},
+        _action(2, "r1", "c2", "pwd"),
+        state,
+        _action(4, "r1", "c3", "id"),
+        {**answer, "id": "e5", "tool_call_id": "c2"},
+        {**answer, "id": "e6", "tool_call_id": "c3"},
+        _action(7, "r2", "c4", "date"),
+    ]
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, events)))
+    (session,), report = read_file(openhands_v1, path)
+    first, second = session.trace.steps
+    assert [call.call_id for call in session.trace.messages[first.action].tool_calls] == ["c1", "c2", "c3"]
+    assert [session.trace.messages[at].tool_call_id for at in first.results] == ["c1", "c2", "c3"]
+    assert [m.role for m in prompt_of(session.trace, second)] == ["system", "user", "assistant", "tool", "tool", "tool"]
+    assert report.counts["merged"] == 2

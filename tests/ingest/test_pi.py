@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from composer_hub.ingest.flags import ResultFlag
 from composer_hub.records import prompt_of
 
@@ -70,3 +72,26 @@ def test_an_error_result_is_flagged_with_its_exit_code(written, read):
     result = session.trace.steps[0].results[0]
     assert session.flags[result] == ResultFlag(is_error=True, exit_code=1)
     assert session.trace.messages[2].reasoning_content == "Let me see."
+
+
+def test_a_providers_error_is_kept_whole_so_that_no_secret_in_it_is_cut_in_two(tmp_path, read):
+    said_so = "The provider refused, and for many reasons. " * 5 + "key sk-proj-" + "a1B2" * 20
+    entries = [
+        {"type": "session", "version": 3, "id": "s", "timestamp": "2026-01-01", "cwd": "/r"},
+        {"type": "message", "id": "1", "parentId": None, "message": {"role": "user", "content": "go"}},
+        {
+            "type": "message",
+            "id": "2",
+            "parentId": "1",
+            "message": {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "I"}],
+                "stopReason": "error",
+                "errorMessage": said_so,
+            },
+        },
+    ]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, entries)))
+    (session,), _ = read(path)
+    assert [flag.detail for flag in session.flags.values()] == [said_so]

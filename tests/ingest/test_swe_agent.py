@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from composer_hub.ingest import swe_agent
 from composer_hub.records import prompt_of
 
@@ -76,6 +78,41 @@ def test_every_attempt_of_a_retry_run_is_a_session(logs, read_file, tmp_path):
     sessions, _ = read_file(swe_agent, path)
     assert [len(session.trace.steps) for session in sessions] == [4, 1]
     assert len({session.trace.trace_id for session in sessions}) == 2
+
+
+@pytest.mark.parametrize("version", ["1.x", "1.0", "history"])
+def test_the_words_a_harness_ends_a_run_with_are_nobodys_answer(version, read_file, tmp_path):
+    read = [{"role": "system", "content": "S", "agent": "main"}, {"role": "user", "content": "T", "agent": "main"}]
+    said = {"role": "assistant", "content": "look", "action": "ls", "agent": "main"}
+    seen = {"role": "user", "content": "a.py", "agent": "main"}
+    ended = {"role": "assistant", "content": "Exit due to context window", "action": "", "agent": "main"}
+    steps = [
+        {"action": "ls", "observation": "a.py", "response": "look", "thought": "look"},
+        {"action": "", "observation": "Exited", "response": ended["content"], "thought": ended["content"]},
+    ]
+    if version == "1.x":
+        steps = [{**steps[0], "query": read}, {**steps[1], "query": [{}]}]
+    elif version == "1.0":
+        steps = [{**steps[0], "messages": [*read, said, seen]}, {**steps[1], "messages": [*read, said, seen, ended]}]
+    path = tmp_path / "run.traj"
+    path.write_text(json.dumps({"trajectory": steps, "history": [*read, said, seen, ended], "info": {}}))
+    (session,), _ = read_file(swe_agent, path)
+    (step,) = session.trace.steps
+    assert session.trace.messages[step.action].content == "look"
+    assert next(session.trace.messages[at].content for at in step.results) == "a.py"
+
+
+def test_an_answer_of_nothing_is_read_later_and_is_no_step(read_file, tmp_path):
+    history = [
+        {"role": "system", "content": "S", "agent": "primary"},
+        {"role": "assistant", "content": "look", "agent": "primary"},
+        {"role": "user", "content": "a.py", "agent": "primary"},
+        {"role": "assistant", "content": "", "thought": "Exit due to cost limit", "agent": "primary"},
+    ]
+    path = tmp_path / "run.traj"
+    path.write_text(json.dumps({"trajectory": [], "history": history, "info": {}}))
+    (session,), report = read_file(swe_agent, path)
+    assert len(session.trace.steps) == report.counts["empty_actions"] == 1
 
 
 def _text(content):

@@ -226,3 +226,23 @@ def test_a_parallel_result_that_comes_late_stands_behind_its_call_from_then_on()
     assert texts(session, 1) == ["q", "", "out of c2"]
     assert texts(session, 2) == ["q", "", "out of c2", "out of c1", "meanwhile", "and now"]
     assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", ""]
+
+
+def test_an_id_that_every_message_begins_anew_with_belongs_to_the_call_above_its_result():
+    session = build(said("1", "", "q"), answered("2", "1", "", "m1", ["call_0"]), result("3", "2", "call_0"),
+                    answered("4", "3", "", "m2", ["call_0"]), result("5", "4", "call_0"), said("6", "5", "stop"),
+                    answered("7", "6", "", "m3", ["call_0"]), result("8", "7", "call_0"))  # fmt: skip
+    assert [len(step.results) for step in session.trace.steps] == [1, 1, 1]
+    assert all(step.prefix_exact for step in session.trace.steps)
+    assert texts(session, 2) == ["q", "", "out of call_0", "", "out of call_0", "stop"]
+
+
+def test_a_compaction_may_keep_a_call_with_its_result():
+    kept = (Message("user", "q"), Message("assistant", "", (ToolCall("Bash", {}, "c1"),)),
+            Message("tool", "out of c1", tool_call_id="c1"))  # fmt: skip
+    session = build(said("1", "", "q"), answered("2", "1", "", calls=["c1"]), result("3", "2", "c1"),
+                    Node("4", "", kept, cut=True, logical_parent="3"), said("5", "4", "r"),
+                    answered("6", "5", "b"))  # fmt: skip
+    assert texts(session, 1) == ["q", "", "out of c1", "r"]
+    assert session.trace.steps[1].prefix_exact
+    assert len(session.trace.steps[0].results) == 1
