@@ -302,7 +302,8 @@ def publish_rollouts(
 
 
 _ROLLOUTS_SAID = (
-    "These are rollouts of a model in an environment, not sessions of people; they were not redacted. "
+    "These are rollouts of a model in an environment, not sessions of people; they were not redacted: "
+    "`composer-hub ingest` reads them back as they are and redacts them, for replay by teachers elsewhere. "
     "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and policy step."
 )
 
