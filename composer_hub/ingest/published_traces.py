@@ -147,7 +147,7 @@ def _depth(value: Any) -> int:
 
 
 def _check(trace: Trace) -> None:
-    """Raise _NoTrace where a value has another type than its column, or a step names a message that is not there."""
+    """Raise _NoTrace where a value has not its column's type, or a step names messages that cannot be its own."""
     _check_types(trace, "")
     size = len(trace.messages)
     if not trace.trace_id:
@@ -159,13 +159,15 @@ def _check(trace: Trace) -> None:
     for message in trace.messages:
         if message.role not in _ROLES:
             raise _NoTrace(f"{message.role[:40]!r} is no role")
-    for step in trace.steps:
-        places = [step.action, *step.results]
-        ranges_fit = all(len(span) == 2 and 0 <= span[0] <= span[1] <= size for span in step.prompt)
-        if not ranges_fit or not all(0 <= place < size for place in places):
-            raise _NoTrace(f"step {step.index} names messages beyond the {size} of the trace")
-        if trace.messages[step.action].role != "assistant":
-            raise _NoTrace(f"the action of step {step.index} is not the assistant's")
+    for number, step in enumerate(trace.steps):
+        if step.index != number:
+            raise _NoTrace(f"step {number} is numbered {step.index}")
+        if not 0 <= step.action < size or trace.messages[step.action].role != "assistant":
+            raise _NoTrace(f"the action of step {number} is no message of the assistant")
+        if not all(len(span) == 2 and 0 <= span[0] <= span[1] <= step.action for span in step.prompt):
+            raise _NoTrace(f"the prompt of step {number} does not end before its action")
+        if not all(step.action < place < size for place in step.results):
+            raise _NoTrace(f"the results of step {number} do not stand behind its action")
     ids = [step.step_id for step in trace.steps]
     if "" in ids or len(set(ids)) < len(ids):
         raise _NoTrace("two steps have one id, or a step has none")
@@ -181,11 +183,11 @@ def _check_type(value: Any, hint: Any, where: str) -> None:
     if origin in (typing.Union, types.UnionType):
         if value is not None:
             _check_type(value, typing.get_args(hint)[0], where)
+    elif hint is not Any and not _fits(value, origin or hint):
+        raise _NoTrace(f"{where} is {type(value).__name__}, not {(origin or hint).__name__}")
     elif origin is tuple:
         for item in value:
             _check_type(item, typing.get_args(hint)[0], where)
-    elif hint is not Any and not _fits(value, origin or hint):
-        raise _NoTrace(f"{where} is {type(value).__name__}, not {(origin or hint).__name__}")
     elif dataclasses.is_dataclass(hint):
         _check_types(value, f"{where}.")
 

@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from composer_hub.commands.ingest import trace_tables
 from composer_hub.hub.tables import build
+from composer_hub.ingest import published_traces
 from composer_hub.ingest.one_file import Options
 from composer_hub.ingest.pipeline import Ingest
 from composer_hub.ingest.readers import HEAD_BYTES, sniff
@@ -19,7 +22,8 @@ from composer_hub.ingest.redact_tokens import without_tokens_of_changed_text
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.rows import Tally, ingest_report
 from composer_hub.prepare import Preparation
-from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, to_row
+from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
+from tests.ingest.test_fuzz_readers import mutated
 
 SALT = b"0" * 32
 SECRET = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"[:36]
@@ -237,12 +241,16 @@ def step(**columns: Any) -> dict[str, Any]:
         (changed(messages=[{"content": "x"}]), "'role' is missing"),
         (changed(messages=[{"role": "user", "content": [1]}]), "messages.content is list, not str"),
         (changed(messages=[{"role": "root", "content": "x"}]), "'root' is no role"),
-        (step(action=-1), "beyond the 4"),
-        (step(action=4), "beyond the 4"),
-        (step(action=0), "is not the assistant's"),
-        (step(prompt=[[0, 5]]), "beyond the 4"),
-        (step(prompt=[[2, 1]]), "beyond the 4"),
-        (step(prompt=[[0]]), "beyond the 4"),
+        (step(action=-1), "the action of step 0 is no message of the assistant"),
+        (step(action=4), "the action of step 0 is no message of the assistant"),
+        (step(action=0), "the action of step 0 is no message of the assistant"),
+        (step(index=-1), "step 0 is numbered -1"),
+        (step(prompt=[[0, 2]]), "the prompt of step 0 does not end before its action"),
+        (step(prompt=[[-1, 1]]), "the prompt of step 0 does not end before its action"),
+        (step(prompt=[[1, 0]]), "the prompt of step 0 does not end before its action"),
+        (step(prompt=[[0]]), "the prompt of step 0 does not end before its action"),
+        (step(results=[4]), "the results of step 0 do not stand behind its action"),
+        (step(results=[0]), "the results of step 0 do not stand behind its action"),
         (step(results=["2"]), "steps.results is str, not int"),
         (step(step_id="step-0-1"), "two steps have one id"),
         (step(hints=[{"text": 1}]), "and was left out"),
@@ -260,6 +268,23 @@ def test_a_row_that_is_no_whole_trace_is_named_and_left_out(row: dict[str, Any],
     assert str(problem).startswith(f"{tmp_path}/rank000-00000.jsonl:2 is no trace that composer_hub published")
     assert said in str(problem)
     assert report.counts["corrupt"] == 1
+
+
+@settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(data=st.data())
+def test_wrong_values_anywhere_cost_a_row_at_most_and_what_is_left_can_be_redacted(tmp_path: Path, data: Any) -> None:
+    rows = [mutated(to_row(rollout(number)), data) for number in (1, 2)]
+    path = as_lines(tmp_path, rollout(0), *rows)
+    report = FileReport(str(path))
+    prepare = Preparation(Redactor(SALT))
+    found = [prepare(session).trace for session in published_traces.read(path, report)]
+    assert found[0].trace_id == "trace-0" or report.counts["duplicate_lines"]
+    assert len(found) + report.counts["corrupt"] + report.counts["duplicate_lines"] + report.counts["no_steps"] == 3
+    for trace in found:
+        assert from_row(Trace, json.loads(json.dumps(to_row(trace)))) == trace
+        assert list(states(trace))
 
 
 def test_a_rollout_in_which_nothing_was_said_has_no_step_to_learn_from(tmp_path: Path) -> None:
