@@ -39,9 +39,6 @@ def _emptied(value: Any) -> tuple[Any, int]:
         return [], 1
     pairs = [_emptied(item) for item in value]
     number = sum(count for _, count in pairs)
-    # A list of spans is one column, not as many as it has spans.
-    return (
-        ([], 1)
-        if number and all(isinstance(item, (list, tuple)) for item in value)
-        else ([p for p, _ in pairs], number)
-    )
+    if number and all(isinstance(item, (list, tuple)) for item in value):
+        return [], 1  # a list of spans is one column, not as many as it has spans
+    return [part for part, _ in pairs], number

@@ -270,9 +270,7 @@ def test_a_row_that_is_no_whole_trace_is_named_and_left_out(row: dict[str, Any],
     assert report.counts["corrupt"] == 1
 
 
-@settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_wrong_values_anywhere_cost_a_row_at_most_and_what_is_left_can_be_redacted(tmp_path: Path, data: Any) -> None:
     rows = [mutated(to_row(rollout(number)), data) for number in (1, 2)]
