@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from composer_hub.hints import write_hints, writers_named
 from composer_hub.ingest.errors import find_errors
 from composer_hub.ingest.redact import Redactor
+from composer_hub.ingest.redact_tokens import without_tokens_of_changed_text
 from composer_hub.ingest.session import Session
+from composer_hub.records import Trace
 
 DEFAULT_WRITERS = "template,hindsight,environment"
 
@@ -30,21 +33,30 @@ class Preparation:
 
     def __call__(self, session: Session) -> Session:
         """Return the session with error sites and hints, redacted where a redactor is given."""
-        trace = find_errors(session, text_rules=self.text_rules)
-        if self.writers:
+        # A trace that was published before keeps its sites and hints: what the harness flagged is not known any more.
+        trace = session.trace if session.is_prepared else find_errors(session, text_rules=self.text_rules)
+        if self.writers and not session.is_prepared:
             writers = writers_named(self.writers)
             trace = write_hints(trace, writers, outcome=self.outcome, user_feedback=self.user_feedback)
         if self.redactor is not None:
-            before = self.redactor.report.counts.copy()
-            trace = self.redactor.trace(trace)
-            replaced = self.redactor.report.counts - before
-            counts = {**trace.counts, "redactions": _by(replaced, 0), "redactions_by_rule": _by(replaced, 1)}
-            trace = dataclasses.replace(trace, counts=counts)
+            trace = self._redacted(trace, self.redactor)
         return session.with_trace(trace)
 
+    def _redacted(self, trace: Trace, redactor: Redactor) -> Trace:
+        before = redactor.report.counts.copy()
+        clean = without_tokens_of_changed_text(trace, redactor.trace(trace))
+        replaced = redactor.report.counts - before
+        # What an earlier redaction of a published trace replaced is still replaced.
+        counts = {
+            **clean.counts,
+            "redactions": _by(replaced, 0, trace.counts.get("redactions", {})),
+            "redactions_by_rule": _by(replaced, 1, trace.counts.get("redactions_by_rule", {})),
+        }
+        return dataclasses.replace(clean, counts=counts)
 
-def _by(counts: Counter[tuple[str, str]], place: int) -> dict[str, int]:
-    summed: Counter[str] = Counter()
+
+def _by(counts: Counter[tuple[str, str]], place: int, earlier: Mapping[str, int]) -> dict[str, int]:
+    summed: Counter[str] = Counter(earlier)
     for names, number in counts.items():
         summed[names[place]] += number
     return dict(sorted(summed.items()))

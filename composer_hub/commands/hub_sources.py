@@ -1,16 +1,44 @@
-"""Datasets of sessions on the Hub as a source of ingest: downloaded at one commit, then read like files."""
+"""Sources of ingest as files: datasets on the Hub are downloaded at one commit and read like folders.
+
+Of what composer_hub published, only the config `traces` is read: the other files repeat it.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub.destinations import Destination
+from composer_hub.hub.manifest import MANIFEST, read_manifest
 from composer_hub.ingest.one_file import Origin
+from composer_hub.ingest.values import as_dict, as_list, as_text
 
 _URI = re.compile(r"hf://datasets/(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<under>.+))?")
 _READABLE = (".jsonl", ".json", ".parquet", ".traj", ".md", ".eval", ".jsonl.zst", ".jsonl.gz", ".json.gz")
+
+
+def local_sources(
+    sources: Iterable[str], destination: Callable[[], Destination]
+) -> tuple[list[Path], dict[str, Origin]]:
+    """Return the sources as paths and where the downloaded ones come from; the Hub is read at today's commit.
+
+    The destination is made when a source first needs it.
+    """
+    paths: list[Path] = []
+    origins: dict[str, Origin] = {}
+    for source in sources:
+        if source.startswith("hf://"):
+            files = download(destination(), source)
+            paths += files
+            origins |= {str(path): origin for path, origin in files.items()}
+        else:
+            path = Path(source).expanduser()
+            paths += local_files(path) if path.is_dir() else [path]
+    return paths, origins
 
 
 def download(destination: Destination, uri: str) -> dict[Path, Origin]:
@@ -24,15 +52,44 @@ def download(destination: Destination, uri: str) -> dict[Path, Origin]:
     commit = destination.resolve(repo, revision)
     if commit is None:
         raise exits.UsageError(f"There is no dataset {repo}@{revision} at {destination.address}.")
+    files = list(destination.files(repo, commit))
+    manifest = read_manifest(destination, repo, commit)
+    if manifest is not None:
+        files = trace_files(manifest, files, uri)
     wanted = [
         path
-        for path in destination.files(repo, commit)
+        for path in files
         if path.endswith(_READABLE) and not path.endswith("README.md") and f"{path}/".startswith(under and f"{under}/")
     ]
     if not wanted:
         raise exits.UsageError(f"{uri} holds no session file ({', '.join(_READABLE)}).")
     origin = Origin(card_license(destination.fetch(repo, commit, "README.md")), {"dataset": repo, "revision": commit})
     return {local: origin for path in wanted if (local := destination.fetch(repo, commit, path))}
+
+
+def local_files(folder: Path) -> list[Path]:
+    """Return what of a folder is to be read: the trace tables where composer_hub has published it, else all of it."""
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return [folder]
+    there = [path.relative_to(folder).as_posix() for path in folder.rglob("*.parquet")]
+    return [folder / name for name in trace_files(manifest, there, str(folder))]
+
+
+def trace_files(manifest: Any, there: Iterable[str], where: str) -> list[str]:
+    """Return the files of a published version's config `traces`; the others hold nothing more, or no traces at all."""
+    tables = as_dict(as_dict(manifest).get("tables"))
+    if "traces" not in tables:
+        raise exits.UsageError(
+            f"{where} was published by composer_hub and holds {', '.join(tables) or 'no table'}, but no traces: "
+            "name the dataset of traces that it was made from (composer-hub lineage shows it)."
+        )
+    splits = as_dict(as_dict(tables["traces"]).get("splits")).values()
+    named = {as_text(path) for split in splits for path in as_list(as_dict(split).get("files"))}
+    if missing := named.difference(there):
+        raise exits.UsageError(f"{where} lacks {min(missing)}, which its manifest names: publish or copy it again.")
+    return sorted(named)
 
 
 def card_license(readme: Path | None) -> str:

@@ -12,7 +12,7 @@ import json
 import os
 import pickle
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ from composer_hub.records import Trace, stable_id, to_row
 
 if TYPE_CHECKING:
     from composer_hub.hub.load import Version
+    from composer_hub.hub.publish import Parent
     from composer_hub.hub.tables import Table
     from composer_hub.ingest.one_file import Origin
     from composer_hub.ingest.pipeline import Ingest
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _MAX_SHOWN_PROBLEMS = 10
-_LAYOUT = 2
+_LAYOUT = 3
 """Of what is remembered of a file; what an earlier release remembered is read anew."""
 
 
@@ -97,9 +98,11 @@ def ingest(
         )
     if not options["redact"] and publication.public:
         raise exits.Refused("Traces that were not redacted are not made public: leave --no-redact or --public out.")
+    from composer_hub.commands.hub_sources import local_sources
+
     with tempfile.TemporaryDirectory(prefix="composer-ingest-") as scratch:
         run = Run(publication, options, Path(scratch), out)
-        run.read(*local_sources(sources, publication))
+        run.read(*local_sources(sources, lambda: publication.destination))
         # A command prints one JSON value: the numbers stand in what the publication prints.
         if show_report and (out.mode in ("human", "agent") or not publication.repo):
             show_numbers(out, run.numbers())
@@ -145,6 +148,7 @@ class Run:
     files: dict[str, Any] = field(default_factory=dict)
     fresh_ids: set[str] = field(default_factory=set)
     before: Version | None = None
+    origins: Mapping[str, Origin] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         from composer_hub.ingest.rows import Tally
@@ -159,7 +163,7 @@ class Run:
         from composer_hub.ingest.pipeline import Ingest
         from composer_hub.ingest.redact import rules_digest
 
-        self.before = self._version_before()
+        self.before, self.origins = self._version_before(), origins
         known = self._known_files()
         prepare = self._preparation()
         shaped_by = {name: self.options[name] for name in ("source_format", "writers", "judge")}
@@ -186,6 +190,9 @@ class Run:
         self.reading.raise_if_nothing_read()
         self.files = self.reading.manifest
         self._say_problems()
+        if dropped := self.tally.totals["tokens_dropped"]:
+            traces = f"{dropped:,} trace{'s' * (dropped != 1)}"
+            self.out.note(f"Redaction changed the text of {traces}, so the token ids, which spelled it, are not kept.")
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of the version to be, from the spool."""
@@ -210,16 +217,16 @@ class Run:
 
     def publish(self, *, with_report: bool = False) -> None:
         """Publish the version, then remember which files it holds; raw files go up where they are missing."""
-        from composer_hub.hub.publish import Lineage, NothingToPublish, Parent
+        from composer_hub.hub.publish import Lineage, NothingToPublish
 
         numbers = self.numbers()
-        parents = (
-            [Parent("earlier version", self.before.repo, self.before.revision, tag=self.before.tag)]
-            if self.before
-            else []
-        )
+        if self.publication.public and numbers["unredacted"]:
+            raise exits.Refused(
+                f"{self.publication.repo} holds traces of earlier versions that were never redacted "
+                f"({numbers['unredacted']:,}), and those are not made public: add --fresh or leave --public out."
+            )
         lineage = Lineage(
-            parents=tuple(parents),
+            parents=tuple(self._parents()),
             config={name: value for name, value in self.options.items() if name in ("redact", "writers", "text_rules")},
             sources={"files": digest_of_files(self.files), "numbers": numbers},
         )
@@ -240,6 +247,14 @@ class Run:
         self.state.remember(self.files, published.revision)
         if self.options["raw"]:
             self._publish_raw()
+
+    def _parents(self) -> Iterator[Parent]:
+        from composer_hub.hub.publish import Parent
+
+        if self.before:
+            yield Parent("earlier version", self.before.repo, self.before.revision, tag=self.before.tag)
+        downloaded = {(origin.provenance["dataset"], origin.provenance["revision"]) for origin in self.origins.values()}
+        yield from (Parent("source", repo, revision) for repo, revision in sorted(downloaded))
 
     # ---- reading
 
@@ -285,7 +300,8 @@ class Run:
     def _all_traces(self) -> Iterator[Trace]:
         hinted = self._judged()
         for session in self.reading:
-            trace = hinted(session.trace if self.numbering is None else self.numbering.number(session.trace))
+            trace = session.trace if self.numbering is None else self.numbering.number(session.trace)
+            trace = trace if session.is_prepared else hinted(trace)
             self.fresh_ids.add(trace.trace_id)
             self.tally.add(session.with_trace(trace))
             yield trace
@@ -366,22 +382,6 @@ def vars_of(prepare: Preparation) -> dict[str, Any]:
     return values | {"redacted": prepare.redactor is not None}
 
 
-def local_sources(sources: Iterable[str], publication: Publication) -> tuple[list[Path], dict[str, Origin]]:
-    """Return the sources as paths and where the downloaded ones come from; the Hub is read at today's commit."""
-    from composer_hub.commands.hub_sources import download
-
-    paths: list[Path] = []
-    origins: dict[str, Origin] = {}
-    for source in sources:
-        if source.startswith("hf://"):
-            files = download(publication.destination, source)
-            paths += files
-            origins |= {str(path): origin for path, origin in files.items()}
-        else:
-            paths.append(Path(source).expanduser())
-    return paths, origins
-
-
 def trace_tables(traces: Any) -> list[Table]:
     """Return the `traces` and `steps` configs; `traces()` gives the traces anew each time."""
     from composer_hub.hub.tables import Table
@@ -415,7 +415,7 @@ def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bo
     kept = ("traces", "steps", "messages", "calls", "error_sites", "error_sites_by_kind", "error_sites_by_blame",
             "hints_by_writer", "hint_coverage", "steps_by_family", "inexact_prefixes")  # fmt: skip
     dropped = ("corrupt", "unknown", "empty", "unrecognised", "unreadable", "duplicate_steps", "duplicate_traces",
-               "no_steps", "denied")  # fmt: skip
+               "no_steps", "denied", "tokens_dropped")  # fmt: skip
     counted = ", ".join(f"{kind} {number:,}" for kind, number in numbers["redactions_by_kind"].items()) or "nothing"
     said = (
         f"Secrets and personal data were replaced by placeholders such as `[EMAIL_3]`, the same one for the same value "
@@ -423,6 +423,8 @@ def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bo
         if redacted
         else "**These traces were not redacted.** Keep the dataset private."
     )
+    if redacted and numbers["unredacted"]:
+        said += f" **Traces of earlier versions that were not: {numbers['unredacted']:,}.** Keep the dataset private."
     return Card(
         "traces",
         pretty_name=f"{repo.split('/')[1]}: coding agent traces",

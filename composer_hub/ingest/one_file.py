@@ -63,7 +63,8 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
     if source is None:
         return
     for session in _guarded(source, job, report):
-        provenance = {**job.origin.provenance, **session.trace.provenance, "file_digest": report.digest}
+        provenance = {**job.origin.provenance, **session.trace.provenance}
+        provenance.setdefault("file_digest", report.digest)  # a published trace names the file it was first read from
         license = session.trace.license or job.origin.license or job.options.license
         trace = dataclasses.replace(session.trace, provenance=provenance, license=license)
         # Where steps have keys, these tell copies; a digest is for formats without.

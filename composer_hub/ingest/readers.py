@@ -21,6 +21,7 @@ from composer_hub.ingest import (
     openhands_v0,
     openhands_v1,
     pi,
+    published_traces,
     swe_agent,
 )
 from composer_hub.ingest.report import FileReport
@@ -72,6 +73,14 @@ SOURCES: tuple[Source, ...] = (
     Source(cline.NAME, "Cline", cline.sniff, cline.read, cline.GIVES, cline.LACKS),
     Source(aider.NAME, "Aider", aider.sniff, aider.read, aider.GIVES, aider.LACKS),
     Source(inspect_eval.NAME, "Inspect", inspect_eval.sniff, inspect_eval.read, inspect_eval.GIVES, inspect_eval.LACKS),
+    Source(
+        published_traces.NAME,
+        "Traces and rollouts that composer_hub published",
+        published_traces.sniff,
+        published_traces.read,
+        published_traces.GIVES,
+        published_traces.LACKS,
+    ),
     Source(hf_native.NAME, "Hub trace rows", hf_native.sniff, hf_native.read, hf_native.GIVES, hf_native.LACKS),
     Source(
         chat_rows.NAME,

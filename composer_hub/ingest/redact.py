@@ -392,9 +392,13 @@ def _map_json(value: Any, rewrite: Rewrite, name: str) -> Any:
         return rewrite(value, name)
     if isinstance(value, Mapping):
         return {_map_key(key, rewrite): _map_json(item, rewrite, key) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple)) and not _TEXTLESS.issuperset(map(type, value)):
         return type(value)(_map_json(item, rewrite, name) for item in value)
     return value
+
+
+# Token ids and log-probs stand in lists of thousands.
+_TEXTLESS = frozenset((int, float, bool, type(None)))
 
 
 def _map_key(key: str, rewrite: Rewrite) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from composer_hub.ingest import redact_tokens
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session
+from composer_hub.ingest.session import Session, counts_of
 from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
 
 if TYPE_CHECKING:
@@ -54,8 +55,12 @@ class Tally:
         self.traces[trace.source] += 1
         self.totals["subagents"] += bool(trace.parent_trace_id)
         self.totals["synthetic_system_prompts"] += trace.system_prompt_source == "synthetic"
+        # Rollouts come without counts.
+        counts = trace.counts if "num_steps" in trace.counts else counts_of(trace.messages, trace.steps)
         for name in ("num_messages", "num_steps", "num_calls", "num_results"):
-            self.totals[name] += trace.counts.get(name, 0)
+            self.totals[name] += counts.get(name, 0)
+        self.totals["unredacted"] += not trace.redaction
+        self.totals["tokens_dropped"] += bool(trace.counts.get(redact_tokens.COUNT))
         self.redactions.update(trace.counts.get("redactions", {}))
         for step in trace.steps:
             self.families[step.family or "unknown"] += 1
@@ -110,6 +115,8 @@ def ingest_report(report: FileReport, tally: Tally) -> dict[str, Any]:
         "hint_coverage": round(hinted / of_model, 4) if of_model else None,
         "redactions": sum(tally.redactions.values()),
         "redactions_by_kind": _ordered(tally.redactions),
+        "unredacted": tally.totals["unredacted"],
+        "tokens_dropped": tally.totals["tokens_dropped"],
         "num_problems": report.num_problems,
     }
 

@@ -28,11 +28,13 @@ class Session:
 
     `flags` maps an index of `trace.messages` to what the harness said about it: a tool message's result, or an action
     that the provider cut off. `keys` holds one string a step, the same in every file that has a copy of it ("" = none).
+    `is_prepared` says that the trace was published before: its error sites and hints are there, and stay.
     """
 
     trace: Trace
     flags: dict[int, ResultFlag] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    is_prepared: bool = False
 
     def with_trace(self, trace: Trace) -> Session:
         """Return the session with another version of the same trace (same messages, same steps)."""
@@ -98,18 +100,11 @@ def finish_session(
     if not steps:
         report.add("no_steps")
         return None
-    calls = sum(len(pool[step.action].tool_calls) for step in steps)
     dangling = sum(_dangling(pool, step) for step in steps)
-    counts = {
-        "num_messages": len(pool),
-        "num_steps": len(steps),
-        "num_calls": calls,
-        "num_results": sum(message.role == "tool" for message in pool),
-        "num_user_messages": sum(message.role == "user" for message in pool),
-    }
+    counts = counts_of(pool, steps)
     report.add("traces")
     report.add("steps", len(steps))
-    report.add("calls", calls)
+    report.add("calls", counts["num_calls"])
     report.add("dangling_calls", dangling)
     report.add("inexact", sum(not step.prefix_exact for step in steps))
     report.add("branch_steps", sum(not step.on_main_branch for step in steps))
@@ -136,6 +131,17 @@ def finish_session(
         counts=counts,
     )
     return Session(trace, flags, tuple(keys))
+
+
+def counts_of(pool: Sequence[Message], steps: Sequence[Step]) -> dict[str, int]:
+    """Return what is in a trace, as `Trace.counts` says it."""
+    return {
+        "num_messages": len(pool),
+        "num_steps": len(steps),
+        "num_calls": sum(len(pool[step.action].tool_calls) for step in steps),
+        "num_results": sum(message.role == "tool" for message in pool),
+        "num_user_messages": sum(message.role == "user" for message in pool),
+    }
 
 
 def _dangling(pool: Sequence[Message], step: Step) -> int:

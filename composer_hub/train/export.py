@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from composer_hub.ingest.families import family_of
 from composer_hub.records import Hint, Message, Step, ToolCall, Trace, canonical_json, from_row, stable_id, to_row
 from composer_hub.train.diagnostics import TokenDiagnostics
-from composer_hub.train.turns import Rollout, TurnError, tool_call_of, turn_errors, turns
+from composer_hub.train.turns import Rollout, TurnError, calls_of, tool_call_of, turn_errors, turns
 
 if TYPE_CHECKING:
     from composer_hub.hub.destinations import Destination
@@ -60,8 +60,7 @@ class RunFacts:
 def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run: RunFacts) -> Trace:
     """Return one rollout as a trace: prompt and completion messages, one step a turn."""
     prompt = [_message(message) for message in scored.prompt]
-    # TRL keeps no call ids; replay and export of other formats need them, so each call gets its place as its id.
-    said = _with_call_ids([_message(message) for message in rollout.messages])
+    said = _said(rollout)
     trace_id = stable_id(run.run_id, scored.policy_step, scored.place)
     starts = [number for number, message in enumerate(said) if message.role == "assistant"]
     found = {turn.number: turn for turn in turns(rollout)}
@@ -236,7 +235,7 @@ def _message(chat: Mapping[str, Any]) -> Message:
         content=_valid(text),
         tool_calls=calls,
         name=str(chat.get("name") or ""),
-        reasoning_content=_valid(str(chat.get("reasoning_content") or "")),
+        reasoning_content=_valid(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
     )
 
 
@@ -244,25 +243,20 @@ def _valid(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _with_call_ids(messages: Sequence[Message]) -> list[Message]:
-    """Give each call an id and put it on the result that answers it: the next result of the same tool."""
-    named: list[Message] = []
-    waiting: list[ToolCall] = []
-    number = 0
-    for message in messages:
+def _said(rollout: Rollout) -> list[Message]:
+    """Return the completion's messages: calls under the ids that error sites name, and those on their results."""
+    named, waiting = iter(calls_of(rollout.messages)), list[ToolCall]()
+    messages = []
+    for message in map(_message, rollout.messages):
         if message.role == "assistant":
-            waiting = []
-            for call in message.tool_calls:
-                number += 1
-                waiting.append(replace(call, call_id=f"call_{number}"))
-            named.append(replace(message, tool_calls=tuple(waiting)))
+            waiting = next(named)
+            message = replace(message, tool_calls=tuple(waiting))
         elif message.role == "tool":
             answered = next((call for call in waiting if call.name == message.name), None)
             waiting = [call for call in waiting if call is not answered]
-            named.append(replace(message, tool_call_id=answered.call_id if answered else ""))
-        else:
-            named.append(message)
-    return named
+            message = replace(message, tool_call_id=answered.call_id if answered else "")
+        messages.append(message)
+    return messages
 
 
 # --------------------------------------------------------------------------------------------------------- publishing
@@ -308,7 +302,8 @@ def publish_rollouts(
 
 
 _ROLLOUTS_SAID = (
-    "These are rollouts of a model in an environment, not sessions of people; they were not redacted. "
+    "These are rollouts of a model in an environment, not sessions of people; they were not redacted: "
+    "`composer-hub ingest` reads them back as they are and redacts them, for replay by teachers elsewhere. "
     "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and policy step."
 )
 

@@ -8,8 +8,9 @@ environment said (text, exit codes), and results that were dropped because they 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from composer_hub.ingest.errors import Outcome, excerpt, site_of
@@ -68,8 +69,9 @@ def turns(rollout: Rollout) -> list[Turn]:
 
 def turn_errors(rollout: Rollout, decode: Any, *, text_rules: bool = True) -> Iterator[TurnError]:
     """Yield the error sites of a rollout in the order of its turns; `decode` turns token ids into text."""
+    named = calls_of(rollout.messages)
     for turn in turns(rollout):
-        calls = [tool_call_of(call) for call in turn.message.get("tool_calls") or ()]
+        calls = named[turn.number]
         if not calls:
             if turn.is_last and rollout.cut_off:
                 continue  # a call that ran out of tokens is not one that was written wrongly
@@ -102,14 +104,21 @@ def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
     return list(zip(edges[::2], edges[1::2], strict=True))
 
 
-def tool_call_of(call: dict[str, Any]) -> ToolCall:
+def tool_call_of(call: Mapping[str, Any]) -> ToolCall:
     """Read a call as TRL's parser leaves it."""
     function = call.get("function") or call
     return ToolCall(str(function.get("name", "")), function.get("arguments") or {}, str(call.get("id") or ""))
 
 
+def calls_of(messages: Sequence[Mapping[str, Any]]) -> list[list[ToolCall]]:
+    """Return the calls of each assistant message; TRL keeps no call ids, so each call gets its place as its id."""
+    numbers = itertools.count(1)
+    said = (message.get("tool_calls") or () for message in messages if message["role"] == "assistant")
+    return [[replace(tool_call_of(call), call_id=f"call_{next(numbers)}") for call in calls] for calls in said]
+
+
 def _answered(calls: list[ToolCall], results: Sequence[dict[str, Any]]) -> Iterator[tuple[ToolCall, dict[str, Any]]]:
-    """Pair results with calls by name: TRL keeps no call ids, and answers of asynchronous tools come last."""
+    """Pair results with calls by name: results have no call ids, and answers of asynchronous tools come last."""
     waiting = list(calls)
     for result in results:
         call = next((call for call in waiting if call.name == result.get("name")), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -14,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
+from composer_hub.records import to_row
 from tests.commands.conftest import Command
+from tests.factories import make_trace
 
 LOAD = """
 import sys
@@ -139,6 +142,38 @@ def test_rows_of_a_dataset_on_the_hub_say_its_commit_and_the_licence_on_its_card
     assert rows() == [("apache-2.0", "me/chats-source", first), ("cc-by-4.0", "me/chats-source", first)]
     second = upload(card="---\nlicense: other\nlicense_name: house-rules\n---\n")
     assert rows() == [("apache-2.0", "me/chats-source", second), ("house-rules", "me/chats-source", second)]
+
+
+def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_tokens_that_spell_it(
+    composer_hub: Command, sessions: Path, tmp_path: Path
+) -> None:
+    secret = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"
+    numbers = {"prompt_ids": [1, 2], "completion_ids": [3], "tokenizer": "0a1b"}
+    leaking, clean = make_trace(1, redaction="", provenance=numbers), make_trace(2, redaction="", provenance=numbers)
+    messages = tuple(dataclasses.replace(m, content=f"{m.content} {secret}") for m in leaking.messages)
+    rows = [to_row(dataclasses.replace(leaking, messages=messages)), to_row(clean)]
+    (tmp_path / "rank000-00000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    raw = composer_hub("ingest", tmp_path / "rank000-00000.jsonl", "--no-redact", "--repo", "me/rolled")
+    assert raw.returncode == exits.DONE, raw.stderr
+
+    shown = composer_hub("ingest", sessions, "--repo", "me/rolled", "--public")
+    assert shown.returncode == exits.REFUSED
+    assert "me/rolled holds traces of earlier versions that were never redacted (2)" in shown.stderr
+
+    words = ("ingest", "hf://datasets/me/rolled@v1.0.0", "--repo", "me/rolled-clean", "--report", "--format", "json")
+    run = composer_hub(*words)
+    assert run.returncode == exits.DONE, run.stderr
+    report = one_json(run)["report"]
+    assert (report["traces"], report["tokens_dropped"], report["unredacted"]) == (2, 1, 0)  # type: ignore[index]
+    loaded = composer_hub("run", "--", sys.executable, "-c", ROWS, "me/rolled-clean").stdout
+    assert secret not in loaded
+    told = [json.loads(about) if isinstance(about, str) else about for _, about in json.loads(loaded)]
+    assert sorted(len(about["prompt_ids"]) for about in told) == [0, 2]
+    back = composer_hub("lineage", "me/rolled-clean", "--format", "json")
+    assert [link["repo"] for link in json.loads(back.stdout)] == ["me/rolled-clean", "me/rolled"]
+    again = composer_hub(*words[:-3])
+    assert again.returncode == exits.NOTHING_TO_DO, again.stderr
+    assert "Redaction changed the text of 1 trace, so the token ids, which spelled it, are not kept." in again.stderr
 
 
 @pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])

@@ -114,7 +114,7 @@ def test_what_is_no_session_is_claimed_by_no_format(tmp_path, data):
 
 def test_every_source_says_what_it_gives_and_lacks_and_is_found_by_name():
     own = [source for source in SOURCES if source.name not in FIRST_THREE]
-    assert len(own) == 11
+    assert len(own) == 12
     for source in own:
         assert source.gives.endswith(".")
         assert source.lacks.endswith(".")

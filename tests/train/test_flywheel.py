@@ -22,6 +22,7 @@ from composer_hub.cli import main as command
 from composer_hub.hub.destinations import Destination, embedded_hub
 from composer_hub.hub.load import load_traces, open_version
 from composer_hub.hub.local.server import start_server
+from composer_hub.ingest.redact import rules_digest
 from composer_hub.records import Pair, Trace
 from composer_hub.replay.embedded import Teachers, serving
 from composer_hub.replay.prompts import Prompts, paired
@@ -62,6 +63,14 @@ def call(*words: Any) -> int:
     return exits.DONE
 
 
+@pytest.fixture(scope="module")
+def redacted(hub: tuple[Path, Destination]) -> str:
+    """The rollouts as ingest publishes them again: a version that may be sent to any teacher."""
+    words = ["hf://datasets/me/rollouts@v1.0.0", "--repo", "me/redacted", "--to", "local", "--no-scan"]
+    assert call("ingest", *words) == exits.DONE
+    return "me/redacted@v1.0.0"
+
+
 def wise(traces: list[Trace]) -> dict[str, Action]:
     """Return what should have been done: where the student called a tool that does not exist, the one that does."""
     known = oracle_of(traces)
@@ -74,8 +83,34 @@ def wise(traces: list[Trace]) -> dict[str, Action]:
     return known
 
 
+def test_ingest_gives_each_rollout_back_as_it_was_and_marks_it_as_redacted(
+    hub: tuple[Path, Destination], redacted: str
+) -> None:
+    _, where = hub
+    source, before = load_traces(where, "me/rollouts@v1.0.0")
+    version, after = load_traces(where, redacted)
+    rollouts, found = ({trace.trace_id: trace for trace in traces} for traces in (before, after))
+    assert found.keys() == rollouts.keys()
+    for trace_id, trace in found.items():
+        rollout = rollouts[trace_id]
+        assert (rollout.redaction, trace.redaction) == ("", rules_digest())
+        origin = {"dataset": "me/rollouts", "revision": source.revision}
+        added = origin | {"file_digest": trace.provenance["file_digest"]}
+        assert trace.provenance == rollout.provenance | added  # the tiny world holds nothing to take out
+        same = {"provenance": rollout.provenance, "redaction": "", "counts": rollout.counts}
+        assert dataclasses.replace(trace, **same) == rollout
+    (parent,) = version.manifest["parents"]
+    assert (parent["role"], parent["repo"], parent["revision"]) == ("source", "me/rollouts", source.revision)
+    sites = [(trace, site) for trace in found.values() for step in trace.steps for site in step.error_sites]
+    named = {site.call_id for _, site in sites if site.call_id}
+    assert named
+    for trace, site in sites:
+        calls = {call.call_id: call.name for message in trace.messages for call in message.tool_calls}
+        assert calls.get(site.call_id, "") == site.tool  # a call that could not be read has no id
+
+
 def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
-    hub: tuple[Path, Destination], capsys: pytest.CaptureFixture[str]
+    hub: tuple[Path, Destination], redacted: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     root, where = hub
     traces = list(load_traces(where, "me/rollouts@v1.0.0")[1])
@@ -89,14 +124,16 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     policies = [dataclasses.replace(policy, accuracy=1.0) for policy in DEFAULT_POLICIES]
     with serving(Teachers(policies, oracle=wise(traces))) as url:
         teachers = ",".join(f"{url}#{policy.name}" for policy in policies)
-        common = ["me/rollouts@v1.0.0", "--to", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
-        assert call("replay", "plan", *common) == exits.DONE
+        common = ["--to", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
+        capsys.readouterr()
+        assert call("replay", "plan", redacted, *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)
         assert planned[0]["steps"] == sum(len(trace.steps) for trace in traces)
-        refused = call("replay", "run", *common, "--run", root / "refused")
+        refused = call("replay", "run", "me/rollouts@v1.0.0", *common, "--run", root / "refused")
         assert (refused, "never redacted" in capsys.readouterr().err) == (exits.REFUSED, True)
-        assert call("replay", "run", *common, "--run", root / "replay", "--i-own-this-endpoint") == exits.DONE
-    built = ["me/rollouts@v1.0.0", "--run", root / "replay", "--repo", "me/pairs", "--to", "local"]
+        # Not said to be one's own: this is what a teacher elsewhere would be sent.
+        assert call("replay", "run", redacted, *common, "--run", root / "replay") == exits.DONE
+    built = [redacted, "--run", root / "replay", "--repo", "me/pairs", "--to", "local"]
     assert call("pairs", "build", *built) == exits.DONE
     version = open_version(where, "me/pairs@v1.0.0")
     found = list(version.records(Pair, "default"))
@@ -106,7 +143,7 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     assert {(pair.rejected[0].tool_calls[0].name, pair.chosen[0].tool_calls[0].name) for pair in found} == {
         ("plus", "add")
     }
-    assert version.manifest["parents"][0]["repo"] == "me/rollouts"
+    assert version.manifest["parents"][0]["repo"] == "me/redacted"
 
     out = root / "preference"
     words = (
@@ -120,11 +157,11 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     assert "| pairs | dataset | `me/pairs` | v1.0.0 |" in (out / "final" / "README.md").read_text()
 
 
-def test_the_program_distils_hints_from_rollouts_published_on_the_hub(hub: tuple[Path, Destination]) -> None:
+def test_the_program_distils_hints_from_rollouts_published_on_the_hub(
+    hub: tuple[Path, Destination], redacted: str
+) -> None:
     root, where = hub
-    words = (
-        "--config configs/offline.yaml --model_name_or_path me/student@main --traces me/rollouts@v1.0.0 --max_steps 4"
-    )
+    words = f"--config configs/offline.yaml --model_name_or_path me/student@main --traces {redacted} --max_steps 4"
     done = subprocess.run(
         [sys.executable, "-m", "composer_hub.train", *words.split(), *COMMON, "--output_dir", str(root / "offline"),
          "--repo", "me/distilled"],
@@ -133,7 +170,7 @@ def test_the_program_distils_hints_from_rollouts_published_on_the_hub(hub: tuple
     assert done.returncode == exits.DONE, done.stderr[-3000:]
     record = json.loads((root / "offline" / "composer_run.json").read_text())
     steps = record["hinted_steps"]
-    # The student's tokenizer went through the Hub and is still the one that the rollouts were sampled with.
+    # Rollouts and the student's tokenizer went through the Hub, and the tokens are still the ones that were sampled.
     assert steps["sites"] == steps["as_sampled"] > 0
-    assert record["pins"]["traces"].startswith("me/rollouts@")
+    assert record["pins"]["traces"].startswith("me/redacted@")
     assert where.resolve("me/distilled", "main", "model")

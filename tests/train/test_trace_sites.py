@@ -17,6 +17,7 @@ from transformers.utils import get_json_schema  # noqa: E402
 from composer_hub import exits  # noqa: E402
 from composer_hub.hints import write_hints  # noqa: E402
 from composer_hub.hub.models import Model  # noqa: E402
+from composer_hub.ingest.redact_tokens import without_tokens_of_changed_text  # noqa: E402
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import ForeignTraces, Student, TraceEncoder, TraceSite, hint_of  # noqa: E402
@@ -87,6 +88,11 @@ def test_tokens_of_a_rollout_are_used_only_under_the_tokenizer_that_made_them(
     assert (tuple(ours.prefix_ids), tuple(ours.action_ids)) == (tuple(prompt), (7, 8))
     assert tuple(ours.corrected_ids) == (10,)
     assert theirs.action_ids == encoder.encode([trace_of()]).sites[0].action_ids
+
+    rollout = trace_of(provenance=known | {"tokenizer": tokenizer_digest(world[1])})
+    text = dataclasses.replace(rollout, cwd="x", messages=(*rollout.messages, Message("user", "[SECRET_1]")))
+    (redacted,) = encoder.encode([without_tokens_of_changed_text(rollout, text)]).sites
+    assert (redacted.is_exact, redacted.action_ids) == (False, theirs.action_ids)
 
 
 @pytest.mark.parametrize(

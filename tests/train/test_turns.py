@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from composer_hub.train.export import RunFacts, Scored, to_trace
 from composer_hub.train.hinting import Hinter, TemplateError, from_sibling
 from composer_hub.train.turns import Rollout, turn_errors, turns
 
@@ -50,6 +51,28 @@ def test_each_assistant_message_owns_one_run_of_sampled_tokens() -> None:
         (0, 3, False, 1),
         (5, 8, True, 0),
     ]
+
+
+def test_a_site_names_its_call_by_the_place_that_the_call_has_in_the_rollout() -> None:
+    missing = answered("f", "{'error': 'Tool f not found.'}")
+    given = rollout(
+        acted(call("g")),
+        answered("g", "ok"),
+        acted(call("f", a=1), call("g"), call("f", a=1)),
+        answered("g", "ok"),
+        missing,
+        missing,
+        acted(said="done"),
+    )
+    errors = list(turn_errors(given, lambda _ids: ""))
+    assert [(error.site.call_id, error.call and error.call.call_id) for error in errors] == [
+        ("call_2", "call_2"),
+        ("call_4", "call_4"),
+    ]
+    trace = to_trace(given, errors, Scored([], 0, 0, {}, None), RunFacts("run", "small", "sha"))
+    assert [site.call_id for site in trace.steps[1].error_sites] == ["call_2", "call_4"]
+    assert [trace.messages[at].tool_call_id for at in trace.steps[1].results] == ["call_3", "call_2", "call_4"]
+    assert [call.call_id for call in trace.messages[2].tool_calls] == ["call_2", "call_3", "call_4"]
 
 
 @pytest.mark.parametrize(
