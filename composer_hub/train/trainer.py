@@ -29,7 +29,6 @@ from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagn
 from composer_hub.train.groups import reached, siblings, success_shares, success_weights
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.known_good import KnownGood, good_turns
-from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
@@ -279,7 +278,7 @@ class ComposerTrainer(GRPOTrainer):
             values, found = hint_values(
                 self.args, inputs, kept[-1], self._bare, self.teacher, temperature=self.temperature
             )
-            term = mean_over(values, self._per_step(inputs["num_hint_items"]))
+            term = values.sum() / self._per_step(inputs["num_hint_items"])
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
         if self.model.training:
@@ -289,7 +288,7 @@ class ComposerTrainer(GRPOTrainer):
             terms |= recorded
         if self.args.hint_anchor_kl:
             values, found = anchor_values(inputs, kept[-1], self._bare, self.anchor)
-            term = mean_over(values, self._per_step(inputs["num_anchor_items"]))
+            term = values.sum() / self._per_step(inputs["num_anchor_items"])
             notes |= found | {"channel/anchor/loss": self._whole(term)}
             terms["anchor"] = self.args.hint_anchor_kl * term
         # Once for all terms: the ranks wait for each other here, whatever each of them found.

@@ -71,6 +71,20 @@ def batch_of(trainer: Any) -> Any:
     return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
 
+def test_a_single_hint_token_weighs_in_its_step_as_many_would(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=4, steps_per_generation=2)
+    batch = batch_of(trainer)
+    first = batch["hint_mask"].flatten().nonzero()[0]
+    batch["hint_mask"] = torch.zeros_like(batch["hint_mask"]).flatten().index_fill(0, first, True).view_as(
+        batch["hint_mask"]
+    )
+    batch["num_hint_items"] = batch["hint_mask"].sum()
+    trainer._compute_loss(trainer.model, batch)
+    found = {name: trainer._metrics["train"][f"channel/hint/{name}"][-1] for name in ("loss", "divergence")}
+    # A step is half of the generation batch, so half a token is its share.
+    assert found["loss"] == pytest.approx(2 * found["divergence"]) != 0
+
+
 def test_hints_stand_only_on_tokens_that_the_model_sampled(generated: Any) -> None:
     _, batch = generated
     hinted = batch["hint_mask"].any(1)
