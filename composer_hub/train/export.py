@@ -129,6 +129,7 @@ class RolloutFile:
     def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_a_file: int = ROLLOUTS_A_FILE):
         self.folder, self.run, self.environment, self.rollouts_a_file = folder, run, environment, rollouts_a_file
         self.num_written = 0
+        self._step, self._batch = -1, 0  # several generation batches may fall into one step
 
     def add(self, trainer: Any, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
         """Write the rollouts that the trainer has just scored."""
@@ -136,6 +137,9 @@ class RolloutFile:
             return
         self.run = self.run if self.run.tools else _with_tools(self.run, trainer)
         rank, num_rows = trainer.accelerator.process_index, len(trainer._rollouts)
+        step = trainer.state.global_step
+        self._step, self._batch = step, self._batch + 1 if step == self._step else 0
+        first = (self._batch * trainer.accelerator.num_processes + rank) * num_rows
         advantages = output["advantages"].tolist()
         logps, source = _logps(output)
         rewards = trainer._own_rewards()
@@ -144,8 +148,8 @@ class RolloutFile:
         for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
-                policy_step=trainer.state.global_step,
-                place=rank * num_rows + row,
+                policy_step=step,
+                place=first + row,
                 rewards=rewards[row],
                 advantage=advantages[row] if isinstance(advantages[row], float) else None,
                 logps=[round(value, 5) for value in logps[row][: len(rollout.completion_ids)]] if logps else (),

@@ -8,6 +8,7 @@ the hidden states of that forward, so the hint term needs no second forward of t
 from __future__ import annotations
 
 import json
+import math
 import random
 import warnings
 from collections import Counter, defaultdict
@@ -120,7 +121,9 @@ class ComposerTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        # What nothing scored, as an episode that was lost, has not succeeded and is nobody's better sibling.
+        self._rewards = totals.masked_fill(rewards.isnan().all(dim=1), -math.inf)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -128,7 +131,9 @@ class ComposerTrainer(GRPOTrainer):
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         looked = rollout_means(self._rollouts, self._tokenizer.decode)
-        self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
+        # Of rollouts that do not count, too: where truncated ones are masked, the longest would have no length.
+        lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
+        self._note_means(looked | {"channel/policy/length": lengths})
         if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
             # A rollout that was cut off may not count; then nothing of it is learned.

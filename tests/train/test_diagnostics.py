@@ -58,3 +58,11 @@ def test_sampled_rollouts_are_exported_with_their_numbers_and_all_rows_have_the_
         assert any(value is not None for value in known["token_divergence"])
     for trace in traces:
         assert trace in looked or all(trace.provenance[name] == [] for name in names)
+
+
+def test_rollouts_of_two_batches_in_one_step_are_all_exported(make_trainer: Any, tmp_path: Path) -> None:
+    file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1}
+    make_trainer(RunTrainer, rollouts=file, max_steps=2, **options).train()
+    traces = list(read_rollouts(tmp_path / "rollouts"))
+    assert [trace.provenance["policy_step"] for trace in traces] == [0] * 8 + [1] * 8

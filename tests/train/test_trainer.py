@@ -16,6 +16,7 @@ from trl import GRPOTrainer  # noqa: E402
 from composer_hub.train.batch import teacher_rows  # noqa: E402
 from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
+from composer_hub.train.world import Desk  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
@@ -114,6 +115,32 @@ def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(mak
     assert not batch["teacher_lengths"][left_out].any()
     assert batch["anchor_mask"].any(1).equal(~left_out)
     assert not left_out.all()
+
+
+class Unscored(Desk):
+    """A desk that gives no reward of its own."""
+
+    def get_reward(self) -> None:  # type: ignore[override]
+        return None
+
+
+def test_a_rollout_that_nothing_scored_is_nobodys_better_sibling(make_trainer: Any) -> None:
+    def some(completions: list[Any], **_: Any) -> list[float | None]:
+        return [None if number % 4 == 1 else -1.0 - number % 4 for number in range(len(completions))]
+
+    options: dict[str, Any] = {"environment": Unscored, "success_reward": -1.5, "hint_success_weight": True}
+    trainer = make_trainer(alpha_sdpo=0.5, rewards=some, **options)
+    batch = batch_of(trainer)
+    first = trainer._rollouts[0]
+    assert trainer._siblings()[:4] == [None, first, first, first]
+    assert batch["hint_weight"].tolist() == pytest.approx([(0.25 * 0.75) ** 0.5] * 8)
+
+
+def test_the_length_of_rollouts_that_do_not_count_is_logged(make_trainer: Any) -> None:
+    trainer = make_trainer(max_completion_length=8, mask_truncated_completions=True)
+    batch_of(trainer)
+    assert trainer._metrics["train"]["channel/policy/length"] == trainer._metrics["train"]["completions/mean_length"]
+    assert trainer._metrics["train"]["rollout/cut_off"][-1] > 0
 
 
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
