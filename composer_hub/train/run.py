@@ -91,6 +91,8 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         check_targets(told, where)
     parts = build(told, inputs, record, where, (early, launch))
     trainer = parts.trainer
+    if trainer.evals is not None:
+        trainer.evals.is_ending = lambda: bool(early.asked(trainer.state))
     is_done = checkpoint is not None and is_finished(trainer, checkpoint)
     if not is_done:
         preflight(told, trainer, record)

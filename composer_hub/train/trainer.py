@@ -9,20 +9,19 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import warnings
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
+from composer_hub.train.aside import aside
 from composer_hub.train.batch import hint_tensors, turn_starts
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
@@ -331,16 +330,12 @@ class ComposerTrainer(GRPOTrainer):
     def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
         """Return what the hints of some fresh rollouts do to the failed action and to the corrected one.
 
-        The run itself is not disturbed: random state and metrics are put back.
+        The run itself is not disturbed.
         """
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
-        states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-        kept = {name: getattr(self, name) for name in ("_metrics", "_num_batches", "writers", "known_good")}
-        self._metrics = {mode: defaultdict(list) for mode in self._metrics}
-        self.writers, self.known_good = WriterGate(), KnownGood(0)
         found: list[SiteUplift] = []
-        try:
+        with aside(self, self.num_generations):
             if self.traces is not None and self._hints_from("traces"):
                 found += self.traces.look(num_batches)
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
@@ -348,12 +343,6 @@ class ComposerTrainer(GRPOTrainer):
                 self._generate_and_score_completions(batch)
                 # Every site, so that the table also shows what the gates leave out.
                 found += site_uplifts([site for sites in self._found for site in sites], self._bare)
-        finally:
-            for name, value in kept.items():
-                setattr(self, name, value)
-            torch.set_rng_state(states[0])
-            random.setstate(states[1])
-            numpy.random.set_state(states[2])
         return found
 
     def _own_hinter(self) -> Hinter:

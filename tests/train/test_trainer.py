@@ -76,8 +76,8 @@ def test_a_single_hint_token_weighs_in_its_step_as_many_would(make_trainer: Any)
     trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=4, steps_per_generation=2)
     batch = batch_of(trainer)
     first = batch["hint_mask"].flatten().nonzero()[0]
-    batch["hint_mask"] = torch.zeros_like(batch["hint_mask"]).flatten().index_fill(0, first, True).view_as(
-        batch["hint_mask"]
+    batch["hint_mask"] = (
+        torch.zeros_like(batch["hint_mask"]).flatten().index_fill(0, first, True).view_as(batch["hint_mask"])
     )
     batch["num_hint_items"] = batch["hint_mask"].sum()
     trainer._compute_loss(trainer.model, batch)
@@ -236,9 +236,23 @@ def test_a_site_whose_hint_does_not_lift_is_left_out(make_trainer: Any) -> None:
     assert batch_of(gated)["num_hint_items"] < batch_of(kept)["num_hint_items"]
 
 
+class Tired(Desk):
+    """A desk that knows how many episodes it has seen, and scores by it."""
+
+    seen = 0
+
+    def reset(self, a: int = 0, b: int = 0, **_: Any) -> None:
+        super().reset(a, b)
+        self.seen += 1
+
+    def get_reward(self) -> float:
+        return super().get_reward() / self.seen**2
+
+
 def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> None:
-    names = ("loss", "grad_norm")
-    looked, plain = (make_trainer(alpha_sdpo=0.5, max_steps=1) for _ in range(2))
+    names = ("loss", "reward", "grad_norm")
+    options = {"alpha_sdpo": 0.5, "max_steps": 1, "num_generations_eval": 1}
+    looked, plain = (make_trainer(environment=Tired, **options) for _ in range(2))
     expected = numbers(steps_of(plain), *names)
     from transformers import set_seed
 
