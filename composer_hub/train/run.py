@@ -45,7 +45,7 @@ from composer_hub.train.tokens import tokenizer_digest
 from composer_hub.train.trace_sites import Student
 from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
-_SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
+_SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken away
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -94,25 +94,29 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
     if trainer.evals is not None:
         trainer.evals.is_ending = lambda: bool(early.asked(trainer.state))
     is_done = checkpoint is not None and is_finished(trainer, checkpoint)
-    if not is_done:
-        preflight(told, trainer, record)
-    if told.run.preflight_only:
-        return output
-    with launch.told(lambda: trainer.state.global_step):
+    try:
         if not is_done:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-        parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
-        raise_if_early(trainer, early, parts.dogs)
-        if trainer.evals is not None:
-            trainer.evals.measure()  # does nothing where the last step was measured already
-        release(environment for pool in trainer.environment_pools() for environment in pool)
-        launch.done(trainer.state.global_step)
-        final = output / "final"
-        trainer.save_model(str(final))
-        if state.is_main_process:
-            finish(told, inputs, record, trainer, final, where)
-        state.wait_for_everyone()
-    return final
+            preflight(told, trainer, record)
+        if told.run.preflight_only:
+            return output
+        with launch.told(lambda: trainer.state.global_step):
+            if not is_done:
+                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+            raise_if_early(trainer, early, parts.dogs)
+            if trainer.evals is not None:
+                trainer.evals.measure()  # does nothing where the last step was measured already
+            parts.release()
+            launch.done(trainer.state.global_step)
+            final = output / "final"
+            trainer.save_model(str(final))
+            if state.is_main_process:
+                finish(told, inputs, record, trainer, final, where)
+            state.wait_for_everyone()
+        return final
+    finally:
+        # However it ends: a container outlives the process that started it.
+        parts.release(wait_s=_SHORT_WAIT_S)
 
 
 @dataclass
@@ -128,6 +132,10 @@ class Parts:
         if self.pusher is not None:
             self.pusher.close(wait_s=wait_s)
         self.remember(record)
+
+    def release(self, *, wait_s: float = 60.0) -> None:
+        """Let environments tidy up."""
+        release((one for pool in self.trainer.environment_pools() for one in pool), timeout_s=wait_s)
 
     def remember(self, record: Record) -> None:
         """Put the best checkpoint and the alarms into the record."""

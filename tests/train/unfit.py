@@ -37,6 +37,18 @@ class NoDocs:
         return 0.0
 
 
+class Container(Desk):
+    """Something that outlives the process unless it is let go."""
+
+    num_running = 0
+
+    def __init__(self) -> None:
+        Container.num_running += 1
+
+    def __del__(self) -> None:
+        Container.num_running -= 1
+
+
 class NoStart(Desk):
     def reset(self, **_: Any) -> None:
         raise ConnectionError("no server")
