@@ -127,6 +127,7 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
         ("--learning_rate 2e-3", "learning_rate was 0.001, now 0.002"),
         ("--alpha_sdpo 0", "alpha_sdpo was 0.5, now its default"),
         ("--pairs you/pairs@main", "pairs was me/pairs@"),
+        ("--eval_tasks composer_hub.train.world:tasks", "eval_tasks was its default"),
         ("--num_tasks 9", "num_tasks was 8, now 9"),
         ("--teacher fixed --teacher_ema_rate 0.2", "teacher was ema, now its default; teacher_ema_rate was 0.1"),
     ],
