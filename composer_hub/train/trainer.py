@@ -12,6 +12,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -241,13 +242,13 @@ class ComposerTrainer(GRPOTrainer):
         if not self.known_good.is_full and self._rewards is not None:
             start = self.accelerator.process_index * len(self._rollouts)
             mine = self._rewards[start : start + len(self._rollouts)].tolist()
-            good = [
+            good = (
                 row
                 for rollout, reward in zip(self._rollouts, mine, strict=True)
                 if reached(reward, args.success_reward)
                 for row in good_turns(rollout, self._tokenizer.decode)
-            ]
-            self.known_good.add(gather_object(good[: self.known_good.size]))
+            )
+            self.known_good.add(gather_object(list(islice(good, self.known_good.size))))
         self.known_good.measure(score)
         if self._num_batches % every == 0:
             ranks = {"rank": self.accelerator.process_index, "num_ranks": self.accelerator.num_processes}
