@@ -8,6 +8,7 @@ advantage, policy step) stands in `provenance`, with the same keys in every row.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ class Scored:
     place: int  # among the rollouts of its step, over all ranks
     rewards: Mapping[str, float | None]
     advantage: float | None
-    logps: Sequence[float] = ()  # of the completion's tokens when they were sampled, where known
+    logps: Sequence[float | None] = ()  # of the completion's tokens when they were sampled, where known
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
@@ -152,7 +153,11 @@ class RolloutFile:
                 place=first + row,
                 rewards=rewards[row],
                 advantage=advantages[row] if isinstance(advantages[row], float) else None,
-                logps=[round(value, 5) for value in logps[row][: len(rollout.completion_ids)]] if logps else (),
+                # vLLM cannot score every token, and JSON has no word for NaN.
+                logps=[
+                    None if math.isnan(value) else round(value, 5)
+                    for value in (logps[row] if logps else ())[: len(rollout.completion_ids)]
+                ],
                 logps_source=source,
                 environment=str(given.get("environment") or self.environment),
                 hints=hints.get(row, {}),

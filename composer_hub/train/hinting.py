@@ -79,6 +79,8 @@ class Hinter:
         if len(hinted) + len(action) > self.max_teacher_tokens:
             return None
         corrected = self._corrected(rollout, error, sibling)
+        if len(hinted) + len(corrected) > self.max_teacher_tokens:
+            corrected = ()
         return HintSite(error, hint, tuple(prefix), tuple(hinted), tuple(action), corrected)
 
     def _corrected(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> tuple[int, ...]:
@@ -121,6 +123,31 @@ class Hinter:
             for turn in turns(rollout)[error.turn.number + 1 :]
             for call in turn.message.get("tool_calls") or ()
         ]
+
+
+def hinter_of(trainer: Any) -> Hinter:
+    """Return the hinter of a trainer's template, tools and options."""
+    from transformers.utils import get_json_schema
+
+    def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
+        return trainer.processing_class.apply_chat_template(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=True,
+            return_dict=False,
+            chat_template=trainer.chat_template,
+            **trainer.chat_template_kwargs,
+        )
+
+    return Hinter(
+        apply_template=apply_template,
+        decode=trainer._tokenizer.decode,
+        tools=tuple(get_json_schema(tool) for tool in trainer.tools or ()),
+        max_sites=trainer.args.max_hint_sites,
+        max_hint_chars=trainer.args.max_hint_chars,
+        max_teacher_tokens=trainer.args.max_teacher_tokens,
+        control=trainer.args.control_hints,
+    )
 
 
 def from_sibling(error: TurnError, sibling: Rollout) -> Hint | None:

@@ -73,7 +73,7 @@ class KnownGood:
 
 
 def good_turns(rollout: Rollout, decode: Callable[[Sequence[int]], str]) -> Iterator[Row]:
-    """Yield the turns of a successful rollout in which nothing went wrong; all prefixes at once could fill the memory."""
+    """Yield the turns of a successful rollout in which nothing went wrong; all prefixes at once could fill memory."""
     failed = {error.turn.number for error in turn_errors(rollout, decode)}
     for turn in turns(rollout):
         if turn.number not in failed:

@@ -154,7 +154,7 @@ class PairEncoder:
         )
 
     def ids(self, text: str) -> array[int]:
-        """Return the tokens of a text, none added; in an array, for all pairs of a run stand in memory on every rank."""
+        """Return the tokens of a text, none added; in an array, for every rank holds all pairs of a run."""
         return array("i", self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -11,7 +11,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from composer_hub.train.checks import TrainerError, check_head, check_options, s
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.groups import reached, siblings, success_shares, success_weights
-from composer_hub.train.hinting import Hinter, HintSite
+from composer_hub.train.hinting import Hinter, HintSite, hinter_of
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
@@ -38,6 +38,7 @@ from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_ter
 from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
+    Site,
     SiteUplift,
     WriterGate,
     action_logps,
@@ -69,7 +70,7 @@ class ComposerTrainer(GRPOTrainer):
         self.pairs = pairs
         self.traces = TraceHints(traces, self) if traces is not None else None
         self._check()
-        self.hinter = hinter or self._own_hinter()
+        self.hinter = hinter or hinter_of(self)
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
@@ -164,7 +165,7 @@ class ComposerTrainer(GRPOTrainer):
         least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
         kept = found
         if least is not None or (every and self._num_batches % every == 0):
-            uplifts = site_uplifts([site for row in found for site in row], self._bare)
+            uplifts = self._uplifts(site for row in found for site in row)
             self._note_uplifts(uplifts)
             if least is not None:
                 values = iter(uplifts)
@@ -176,6 +177,10 @@ class ComposerTrainer(GRPOTrainer):
         left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
         self._note_means({"channel/hint/left_out": left_out})
         return kept
+
+    def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
+        # No more rows at once than training reads: that much is known to fit.
+        return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
 
     def _note_uplifts(
         self, uplifts: list[SiteUplift], name: str = "channel/hint", gate: WriterGate | None = None
@@ -343,31 +348,8 @@ class ComposerTrainer(GRPOTrainer):
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
                 # Every site, so that the table also shows what the gates leave out.
-                found += site_uplifts([site for sites in self._found for site in sites], self._bare)
+                found += self._uplifts(site for sites in self._found for site in sites)
         return found
-
-    def _own_hinter(self) -> Hinter:
-        from transformers.utils import get_json_schema
-
-        def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
-            return self.processing_class.apply_chat_template(
-                messages,
-                add_generation_prompt=add_generation_prompt,
-                tokenize=True,
-                return_dict=False,
-                chat_template=self.chat_template,
-                **self.chat_template_kwargs,
-            )
-
-        return Hinter(
-            apply_template=apply_template,
-            decode=self._tokenizer.decode,
-            tools=tuple(get_json_schema(tool) for tool in self.tools or ()),
-            max_sites=self.args.max_hint_sites,
-            max_hint_chars=self.args.max_hint_chars,
-            max_teacher_tokens=self.args.max_teacher_tokens,
-            control=self.args.control_hints,
-        )
 
     def _check(self) -> None:
         sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)

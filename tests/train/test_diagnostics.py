@@ -66,3 +66,13 @@ def test_rollouts_of_two_batches_in_one_step_are_all_exported(make_trainer: Any,
     make_trainer(RunTrainer, rollouts=file, max_steps=2, **options).train()
     traces = list(read_rollouts(tmp_path / "rollouts"))
     assert [trace.provenance["policy_step"] for trace in traces] == [0] * 8 + [1] * 8
+
+
+def test_a_log_prob_that_nobody_could_compute_is_null(make_trainer: Any, tmp_path: Path) -> None:
+    file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
+    trainer = make_trainer(RunTrainer)
+    batch = batch_of(trainer)
+    scores = torch.full(batch["completion_ids"].shape, -0.5).index_fill(1, torch.tensor([0]), torch.nan)
+    file.add(trainer, [{"prompt": "x"}] * 8, batch | {"sampling_per_token_logps": scores})
+    for trace in read_rollouts(tmp_path / "rollouts"):
+        assert trace.provenance["logps"][:2] == [None, -0.5]

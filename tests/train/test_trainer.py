@@ -326,3 +326,18 @@ def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) 
     head.register_forward_hook(lambda _module, _inputs, output: output * 3.0)
     with pytest.raises(TrainerError, match="not its output layer"):
         trainer._check_head()
+
+
+def test_no_more_rows_are_measured_at_once_than_are_trained_on(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=2, steps_per_generation=4)
+    batch_of(trainer)
+    sites = [site for found in trainer._found for site in found]
+    rows: list[int] = []
+
+    def count(_module: Any, _inputs: Any, given: dict[str, Any]) -> None:
+        rows.append(len(given["input_ids"]))
+
+    handle = trainer._bare.register_forward_pre_hook(count, with_kwargs=True)
+    assert len(trainer._uplifts(sites)) == len(sites) > 1
+    handle.remove()
+    assert max(rows) == 2
