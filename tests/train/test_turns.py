@@ -168,7 +168,13 @@ def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
     assert site.hint.writer == "sibling"
     assert 'add {"a":1,"b":2}' in site.hint.text.replace(" ", "").replace("add{", "add {")
     assert hinter(writers=()).sites(rollout(*WRONG, END)) == []
-    assert from_sibling(site.error, rollout(END)) is None
+    assert from_sibling(site.error, rollout(END), str) is None
+
+
+def test_a_sibling_that_failed_in_the_same_way_first_is_quoted_where_it_worked() -> None:
+    (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, *RIGHT, END))
+    assert ": add " in site.hint.text
+    assert hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, END)) == []
 
 
 def test_a_template_without_a_generation_prompt_is_refused() -> None:
