@@ -100,13 +100,7 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         if told.run.preflight_only:
             return output
         with launch.told(lambda: trainer.state.global_step):
-            if not is_done:
-                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
-            raise_if_early(trainer, early, parts.dogs)
-            if trainer.evals is not None:
-                trainer.evals.measure()  # does nothing where the last step was measured already
-            parts.release()
+            parts.train(record, early, checkpoint, is_done=is_done)
             launch.done(trainer.state.global_step)
             final = output / "final"
             trainer.save_model(str(final))
@@ -127,11 +121,17 @@ class Parts:
     dogs: Watchdogs | None
     pusher: Pusher | None
 
-    def settle(self, record: Record, *, wait_s: float) -> None:
-        """Finish what goes on beside training, and remember what was seen."""
+    def train(self, record: Record, early: EarlyEnd, checkpoint: Path | None, *, is_done: bool) -> None:
+        """Train to the last step, or raise what ended it before, and finish what goes on beside training."""
+        if not is_done:
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if self.pusher is not None:
-            self.pusher.close(wait_s=wait_s)
+            self.pusher.close(wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
         self.remember(record)
+        raise_if_early(self.trainer, early, self.dogs)
+        if self.trainer.evals is not None:
+            self.trainer.evals.measure()  # does nothing where the last step was measured already
+        self.release()
 
     def release(self, *, wait_s: float = 60.0) -> None:
         """Let environments tidy up."""
