@@ -169,6 +169,10 @@ class RolloutFile:
 
     def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.num_written:
+            # A run that goes on writes where it was: in an earlier file its rows would stand before those they replace.
+            last = max((path.stem for path in self.folder.glob(f"rank{rank:03d}-*.jsonl")), default="-0")
+            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_a_file
         path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_a_file:05d}.jsonl"
         # Not sorted: the order of a call's arguments is what chat templates render.
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
