@@ -7,30 +7,20 @@ measurement draws from the same seed, so two of them differ by what was learned 
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import math
-import random
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy
 import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from trl import GRPOTrainer
 
 from composer_hub.records import canonical_json
-from composer_hub.train.guard import release
+from composer_hub.train.aside import aside
 
 _KEY = "eval/pass_at_1"
 _Z = 1.959964  # 95 %
-# What a rollout leaves behind in the trainer: put back by name.
-_LEFT_BEHIND = (
-    "_rollouts", "_sites", "_rewards", "_rewards_by_function", "environments", "_batch_environments",
-    "_sync_tool_dicts", "_async_tool_dicts", "num_generations_eval", "_prompts",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -108,50 +98,65 @@ def measured(history: Sequence[Mapping[str, Any]]) -> list[tuple[int, PassRate]]
     return [(line["step"], PassRate.of(line)) for line in history if _KEY in line]
 
 
+def never() -> bool:
+    """Say that a run is not to end."""
+    return False
+
+
 class Evals(TrainerCallback):
-    """Measures pass@1 before the first step, after every n-th and after the last, before that step is saved."""
+    """Measures pass@1 before the first step, after every n-th and after the last, before that step is saved.
+
+    A run that is to end does not wait for it: what is missing then is measured when the run goes on.
+    """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], plan: EvalPlan) -> None:
         self.rows, self.plan = [dict(row) for row in rows], plan
         self.trainer: Any = None
+        self.is_ending = never  # asked before each batch, by all ranks
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == 0 or self._is_due(state):
+        if self._is_due(state):
             self.measure()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # A run that is being ended has no time to lose; it is measured when it goes on.
-        if self._is_due(state) and not (control.should_training_stop and state.global_step < state.max_steps):
-            self.measure()
+        if self._is_due(state):
+            self.measure(self.is_ending)
 
     def _is_due(self, state: Any) -> bool:
-        every = self.plan.every
-        return (every > 0 and state.global_step % every == 0) or state.global_step >= state.max_steps
+        step = state.global_step
+        return step == 0 or step >= state.max_steps or bool(self.plan.every and step % self.plan.every == 0)
 
-    def measure(self) -> PassRate:
-        """Measure where the run stands, unless that was done, and log it."""
+    def measure(self, is_ending: Callable[[], bool] = never) -> None:
+        """Measure where the run stands, unless that was done or the run is to end, and log it."""
         state = self.trainer.state
-        known = dict(measured(state.log_history))
-        if state.global_step not in known:
-            rewards = attempts(self.trainer, self.rows, self.plan.num_samples, self.plan.seed)
-            known[state.global_step] = pass_rate(rewards, self.plan.pass_reward)
-            # A log of ours must not stand for the one that is due at this step.
-            is_due = self.trainer.control.should_log
-            # TRL's own log would mix in, and empty, the metrics that the training step has collected.
-            Trainer.log(self.trainer, known[state.global_step].logs())
-            self.trainer.control.should_log = is_due
-        return known[state.global_step]
+        if state.global_step in dict(measured(state.log_history)):
+            return
+        rewards = attempts(self.trainer, self.rows, self.plan.num_samples, self.plan.seed, is_ending)
+        if rewards is None:
+            return
+        # A log of ours must not stand for the one that is due at this step.
+        is_due = self.trainer.control.should_log
+        # TRL's own log would mix in, and empty, the metrics that the training step has collected.
+        Trainer.log(self.trainer, pass_rate(rewards, self.plan.pass_reward).logs())
+        self.trainer.control.should_log = is_due
 
 
-def attempts(trainer: Any, rows: Sequence[dict[str, Any]], num_samples: int, seed: int) -> list[list[float]]:
-    """Return the rewards of some attempts at each task, over all ranks; the run goes on as if nothing had been."""
+def attempts(
+    trainer: Any, rows: Sequence[dict[str, Any]], num_samples: int, seed: int, is_ending: Callable[[], bool]
+) -> list[list[float]] | None:
+    """Return the rewards of some attempts at each task, over all ranks; None where the run is to end.
+
+    The run goes on as if nothing had been.
+    """
     rank, num_ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     # As many rollouts at once as training makes: that much is known to fit.
     tasks_a_rank = max(1, trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation // num_samples)
     found: list[list[float]] = []
-    with _aside(trainer, num_samples), keeping_random_state():
+    with aside(trainer, num_samples):
         set_seed(seed + rank)
         for start in range(0, len(rows), tasks_a_rank * num_ranks):
+            if is_ending():
+                return None
             # Every rank takes part in every batch: short ones are filled up with tasks that are not counted.
             places = [start + rank * tasks_a_rank + number for number in range(tasks_a_rank)]
             batch = [dict(rows[place % len(rows)]) for place in places for _ in range(num_samples)]
@@ -168,39 +173,3 @@ def _rewards(trainer: Any, batch: list[dict[str, Any]]) -> torch.Tensor:
     by_function = trainer._rewards_by_function
     rewards = (by_function * trainer.reward_weights.to(by_function.device)).nansum(dim=1)
     return rewards.masked_fill(by_function.isnan().all(dim=1), math.nan)
-
-
-@contextlib.contextmanager
-def _aside(trainer: Any, num_samples: int) -> Iterator[None]:
-    """Let a trainer make rollouts that leave nothing behind."""
-    left = {name: getattr(trainer, name) for name in _LEFT_BEHIND if hasattr(trainer, name)}
-    logs, metrics, was_training = trainer._logs, trainer._metrics, trainer.model.training
-    pool = getattr(trainer, "_environment_pool", None)
-    trainer._logs, trainer._metrics = copy.deepcopy(logs), {mode: defaultdict(list) for mode in metrics}
-    trainer.num_generations_eval = num_samples
-    if pool is not None:
-        # Environments may have a state of their own: each measurement begins with fresh ones.
-        trainer._environment_pool = {name: [] for name in pool}
-    trainer.model.eval()
-    try:
-        yield
-    finally:
-        trainer.model.train(was_training)
-        trainer._logs, trainer._metrics = logs, metrics
-        if pool is not None:
-            release(one for used in trainer._environment_pool.values() for one in used)
-            trainer._environment_pool = pool
-        for name, value in left.items():
-            setattr(trainer, name, value)
-
-
-@contextlib.contextmanager
-def keeping_random_state() -> Iterator[None]:
-    """Put every random state back in the end."""
-    states = random.getstate(), numpy.random.get_state()
-    try:
-        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(states[0])
-        numpy.random.set_state(states[1])

@@ -8,6 +8,7 @@ advantage, policy step) stands in `provenance`, with the same keys in every row.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -37,7 +38,7 @@ class Scored:
     place: int  # among the rollouts of its step, over all ranks
     rewards: Mapping[str, float | None]
     advantage: float | None
-    logps: Sequence[float] = ()  # of the completion's tokens when they were sampled, where known
+    logps: Sequence[float | None] = ()  # of the completion's tokens when they were sampled, where known
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
@@ -128,6 +129,7 @@ class RolloutFile:
     def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_a_file: int = ROLLOUTS_A_FILE):
         self.folder, self.run, self.environment, self.rollouts_a_file = folder, run, environment, rollouts_a_file
         self.num_written = 0
+        self._step, self._batch = -1, 0  # several generation batches may fall into one step
 
     def add(self, trainer: Any, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
         """Write the rollouts that the trainer has just scored."""
@@ -135,6 +137,9 @@ class RolloutFile:
             return
         self.run = self.run if self.run.tools else _with_tools(self.run, trainer)
         rank, num_rows = trainer.accelerator.process_index, len(trainer._rollouts)
+        step = trainer.state.global_step
+        self._step, self._batch = step, self._batch + 1 if step == self._step else 0
+        first = (self._batch * trainer.accelerator.num_processes + rank) * num_rows
         advantages = output["advantages"].tolist()
         logps, source = _logps(output)
         rewards = trainer._own_rewards()
@@ -143,11 +148,15 @@ class RolloutFile:
         for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
-                policy_step=trainer.state.global_step,
-                place=rank * num_rows + row,
+                policy_step=step,
+                place=first + row,
                 rewards=rewards[row],
                 advantage=advantages[row] if isinstance(advantages[row], float) else None,
-                logps=[round(value, 5) for value in logps[row][: len(rollout.completion_ids)]] if logps else (),
+                # vLLM cannot score every token, and JSON has no word for NaN.
+                logps=[
+                    None if math.isnan(value) else round(value, 5)
+                    for value in (logps[row] if logps else ())[: len(rollout.completion_ids)]
+                ],
                 logps_source=source,
                 environment=str(given.get("environment") or self.environment),
                 hints=hints.get(row, {}),
@@ -159,6 +168,10 @@ class RolloutFile:
 
     def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.num_written:
+            # A run that goes on writes where it was: in an earlier file its rows would stand before those they replace.
+            last = max((path.stem for path in self.folder.glob(f"rank{rank:03d}-*.jsonl")), default="-0")
+            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_a_file
         path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_a_file:05d}.jsonl"
         # Not sorted: the order of a call's arguments is what chat templates render.
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]

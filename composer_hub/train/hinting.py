@@ -53,7 +53,7 @@ class Hinter:
     control: bool = False  # hints of the same shape that say nothing about their site, for ablations
 
     def sites(self, rollout: Rollout, *, sibling: Rollout | None = None) -> list[HintSite]:
-        """Return the hint sites of a rollout; `sibling` is a rollout of the same prompt that succeeded."""
+        """Return the hint sites of a rollout; `sibling` is a rollout of the same prompt that did better."""
         found: list[HintSite] = []
         for error in turn_errors(rollout, self.decode):
             if len(found) == self.max_sites:
@@ -68,7 +68,7 @@ class Hinter:
     def _site(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> HintSite | None:
         hint = write_hint(self._context(rollout, error), self.writers)
         if hint is None and sibling is not None:
-            hint = from_sibling(error, sibling)
+            hint = from_sibling(error, sibling, self.decode)
         if hint is None or (hint.writer, hint.kind) in self.refused:
             return None
         if self.control:
@@ -79,6 +79,8 @@ class Hinter:
         if len(hinted) + len(action) > self.max_teacher_tokens:
             return None
         corrected = self._corrected(rollout, error, sibling)
+        if len(hinted) + len(corrected) > self.max_teacher_tokens:
+            corrected = ()
         return HintSite(error, hint, tuple(prefix), tuple(hinted), tuple(action), corrected)
 
     def _corrected(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> tuple[int, ...]:
@@ -123,13 +125,39 @@ class Hinter:
         ]
 
 
-def from_sibling(error: TurnError, sibling: Rollout) -> Hint | None:
-    """Write what a rollout of the same prompt that succeeded did at this turn."""
-    calls = [call for turn in turns(sibling)[error.turn.number :] for call in turn.message.get("tool_calls") or ()]
-    if not calls:
+def hinter_of(trainer: Any) -> Hinter:
+    """Return the hinter of a trainer's template, tools and options."""
+    from transformers.utils import get_json_schema
+
+    def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
+        return trainer.processing_class.apply_chat_template(
+            messages,
+            add_generation_prompt=add_generation_prompt,
+            tokenize=True,
+            return_dict=False,
+            chat_template=trainer.chat_template,
+            **trainer.chat_template_kwargs,
+        )
+
+    return Hinter(
+        apply_template=apply_template,
+        decode=trainer._tokenizer.decode,
+        tools=tuple(get_json_schema(tool) for tool in trainer.tools or ()),
+        max_sites=trainer.args.max_hint_sites,
+        max_hint_chars=trainer.args.max_hint_chars,
+        max_teacher_tokens=trainer.args.max_teacher_tokens,
+        control=trainer.args.control_hints,
+    )
+
+
+def from_sibling(error: TurnError, sibling: Rollout, decode: Callable[[Sequence[int]], str]) -> Hint | None:
+    """Write the call that worked in a better rollout of the same prompt, at this turn or later."""
+    failed = {found.turn.number for found in turn_errors(sibling, decode)}
+    worked = (turn for turn in turns(sibling)[error.turn.number :] if turn.number not in failed)
+    call = next((tool_call_of(call) for turn in worked for call in turn.message.get("tool_calls") or ()), None)
+    if call is None:
         return None
-    call = tool_call_of(calls[0])
-    text = f"Reminder: in an attempt that succeeded, this call came here: {call.name} {canonical_json(call.arguments)}"
+    text = f"Reminder: in an attempt that did better, this call worked: {call.name} {canonical_json(call.arguments)}"
     return Hint(text, "sibling", "same_turn", 1, error.site.kind, error.site.call_id)
 
 

@@ -7,7 +7,7 @@ the run plays no part in what is learned from.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,14 +72,10 @@ class KnownGood:
         self.turns = [GoodTurn(tuple(before), tuple(action), logp) for before, action, logp in state]
 
 
-def good_turns(rollout: Rollout, decode: Callable[[Sequence[int]], str]) -> list[Row]:
-    """Return the turns of a successful rollout in which nothing went wrong."""
+def good_turns(rollout: Rollout, decode: Callable[[Sequence[int]], str]) -> Iterator[Row]:
+    """Yield the turns of a successful rollout in which nothing went wrong; all prefixes at once could fill memory."""
     failed = {error.turn.number for error in turn_errors(rollout, decode)}
-    return [
-        (
-            (*rollout.prompt_ids, *rollout.completion_ids[: turn.start]),
-            tuple(rollout.completion_ids[turn.start : turn.stop]),
-        )
-        for turn in turns(rollout)
-        if turn.number not in failed
-    ]
+    for turn in turns(rollout):
+        if turn.number not in failed:
+            before = (*rollout.prompt_ids, *rollout.completion_ids[: turn.start])
+            yield before, tuple(rollout.completion_ids[turn.start : turn.stop])

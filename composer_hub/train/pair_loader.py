@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,9 +17,9 @@ from composer_hub.train.endless import Endless
 class TokenPair:
     """One pair as tokens, and what the reference thinks of it."""
 
-    prompt_ids: tuple[int, ...]
-    chosen_ids: tuple[int, ...]
-    rejected_ids: tuple[int, ...]
+    prompt_ids: Sequence[int]
+    chosen_ids: Sequence[int]
+    rejected_ids: Sequence[int]
     ref_chosen: float  # log p of the whole answer at temperature 1
     ref_rejected: float
 

@@ -45,8 +45,7 @@ from composer_hub.train.tokens import tokenizer_digest
 from composer_hub.train.trace_sites import Student
 from composer_hub.train.watchdogs import Watchdogs, bands_of, best_of
 
-_LONG_WAIT_S = 60.0  # for environments to tidy up
-_SHORT_WAIT_S = 10.0  # for a push that is under way when the machine is taken away
+_SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken away
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -92,19 +91,16 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
         check_targets(told, where)
     parts = build(told, inputs, record, where, (early, launch))
     trainer = parts.trainer
+    if trainer.evals is not None:
+        trainer.evals.is_ending = lambda: bool(early.asked(trainer.state))
+    is_done = checkpoint is not None and is_finished(trainer, checkpoint)
     try:
-        is_done = checkpoint is not None and is_finished(trainer, checkpoint)
         if not is_done:
             preflight(told, trainer, record)
         if told.run.preflight_only:
             return output
         with launch.told(lambda: trainer.state.global_step):
-            if not is_done:
-                trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-            parts.settle(record, wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
-            raise_if_early(trainer, early, parts.dogs)
-            if trainer.evals is not None:
-                trainer.evals.measure()  # does nothing where the last step was measured already
+            parts.train(record, early, checkpoint, is_done=is_done)
             launch.done(trainer.state.global_step)
             final = output / "final"
             trainer.save_model(str(final))
@@ -113,9 +109,8 @@ def _run(told: Told, where: Destination | None, early: EarlyEnd, clock: Callable
             state.wait_for_everyone()
         return final
     finally:
-        # Environments may hold containers and sessions, however the run ended.
-        wait_s = _SHORT_WAIT_S if early.has_signal else _LONG_WAIT_S
-        release((one for pool in trainer.environment_pools() for one in pool), timeout_s=wait_s)
+        # However it ends: a container outlives the process that started it.
+        parts.release(wait_s=_SHORT_WAIT_S)
 
 
 @dataclass
@@ -126,11 +121,21 @@ class Parts:
     dogs: Watchdogs | None
     pusher: Pusher | None
 
-    def settle(self, record: Record, *, wait_s: float) -> None:
-        """Finish what goes on beside training, and remember what was seen."""
+    def train(self, record: Record, early: EarlyEnd, checkpoint: Path | None, *, is_done: bool) -> None:
+        """Train to the last step, or raise what ended it before, and finish what goes on beside training."""
+        if not is_done:
+            self.trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
         if self.pusher is not None:
-            self.pusher.close(wait_s=wait_s)
+            self.pusher.close(wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
         self.remember(record)
+        raise_if_early(self.trainer, early, self.dogs)
+        if self.trainer.evals is not None:
+            self.trainer.evals.measure()  # does nothing where the last step was measured already
+        self.release()
+
+    def release(self, *, wait_s: float = 60.0) -> None:
+        """Let environments tidy up."""
+        release((one for pool in self.trainer.environment_pools() for one in pool), timeout_s=wait_s)
 
     def remember(self, record: Record) -> None:
         """Put the best checkpoint and the alarms into the record."""
@@ -235,8 +240,8 @@ def build(
     parts = Parts(trainer, dogs, pusher_of(told, inputs, record, where))
     if evals is not None:
         evals.trainer, trainer.evals = trainer, evals
-    # What ends a run comes before what measures it.
-    for callback in (*callbacks, evals, dogs, parts.pusher):
+    # What measures a run comes before what ends it: a measurement that broke off belongs to the step that is saved.
+    for callback in (evals, *callbacks, dogs, parts.pusher):
         if callback is not None:
             trainer.add_callback(callback)
 

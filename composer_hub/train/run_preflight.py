@@ -34,8 +34,6 @@ def preflight(told: Told, trainer: RunTrainer, record: Record) -> None:
 
 def measured(told: Told, trainer: RunTrainer) -> list[WriterUplift]:
     """Return the table over the rollouts of all processes."""
-    # As in evaluation: these rollouts are not trained on, so they are not kept.
-    trainer.model.eval()
     found: list[Any] = trainer.preflight(num_batches=told.run.preflight_batches)
     return table(gather_object(found), least=trainer.args.hint_min_uplift or 0.0)
 

@@ -99,7 +99,7 @@ class Launch(TrainerCallback):
         except KeyboardInterrupt:
             self.facts |= {"exit_code": exits.INTERRUPTED, "said": "interrupted"}
             raise
-        except Exception as error:
+        except BaseException as error:
             self.facts |= {"exit_code": getattr(error, "exit_code", exits.FAILURE), "said": str(error)}
             raise
         finally:

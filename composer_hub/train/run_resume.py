@@ -25,7 +25,7 @@ MAY_CHANGE = (
     "max_steps", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
     "save_*", "hub_*", "watchdogs", "bands", "keep_rollouts", "license", "dataloader_num_workers",
     "dataloader_pin_memory", "gradient_checkpointing*", "ddp_*", "vllm_gpu_memory_utilization", "vllm_server_*",
-    "preflight_batches", "env_timeout_s", "eval_*", "num_eval_*", "pass_reward",
+    "preflight_batches", "env_timeout_s", "eval_every",
 )  # fmt: skip
 
 Changes = dict[str, tuple[Any, Any]]  # option -> what it was, what it is now

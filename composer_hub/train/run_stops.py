@@ -25,6 +25,12 @@ from composer_hub.train.watchdogs import Watchdogs, best_of
 _TIME, _SIGNAL = 1, 2
 
 
+class Terminated(BaseException):
+    """SIGTERM came while nothing was being trained. No `Exception`: whatever runs then may take those for its own."""
+
+    exit_code = exits.STOPPED
+
+
 class EarlyEnd(TrainerCallback):
     """Ends training with a checkpoint when the time is over or SIGTERM came; all ranks at the same step."""
 
@@ -43,13 +49,15 @@ class EarlyEnd(TrainerCallback):
         before = signal.signal(signal.SIGTERM, self._hear)
         try:
             yield
+        except Terminated as ended:
+            raise exits.Stopped(str(ended)) from ended
         finally:
             signal.signal(signal.SIGTERM, before)
 
     def _hear(self, number: int, frame: Any) -> None:
         self.has_signal = True
         if not self.is_training:
-            raise exits.Stopped("SIGTERM came while nothing was being trained. The same command with --resume goes on.")
+            raise Terminated("SIGTERM came while nothing was being trained. The same command with --resume goes on.")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.is_training = True
@@ -58,24 +66,27 @@ class EarlyEnd(TrainerCallback):
         self.is_training = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        is_over = self.max_minutes is not None and self.clock() - self.start >= self.max_minutes * 60
-        reason = _SIGNAL if self.has_signal else _TIME if is_over else 0
-        # Clocks differ and signals come one by one, but the ranks must stop at the same step.
-        reason = int(gather(torch.tensor([reason], device=PartialState().device)).max().item())
-        if reason and state.global_step < state.max_steps:
-            self.reason = reason
+        self.reason = self.asked(state)
+        if self.reason:
             control.should_save = control.should_training_stop = True
+
+    def asked(self, state: Any) -> int:
+        """Return why to end now, or 0; every rank must come here, for all of them must hear the same."""
+        is_over = self.max_minutes is not None and self.clock() - self.start >= self.max_minutes * 60
+        # Clocks differ and signals come one by one. Time does not end a run that has made its last step.
+        reason = _SIGNAL if self.has_signal else _TIME if is_over and state.global_step < state.max_steps else 0
+        return int(gather(torch.tensor([reason], device=PartialState().device)).max().item())
 
 
 def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> None:
-    """Say why a run ended before its last step, if it did."""
+    """Say why a run ended before it was done, if it did."""
     step, wanted = trainer.state.global_step, trainer.state.max_steps
-    if step >= wanted:
-        return
     where = f"at step {step:,} of {wanted:,}; the checkpoint is complete"
     goes_on = "The same command with --resume goes on."
     if early.reason == _SIGNAL:
         raise exits.Stopped(f"SIGTERM ended the run {where}. {goes_on}")
+    if step >= wanted:
+        return
     if early.reason == _TIME:
         raise exits.Stopped(f"{early.max_minutes:g} minutes are over {where}. {goes_on}")
     if dogs is not None and dogs.stopped_by is not None:

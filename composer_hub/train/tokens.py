@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -152,9 +153,9 @@ class PairEncoder:
             **self.template_kwargs,
         )
 
-    def ids(self, text: str) -> tuple[int, ...]:
-        """Return the tokens of a text, none added."""
-        return tuple(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+    def ids(self, text: str) -> array[int]:
+        """Return the tokens of a text, none added; in an array, for every rank holds all pairs of a run."""
+        return array("i", self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

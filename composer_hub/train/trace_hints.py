@@ -20,7 +20,7 @@ from composer_hub.train.endless import Endless
 from composer_hub.train.teacher import head_of, keeping_hidden
 from composer_hub.train.terms import Notes, replay_losses, token_values
 from composer_hub.train.trace_sites import TraceSite
-from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded, site_uplifts
+from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded
 
 if TYPE_CHECKING:
     from composer_hub.train.trainer import ComposerTrainer
@@ -82,7 +82,7 @@ class TraceHints:
         place = self.loader.position
         sites = [site for _ in range(num_batches) for site in self.loader.take()]
         self.loader.position = place
-        return site_uplifts(sites, self.trainer._bare)
+        return self.trainer._uplifts(sites)
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must remember."""
@@ -111,7 +111,7 @@ class TraceHints:
         trainer, least = self.trainer, self.trainer.args.hint_min_uplift
         every, flags = trainer.args.hint_uplift_every, [True] * len(sites)
         if least is not None or (every and trainer.state.global_step % every == 0):
-            uplifts = site_uplifts(sites, trainer._bare)
+            uplifts = trainer._uplifts(sites)
             trainer._note_uplifts(uplifts, NAME, self.writers)
             flags = [least is None or uplift.lifts(least) for uplift in uplifts]
         refused = self.writers.refused | trainer.hinter.refused

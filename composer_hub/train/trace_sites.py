@@ -158,6 +158,8 @@ class TraceEncoder:
             return "template_has_another_generation_prompt"
         if len(hinted) + len(action) > self.max_tokens:
             return "longer_than_max_teacher_tokens"
+        if len(hinted) + len(corrected) > self.max_tokens:
+            corrected = ()
         cut = next((at for at, pair in enumerate(zip(prefix, hinted, strict=False)) if pair[0] != pair[1]), len(prefix))
         arrays = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
         before, said, done, better = arrays

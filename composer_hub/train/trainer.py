@@ -8,28 +8,28 @@ the hidden states of that forward, so the hint term needs no second forward of t
 from __future__ import annotations
 
 import json
-import random
+import math
 import warnings
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
+from composer_hub.train.aside import aside
 from composer_hub.train.batch import hint_tensors, turn_starts
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.groups import reached, siblings, success_shares, success_weights
-from composer_hub.train.hinting import Hinter, HintSite
+from composer_hub.train.hinting import Hinter, HintSite, hinter_of
 from composer_hub.train.known_good import KnownGood, good_turns
-from composer_hub.train.losses import mean_over
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
@@ -38,6 +38,7 @@ from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_ter
 from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import (
     Row,
+    Site,
     SiteUplift,
     WriterGate,
     action_logps,
@@ -69,7 +70,7 @@ class ComposerTrainer(GRPOTrainer):
         self.pairs = pairs
         self.traces = TraceHints(traces, self) if traces is not None else None
         self._check()
-        self.hinter = hinter or self._own_hinter()
+        self.hinter = hinter or hinter_of(self)
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
@@ -121,7 +122,9 @@ class ComposerTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._rewards = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
+        # What nothing scored, as an episode that was lost, has not succeeded and is nobody's better sibling.
+        self._rewards = totals.masked_fill(rewards.isnan().all(dim=1), -math.inf)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -129,7 +132,9 @@ class ComposerTrainer(GRPOTrainer):
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         looked = rollout_means(self._rollouts, self._tokenizer.decode)
-        self._note_means(looked | {"channel/policy/length": sampled.sum(1)})
+        # Of rollouts that do not count, too: where truncated ones are masked, the longest would have no length.
+        lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
+        self._note_means(looked | {"channel/policy/length": lengths})
         if self._hints_from("rollouts"):
             # Before the batch is shuffled: siblings still stand side by side.
             # A rollout that was cut off may not count; then nothing of it is learned.
@@ -160,7 +165,7 @@ class ComposerTrainer(GRPOTrainer):
         least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
         kept = found
         if least is not None or (every and self._num_batches % every == 0):
-            uplifts = site_uplifts([site for row in found for site in row], self._bare)
+            uplifts = self._uplifts(site for row in found for site in row)
             self._note_uplifts(uplifts)
             if least is not None:
                 values = iter(uplifts)
@@ -172,6 +177,10 @@ class ComposerTrainer(GRPOTrainer):
         left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
         self._note_means({"channel/hint/left_out": left_out})
         return kept
+
+    def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
+        # No more rows at once than training reads: that much is known to fit.
+        return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
 
     def _note_uplifts(
         self, uplifts: list[SiteUplift], name: str = "channel/hint", gate: WriterGate | None = None
@@ -238,13 +247,13 @@ class ComposerTrainer(GRPOTrainer):
         if not self.known_good.is_full and self._rewards is not None:
             start = self.accelerator.process_index * len(self._rollouts)
             mine = self._rewards[start : start + len(self._rollouts)].tolist()
-            good = [
+            good = (
                 row
                 for rollout, reward in zip(self._rollouts, mine, strict=True)
                 if reached(reward, args.success_reward)
                 for row in good_turns(rollout, self._tokenizer.decode)
-            ]
-            self.known_good.add(gather_object(good[: self.known_good.size]))
+            )
+            self.known_good.add(gather_object(list(islice(good, self.known_good.size))))
         self.known_good.measure(score)
         if self._num_batches % every == 0:
             ranks = {"rank": self.accelerator.process_index, "num_ranks": self.accelerator.num_processes}
@@ -279,7 +288,7 @@ class ComposerTrainer(GRPOTrainer):
             values, found = hint_values(
                 self.args, inputs, kept[-1], self._bare, self.teacher, temperature=self.temperature
             )
-            term = mean_over(values, self._per_step(inputs["num_hint_items"]))
+            term = values.sum() / self._per_step(inputs["num_hint_items"])
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
         if self.model.training:
@@ -289,7 +298,7 @@ class ComposerTrainer(GRPOTrainer):
             terms |= recorded
         if self.args.hint_anchor_kl:
             values, found = anchor_values(inputs, kept[-1], self._bare, self.anchor)
-            term = mean_over(values, self._per_step(inputs["num_anchor_items"]))
+            term = values.sum() / self._per_step(inputs["num_anchor_items"])
             notes |= found | {"channel/anchor/loss": self._whole(term)}
             terms["anchor"] = self.args.hint_anchor_kl * term
         # Once for all terms: the ranks wait for each other here, whatever each of them found.
@@ -327,53 +336,20 @@ class ComposerTrainer(GRPOTrainer):
     def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
         """Return what the hints of some fresh rollouts do to the failed action and to the corrected one.
 
-        The run itself is not disturbed: random state and metrics are put back.
+        The run itself is not disturbed.
         """
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
-        states = torch.get_rng_state(), random.getstate(), numpy.random.get_state()
-        kept = {name: getattr(self, name) for name in ("_metrics", "_num_batches", "writers", "known_good")}
-        self._metrics = {mode: defaultdict(list) for mode in self._metrics}
-        self.writers, self.known_good = WriterGate(), KnownGood(0)
         found: list[SiteUplift] = []
-        try:
+        with aside(self, self.num_generations):
             if self.traces is not None and self._hints_from("traces"):
                 found += self.traces.look(num_batches)
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
                 # Every site, so that the table also shows what the gates leave out.
-                found += site_uplifts([site for sites in self._found for site in sites], self._bare)
-        finally:
-            for name, value in kept.items():
-                setattr(self, name, value)
-            torch.set_rng_state(states[0])
-            random.setstate(states[1])
-            numpy.random.set_state(states[2])
+                found += self._uplifts(site for sites in self._found for site in sites)
         return found
-
-    def _own_hinter(self) -> Hinter:
-        from transformers.utils import get_json_schema
-
-        def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
-            return self.processing_class.apply_chat_template(
-                messages,
-                add_generation_prompt=add_generation_prompt,
-                tokenize=True,
-                return_dict=False,
-                chat_template=self.chat_template,
-                **self.chat_template_kwargs,
-            )
-
-        return Hinter(
-            apply_template=apply_template,
-            decode=self._tokenizer.decode,
-            tools=tuple(get_json_schema(tool) for tool in self.tools or ()),
-            max_sites=self.args.max_hint_sites,
-            max_hint_chars=self.args.max_hint_chars,
-            max_teacher_tokens=self.args.max_teacher_tokens,
-            control=self.args.control_hints,
-        )
 
     def _check(self) -> None:
         sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)

@@ -163,9 +163,9 @@ def as_text(lines: Sequence[WriterUplift]) -> str:
     return "\n".join([head, *body])
 
 
-def site_uplifts(sites: Sequence[Site], network: nn.Module) -> list[SiteUplift]:
+def site_uplifts(sites: Sequence[Site], network: nn.Module, *, rows_a_batch: int = 16) -> list[SiteUplift]:
     """Return the uplift of each site under a model as it is now."""
-    return measure(sites, lambda rows: action_logps(network, rows))
+    return measure(sites, lambda rows: action_logps(network, rows, rows_a_batch=rows_a_batch))
 
 
 @torch.no_grad()

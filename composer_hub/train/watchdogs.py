@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from composer_hub import exits
@@ -194,7 +195,8 @@ class Watchdogs(TrainerCallback):
             self.alarms += self._alarms(line.get("step", 0), line)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        logs = logs or {}
+        # What one rank logs may be its own, as the time of a step; if one stopped alone, the others would wait for it.
+        logs = broadcast_object_list([self._watched(logs or {})])[0]
         if isinstance(logs.get(self.metric), (int, float)):
             self.since_save.append(float(logs[self.metric]))
         for alarm in self._alarms(state.global_step, logs):
@@ -215,6 +217,9 @@ class Watchdogs(TrainerCallback):
             except OSError as error:
                 warnings.warn(f"The best checkpoint could not be kept: {error}. Training goes on.", stacklevel=2)
         self.since_save = []
+
+    def _watched(self, logs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: logs[name] for name in (self.metric, *(dog.band.metric for dog in self.dogs)) if name in logs}
 
     def _alarms(self, step: int, logs: Mapping[str, Any]) -> list[Alarm]:
         return [alarm for dog in self.dogs if (alarm := dog.look(step, logs))]

@@ -58,3 +58,32 @@ def test_sampled_rollouts_are_exported_with_their_numbers_and_all_rows_have_the_
         assert any(value is not None for value in known["token_divergence"])
     for trace in traces:
         assert trace in looked or all(trace.provenance[name] == [] for name in names)
+
+
+def test_rollouts_of_two_batches_in_one_step_are_all_exported(make_trainer: Any, tmp_path: Path) -> None:
+    file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
+    options = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "steps_per_generation": 1}
+    make_trainer(RunTrainer, rollouts=file, max_steps=2, **options).train()
+    traces = list(read_rollouts(tmp_path / "rollouts"))
+    assert [trace.provenance["policy_step"] for trace in traces] == [0] * 8 + [1] * 8
+
+
+def test_a_log_prob_that_nobody_could_compute_is_null(make_trainer: Any, tmp_path: Path) -> None:
+    file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
+    trainer = make_trainer(RunTrainer)
+    batch = batch_of(trainer)
+    scores = torch.full(batch["completion_ids"].shape, -0.5).index_fill(1, torch.tensor([0]), torch.nan)
+    file.add(trainer, [{"prompt": "x"}] * 8, batch | {"sampling_per_token_logps": scores})
+    for trace in read_rollouts(tmp_path / "rollouts"):
+        assert trace.provenance["logps"][:2] == [None, -0.5]
+
+
+def test_a_step_that_is_run_again_replaces_what_stands_in_a_later_file(make_trainer: Any, tmp_path: Path) -> None:
+    trainer = make_trainer(RunTrainer)
+    batch = batch_of(trainer)
+    for advantage, steps in ((1.0, (0, 1)), (2.0, (1,))):  # the second launch goes on after step 0
+        file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40), rollouts_a_file=8)
+        for trainer.state.global_step in steps:
+            file.add(trainer, [{"prompt": "x"}] * 8, batch | {"advantages": torch.full((8,), advantage)})
+    found = [(trace.provenance["policy_step"], trace.provenance["advantage"]) for trace in read_rollouts(file.folder)]
+    assert found == [(0, 1.0)] * 8 + [(1, 2.0)] * 8

@@ -33,6 +33,7 @@ from composer_hub.train.run_inputs import eval_rows, resolve  # noqa: E402
 from composer_hub.train.run_options import RunError, parse, shown  # noqa: E402
 from composer_hub.train.world import tasks  # noqa: E402
 from tests.train.test_run import weights  # noqa: E402
+from tests.train.test_run_ends import ringing  # noqa: E402
 
 NAN = math.nan
 
@@ -166,6 +167,26 @@ def test_a_run_that_is_being_ended_is_measured_when_it_goes_on(shelf: Path, worl
     assert [step for step, _ in found] == [0, 1, 2, 3, 4]
     others = dict(measured(history(shelf / "runs" / "measured" / "checkpoint-4")))
     assert {step: rate for step, rate in found if step in others} == others
+
+
+def test_sigterm_does_not_wait_for_a_measurement_which_is_made_when_the_run_goes_on(shelf: Path, world: Any) -> None:
+    whole, folder = shelf / "runs" / "measured", shelf / "runs" / "hurried"
+    words = arguments(world, shelf, folder.name, *MEASURED, "--max_minutes", "9")
+    # Read at: begin, launch, record, steps 1 and 2, save; then in step 3, before its measurement begins.
+    with pytest.raises(exits.Stopped, match="SIGTERM ended the run at step 3 of 4"):
+        run(parse(words), clock=ringing(7))
+    assert [step for step, _ in measured(history(folder / "checkpoint-3"))] == [0]
+    final = run(parse([*words, "--resume", "true"]))
+    assert measured(history(folder / "checkpoint-4")) == measured(history(whole / "checkpoint-4"))
+    expected, got = weights(whole / "final"), weights(final)
+    assert all(torch.equal(expected[name], got[name]) for name in expected)
+
+
+def test_sigterm_inside_a_reward_function_is_not_taken_for_its_failure(shelf: Path, world: Any) -> None:
+    words = arguments(world, shelf, "rung", *MEASURED, "--rewards", "tests.train.unfit:rings")
+    with pytest.raises(exits.Stopped, match="nothing was being trained"):
+        run(parse(words))
+    assert json.loads((shelf / "runs/rung/composer_run.json").read_text())["launches"][0]["exit_code"] == exits.STOPPED
 
 
 def test_the_same_weights_are_given_the_same_rate(shelf: Path, world: Any) -> None:

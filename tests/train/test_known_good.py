@@ -42,7 +42,9 @@ def test_a_checkpoint_remembers_turns_and_what_was_thought_of_them() -> None:
 
 def test_a_turn_that_failed_is_not_known_to_be_good() -> None:
     given = rollout(*WRONG, *RIGHT, END)
-    found = good_turns(given, lambda _ids: "")
+    turns = good_turns(given, lambda _ids: "")
+    assert iter(turns) is turns  # one at a time: each prefix of a long rollout is a copy
+    found = list(turns)
     assert len(found) == 2
     assert all(before[:2] == (1, 2) for before, _ in found)
     assert [action[0] for _, action in found] == [12, 14]

@@ -65,6 +65,10 @@ def test_the_best_sibling_is_found_on_the_other_rank(parts: dict[str, Any]) -> N
     assert parts["groups"]["right"]
 
 
+def test_a_watch_dog_stops_all_ranks_or_none(parts: dict[str, Any]) -> None:
+    assert parts["dogs"]["stops"] == [True, True]
+
+
 def test_sharded_weights_are_refused_on_every_rank_with_each_term(parts: dict[str, Any]) -> None:
     first, second = parts["sharded"]["said"]
     assert first == second

@@ -63,6 +63,11 @@ def test_a_prompt_with_tool_results_keeps_its_tokens_when_the_answer_follows(wor
     assert "Tool plus not found" in tokenizer.decode(encoded.pairs["pair-2-5"].prompt_ids)
 
 
+def test_a_token_of_a_pair_takes_four_bytes(world: Any) -> None:
+    (pair,) = PairEncoder.of(world[1]).encode([desk_pair(1, 2)]).pairs.values()
+    assert {memoryview(ids).itemsize for ids in (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids)} == {4}
+
+
 def test_pairs_that_cannot_be_learned_from_are_counted_by_reason(world: Any) -> None:
     _, tokenizer = world
     pair = desk_pair()

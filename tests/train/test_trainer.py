@@ -16,6 +16,7 @@ from trl import GRPOTrainer  # noqa: E402
 from composer_hub.train.batch import teacher_rows  # noqa: E402
 from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
+from composer_hub.train.world import Desk  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
@@ -71,6 +72,20 @@ def batch_of(trainer: Any) -> Any:
     return trainer._generate_and_score_completions(next(iter(trainer.get_train_dataloader())))
 
 
+def test_a_single_hint_token_weighs_in_its_step_as_many_would(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=4, steps_per_generation=2)
+    batch = batch_of(trainer)
+    first = batch["hint_mask"].flatten().nonzero()[0]
+    batch["hint_mask"] = (
+        torch.zeros_like(batch["hint_mask"]).flatten().index_fill(0, first, True).view_as(batch["hint_mask"])
+    )
+    batch["num_hint_items"] = batch["hint_mask"].sum()
+    trainer._compute_loss(trainer.model, batch)
+    found = {name: trainer._metrics["train"][f"channel/hint/{name}"][-1] for name in ("loss", "divergence")}
+    # A step is half of the generation batch, so half a token is its share.
+    assert found["loss"] == pytest.approx(2 * found["divergence"]) != 0
+
+
 def test_hints_stand_only_on_tokens_that_the_model_sampled(generated: Any) -> None:
     _, batch = generated
     hinted = batch["hint_mask"].any(1)
@@ -100,6 +115,32 @@ def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(mak
     assert not batch["teacher_lengths"][left_out].any()
     assert batch["anchor_mask"].any(1).equal(~left_out)
     assert not left_out.all()
+
+
+class Unscored(Desk):
+    """A desk that gives no reward of its own."""
+
+    def get_reward(self) -> None:  # type: ignore[override]
+        return None
+
+
+def test_a_rollout_that_nothing_scored_is_nobodys_better_sibling(make_trainer: Any) -> None:
+    def some(completions: list[Any], **_: Any) -> list[float | None]:
+        return [None if number % 4 == 1 else -1.0 - number % 4 for number in range(len(completions))]
+
+    options: dict[str, Any] = {"environment": Unscored, "success_reward": -1.5, "hint_success_weight": True}
+    trainer = make_trainer(alpha_sdpo=0.5, rewards=some, **options)
+    batch = batch_of(trainer)
+    first = trainer._rollouts[0]
+    assert trainer._siblings()[:4] == [None, first, first, first]
+    assert batch["hint_weight"].tolist() == pytest.approx([(0.25 * 0.75) ** 0.5] * 8)
+
+
+def test_the_length_of_rollouts_that_do_not_count_is_logged(make_trainer: Any) -> None:
+    trainer = make_trainer(max_completion_length=8, mask_truncated_completions=True)
+    batch_of(trainer)
+    assert trainer._metrics["train"]["channel/policy/length"] == trainer._metrics["train"]["completions/mean_length"]
+    assert trainer._metrics["train"]["rollout/cut_off"][-1] > 0
 
 
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
@@ -195,9 +236,23 @@ def test_a_site_whose_hint_does_not_lift_is_left_out(make_trainer: Any) -> None:
     assert batch_of(gated)["num_hint_items"] < batch_of(kept)["num_hint_items"]
 
 
+class Tired(Desk):
+    """A desk that knows how many episodes it has seen, and scores by it."""
+
+    seen = 0
+
+    def reset(self, a: int = 0, b: int = 0, **_: Any) -> None:
+        super().reset(a, b)
+        self.seen += 1
+
+    def get_reward(self) -> float:
+        return super().get_reward() / self.seen**2
+
+
 def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> None:
-    names = ("loss", "grad_norm")
-    looked, plain = (make_trainer(alpha_sdpo=0.5, max_steps=1) for _ in range(2))
+    names = ("loss", "reward", "grad_norm")
+    options = {"alpha_sdpo": 0.5, "max_steps": 1, "num_generations_eval": 1}
+    looked, plain = (make_trainer(environment=Tired, **options) for _ in range(2))
     expected = numbers(steps_of(plain), *names)
     from transformers import set_seed
 
@@ -271,3 +326,18 @@ def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) 
     head.register_forward_hook(lambda _module, _inputs, output: output * 3.0)
     with pytest.raises(TrainerError, match="not its output layer"):
         trainer._check_head()
+
+
+def test_no_more_rows_are_measured_at_once_than_are_trained_on(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=2, steps_per_generation=4)
+    batch_of(trainer)
+    sites = [site for found in trainer._found for site in found]
+    rows: list[int] = []
+
+    def count(_module: Any, _inputs: Any, given: dict[str, Any]) -> None:
+        rows.append(len(given["input_ids"]))
+
+    handle = trainer._bare.register_forward_pre_hook(count, with_kwargs=True)
+    assert len(trainer._uplifts(sites)) == len(sites) > 1
+    handle.remove()
+    assert max(rows) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -174,12 +175,29 @@ def test_the_corrected_action_is_the_next_call_that_worked_here_or_at_a_sibling(
     assert neither.corrected_ids == ()
 
 
+def test_a_correction_that_does_not_fit_into_the_window_is_left_out() -> None:
+    right = rollout(*RIGHT, END)
+    long = dataclasses.replace(
+        right, completion_ids=[10] * 50 + [20], tool_mask=[1] * 50 + [0], messages=right.messages[:2]
+    )
+    (fits,) = hinter().sites(rollout(*WRONG, END), sibling=long)
+    assert len(fits.corrected_ids) == 50
+    (site,) = hinter(max_teacher_tokens=len(fits.hinted_ids) + 49).sites(rollout(*WRONG, END), sibling=long)
+    assert (site.teacher_ids, site.corrected_ids) == (fits.teacher_ids, ())
+
+
 def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
     (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*RIGHT, END))
     assert site.hint.writer == "sibling"
     assert 'add {"a":1,"b":2}' in site.hint.text.replace(" ", "").replace("add{", "add {")
     assert hinter(writers=()).sites(rollout(*WRONG, END)) == []
-    assert from_sibling(site.error, rollout(END)) is None
+    assert from_sibling(site.error, rollout(END), str) is None
+
+
+def test_a_sibling_that_failed_in_the_same_way_first_is_quoted_where_it_worked() -> None:
+    (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, *RIGHT, END))
+    assert ": add " in site.hint.text
+    assert hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, END)) == []
 
 
 def test_a_template_without_a_generation_prompt_is_refused() -> None:

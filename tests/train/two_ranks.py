@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
@@ -19,6 +20,7 @@ import torch  # noqa: E402 (after the settings above)
 from accelerate.utils import gather_object  # noqa: E402
 
 from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.watchdogs import Band, Watchdogs  # noqa: E402
 from composer_hub.train.world import small_model  # noqa: E402
 from tests.train.offline_ranks import trained  # noqa: E402
 from tests.train.runs import trainer_of  # noqa: E402
@@ -47,6 +49,7 @@ def main() -> None:
     a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", **quiet)
     groups_that_span_ranks(small_model(cache), folder)
     recorded_rows(small_model(cache), folder)
+    a_metric_of_its_own()
     sharded_weights(small_model(cache), folder)
 
 
@@ -96,6 +99,16 @@ def recorded_rows(world: Any, folder: Path) -> None:
         if os.environ["RANK"] == "0":
             left_out = row["channel/hint_traces/left_out"]
             print(json.dumps({"part": part, "sums": totals.tolist(), "left_out": left_out}), flush=True)
+
+
+def a_metric_of_its_own() -> None:
+    control = SimpleNamespace(should_training_stop=False, should_save=False)
+    dogs, rank = Watchdogs([Band("step_time", high=1.0, patience=1, action="stop")]), int(os.environ["RANK"])
+    state = SimpleNamespace(global_step=1, is_world_process_zero=rank == 0)
+    dogs.on_log(None, state, control, logs={"step_time": 0.5 if rank else 2.0})
+    stops = gather_object([control.should_training_stop])
+    if rank == 0:
+        print(json.dumps({"part": "dogs", "stops": stops}), flush=True)
 
 
 def sharded_weights(world: Any, folder: Path) -> None:

@@ -1,0 +1,62 @@
+"""Rollouts that leave nothing behind: what is measured beside training is made here.
+
+In: a trainer. Out: the same trainer in evaluation mode for a while, with environments, metrics and random state of its
+own, all of it put back in the end, so that a run that was looked at goes on as if nobody had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import numpy
+import torch
+
+from composer_hub.train.guard import release
+
+# What a rollout leaves in the trainer: put back by name.
+_LEFT_BEHIND = (
+    "_rollouts", "_found", "_sites", "_rewards", "_rewards_by_function", "_token_diagnostics", "_prompts",
+    "environments", "_batch_environments", "_sync_tool_dicts", "_async_tool_dicts", "num_generations_eval",
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def aside(trainer: Any, num_generations: int) -> Iterator[None]:
+    """Let a trainer make rollouts, so many of each prompt, that leave nothing behind."""
+    left = {name: getattr(trainer, name) for name in _LEFT_BEHIND if hasattr(trainer, name)}
+    logs, metrics, was_training = trainer._logs, trainer._metrics, trainer.model.training
+    pool = getattr(trainer, "_environment_pool", None)
+    trainer._logs, trainer._metrics = copy.deepcopy(logs), {mode: defaultdict(list) for mode in metrics}
+    trainer.num_generations_eval = num_generations
+    if pool is not None:
+        # Environments may have a state of their own: each look begins with fresh ones.
+        trainer._environment_pool = {name: [] for name in pool}
+    trainer.model.eval()
+    try:
+        with keeping_random_state():
+            yield
+    finally:
+        trainer.model.train(was_training)
+        trainer._logs, trainer._metrics = logs, metrics
+        if pool is not None:
+            release(one for used in trainer._environment_pool.values() for one in used)
+            trainer._environment_pool = pool
+        for name, value in left.items():
+            setattr(trainer, name, value)
+
+
+@contextlib.contextmanager
+def keeping_random_state() -> Iterator[None]:
+    """Put every random state back in the end."""
+    states = random.getstate(), numpy.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(states[0])
+        numpy.random.set_state(states[1])
