@@ -19,13 +19,13 @@ from composer_hub.ingest.report import SessionError
 MAX_UNPACKED = 1 << 31
 """Bytes that a file may unpack to: it may claim to be anything."""
 _BLOCK = 1 << 20
-_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SUFFIXES = {".gz", ".gzip", ".zst", ".zstd"}
 
 
 def is_compressed(head: bytes) -> bool:
     """Tell a compressed file by its first bytes."""
-    return any(head.startswith(magic) for magic in _MAGIC)
+    return head.startswith((_GZIP, _ZSTD))
 
 
 def plain_name(path: Path) -> str:
@@ -72,9 +72,9 @@ def _unpack(path: Path, plain: Path) -> None:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     with path.open("rb") as file:
-        magic = file.read(4)
+        magic = file.read(len(_ZSTD))
         file.seek(0)
-        if magic.startswith(b"\x1f\x8b"):
+        if magic.startswith(_GZIP):
             with gzip.GzipFile(fileobj=file) as content:
                 yield content
         else:

@@ -106,7 +106,7 @@ class _Events:
         response = as_text(event.get("llm_response_id")) or as_text(event.get("id"))
         if response != self.response:
             self._close_step()
-        if response == self.response or response == self.closed:
+        if response and response in (self.response, self.closed):
             self.report.add("merged")
         self.response = response
         self.calls.append((as_text(event.get("id")), event))
@@ -116,7 +116,9 @@ class _Events:
             return
         first = self.calls[0][1]
         calls = tuple(call for _, event in self.calls if (call := _call(event)))
-        if self.response == self.closed:  # an argument error is answered before the other calls are written down
+        if (
+            self.response and self.response == self.closed
+        ):  # an argument error is answered before the other calls are written down
             self.talk.extend(self.talk.drafts[-1], calls)
             self.calls, self.response = [], ""
             return

@@ -135,3 +135,12 @@ def test_a_call_that_is_refused_at_once_stays_in_one_step_with_its_siblings(read
     assert [session.trace.messages[at].tool_call_id for at in first.results] == ["c1", "c2", "c3"]
     assert [m.role for m in prompt_of(session.trace, second)] == ["system", "user", "assistant", "tool", "tool", "tool"]
     assert report.counts["merged"] == 2
+
+
+def test_actions_without_any_id_are_a_step_each(read_file, tmp_path):
+    actions = [{"kind": "ActionEvent", "tool_call": {"id": f"c{n}", "name": "terminal"}} for n in range(2)]
+    state = {"kind": "ConversationStateUpdateEvent", "id": "e", "source": "environment", "key": "stats", "value": {}}
+    path = tmp_path / "events.jsonl"
+    path.write_text("\n".join(map(json.dumps, [actions[0], state, actions[1]])))
+    (session,), _ = read_file(openhands_v1, path)
+    assert len(session.trace.steps) == 2
