@@ -20,6 +20,7 @@ from composer_hub.ingest.lines import parse
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.session import Session, counts_of
 from composer_hub.ingest.tables import parquet_columns, read_rows
+from composer_hub.ingest.values import depth_of
 from composer_hub.records import Trace, from_row
 
 NAME = "composer_hub"
@@ -79,7 +80,7 @@ def trace_of(row: Mapping[str, Any]) -> Trace:
     try:
         given = _without_nulls({name: value for name, value in row.items() if name not in _JSON_COLUMNS})
         texts = {name: _decoded(row[name]) for name in _JSON_COLUMNS if row.get(name) is not None}
-        if any(_depth(value) > MAX_NESTING for value in texts.values()):
+        if any(depth_of(value) > MAX_NESTING for value in texts.values()):
             raise _NoTrace(f"nested more than {MAX_NESTING} levels deep")
         trace = from_row(Trace, given | texts)
     except _NoTrace:
@@ -127,20 +128,6 @@ def _without_nulls(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _without_nulls(item) for key, item in value.items() if item is not None}
     return [_without_nulls(item) for item in value] if isinstance(value, list) else value
-
-
-def _depth(value: Any) -> int:
-    """Measure nesting level by level, since it may be deeper than Python's stack."""
-    level, depth = [value], 0
-    while level:
-        level = [
-            inner
-            for item in level
-            if isinstance(item, (dict, list))
-            for inner in (item.values() if isinstance(item, dict) else item)
-        ]
-        depth += 1
-    return depth
 
 
 # ------------------------------------------------------------------------------------------------------------ checks

@@ -76,10 +76,10 @@ def arguments_of(value: Any) -> Any:
     arguments = parsed(value)
     if not isinstance(arguments, dict):
         return value if isinstance(value, str) else canonical_json(value)
-    return arguments if _depth(arguments) <= MAX_DEPTH else canonical_json(arguments)
+    return arguments if depth_of(arguments) <= MAX_DEPTH else canonical_json(arguments)
 
 
-def _depth(value: Any) -> int:
+def depth_of(value: Any) -> int:
     """Measure nesting level by level, since the nesting may be deeper than Python's stack."""
     level, depth = [value], 0
     while level:
