@@ -125,6 +125,4 @@ def test_a_record_is_no_wider_than_the_terminal_and_keeps_a_name_with_its_number
     assert first == "id              a"
     assert max(map(len, lines)) <= 60
     assert lines[1].startswith(" " * 16 + "kind_of_error_")
-    assert ", ".join(f"{name} {number}" for name, number in kinds.items()) == " ".join(
-        line[16:] for line in lines
-    )
+    assert ", ".join(f"{name} {number}" for name, number in kinds.items()) == " ".join(line[16:] for line in lines)

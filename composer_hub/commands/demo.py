@@ -30,7 +30,7 @@ from datasets import load_dataset
 
 pairs = load_dataset("{PAIRS}", revision="v1.0.0")
 for split, rows in pairs.items():
-    print(f"{{split}}: {{rows.num_rows}} pairs, {{len(rows.column_names)}} columns, prompt, chosen and rejected among them")
+    print(f"{{split}}: {{rows.num_rows}} pairs, {{len(rows.column_names)}} columns: prompt, chosen, rejected ...")
 pair = next(pair for split in pairs.values() for pair in split)
 for side in ("rejected", "chosen"):
     call = pair[side][0]["tool_calls"][0]["function"]
@@ -163,7 +163,8 @@ def shown(*words: str) -> str:
     whole = f"$ {shlex.join(words)}"
     if len(whole) <= _WIDTH:
         return whole
-    lines, line = [], "$"
+    lines: list[str] = []
+    line = "$"
     for unit in _units(words):
         if len(line) + len(unit) + 3 > _WIDTH:
             lines, line = [*lines, f"{line} \\"], "   "

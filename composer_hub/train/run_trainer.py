@@ -78,6 +78,12 @@ class RunTrainer(ComposerTrainer):
         self._rewards_by_function: torch.Tensor | None = None
         self._prompts: list[Any] = []  # as they were shown: with what the environment said at its reset
 
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A head that is the embedding is saved once; that it is not in the checkpoint twice is no news.
+        tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
+        load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result)
+
     # -------------------------------------------------------------------------------------------------- rollouts
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:

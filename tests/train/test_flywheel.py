@@ -92,7 +92,8 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         common = ["me/rollouts@v1.0.0", "--to", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
         assert call("replay", "plan", *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)
-        assert planned[0]["steps"] == sum(len(trace.steps) for trace in traces)
+        calling = [step for trace in traces for step in trace.steps if trace.messages[step.action].tool_calls]
+        assert planned[0]["steps"] == len(calling)  # where the student only talked there is no pair to be had
         refused = call("replay", "run", *common, "--run", root / "refused")
         assert (refused, "never redacted" in capsys.readouterr().err) == (exits.REFUSED, True)
         assert call("replay", "run", *common, "--run", root / "replay", "--i-own-this-endpoint") == exits.DONE
@@ -118,6 +119,15 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     assert margins[0] == pytest.approx(0.0, abs=1e-4)  # the reference is the student itself
     assert margins[-1] > 0.1
     assert "| pairs | dataset | `me/pairs` | v1.0.0 |" in (out / "final" / "README.md").read_text()
+    capsys.readouterr()
+    assert call("lineage", "me/preferred", "--format", "json") == exits.DONE
+    links = {(link["depth"], link["step"], link["type"], link["repo"]) for link in json.loads(capsys.readouterr().out)}
+    assert links >= {
+        (0, "this", "model", "me/preferred"),
+        (1, "base model", "model", "me/student"),
+        (1, "pairs", "dataset", "me/pairs"),
+        (2, "traces", "dataset", "me/rollouts"),
+    }
 
 
 def test_the_program_distils_hints_from_rollouts_published_on_the_hub(hub: tuple[Path, Destination]) -> None:
