@@ -23,6 +23,7 @@ AGENT_VARIABLES = (
     "AI_AGENT", "AGENT", "CLAUDECODE", "CLAUDE_CODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI",
     "OPENCODE", "AUGMENT_AGENT", "COPILOT_CLI",
 )  # fmt: skip
+TIED = "\xa0"  # lines are not broken here: a name stays with its number
 
 
 class Output:
@@ -42,8 +43,7 @@ class Output:
         elif self.mode == "agent":
             print("\n".join(f"{key}={_cell(value)}" for key, value in values.items()))
         else:
-            width = max(len(key) for key in values)
-            print("\n".join(f"{key:<{width}}  {_cell(value)}" for key, value in values.items()))
+            print(_listed(list(values), [_cell(value, TIED) for value in values.values()], self._room()))
 
     def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
         """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or quietly one id a line."""
@@ -61,7 +61,7 @@ class Output:
                 print("\n".join("\t".join(line) for line in [head, *cells]))
             else:
                 numeric = [_all_numbers(rows, key) for key in head]
-                print(_aligned(head, cells, numeric, self.columns or shutil.get_terminal_size((80, 24)).columns))
+                print(_aligned(head, cells, numeric, self._room()))
 
     def text(self, text: str) -> None:
         """Print free text that is itself the result; JSON and quiet leave it out."""
@@ -72,6 +72,9 @@ class Output:
         """Say something beside the result, on stderr; JSON and quiet keep silent."""
         if self.mode in ("human", "agent"):
             print(text, file=sys.stderr)
+
+    def _room(self) -> int:
+        return self.columns or shutil.get_terminal_size((80, 24)).columns
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
@@ -134,7 +137,7 @@ def _json(value: Any, indent: int | None = None) -> str:
     return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any, space: str = " ") -> str:
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -144,7 +147,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_cell(item)}" for key, item in value.items()) or "-"
+        return ", ".join(f"{key}{space}{_cell(item)}" for key, item in value.items()) or "-"
     return str(value)
 
 
@@ -185,7 +188,7 @@ def _fitted(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
 
 
 def _listed(names: Sequence[str], line: Sequence[str], room: int) -> str:
-    """Return a row as `NAME  value` lines."""
+    """Return a row as `NAME  value` lines; a long value goes on below its beginning."""
     indent = max(map(len, names)) + 2
     parts = []
     for name, text in zip(names, line, strict=True):
@@ -196,5 +199,6 @@ def _listed(names: Sequence[str], line: Sequence[str], room: int) -> str:
 
 def _wrapped(text: str, width: int) -> list[str]:
     if len(text) <= width:
-        return [text]
-    return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+        return [text.replace(TIED, " ")]
+    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    return [line.replace(TIED, " ") for line in lines]

@@ -114,3 +114,15 @@ def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str
 )
 def test_sizes_read_as_people_write_them(count: float, text: str) -> None:
     assert size(count) == text
+
+
+def test_a_record_is_no_wider_than_the_terminal_and_keeps_a_name_with_its_number(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    kinds = {f"kind_of_error_{number}": number for number in range(12)}
+    Output("human", 60).record({"id": "a", "errors by kind": kinds}, id_key="id")
+    first, *lines = printed(capsys).splitlines()
+    assert first == "id              a"
+    assert max(map(len, lines)) <= 60
+    assert lines[1].startswith(" " * 16 + "kind_of_error_")
+    assert ", ".join(f"{name} {number}" for name, number in kinds.items()) == " ".join(line[16:] for line in lines)

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
@@ -23,23 +23,28 @@ if TYPE_CHECKING:
 
 TRACES, PAIRS, MODEL, ROLLOUTS = "me/demo-traces", "me/demo-pairs", "me/demo-model", "me/demo-rollouts"
 CHECKPOINTS = "me/demo-checkpoints"
+_WIDTH = 80
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 SNIPPET = f"""
 from datasets import load_dataset
 
 pairs = load_dataset("{PAIRS}", revision="v1.0.0")
-print(pairs)
+for split, rows in pairs.items():
+    print(f"{{split}}: {{rows.num_rows}} pairs, {{len(rows.column_names)}} columns: prompt, chosen, rejected ...")
 pair = next(pair for split in pairs.values() for pair in split)
 for side in ("rejected", "chosen"):
-    print(f"{{side + ':':<10}}", pair[side][0]["tool_calls"][0]["function"])
+    call = pair[side][0]["tool_calls"][0]["function"]
+    print(f"{{side + ':':<10}}", call["name"], call["arguments"])
 """
 TRAINED = f"""
+import textwrap
+
 from huggingface_hub import HfApi, ModelCard
 from transformers import AutoModelForCausalLM
 
 model = AutoModelForCausalLM.from_pretrained("{MODEL}")
 print(type(model).__name__, f"{{model.num_parameters():,}} parameters from {MODEL}")
-print("Its card:", ModelCard.load("{MODEL}").text.strip().splitlines()[2])
+print(textwrap.fill("Its card: " + ModelCard.load("{MODEL}").text.strip().splitlines()[2], 80))
 print("Checkpoints:", *(tag.name for tag in HfApi().list_repo_refs("{CHECKPOINTS}").tags))
 """
 # All three channels. The tiny world has a vocabulary of its own, so the prompts of real sessions become many tokens.
@@ -73,7 +78,10 @@ def demo(keep: Path | None) -> None:
     rest = ", a trained model" if trained else ""
     click.echo(f"\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag{rest}.")
     if keep:
-        click.echo(f"Look around: COMPOSER_HUB_HOME={keep / 'hub'} composer-hub run -- hf datasets ls me")
+        click.echo(f"Look around: COMPOSER_HUB_HOME={keep / 'hub'} composer-hub run -- hf repos list")
+    else:
+        click.echo("Nothing of it is kept; `composer-hub demo --keep FOLDER` keeps it to look around.")
+    click.echo("With your own sessions: composer-hub ingest ~/.claude/projects --repo me/traces --dry-run")
 
 
 @dataclass
@@ -117,8 +125,6 @@ class Line:
     def load(self) -> None:
         self._say("Load the pairs with stock datasets, by tag.")
         self._run([sys.executable, "-c", SNIPPET])
-        self._say("Where do they come from?")
-        self._command("lineage", f"{PAIRS}@v1.0.0")
 
     def train(self) -> bool:
         """Train a tiny model on the pairs and in the tiny world, publish it, load it back; needs the extra [train]."""
@@ -126,28 +132,55 @@ class Line:
             self._say('Training is left out: its libraries are not installed (pip install "composer-hub[train]").')
             return False
         self._say(
-            "Train a tiny model on a CPU on three channels: the environment's reward, hints at turns that went wrong, "
-            "and the pairs.\n   (The first time also makes the model.) A table of what the hints do, then the steps."
+            "Train a tiny model on a CPU on three channels: the environment's reward,\n"
+            "   hints at turns that went wrong, and the pairs. (The first time also makes the\n"
+            "   model, in about 15 s.) A table of what the hints do, then the steps."
         )
         words = [word for name, value in TRAINING.items() for word in (f"--{name}", str(value))]
         words += ["--output_dir", str(self.folder / "run")]
-        click.echo(f"$ python -m composer_hub.train {shlex.join(words)}")
+        click.echo(shown("python", "-m", "composer_hub.train", *words))
         self._run([sys.executable, "-m", "composer_hub.train", *words], env=CALM)
-        self._say("Load the model back with stock transformers; its card names every revision it was made from.")
+        self._say("Load the model back with stock transformers, and walk from it to the sessions.")
         self._run([sys.executable, "-c", TRAINED], env=CALM)
+        self._command("lineage", MODEL)
         return True
 
     def _say(self, text: str) -> None:
         click.echo(f"\n── {text}")
 
     def _command(self, *words: str, expected: int = exits.DONE) -> None:
-        click.echo(f"$ composer-hub {shlex.join(words)}")
+        click.echo(shown("composer-hub", *words))
         self._run([sys.executable, "-m", "composer_hub", *words], expected)
 
     def _run(self, command: list[str], expected: int = exits.DONE, env: Mapping[str, str] | None = None) -> None:
         code = subprocess.run(command, env=self.env | dict(env or {})).returncode
         if code != expected:
             raise exits.ComposerError(f"The demo stopped: that command left with {code} instead of {expected}.")
+
+
+def shown(*words: str) -> str:
+    """Return a command as one types it, an option a line where it is long."""
+    whole = f"$ {shlex.join(words)}"
+    if len(whole) <= _WIDTH:
+        return whole
+    lines: list[str] = []
+    line = "$"
+    for unit in _units(words):
+        if len(line) + len(unit) + 3 > _WIDTH:
+            lines, line = [*lines, f"{line} \\"], "   "
+        line += f" {unit}"
+    return "\n".join([*lines, line])
+
+
+def _units(words: Sequence[str]) -> Iterator[str]:
+    """Yield words, an option with its value."""
+    unit: list[str] = []
+    for word in words:
+        if unit and (word.startswith("--") or not unit[0].startswith("--")):
+            yield shlex.join(unit)
+            unit = []
+        unit.append(word)
+    yield shlex.join(unit)
 
 
 @contextmanager

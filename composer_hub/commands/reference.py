@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +10,7 @@ import click
 from composer_hub import exits
 from composer_hub.cli import format_option
 from composer_hub.commands.options import Publication, publish_options
-from composer_hub.output import Output
+from composer_hub.output import Output, Progress
 from composer_hub.records import Pair, features_of, to_row
 
 if TYPE_CHECKING:
@@ -47,10 +47,14 @@ def precompute_ref(
     reference = fetch_model(publication.destination, model)
     tokenizer = load_tokenizer(reference.folder)
     encoder = PairEncoder.of(tokenizer, max_tokens=max_tokens)
-    encoded = encoder.encode(pairs)
+    with out.progress("encoding", len(pairs)) as bar:
+        encoded = encoder.encode(_counted(pairs, bar))
     left_out = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in encoded.dropped.items())
     if not encoded.pairs:
-        raise exits.NothingToDo(f"None of the {len(pairs):,} pairs of {ref} can be encoded: {left_out}.")
+        raise exits.NothingToDo(
+            f"None of the {len(pairs):,} pairs of {ref} can be encoded: {left_out}. Long ones may with a larger "
+            "--max-tokens."
+        )
     if left_out:
         out.note(f"Left out: {left_out}.")
     network = load_model(reference.folder).to(pick_device(device))
@@ -68,6 +72,12 @@ def precompute_ref(
         Lineage(parents=tuple(parents), config=to_row(fingerprint)),
         title=f"Reference log-probs of {reference.name} for {source.tag or source.revision}",
     )
+
+
+def _counted(pairs: Iterable[Pair], bar: Progress) -> Iterator[Pair]:
+    for pair in pairs:
+        yield pair
+        bar.advance()
 
 
 def ref_table(rows: Sequence[Any]) -> Table:

@@ -152,9 +152,12 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
             try:
                 num_votes = write_votes(folder / "votes.jsonl", votes)
             except exits.Stopped:
-                _summary(out, folder, report, ledger.money())
+                _summary(out, folder, report, ledger.money(), _num_lines(folder / "votes.jsonl"))
                 raise
         _summary(out, folder, report, ledger.money(), num_votes)
+    if options["traces"]:
+        to = "" if options["to"] == "local" else f" --to {options['to']}"
+        out.note(f"Make pairs of them: composer-hub pairs build {options['traces']} --run {folder}{to} --repo ME/PAIRS")
 
 
 @replay.command()
@@ -194,7 +197,7 @@ def _trace(path: Path, number: int, line: bytes) -> Trace:
         return from_row(Trace, orjson.loads(line))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise exits.UsageError(
-            f"{path}:{number} is no trace row ({error}). Write it with composer-hub ingest."
+            f"{path}:{number} is no trace row ({error}). Name a version instead (REPO@REV); ingest makes it."
         ) from None
 
 
@@ -345,7 +348,12 @@ def _shown(bar: Any) -> Callable[[Progress], None]:
     return advance
 
 
-def _summary(out: Output, folder: Path, report: Report, money: Any, num_votes: int | None = None) -> None:
+def _num_lines(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _summary(out: Output, folder: Path, report: Report, money: Any, num_votes: int) -> None:
     from composer_hub.replay.prices import usd
 
     for note in report.notes:

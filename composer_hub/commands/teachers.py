@@ -10,7 +10,8 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli import format_option
-from composer_hub.commands.replay import teacher_options, teachers_from, traces_in
+from composer_hub.commands.options import to_option
+from composer_hub.commands.replay import teacher_options, teachers_from, traces_from
 from composer_hub.output import Output
 
 
@@ -21,10 +22,10 @@ def teachers() -> None:
 
 @teachers.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1; any free one by default.")
+@click.option("--knowing", "traces", metavar="REPO@REV", help="Traces from which the teachers know what works.")
+@to_option
 @click.option(
-    "--traces-file",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Traces (JSONL rows) from which the scripted teachers know what works.",
+    "--traces-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="The same as JSONL rows."
 )
 @click.option(
     "--fault", "faults", multiple=True, metavar="KIND=RATE", help="Misbehave, e.g. 429=0.05 or drop_billed=0.02."
@@ -32,7 +33,7 @@ def teachers() -> None:
 @click.option("--latency", type=float, default=0.0, help="Seconds every answer takes.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the faults.")
 @format_option
-def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency: float, seed: int, out: Output) -> None:
+def serve(port: int, faults: tuple[str, ...], latency: float, seed: int, out: Output, **options: Any) -> None:
     """Serve three scripted teachers on loopback, with prices, a prefix cache and a bill (GET /billing)."""
     import dataclasses
 
@@ -42,7 +43,7 @@ def serve(port: int, traces_file: Path | None, faults: tuple[str, ...], latency:
         raise exits.UsageError(f"The server needs {error.name}: pip install 'composer-hub[hub]'.") from None
 
     policies = [dataclasses.replace(policy, latency_s=latency) for policy in scripted.DEFAULT_POLICIES]
-    oracle = scripted.oracle_of(traces_in(traces_file)) if traces_file else {}
+    oracle = scripted.oracle_of(traces_from(options)) if options["traces"] or options["traces_file"] else {}
     server = embedded.Teachers(policies, oracle=oracle, faults=_rates(faults, embedded.FAULTS), seed=seed)
     listener = embedded.listen(port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
@@ -62,7 +63,7 @@ def list_(out: Output, **options: Any) -> None:
     rows = [
         {
             "name": teacher.name,
-            "route": teacher.route,
+            "route": teacher.route.removesuffix("@"),  # no provider is named
             "family": teacher.family,
             "input": teacher.price.rates.input / 1e6,
             "cached": teacher.price.rates.cached / 1e6 if teacher.price.caches else None,

@@ -11,6 +11,7 @@ from composer_hub.hub.destinations import destination
 from composer_hub.output import Output
 
 _SHOWN = 20
+_SHORT = 12
 
 
 @click.command()
@@ -78,4 +79,9 @@ def lineage(ref: str, to: str, out: Output) -> None:
             row | {"depth": link.depth, "step": link.role, "type": link.type}
             for row, link in zip(rows, links, strict=True)
         ]
+    elif out.mode == "human":
+        # A terminal is narrow: twelve digits tell commits apart, --format json has them whole.
+        rows = [row | {"revision": str(row["revision"])[:_SHORT]} for row in rows]
+        if not any(row["note"] for row in rows):
+            rows = [{key: value for key, value in row.items() if key != "note"} for row in rows]
     out.table(rows, id_key="revision")

@@ -211,7 +211,9 @@ def _retry_after(error: Exception) -> float | None:
 
 
 def sentence(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1].rstrip(".") + "."
+    """Return the last line of what the server said, else of what the client made of it."""
+    said = getattr(error, "server_message", None) or error
+    return (str(said).strip().splitlines() or [type(error).__name__])[-1].rstrip(".") + "."
 
 
 # ---------------------------------------------------------------------------------------------------------------- Hub

@@ -71,18 +71,19 @@ class Version:
         return tables[config]["splits"]
 
 
-def open_version(destination: Destination, ref: str | Ref) -> Version:
+def open_version(destination: Destination, ref: str | Ref, repo_type: str = "dataset") -> Version:
     """Resolve `owner/name@revision` once and return what is there."""
     ref = parse_ref(ref) if isinstance(ref, str) else ref
-    revision = destination.resolve(ref.repo, ref.revision)
+    revision = destination.resolve(ref.repo, ref.revision, repo_type)
     if revision is None:
         raise LoadError(
             f"There is no {ref} at {destination.address}. Check the name, the tag, and --to (local, hub or a folder)."
         )
-    manifest = read_manifest(destination, ref.repo, revision)
+    manifest = read_manifest(destination, ref.repo, revision, repo_type)
     if manifest is None:
-        raise LoadError(f"{ref} was not published by composer_hub (it has no manifest): read it with load_dataset.")
-    tag = next((tag for tag, commit in destination.tags(ref.repo).items() if commit == revision), "")
+        reader = "load_dataset" if repo_type == "dataset" else "from_pretrained"
+        raise LoadError(f"{ref} was not published by composer_hub (it has no manifest): read it with {reader}.")
+    tag = next((tag for tag, commit in destination.tags(ref.repo, repo_type).items() if commit == revision), "")
     return Version(destination, ref.repo, revision, tag, manifest)
 
 

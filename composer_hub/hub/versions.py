@@ -9,6 +9,7 @@ from typing import Any
 from composer_hub.hub.destinations import Destination
 from composer_hub.hub.load import open_version
 from composer_hub.hub.manifest import ManifestError, read_index, read_manifest
+from composer_hub.hub.refs import parse_ref
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,12 @@ class Ancestor:
 
 
 def lineage(destination: Destination, ref: str) -> Iterator[Ancestor]:
-    """Walk from a version to its parents, depth first; what cannot be read is named, not skipped."""
-    version = open_version(destination, ref)
-    yield Ancestor(0, "this", "dataset", version.repo, version.revision, version.tag, _made_by(version.manifest))
+    """Walk from a dataset or model to its parents, depth first; what cannot be read is named, not skipped."""
+    named = parse_ref(ref)
+    # Where a dataset and a model share a name, the revision tells them apart: models are tagged by run.
+    kind = "model" if destination.resolve(named.repo, named.revision) is None else "dataset"
+    version = open_version(destination, named, kind)
+    yield Ancestor(0, "this", kind, version.repo, version.revision, version.tag, _made_by(version.manifest))
     yield from _parents(destination, version.manifest, depth=1, seen={(version.repo, version.revision)})
 
 

@@ -191,6 +191,8 @@ class TraceRun:
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
         if step.failed_by_provider:
             return "provider_failure"
+        if not self.trace.messages[step.action].tool_calls:
+            return "student_text_only"  # never becomes a pair, whatever teachers do
         family = step.family or self.trace.family
         if self.rules.exclude_same_family and family and teacher.family == family:
             return "same_family"

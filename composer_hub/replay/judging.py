@@ -28,7 +28,8 @@ def by_normal_form(trace: Trace) -> Judge:
         return forms[place][1]
 
     def agree(step: Step, one: Message, other: Message) -> bool:
-        return same(form(step, one), form(step, other), AGREE_LEVEL)
+        # An answer that no vote can come of agrees with nothing, or the cascade would stop on a pair that never is.
+        return not form(step, one).problem and same(form(step, one), form(step, other), AGREE_LEVEL)
 
     def repeats(step: Step, student: Message, action: Message) -> bool:
         one, other = form(step, student), form(step, action)

@@ -32,7 +32,7 @@ _COURSE = {
 }
 _WRITERS = {"channel/hint/writer/": "", "channel/hint_traces/writer/": " in traces"}  # metric -> where
 _ALARMS = 5  # more are only counted
-_WINDOW = 5  # log lines at each end that are averaged
+_WINDOW = 5  # log lines at each end that are averaged; fewer where the two ends would overlap
 
 
 @dataclass(frozen=True)
@@ -201,11 +201,13 @@ def _course(history: Sequence[Mapping[str, Any]]) -> str:
     for key, label in _COURSE.items():
         values = [value for _, value in series(history, key)]
         if values:
-            first, last = values[:_WINDOW], values[-_WINDOW:]
+            window = min(_WINDOW, max(len(values) // 2, 1))
+            first, last = values[:window], values[-window:]
             rows.append(f"| {label} | {sum(first) / len(first):.4g} | {sum(last) / len(last):.4g} |")
     if not rows:
         return "Nothing was logged."
-    return "\n".join([f"| metric | first {_WINDOW} log lines | last {_WINDOW} |", "|---|---:|---:|", *rows])
+    table = "\n".join(["| metric | at the beginning | at the end |", "|---|---:|---:|", *rows])
+    return f"Means of {_WINDOW} log lines, or of fewer where a metric was logged less often.\n\n{table}"
 
 
 def _pictures(plots: Sequence[Plot]) -> str:

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 THEMES: Mapping[str, Mapping[str, str]] = {
-    "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de"},
-    "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d"},
+    "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de", "first": "#0072b2"},
+    "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d", "first": "#56b4e9"},
 }
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # told apart by colour-blind readers too
+_COLOURS = ("#d55e00", "#009e73", "#cc79a7")  # behind a theme's first; told apart by colour-blind readers too
 _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
     "pass_at_1": (
@@ -75,7 +75,7 @@ def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, fl
 
 
 def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], colours: Mapping[str, str]) -> None:
-    for (label, points), colour in zip(lines.items(), _COLOURS, strict=False):
+    for (label, points), colour in zip(lines.items(), (colours["first"], *_COLOURS), strict=False):
         axes.plot([step for step, _ in points], [value for _, value in points], color=colour, label=label)
     axes.set_title(title, color=colours["ink"])
     axes.set_xlabel("step", color=colours["ink"])

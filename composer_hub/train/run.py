@@ -7,15 +7,19 @@ meanwhile and `run_finish` at the end.
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from huggingface_hub.utils import disable_progress_bars
 from transformers import TrainerCallback
+from transformers.utils import logging as transformers_logging
 from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
 from trl import get_peft_config
 from trl.trainer.utils import get_quantization_config
@@ -50,6 +54,7 @@ _SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Train as the command line says and return the exit code of the conventions."""
+    quieten()
     try:
         run(parse(argv))
     except exits.ComposerError as error:
@@ -59,6 +64,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("train: interrupted. The same command with --resume true goes on.", file=sys.stderr)
         return exits.INTERRUPTED
     return exits.DONE
+
+
+def quieten() -> None:
+    """Silence what the libraries say at each start and nobody can act on, and bars where nobody looks."""
+    # transformers renames its own options and warns of the old names, whoever used them.
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"transformers\.")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    if not sys.stderr.isatty():
+        disable_progress_bars()
+        transformers_logging.disable_progress_bar()
 
 
 def run(told: Told, *, where: Destination | None = None, clock: Callable[[], float] = time.monotonic) -> Path:
@@ -218,9 +233,11 @@ def build(
     tokenizer = load_tokenizer(inputs.model.folder)
     pairs, encoded = load_pairs(told, inputs, network, tokenizer)
     record.values["pairs_left_out"] = dict(encoded.dropped)
+    say_left_out("pairs", len(encoded.pairs), encoded.dropped)
     traces, sites = load_sites(told, inputs, network, tokenizer)
     record.values["hinted_steps"] = {"sites": len(sites.sites), "as_sampled": sites.num_exact}
     record.values["hinted_steps_left_out"] = dict(sites.dropped)
+    say_left_out("hinted steps", len(sites.sites), sites.dropped)
     common: dict[str, Any] = {
         "model": network,
         "args": told.config,
@@ -251,6 +268,13 @@ def build(
 
     trainer.card = card
     return parts
+
+
+def say_left_out(what: str, num_taken: int, dropped: Mapping[str, int]) -> None:
+    """Say how many rows are learned from where some are not, and why: a run on few pairs looks like one on many."""
+    if dropped and PartialState().is_main_process:
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items())
+        print(f"{num_taken:,} {what} are learned from; left out: {reasons}.", file=sys.stderr)
 
 
 def check_batches(told: Told, rows: list[dict[str, Any]]) -> None:

@@ -174,6 +174,7 @@ def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, fina
     except exits.ComposerError as error:
         failed.append(error)  # the model may still be taken
     (final / RECORD).write_text(record.to_publish(), encoding="utf-8")
+    print(f"What was trained is in {final}; {final / 'README.md'} is its card.")
     try:
         _publish_final(told, inputs, record, where, final, trainer.state.global_step)
     except exits.ComposerError as error:
@@ -198,6 +199,11 @@ def _publish_final(told: Told, inputs: Inputs, record: Record, where: Destinatio
         public=told.run.public,
     )
     print(f"{published.repo} {published.tag} {published.revision} at {published.address}")
+    if told.run.to in ("local", "hub"):
+        inside = ", in `composer-hub run -- python`" if told.run.to == "local" else ""
+        reader = "AutoPeftModelForCausalLM" if told.model.use_peft else "AutoModelForCausalLM"
+        print(f'Load it with {reader}.from_pretrained("{published.repo}", revision="{published.tag}"){inside}.')
+        print(f"Where it comes from: composer-hub lineage {published.repo}@{published.tag} --to {told.run.to}")
 
 
 def publish_so_far(

@@ -148,7 +148,8 @@ def parse(argv: Sequence[str] | None = None) -> Told:
         unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
         if unknown:
             raise exits.UsageError(f"There is no option {unknown[0]}{_nearest(unknown[0].lstrip('-'))}.") from error
-        raise exits.UsageError(f"The options do not fit together: {error}") from error
+        on_cpu = " On a CPU add --use_cpu true --bf16 false." if "use_cpu" in str(error) else ""
+        raise exits.UsageError(f"The options do not fit together: {error}{on_cpu}") from error
     if "--config" in words:
         at = words.index("--config")
         del words[at : at + 2]

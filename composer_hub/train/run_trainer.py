@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.hub.models import Model
@@ -25,18 +26,34 @@ _PRINTED = {
     "entropy": "entropy",
     "channel/hint/divergence": "hint",
     "channel/hint/sites_per_rollout": "sites a rollout",
+    "channel/hint_traces/divergence": "recorded hints",
     "channel/replay/loss": "replay",
     "eval/pass_at_1": "pass@1",
 }
 
 
+def line_of(state: Any, logs: Any) -> str:
+    """Return what matters of a log as one line, empty where nothing of it was logged."""
+    said = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if name in (logs or {})]
+    return f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(said)}" if said else ""
+
+
 class PrintLine(TrainerCallback):
-    """Prints a line of what matters at each log; all of it is in `trainer_state.json` and where `report_to` says."""
+    """Prints a line at each log; all of it is in `trainer_state.json` and where `report_to` says."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        said = [f"{label} {logs[name]:.4g}" for name, label in _PRINTED.items() if name in (logs or {})]
-        if said and state.is_world_process_zero:
-            print(f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(said)}", flush=True)
+        line = line_of(state, logs)
+        if line and state.is_world_process_zero:
+            print(line, flush=True)
+
+
+class LineAboveBar(ProgressCallback):
+    """The progress bar, with the same line above it."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        line = line_of(state, logs)
+        if line and self.training_bar is not None:
+            self.training_bar.write(line)
 
 
 class RunTrainer(ComposerTrainer):
@@ -51,15 +68,21 @@ class RunTrainer(ComposerTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        if self.args.disable_tqdm:
-            # Without a progress bar transformers prints every metric, a page at a time.
-            self.pop_callback(PrinterCallback)
-            self.add_callback(PrintLine())
+        # transformers prints every metric, a page at a time; a bar is for those who look at a terminal.
+        self.pop_callback(PrinterCallback)
+        self.pop_callback(ProgressCallback)
+        self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
         self.base, self.rollouts, self.card = base, rollouts, card
         self.evals: Evals | None = None
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
         self._prompts: list[Any] = []  # as they were shown: with what the environment said at its reset
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A head that is the embedding is saved once; that it is not in the checkpoint twice is no news.
+        tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
+        load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result)
 
     # -------------------------------------------------------------------------------------------------- rollouts
 

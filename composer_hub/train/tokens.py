@@ -110,11 +110,14 @@ class PairEncoder:
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
         prompt = self.text(pair.prompt, pair.tools, add_generation_prompt=True)
+        ids = self.ids(prompt)
+        if len(ids) >= self.max_tokens:
+            return "longer_than_max_tokens"  # said first: rendering a long session twice more takes its time
         answers = [self.answer(prompt, pair.prompt, side, pair.tools) for side in (pair.chosen, pair.rejected)]
         if None in answers:
             return "template_rewrites_the_prompt"
         # Tokenised apart, at the place where sampling starts: a rollout never merges tokens over that line either.
-        ids, chosen, rejected = (self.ids(text or "") for text in (prompt, *answers))
+        chosen, rejected = (self.ids(text or "") for text in answers)
         if not chosen or not rejected:
             return "empty_answer"
         if chosen == rejected:

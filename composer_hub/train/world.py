@@ -140,8 +140,12 @@ def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     probe = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=qwen3_chat_template)
     corpus = [probe.apply_chat_template(talk, tools=[Desk().add], tokenize=False) for talk in talks]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
+    # Its progress bar leaves empty lines where there is no terminal.
     raw.train_from_iterator(
-        corpus, trainers.BpeTrainer(vocab_size=800, special_tokens=list(_SPECIAL), initial_alphabet=alphabet)
+        corpus,
+        trainers.BpeTrainer(
+            vocab_size=800, special_tokens=list(_SPECIAL), initial_alphabet=alphabet, show_progress=False
+        ),
     )
     return PreTrainedTokenizerFast(
         tokenizer_object=raw,

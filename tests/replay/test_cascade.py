@@ -157,6 +157,19 @@ def test_nobody_is_asked_about_a_step_that_a_provider_broke_off() -> None:
     assert left_out == {(teacher.name, "provider_failure") for teacher in PANEL}
 
 
+def test_nobody_is_asked_about_a_step_where_the_student_only_talked() -> None:
+    trace = trace_of(3)
+    talk = trace.steps[1]
+    messages = list(trace.messages)
+    messages[talk.action] = Message("assistant", "All done.")
+    trace = dataclasses.replace(trace, messages=tuple(messages))
+    words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in trace.steps}
+    run = play(trace, Rules("all", audit=1.0, repeat=1.0), words)
+    assert talk.step_id not in {vote.step_id for vote in run.votes() if vote.status == "voted"}
+    left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == talk.step_id}
+    assert left_out == {(teacher.name, "student_text_only") for teacher in PANEL}
+
+
 def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its_reason() -> None:
     panel = [dataclasses.replace(PANEL[0], context_length=4500), *PANEL[1:]]
     trace = trace_of(20, growth=400)
@@ -201,3 +214,5 @@ def test_the_judge_of_normal_forms_sees_through_the_spelling() -> None:
     assert judge.agree(step, act("ls -l -a"), act("ls  -la"))
     assert not judge.agree(step, act("rm -rf ./build"), act("rm -r f/build"))
     assert judge.normal_form(step, act("ls -l -a")) == judge.normal_form(step, act("ls -al"))
+    # No pair can come of text alone, so two of it are no agreement.
+    assert not judge.agree(step, Message("assistant", "Done."), Message("assistant", "Done."))

@@ -25,6 +25,7 @@ SIGNATURES = {
     "_get_dataloader": "dataset description batch_size sampler_fn is_training dataloader_key",
     "_save_checkpoint": "model trial",
     "_load_optimizer_and_scheduler": "checkpoint",
+    "_issue_warnings_after_load": "load_result",
     "_get_output_dir": "trial",
 }
 ATTRIBUTES = (

@@ -128,7 +128,8 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         capsys.readouterr()
         assert call("replay", "plan", redacted, *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)
-        assert planned[0]["steps"] == sum(len(trace.steps) for trace in traces)
+        calling = [step for trace in traces for step in trace.steps if trace.messages[step.action].tool_calls]
+        assert planned[0]["steps"] == len(calling)  # where the student only talked there is no pair to be had
         refused = call("replay", "run", "me/rollouts@v1.0.0", *common, "--run", root / "refused")
         assert (refused, "never redacted" in capsys.readouterr().err) == (exits.REFUSED, True)
         # Not said to be one's own: this is what a teacher elsewhere would be sent.
@@ -155,6 +156,15 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     assert margins[0] == pytest.approx(0.0, abs=1e-4)  # the reference is the student itself
     assert margins[-1] > 0.1
     assert "| pairs | dataset | `me/pairs` | v1.0.0 |" in (out / "final" / "README.md").read_text()
+    capsys.readouterr()
+    assert call("lineage", "me/preferred", "--format", "json") == exits.DONE
+    links = {(link["depth"], link["step"], link["type"], link["repo"]) for link in json.loads(capsys.readouterr().out)}
+    assert links >= {
+        (0, "this", "model", "me/preferred"),
+        (1, "base model", "model", "me/student"),
+        (1, "pairs", "dataset", "me/pairs"),
+        (2, "traces", "dataset", "me/rollouts"),
+    }
 
 
 def test_the_program_distils_hints_from_rollouts_published_on_the_hub(

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response
 
+from composer_hub.hub.local import bucketstore
 from composer_hub.hub.local.calls import Call, HubError, Route, text_field
 from composer_hub.hub.local.cards import card_errors, card_of, tags_of
 from composer_hub.hub.local.spaces import kept_settings
@@ -91,6 +92,38 @@ async def change_settings(call: Call) -> Response:
     new_gated = None if gated is None else gated or ""
     repo = await call.in_thread(call.store.update_repo, repo, visibility=visibility, gated=new_gated)
     return call.json({"private": repo.is_private, "visibility": repo.visibility, "gated": repo.gated or False})
+
+
+async def list_storage(call: Call) -> Response:
+    """List everything of a namespace, buckets too, with what it stores: what `hf repos list` shows."""
+    user = call.need_user()
+    namespace = call.args.get("ns", user.name)
+    if not user.may_read(namespace):
+        raise HubError(403, f"You are no member of {namespace}.")
+    found = []
+    for kind in KINDS:
+        for repo in call.store.repos(kind):
+            if repo.namespace == namespace:
+                oid = _main(call, repo)
+                size = sum(entry.size for entry in call.store.tree(repo, oid).values())
+                found.append((repo.name, kind, repo.visibility, call.store.find_commit(repo, oid).created_at, size))
+    for bucket in bucketstore.buckets_of(call.store.read(), namespace):
+        size, _ = bucketstore.totals(call.store.read(), bucket)
+        found.append((bucket.name, "bucket", bucket.visibility, bucket.created_at, size))
+    total = sum(size for *_, size in found) or 1
+    return call.json(
+        [
+            {
+                "id": name,
+                "type": kind,
+                "visibility": visibility,
+                "updatedAt": changed_at,
+                "storage": size,
+                "storagePercent": round(100 * size / total, 1),
+            }
+            for name, kind, visibility, changed_at, size in found
+        ]
+    )
 
 
 async def show(call: Call) -> Response:
@@ -308,6 +341,8 @@ ROUTES = (
     Route("POST", "/api/validate-yaml", validate_yaml),
     Route("GET", "/api/agent-harnesses", no_harnesses),
     Route("GET", "/api/telemetry/{topic...}", nothing),
+    Route("GET", "/api/settings/repositories", list_storage),
+    Route("GET", "/api/organizations/{ns}/settings/repositories", list_storage),
     Route("GET", "/api/{kinds}", list_repos),
     Route("GET", "/api/{kinds}/{ns}/{name}", show),
     Route("GET", "/api/{kinds}/{ns}/{name}/revision/{rev}", show),
