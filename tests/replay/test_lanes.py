@@ -144,7 +144,9 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
     tmp_path: Path, presses: int
 ) -> None:
     path = tmp_path / "ledger.sqlite"
-    server = Teachers()
+    # One teacher answers so late that its calls are in flight when the others' fifth and sixth are settled.
+    *quick, late = DEFAULT_POLICIES
+    server = Teachers([*quick, dataclasses.replace(late, latency_s=1.0)])
     server.queued.extend(["slow"] * 1000)
 
     def press(progress: Progress) -> None:
@@ -161,6 +163,7 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
             assert money.settled <= server.billed <= money.settled + money.ambiguous
             assert (money.ambiguous > 0) == (presses == 2)
             server.queued.clear()
+            server.policies[late.name] = late
             votes = list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
     assert len(votes) == 4 * 8 * 3
 

@@ -163,7 +163,8 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         (0, "this", "model", "me/preferred"),
         (1, "base model", "model", "me/student"),
         (1, "pairs", "dataset", "me/pairs"),
-        (2, "traces", "dataset", "me/rollouts"),
+        (2, "traces", "dataset", "me/redacted"),
+        (3, "source", "dataset", "me/rollouts"),
     }
 
 
