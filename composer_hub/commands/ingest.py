@@ -432,7 +432,10 @@ def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bo
         tags=("agents", "coding-agents", "tool-use", "traces"),
         counts={name: numbers[name] for name in kept if numbers[name] not in (None, {}, 0)},
         dropped={name: numbers[name] for name in dropped if numbers[name]},
-        holes={"redaction": said},
+        holes={
+            "origin": "Sessions of coding agents, read by composer_hub from the logs that their harnesses write.",
+            "redaction": said,
+        },
     )
 
 

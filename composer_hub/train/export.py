@@ -303,7 +303,10 @@ def publish_rollouts(
         tags=("agents", "tool-use", "traces", "rollouts"),
         counts={name: counts[name] for name in ("rollouts", "steps", "error_sites", "hints")},
         dropped={name: counts[name] for name in ("torn", "replaced") if counts[name]},
-        holes={"redaction": _ROLLOUTS_SAID},
+        holes={
+            "origin": f"Rollouts of a model in an environment, as training run `{run_id}` sampled and scored them.",
+            "redaction": _ROLLOUTS_SAID,
+        },
     )
     lineage = Lineage(parents=tuple(parents), sources={"run_id": run_id})
     try:

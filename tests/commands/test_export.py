@@ -83,7 +83,12 @@ def test_for_verl_pairs_keep_their_splits_and_the_chosen_action_is_the_truth(
 
 def test_for_verl_a_version_without_hints_has_nothing_to_write(composer_hub: Command, tmp_path: Path) -> None:
     table = Table("traces", [to_row(make_trace())], features_of(Trace), "trace_id")
-    publish(FolderDestination(tmp_path / "store"), "me/bare", [table], Card("traces", "Bare", holes={"redaction": ""}))
+    publish(
+        FolderDestination(tmp_path / "store"),
+        "me/bare",
+        [table],
+        Card("traces", "Bare", holes={"origin": "", "redaction": ""}),
+    )
     words = ("export", "me/bare", "--from", tmp_path / "store", "--to", "verl", "--out", tmp_path / "out")
     run = composer_hub(*words)
     assert run.returncode == exits.NOTHING_TO_DO

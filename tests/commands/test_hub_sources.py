@@ -43,7 +43,7 @@ def test_a_dataset_without_a_card_has_no_licence() -> None:
 def published(tmp_path: Path) -> FolderDestination:
     """A folder with a version of traces in two files, and one of pairs."""
     where = FolderDestination(tmp_path / "shelf")
-    holes = {"redaction": "", "policy": "", "report": ""}
+    holes = {"origin": "", "redaction": "", "policy": "", "report": ""}
     traces = [make_trace(number) for number in range(4)]
     card = Card("traces", "Traces", "mit", holes=holes)
     publish(where, "me/traces", trace_tables(lambda: iter(traces)), card, shard_bytes=2_500)

@@ -23,7 +23,12 @@ from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
 from tests.factories import make_trace
 
 CARD = Card(
-    "traces", "Test traces", license="apache-2.0", counts={"sessions": 2}, dropped={"empty": 1}, holes={"redaction": ""}
+    "traces",
+    "Test traces",
+    license="apache-2.0",
+    counts={"sessions": 2},
+    dropped={"empty": 1},
+    holes={"origin": "", "redaction": ""},
 )
 REPO = "me/traces"
 
@@ -216,7 +221,7 @@ def test_the_card_says_what_was_kept_and_dropped_and_how_to_load_it(folder: Fold
 
 
 def test_a_hole_that_nothing_fills_is_named(folder: FolderDestination) -> None:
-    with pytest.raises(CardError, match="redaction"):
+    with pytest.raises(CardError, match="origin"):
         publish(folder, REPO, tables([A]), dataclasses.replace(CARD, holes={}))
 
 

@@ -300,7 +300,7 @@ def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     root = tmp_path_factory.mktemp("shelf")
     where = FolderDestination(root / "hub")
     table = Table("traces", [to_row(trace) for trace in live[2]], config_features()["traces"], "trace_id")
-    publish(where, "me/traces", [table], Card("traces", "traces", license="mit", holes={"redaction": ""}))
+    publish(where, "me/traces", [table], Card("traces", "traces", license="mit", holes={"origin": "", "redaction": ""}))
     rows = [desk_pair(a, b) for a in range(3) for b in range(2)]
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
     publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
