@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from composer_hub import exits
+from composer_hub import __version__, exits
 from composer_hub.cli import format_option
 from composer_hub.commands.options import Publication, publish_options
 from composer_hub.output import Output
@@ -167,7 +167,8 @@ class Run:
         known = self._known_files()
         prepare = self._preparation()
         shaped_by = {name: self.options[name] for name in ("source_format", "writers", "judge")}
-        version = stable_id(rules_digest(), vars_of(prepare), shaped_by)
+        # Another release may read the same file better.
+        version = stable_id(__version__, rules_digest(), vars_of(prepare), shaped_by)
         options = Options(
             format=self.options["source_format"],
             strict=self.options["strict"],
