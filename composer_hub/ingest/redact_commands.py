@@ -6,10 +6,10 @@ In: a text and the words it holds. Out: spans of values with the rule that found
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Iterator, Set
 
 from composer_hub.ingest.redact_entropy import is_dummy, looks_random
-from composer_hub.ingest.redact_named import MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span
+from composer_hub.ingest.redact_named import MAX_JUDGED, PLACEHOLDER, TRIVIAL, Span, scanned
 from composer_hub.ingest.redact_phrases import looks_like_password
 
 MAX_LINE = 800
@@ -151,7 +151,7 @@ def command_spans(text: str, words: Set[str]) -> Iterator[Span]:
             for at in _places(text, command):
                 yield from _arguments(text, at + len(command), patterns)
     if "|" in text and not words.isdisjoint(_PIPE_WORDS):
-        yield from _taken(text, _PIPED, "piped", _is_given)
+        yield from scanned(text, _PIPED, "piped", _is_given)
     for anchor, word in _PRINT_WORDS.items():
         if word in words:
             yield from _printed(text, anchor)
@@ -199,12 +199,6 @@ def _line_end(text: str, begin: int) -> int:
     while 0 <= end - begin < MAX_LINE and text[end - 1] == "\\":
         end = text.find("\n", end + 1)
     return min(end if end >= 0 else len(text), begin + MAX_LINE)
-
-
-def _taken(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
-    for found in pattern.finditer(text):
-        if not PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
-            yield *found.span("v"), "SECRET", rule
 
 
 def _is_given(value: str) -> bool:

@@ -18,6 +18,7 @@ from composer_hub.ingest.redact_named import (
     Span,
     is_secret,
     reads_as_words,
+    scanned,
 )
 from composer_hub.ingest.redact_phrases import looks_like_password
 
@@ -111,26 +112,26 @@ def context_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
         yield from _anchored(text, text, "://", _URL, "url_password", _is_url_password)
         yield from _anchored(text, text, "://", _URL_TOKEN, "url_token", looks_random)
     if any(anchor in text for anchor in _GIVEN_ANCHORS):
-        yield from _scanned(text, _GIVEN, "given", lambda value: not is_dummy(value) and not reads_as_words(value))
+        yield from scanned(text, _GIVEN, "given", lambda value: not is_dummy(value) and not reads_as_words(value))
     for name in _CALLS:
         if name in words:
             yield from _call_spans(text, lowered, name)
     if '"auth' in text or "input_value=" in text:
-        yield from _scanned(text, _HANDED, "handed", _is_passed)
+        yield from scanned(text, _HANDED, "handed", _is_passed)
     if "key" in words and '"' in text:
-        yield from _scanned(text, _KEY_BYTES, "key_bytes", looks_random)
+        yield from scanned(text, _KEY_BYTES, "key_bytes", looks_random)
     if "kty" in words:
-        yield from _scanned(text, _JWK, "jwk", looks_random)
+        yield from scanned(text, _JWK, "jwk", looks_random)
     if "=" in text:
         yield from _behind(text, _QUERY, _QUERY_NAME, "query", _is_query)
     if "identified" in words or "passw" in words:
-        yield from _scanned(text, _SQL, "sql", lambda value: not is_dummy(value) and value.lower() not in TRIVIAL)
+        yield from scanned(text, _SQL, "sql", lambda value: not is_dummy(value) and value.lower() not in TRIVIAL)
     if "@tcp(" in text or "@unix(" in text or "@(" in text:
-        yield from _scanned(text, _DSN, "dsn", _is_url_password)
+        yield from scanned(text, _DSN, "dsn", _is_url_password)
     if "thin:" in text or "oci:" in text or not words.isdisjoint(("sqlplus", "expdp", "impdp")):
-        yield from _scanned(text, _ORACLE, "oracle", _is_url_password)
+        yield from scanned(text, _ORACLE, "oracle", _is_url_password)
     if "chpasswd" in words and (at := text.find("chpasswd:")) >= 0:
-        yield from _scanned(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
+        yield from scanned(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
         yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
 
@@ -165,12 +166,6 @@ def _anchored(
         if found and not PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
             yield *found.span("v"), "SECRET", rule
         at = where.find(anchor, found.end() if found else at + len(anchor))
-
-
-def _scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
-    for found in pattern.finditer(text):
-        if not PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
-            yield *found.span("v"), "SECRET", rule
 
 
 def _behind(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 
 from composer_hub.ingest.redact_entropy import (
     is_dummy,
@@ -140,6 +140,13 @@ def named_value(name: str, value: str) -> str:
     """Return the rule by which the value under this name is a secret, or nothing."""
     strength = secret_name(name) if len(name) <= 80 else ""
     return f"named_{strength}" if strength and is_secret(value[:MAX_JUDGED], strength, written="quoted") else ""
+
+
+def scanned(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
+    """Yield the values `v` of a pattern that are accepted and no placeholder."""
+    for found in pattern.finditer(text):
+        if not PLACEHOLDER.search(found["v"]) and accept(found["v"][:MAX_JUDGED]):
+            yield *found.span("v"), "SECRET", rule
 
 
 @functools.lru_cache(maxsize=8192)
