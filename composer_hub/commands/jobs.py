@@ -297,7 +297,7 @@ def _job_rows(site: Site, run: JobRun) -> list[dict[str, Any]]:
         stage = job.how
         if job.is_open and job.job_id:
             now = api.inspect(site.where, site.namespace, job.job_id)
-            stage = "gone" if now is None else str(getattr(now.status.stage, "value", now.status.stage)).lower()
+            stage = "gone" if now is None else api.stage_of(now).lower()
         rows.append(
             {
                 "job": job.number,

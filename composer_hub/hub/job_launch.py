@@ -318,7 +318,6 @@ def _submitted(site: Site, record: JobRun, attempt: Attempt, job_id: str) -> Non
 
 def take_stock(site: Site, record: JobRun, attempt: Attempt, job: Any) -> None:
     """Write down how a job ended: in which way, at which step, at what cost."""
-    end = jobs.ended(job, attempt.timeout_s)
     for look in range(_LOOKS):
         code = _own_exit_code(site, record, attempt)
         end = jobs.ended(job, attempt.timeout_s, code)

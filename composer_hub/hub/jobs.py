@@ -224,8 +224,13 @@ def cancel(where: HubDestination, namespace: str, job_id: str) -> None:
         raise JobError(f"{namespace} has no job {job_id} at {where.address}: it is gone already.") from None
 
 
+def stage_of(job: JobInfo) -> str:
+    """Return the stage as a word, also one that the client does not know."""
+    return str(getattr(job.status.stage, "value", job.status.stage))
+
+
 def is_over(job: JobInfo) -> bool:
-    return str(getattr(job.status.stage, "value", job.status.stage)) in _ENDED
+    return stage_of(job) in _ENDED
 
 
 # ---------------------------------------------------------------------------------------------------------------- log
@@ -295,7 +300,7 @@ def ended(job: JobInfo | None, timeout_s: int, exit_code: int | None = None) -> 
     if job is None:
         # Nobody says what it used: the worst is counted, so that no money is spent twice.
         return Ended(FAILED, exit_code, timeout_s, "the Hub does not know the job any more")
-    stage = str(getattr(job.status.stage, "value", job.status.stage))
+    stage = stage_of(job)
     message, seconds = job.status.message or "", seconds_of(job, timeout_s)
     if stage == "COMPLETED":
         return Ended(DONE, 0, seconds, "")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.train.checkpoints import COMPLETE, last_complete
+from composer_hub.train.checkpoints import COMPLETE, last_complete, step_of
 
 POLL_SECONDS = 2.0
 MAX_MARGIN_SECONDS = 900
@@ -123,8 +123,7 @@ def run(command: Sequence[str], mount: Path, work: Path, *, number: int, seconds
     except Ended:
         process.terminate()
         code = _TERMINATED
-    last = last_complete(work)
-    facts = {"exit_code": code, "step": int(last.name.rpartition("-")[2]) if last else 0}
+    facts = {"exit_code": code, "step": step_of(last_complete(work))}
     try:
         mirror.save()
         record = mount / _EXIT / f"{number}.json"
