@@ -18,6 +18,7 @@ from trl import GRPOTrainer
 
 from composer_hub.records import canonical_json
 from composer_hub.train.aside import aside
+from composer_hub.train.groups import total_rewards
 
 _KEY = "eval/pass_at_1"
 _Z = 1.959964  # 95 %
@@ -170,6 +171,4 @@ def _rewards(trainer: Any, batch: list[dict[str, Any]]) -> torch.Tensor:
     with torch.no_grad():
         # Of the class that knows rollouts only: hints, exports and alarms are for training.
         GRPOTrainer._generate_and_score_completions(trainer, batch)
-    by_function = trainer._rewards_by_function
-    rewards = (by_function * trainer.reward_weights.to(by_function.device)).nansum(dim=1)
-    return rewards.masked_fill(by_function.isnan().all(dim=1), math.nan)
+    return total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)

@@ -17,6 +17,12 @@ from composer_hub.train.turns import Rollout
 _CLOSE = 1e-6  # sums of weighted rewards are not exact
 
 
+def total_rewards(by_function: Tensor, weights: Tensor, *, unscored: float) -> Tensor:  # (rollouts, functions)
+    """Return the weighted reward of each rollout, and a value of its own where no function scored it."""
+    totals = (by_function * weights.to(by_function.device)).nansum(dim=1)
+    return totals.masked_fill(by_function.isnan().all(dim=1), unscored)
+
+
 def best_of_groups(rewards: Sequence[float], size: int) -> list[int]:
     """Return, for each rollout, the place of the best one of its group; of equals the first."""
     found = []

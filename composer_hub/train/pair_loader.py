@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from composer_hub.train.endless import Endless
+from composer_hub.train.uplift import right_padded
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +50,13 @@ class PairLoader(Endless[TokenPair]):
     def next_batch(self) -> PairBatch:
         """Return the next pairs of this rank."""
         batch = self.take()
-        rows = [(pair.prompt_ids, pair.chosen_ids) for pair in batch] + [
-            (pair.prompt_ids, pair.rejected_ids) for pair in batch
-        ]
-        ids = [torch.tensor([*prompt, *answer]) for prompt, answer in rows]
-        answers = [torch.tensor([False] * len(prompt) + [True] * len(answer)) for prompt, answer in rows]
+        rows = [(pair.prompt_ids, pair.chosen_ids) for pair in batch]
+        rows += [(pair.prompt_ids, pair.rejected_ids) for pair in batch]
+        ids, attention, answers = right_padded(rows, padding=self.padding)
         return PairBatch(
-            input_ids=pad_sequence(ids, batch_first=True, padding_value=self.padding),
-            attention_mask=pad_sequence([torch.ones_like(row) for row in ids], batch_first=True),
-            answer_mask=pad_sequence(answers, batch_first=True),
+            input_ids=ids,
+            attention_mask=attention,
+            answer_mask=answers,
             ref_chosen=torch.tensor([pair.ref_chosen for pair in batch]),
             ref_rejected=torch.tensor([pair.ref_rejected for pair in batch]),
         )

@@ -68,11 +68,10 @@ def load_sites(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tupl
     if inputs.traces is None:
         return None, TraceSites()
     config, state = told.config, PartialState()
-    window = getattr(network.config.get_text_config(), "max_position_embeddings", None) or config.max_teacher_tokens
     encoder = TraceEncoder.of(
         tokenizer,
         Student.of(inputs.model, network.config),
-        max_tokens=min(config.max_teacher_tokens, window),
+        max_tokens=config.max_teacher_tokens,  # no more than the model can read
         max_hint_chars=config.max_hint_chars,
         template_kwargs=cast("dict[str, Any] | None", config.chat_template_kwargs),
         other_families=told.run.other_families,

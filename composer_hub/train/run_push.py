@@ -16,7 +16,7 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from composer_hub.train.checkpoints import COMPLETE, model_files, step_of
+from composer_hub.train.checkpoints import COMPLETE, link_or_copy, model_files, step_of
 
 LAST_PUSH_WAIT_S = 120.0
 
@@ -98,19 +98,12 @@ def _copy(output: Path, checkpoint: Path) -> Path:
     shutil.rmtree(copy, ignore_errors=True)
     (copy / "model").mkdir(parents=True)
     for name, path in model_files(checkpoint).items():
-        _link(path, copy / "model" / name)
+        link_or_copy(path, copy / "model" / name)
     shutil.copy2(output / "README.md", copy / "model" / "README.md")
     (copy / "rollouts").mkdir()
     for path in (output / "rollouts").glob("rank*.jsonl"):
         _copy_lines(path, copy / "rollouts" / path.name)
     return copy
-
-
-def _link(source: Path, target: Path) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # a disk that has no links
-        shutil.copy2(source, target)
 
 
 def _copy_lines(source: Path, target: Path) -> None:

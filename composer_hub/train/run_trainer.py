@@ -110,7 +110,7 @@ class RunTrainer(ComposerTrainer):
             return
         counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
         found = Tally(*self.accelerator.gather(counts).sum(dim=0).tolist())
-        metrics = self._metrics["train" if self.model.training else "eval"]
+        metrics = self._metrics[self._mode]
         metrics["rollout/env_timeouts"].append(float(found.num_timeouts))
         metrics["rollout/env_lost"].append(float(found.num_lost))
         if found.num_lost == found.num_episodes:

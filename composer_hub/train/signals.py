@@ -5,12 +5,15 @@ In: numbers as each rank found them, the terms of a loss. Out: entries of the tr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from torch import Tensor, nn
 
+from composer_hub.records import Hint
 from composer_hub.train.teacher import causal_lm
 from composer_hub.train.turns import Rollout, said, turn_errors
 from composer_hub.train.watchdogs import hedge_rate
@@ -28,6 +31,13 @@ def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[s
     for name, (total, count) in zip(values, totals, strict=True):
         if count:
             metrics[name].append(total / count)
+
+
+def note_writers(metrics: dict[str, list[float]], name: str, hints: Iterable[Hint]) -> None:
+    """Log each writer's share of the hints of all ranks; every rank must come here."""
+    writers = Counter(gather_object([hint.writer for hint in hints]))
+    for writer, count in writers.items():
+        metrics[f"{name}/writer/{writer}"].append(count / writers.total())
 
 
 def rollout_means(rollouts: Sequence[Rollout], decode: Callable[[Sequence[int]], str]) -> dict[str, list[float]]:

@@ -7,16 +7,16 @@ are those of live hints under `channel/hint_traces/`.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from accelerate.utils import gather_object
 from torch import Tensor
 
 from composer_hub.train.endless import Endless
+from composer_hub.train.signals import note_writers
 from composer_hub.train.teacher import head_of, keeping_hidden
 from composer_hub.train.terms import Notes, replay_losses, token_values
 from composer_hub.train.trace_sites import TraceSite
@@ -108,25 +108,16 @@ class TraceHints:
 
     def _lifting(self, sites: list[TraceSite]) -> list[bool]:
         """Measure now and then what the hints do, and tell which do enough where that is asked for."""
-        trainer, least = self.trainer, self.trainer.args.hint_min_uplift
-        every, flags = trainer.args.hint_uplift_every, [True] * len(sites)
-        if least is not None or (every and trainer.state.global_step % every == 0):
-            uplifts = trainer._uplifts(sites)
-            trainer._note_uplifts(uplifts, NAME, self.writers)
-            flags = [least is None or uplift.lifts(least) for uplift in uplifts]
-        refused = self.writers.refused | trainer.hinter.refused
-        if least is None and self.writers.least is None and not refused:
-            return flags
-        pairs = zip(flags, sites, strict=True)
-        flags = [flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in pairs]
-        trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
+        trainer, refused = self.trainer, self.trainer.hinter.refused
+        # Live hints of writers refused before training are never written; recorded ones are there.
+        flags = trainer.which_lift(sites, NAME, self.writers, turn=trainer.state.global_step, refused=refused)
+        if trainer.args.hint_min_uplift is not None or self.writers.least is not None or refused:
+            trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
         return flags
 
     def _note(self, sites: list[TraceSite]) -> None:
         self.trainer._note_means({f"{NAME}/tokens": [float(len(site.action_ids)) for site in sites]})
-        writers = Counter(gather_object([site.hint.writer for site in sites]))
-        for writer, count in writers.items():
-            self.trainer._metrics["train"][f"{NAME}/writer/{writer}"].append(count / writers.total())
+        note_writers(self.trainer._metrics["train"], NAME, (site.hint for site in sites))
 
 
 def recorded_terms(trainer: ComposerTrainer, network: Any) -> tuple[dict[str, Tensor], Notes]:

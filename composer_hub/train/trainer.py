@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -27,11 +26,18 @@ from composer_hub.train.batch import hint_tensors, turn_starts
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
-from composer_hub.train.groups import reached, siblings, success_shares, success_weights
+from composer_hub.train.groups import reached, siblings, success_shares, success_weights, total_rewards
 from composer_hub.train.hinting import Hinter, HintSite, hinter_of
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.signals import gradient_norms, note_means, note_shares, probed_parameter, rollout_means
+from composer_hub.train.signals import (
+    gradient_norms,
+    note_means,
+    note_shares,
+    note_writers,
+    probed_parameter,
+    rollout_means,
+)
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import anchor_values, hint_values
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
@@ -122,9 +128,8 @@ class ComposerTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        totals = (rewards * self.reward_weights.to(rewards.device)).nansum(dim=1)
         # What nothing scored, as an episode that was lost, has not succeeded and is nobody's better sibling.
-        self._rewards = totals.masked_fill(rewards.isnan().all(dim=1), -math.inf)
+        self._rewards = total_rewards(rewards, self.reward_weights, unscored=-math.inf)
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
@@ -162,31 +167,41 @@ class ComposerTrainer(GRPOTrainer):
 
     def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
         """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
-        least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
-        kept = found
-        if least is not None or (every and self._num_batches % every == 0):
-            uplifts = self._uplifts(site for row in found for site in row)
-            self._note_uplifts(uplifts)
-            if least is not None:
-                values = iter(uplifts)
-                kept = [[site for site in row if next(values).lifts(least)] for row in found]
-        if least is None and self.writers.least is None:
-            return kept
-        refused = self.writers.refused
-        kept = [[site for site in row if (site.hint.writer, site.hint.kind) not in refused] for row in kept]
-        left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
-        self._note_means({"channel/hint/left_out": left_out})
+        sites = [site for row in found for site in row]
+        flags = iter(self.which_lift(sites, "channel/hint", self.writers, turn=self._num_batches))
+        kept = [[site for site in row if next(flags)] for row in found]
+        if self.args.hint_min_uplift is not None or self.writers.least is not None:
+            left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
+            self._note_means({"channel/hint/left_out": left_out})
         return kept
+
+    def which_lift(
+        self,
+        sites: Sequence[Site],
+        name: str,
+        gate: WriterGate,
+        *,
+        turn: int,
+        refused: frozenset[tuple[str, str]] = frozenset(),  # writers that are out whatever is measured
+    ) -> list[bool]:
+        """Tell which sites may be learned from; every n-th turn, or where each site is judged, they are measured."""
+        least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
+        flags = [True] * len(sites)
+        if least is not None or (every and turn % every == 0):
+            uplifts = self._uplifts(sites)
+            self._note_uplifts(uplifts, name, gate)
+            flags = [least is None or uplift.lifts(least) for uplift in uplifts]
+        refused |= gate.refused
+        return [
+            flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in zip(flags, sites, strict=True)
+        ]
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
         # No more rows at once than training reads: that much is known to fit.
         return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
 
-    def _note_uplifts(
-        self, uplifts: list[SiteUplift], name: str = "channel/hint", gate: WriterGate | None = None
-    ) -> None:
+    def _note_uplifts(self, uplifts: list[SiteUplift], name: str, gate: WriterGate) -> None:
         """Log what the hints of all ranks do, by writer too, and judge the writers by it."""
-        gate = gate or self.writers
         everywhere = gather_object(uplifts)
         metrics = self._metrics[self._mode]
         values = {
@@ -433,6 +448,4 @@ class ComposerTrainer(GRPOTrainer):
                 "channel/hint/tokens": [float(site.num_tokens) for found in self._sites for site in found],
             }
         )
-        writers = Counter(gather_object([site.hint.writer for found in self._sites for site in found]))
-        for writer, count in writers.items():
-            self._metrics[self._mode][f"channel/hint/writer/{writer}"].append(count / writers.total())
+        note_writers(self._metrics[self._mode], "channel/hint", (site.hint for found in self._sites for site in found))

@@ -193,10 +193,10 @@ def sequence_logps(
     return torch.zeros(len(ids), device=values.device, dtype=values.dtype).index_add(0, wanted.nonzero()[:, 0], values)
 
 
-def right_padded(rows: Sequence[Row]) -> tuple[Tensor, Tensor, Tensor]:
+def right_padded(rows: Sequence[Row], *, padding: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids, attention and the places of the actions, each (rows, time), padded on the right."""
     longest = max(len(before) + len(action) for before, action in rows)
-    ids = torch.zeros(len(rows), longest, dtype=torch.long)
+    ids = torch.full((len(rows), longest), padding)
     attention, wanted = torch.zeros_like(ids), torch.zeros_like(ids, dtype=torch.bool)
     for number, (before, action) in enumerate(rows):
         end = len(before) + len(action)

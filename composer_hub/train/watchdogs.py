@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import statistics
@@ -24,6 +23,7 @@ from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from composer_hub import exits
+from composer_hub.train.checkpoints import link_or_copy
 
 ACTIONS = ("warn", "hint", "replay", "stop")  # hint and replay: turn that channel down
 _HEDGES = re.compile(
@@ -235,7 +235,7 @@ def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
         return False
     for left_over in (fresh, old):
         shutil.rmtree(left_over, ignore_errors=True)
-    shutil.copytree(output / name, fresh, copy_function=_link)
+    shutil.copytree(output / name, fresh, copy_function=link_or_copy)
     (fresh / "best.json").write_text(json.dumps({"checkpoint": name, "score": score, "metric": metric}))
     if best.exists():
         best.rename(old)
@@ -248,10 +248,3 @@ def best_of(output: Path | str) -> dict[str, Any] | None:
     """Return what is known of the best checkpoint that is kept: its name, score and metric."""
     note = Path(output) / "best" / "best.json"
     return json.loads(note.read_text()) if note.is_file() else None
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another disk, or one that has no links
-        shutil.copy2(source, target)
