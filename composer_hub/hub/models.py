@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Add, Destination, HubRefused, Moved
-from composer_hub.hub.publish import Published
+from composer_hub.hub.destinations import Add, Destination, Moved
+from composer_hub.hub.publish import Published, check_visibility
 from composer_hub.hub.refs import check_repo, parse_ref
 
 _WANTED = (".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken")
@@ -76,11 +76,8 @@ def publish_model(
     """Write all files of a model as one commit and tag it; the same tag again is a no-op."""
     check_repo(repo)
     where.prepare(repo, private=not public, repo_type="model")
-    if where.is_private(repo, "model") is False and not public:
-        raise HubRefused(
-            f"{repo} is public at {where.address}: say --public if everyone may have this model, or make the "
-            "repository private first. Nothing was uploaded."
-        )
+    advice = "say --public if everyone may have this model, or make the repository private first. Nothing was uploaded."
+    check_visibility(where, repo, public=public, repo_type="model", advice=advice)
     changes = [Add.of(path, content) for path, content in sorted(files.items())]
     counts = {"files": {"added": len(changes), "removed": 0, "changed": 0, "total": len(changes)}}
     for _ in range(_MAX_TRIES):

@@ -175,14 +175,17 @@ def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD
     return built
 
 
-def check_visibility(destination: Destination, repo: str, *, public: bool) -> None:
+_ROWS_ADVICE = (
+    "say --public if these rows may be read by everyone, or make the repository private first. Nothing was uploaded."
+)
+
+
+def check_visibility(
+    destination: Destination, repo: str, *, public: bool, repo_type: str = "dataset", advice: str = _ROWS_ADVICE
+) -> None:
     """Refuse a public repository unless it was asked for, reading the visibility as it is now."""
-    private = destination.is_private(repo)
-    if private is False and not public:
-        raise HubRefused(
-            f"{repo} is public at {destination.address}: say --public if these rows may be read by everyone, "
-            "or make the repository private first. Nothing was uploaded."
-        )
+    if destination.is_private(repo, repo_type) is False and not public:
+        raise HubRefused(f"{repo} is public at {destination.address}: {advice}")
 
 
 # --------------------------------------------------------------------------------------------------------------- head

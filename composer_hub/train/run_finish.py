@@ -12,9 +12,9 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from composer_hub import __version__, exits
-from composer_hub.hub.destinations import Destination, HubError, HubRefused
+from composer_hub.hub.destinations import Destination, HubError
 from composer_hub.hub.models import publish_model
-from composer_hub.hub.publish import Published
+from composer_hub.hub.publish import Published, check_visibility
 from composer_hub.records import stable_id
 from composer_hub.train.card import ModelFacts, has_hints, model_card
 from composer_hub.train.checkpoints import model_files
@@ -31,6 +31,11 @@ from composer_hub.train.run_trainer import RunTrainer
 NO_HINTS = (
     "No hint was placed: no turn went wrong, no writer knew a hint, all were refused, or the hinted prompts are longer "
     "than"
+)
+
+
+_PUBLIC_ADVICE = (
+    "say --public true if everyone may have what this run makes, name another repository, or make it private first."
 )
 
 
@@ -138,15 +143,10 @@ def check_targets(told: Told, where: Destination) -> None:
             continue
         try:
             where.prepare(repo, private=not run.public, repo_type=kind)
-            is_private = where.is_private(repo, kind)
+            check_visibility(where, repo, public=run.public, repo_type=kind, advice=_PUBLIC_ADVICE)
         except HubError as error:
             warnings.warn(f"{error} Training begins; what it makes stays in {told.config.output_dir}.", stacklevel=2)
             return
-        if is_private is False and not run.public:
-            raise HubRefused(
-                f"{repo} is public at {where.address}: say --public true if everyone may have what this run makes, "
-                "name another repository, or make it private first."
-            )
 
 
 def finish(told: Told, inputs: Inputs, record: Record, trainer: RunTrainer, final: Path, where: Destination) -> None:
