@@ -14,13 +14,20 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination, HubRefused
+from composer_hub.hub.destinations import HubDestination
 from composer_hub.hub.jobs import MOUNT
+from composer_hub.hub.publish import check_visibility
 from composer_hub.hub.refs import check_repo, parse_ref
 
 OF_THE_JOB = ("output_dir", "resume", "max_minutes", "to", "usd_per_hour")
 """Options that the launcher or the job itself gives."""
+_TARGETS = (("repo", "model"), ("rollouts_repo", "dataset"), ("checkpoints_repo", "model"))
+"""Options that name what a run publishes; the model first."""
+_TASKS = ("tasks", "eval_tasks")
 MAX_CODE_BYTES = 50_000_000
+_PUBLIC_ADVICE = (
+    "add --public true if everyone may have the result, or make the repository private first. No job was started."
+)
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,8 @@ class Request:
     @property
     def targets(self) -> list[tuple[str, str]]:
         """Return (repository, its type) of everything the run publishes."""
-        rollouts = self.told.get("rollouts_repo")
-        return [(self.repo, "model"), *([(str(rollouts), "dataset")] if rollouts else [])]
+        named = ((self.told.get(option), kind) for option, kind in _TARGETS)
+        return [(str(repo), kind) for repo, kind in named if repo]
 
     @property
     def is_public(self) -> bool:
@@ -62,9 +69,10 @@ def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> Request:
     _check_model(told)
     files: dict[str, bytes] = {}
     fresh = [_shipped(word, files) for word in words]
-    tasks = told.get("tasks")
-    if "tasks" not in line and isinstance(tasks, str) and Path(tasks).is_file():
-        fresh += ["--tasks", _shipped(tasks, files)]
+    for option in _TASKS:
+        tasks = told.get(option)
+        if option not in line and isinstance(tasks, str) and Path(tasks).is_file():
+            fresh += [f"--{option}", _shipped(tasks, files)]
     folder = _add_code(code, files)
     return Request(fresh, files, folder, told)
 
@@ -151,12 +159,13 @@ def check_inputs(where: HubDestination, told: Mapping[str, Any]) -> None:
     if isinstance(model, str) and model != "small":
         revision = told.get("model_revision")
         _need(where, "model", f"{model}@{revision}" if revision and "@" not in model else model, "model")
-    pairs = told.get("pairs")
-    if pairs and float(told.get("beta_replay") or 0):
-        _need(where, "set of pairs", str(pairs), "dataset")
-    tasks = told.get("tasks")
-    if isinstance(tasks, str) and ":" not in tasks and not tasks.endswith(".jsonl"):
-        _need(where, "set of tasks", tasks, "dataset")
+    for option, weight in (("pairs", "beta_replay"), ("traces", "alpha_sdpo")):
+        if told.get(option) and float(told.get(weight) or 0):
+            _need(where, f"set of {option}", str(told[option]), "dataset")
+    for option in _TASKS:
+        tasks = told.get(option)
+        if isinstance(tasks, str) and ":" not in tasks and not tasks.endswith(".jsonl"):
+            _need(where, "set of tasks", tasks, "dataset")
 
 
 def _need(where: HubDestination, what: str, name: str, repo_type: str) -> None:
@@ -179,9 +188,5 @@ def check_targets(where: HubDestination, request: Request, *, is_made: bool) -> 
             missing.append(repo)
             continue
         where.prepare(repo, private=not request.is_public, repo_type=repo_type)
-        if not request.is_public and where.is_private(repo, repo_type) is False:
-            raise HubRefused(
-                f"{repo} is public at {where.address}: add --public true if everyone may have the result, or make the "
-                "repository private first. No job was started."
-            )
+        check_visibility(where, repo, public=request.is_public, repo_type=repo_type, advice=_PUBLIC_ADVICE)
     return missing

@@ -315,6 +315,10 @@ def test_a_plan_counts_hours_jobs_and_dollars_and_makes_nothing(where: HubDestin
         pytest.param(["--repo", "me/x", "--model_name_or_path", "."], "publish it first", id="model in a folder"),
         pytest.param(["--repo", "me/x", "--model_name_or_path", "me/none@v1"], "no model me/none@v1", id="no model"),
         pytest.param(["--repo", "me/x", "--tasks", "me/none"], "no set of tasks me/none", id="no tasks"),
+        pytest.param(["--repo", "me/x", "--eval_tasks", "me/none"], "no set of tasks me/none", id="no held-out tasks"),
+        pytest.param(
+            ["--repo", "me/x", "--traces", "me/none", "--alpha_sdpo", "0.5"], "no set of traces me/none", id="no traces"
+        ),
         pytest.param(["--repo", "x"], "no owner", id="target without owner"),
     ],
 )
@@ -350,6 +354,17 @@ def test_a_public_target_is_refused_unless_the_run_is_public(
     with pytest.raises(HubRefused, match="--public true"):
         launch(site_for(""), asked)
     make_plan(where, "me", replace(asked, words=[*asked.words, "--public", "true"]))
+
+
+def test_everything_that_a_run_publishes_is_looked_at_before_it_is_paid(where: HubDestination) -> None:
+    asked = wish()
+    others = ("rollouts_repo", f"{name_of(asked)}-rollouts"), ("checkpoints_repo", f"{name_of(asked)}-checkpoints")
+    words = [word for option, name in others for word in (f"--{option}", f"me/{name}")]
+    told = make_plan(where, "me", replace(asked, words=[*asked.words, *words])).describe(asked)
+    assert told["publishes"] == [f"me/{name_of(asked)}", *(f"me/{name}" for _, name in others)]
+    where.api.create_repo(f"me/{others[1][1]}", private=False)
+    with pytest.raises(HubRefused, match=f"{others[1][1]} is public"):
+        make_plan(where, "me", replace(asked, words=[*asked.words, *words]))
 
 
 @pytest.mark.parametrize("what", ["records", "bucket"])
