@@ -16,8 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from composer_hub.actions.forms import ActionContext, NormalForm, normalise
 from composer_hub.records import Message, ToolCall
-from composer_hub.replay.actions import ActionContext, NormalForm, normalise
 
 CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
 AGREEMENT = 0.75  # a teacher means the best action

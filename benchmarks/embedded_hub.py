@@ -25,7 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from composer_hub.hub.local.server import ServerProcess, start_server
+from composer_hub.local_hub.server import ServerProcess, start_server
 
 MIB = 1 << 20
 

@@ -24,11 +24,11 @@ from typing import Any
 
 import orjson
 
-from composer_hub.ingest import claude_code
 from composer_hub.ingest.lines import json_lines
 from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.prepare import Preparation
+from composer_hub.ingest.readers import claude_code
 from composer_hub.ingest.report import FileReport
-from composer_hub.prepare import Preparation
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_code"
 

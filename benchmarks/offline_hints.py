@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from composer_hub.train.export import read_rollouts
-from composer_hub.train.run import run
-from composer_hub.train.run_options import parse
+from composer_hub.train.run.export import read_rollouts
+from composer_hub.train.run.main import run
+from composer_hub.train.run.options import parse
 
 COMMON = (
     "--use_cpu true --bf16 false --gradient_checkpointing false --logging_steps 10 --report_to none "

@@ -23,8 +23,8 @@ from benchmarks.planted_heldout import HELD_OUT
 from benchmarks.planted_kinds import KNOWN, Kind
 from benchmarks.planted_second import TUNED, UNSEEN, second_plants
 from benchmarks.planted_third import THIRD_TUNE, THIRD_UNSEEN, third_plants
-from composer_hub.ingest.redact import Redactor
 from composer_hub.records import Message, Trace
+from composer_hub.redact.redactor import Redactor
 
 Rewrite = Callable[[list[str]], list[str]]
 

@@ -28,13 +28,13 @@ from huggingface_hub import AsyncInferenceClient
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.client import connections
-from composer_hub.replay.embedded import Teachers, listen, serve
+from composer_hub.replay.fake.policies import Policy
+from composer_hub.replay.fake.server import Teachers, listen, serve
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.prices import NANO, per_million
 from composer_hub.replay.prompts import Prompts, paired
-from composer_hub.replay.replay import run
-from composer_hub.replay.scripted import Policy
+from composer_hub.replay.run import run
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 from tests.replay.sample import trace_of
 

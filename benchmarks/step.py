@@ -50,7 +50,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from composer_hub.train.world import small_model
+    from composer_hub.environments.desk import small_model
 
     torch.set_num_threads(1)
     world = small_model(args.cache)
@@ -116,7 +116,7 @@ def cost_of(world: tuple[Any, Any], options: dict[str, float], num_steps: int) -
 
 
 def first_call_fails() -> type:
-    from composer_hub.train.world import Desk
+    from composer_hub.environments.desk import Desk
 
     class FirstCallFails(Desk):
         def reset(self, a: int = 0, b: int = 0, **row: Any) -> None:

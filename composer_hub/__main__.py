@@ -1,6 +1,6 @@
 """`python -m composer_hub` is `composer-hub`."""
 
-from composer_hub.cli import main
+from composer_hub.cli.main import main
 
 if __name__ == "__main__":
     main()

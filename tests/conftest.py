@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.plugins.sessions", "tests.plugins.votes", "tests.plugins.hub", "tests.plugins.training")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

@@ -1,8 +1,9 @@
-"""The direction of imports, and what a stage may load."""
+"""The direction of imports between rooms and inside them, and what a stage may load."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -12,54 +13,51 @@ import pytest
 import composer_hub
 
 PACKAGE = Path(composer_hub.__file__).parent
-# A part may import the parts named here, and itself.
-MAY_IMPORT = {
-    "exits": set(),
-    "records": {"exits"},
-    "output": {"exits"},
-    "ingest": {"exits", "records", "output"},
-    "hint_templates": {"exits", "records", "ingest"},
-    "hindsight": {"exits", "records", "ingest", "hint_templates"},
-    "hint_judge": {"exits", "records", "ingest", "hint_templates"},
-    "hints": {"exits", "records", "ingest", "hint_templates", "hindsight", "hint_judge"},
-    "prepare": {"exits", "records", "ingest", "hints"},
-    "replay": {"exits", "records", "output", "ingest", "hints"},
-    "tasks": {"exits", "records", "output"},
-    "hub": {"exits", "records", "output"},
-    "train": {"exits", "records", "output", "ingest", "hints", "hint_templates", "replay", "tasks", "hub"},
-    "commands": {
-        "exits",
-        "records",
-        "output",
-        "ingest",
-        "hints",
-        "hint_judge",
-        "prepare",
-        "replay",
-        "tasks",
-        "hub",
-        "train",
-        "cli",
-    },
-    "cli": {"exits", "output"},
-    "__main__": {"cli"},
-}
+# A room may import the rooms above it, never one below it, and none on its own line.
+LADDER: tuple[str, ...] = (
+    "exits records local_hub",
+    "session families output",
+    "actions redact hub",
+    "errors",
+    "hints",
+    "ingest pairs environments",
+    "replay",
+    "train",
+    "jobs",
+    "integrations",
+    "cli",
+    "__main__",
+)
+MAX_LEVELS = 17
+MAX_LAZY_IMPORTS = 90
+MAX_IN_CYCLES = 8  # modules; only imports inside functions close these cycles
 HEAVY = {"torch", "transformers", "trl", "gradio", "accelerate", "peft"}
 SLOW = {"datasets", "pyarrow", "pandas", "starlette", "uvicorn"}
+MAY_LOAD_HEAVY = {"train", "integrations", "environments", "cli"}
+
+Graph = dict[str, set[str]]
 
 
-def modules() -> list[Path]:
-    return sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE or path.name != "__init__.py")
+def name_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix(".__init__")
 
 
-def part_of(path: Path) -> str:
-    first = path.relative_to(PACKAGE).parts[0]
-    return first.removesuffix(".py")
+PATHS = {name_of(path): path for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"}
 
 
-def imported(tree: ast.AST) -> set[str]:
+def room_of(name: str) -> str:
+    return name.split(".")[0]
+
+
+@functools.cache
+def parsed(name: str) -> ast.Module:
+    return ast.parse(PATHS[name].read_text())
+
+
+def imported(*nodes: ast.AST) -> set[str]:
+    """Return the full names that some nodes import, with everything below them."""
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in (inner for outer in nodes for inner in ast.walk(outer)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
@@ -67,35 +65,97 @@ def imported(tree: ast.AST) -> set[str]:
     return names
 
 
-def at_the_top(tree: ast.Module) -> ast.Module:
+def own(name: str, names: set[str]) -> set[str]:
+    """Return the modules of the package among imported names; a package counts only if nothing inside it was named."""
+    inside = {one.removeprefix("composer_hub.") for one in names if one.startswith("composer_hub.")} & PATHS.keys()
+    return {one for one in inside if not any(other.startswith(f"{one}.") for other in inside)} - {name}
+
+
+def at_the_top(name: str) -> list[ast.stmt]:
     """Leave out what runs only when called, and what only a type checker reads."""
-    body = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return ast.Module(body=body, type_ignores=[])
+    return [node for node in parsed(name).body if isinstance(node, (ast.Import, ast.ImportFrom))]
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_run_one_way(path: Path) -> None:
-    part = part_of(path)
-    tree = ast.parse(path.read_text())
-    parts = {name.split(".")[1] for name in imported(tree) if name.startswith("composer_hub.")}
-    known = {name for name in parts if name in MAY_IMPORT}
-    assert known <= MAY_IMPORT[part] | {part}, f"{path.name} of {part} may not import {known - MAY_IMPORT[part]}"
+def in_functions(name: str) -> list[ast.AST]:
+    return [node for node in ast.walk(parsed(name)) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in modules() if part_of(p) != "train"], ids=lambda p: str(p.relative_to(PACKAGE))
-)
-def test_no_data_stage_imports_a_training_library(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    tops = {name.split(".")[0] for name in imported(tree)}
-    allowed = HEAVY if part_of(path) == "commands" else set()
-    assert not (tops & HEAVY) - allowed
-    assert not {name.split(".")[0] for name in imported(at_the_top(tree))} & HEAVY
+@functools.cache
+def graph(lazy: bool) -> Graph:
+    """Return module -> modules it imports at the top, with those inside functions if `lazy`."""
+    return {name: own(name, imported(*at_the_top(name), *(in_functions(name) if lazy else ()))) for name in PATHS}
 
 
-@pytest.mark.parametrize("module", ["records", "cli", "output", "exits", "ingest.readers", "hints", "replay.actions"])
-def test_importing_a_stage_loads_no_slow_library(module: str) -> None:
-    code = f"import sys, composer_hub.{module}; print(*sys.modules)"
+def reachable(start: str, edges: Graph) -> set[str]:
+    seen: set[str] = set()
+    todo = [*edges[start]]
+    while todo:
+        name = todo.pop()
+        if name not in seen:
+            seen.add(name)
+            todo.extend(edges[name])
+    return seen
+
+
+def test_every_room_is_on_the_ladder_once() -> None:
+    rungs = [room for line in LADDER for room in line.split()]
+    assert sorted(rungs) == sorted({room_of(name) for name in PATHS})
+
+
+@pytest.mark.parametrize("name", PATHS)
+def test_imports_go_up_the_ladder_only(name: str) -> None:
+    rung = {room: number for number, line in enumerate(LADDER) for room in line.split()}
+    room = room_of(name)
+    below = {one for one in graph(lazy=True)[name] if room_of(one) != room and rung[room_of(one)] >= rung[room]}
+    assert not below, f"{name} may not import {below}"
+
+
+def test_few_modules_import_themselves_through_others() -> None:
+    edges = graph(lazy=True)
+    circular = [name for name in PATHS if name in reachable(name, edges)]
+    assert len(circular) <= MAX_IN_CYCLES, circular
+
+
+def test_the_embedded_hub_imports_nothing_else_of_the_package() -> None:
+    foreign = {
+        f"{name} imports {one}"
+        for name in PATHS
+        if room_of(name) == "local_hub"
+        for one in imported(parsed(name))
+        if one.startswith("composer_hub") and not f"{one}.".startswith("composer_hub.local_hub.")
+    }
+    assert not foreign
+
+
+def test_chains_of_imports_stay_short() -> None:
+    edges = graph(lazy=False)
+
+    @functools.cache
+    def level(name: str) -> int:
+        return 1 + max((level(one) for one in edges[name]), default=0)
+
+    deepest = max(PATHS, key=level)
+    assert level(deepest) <= MAX_LEVELS, f"{deepest} is on level {level(deepest)}"
+
+
+def test_imports_inside_functions_stay_rare() -> None:
+    lazy = {(name, one) for name in PATHS for one in own(name, imported(*in_functions(name)))}
+    assert len(lazy) <= MAX_LAZY_IMPORTS, sorted(lazy)
+
+
+@pytest.mark.parametrize("name", [name for name in PATHS if room_of(name) not in MAY_LOAD_HEAVY])
+def test_no_data_stage_imports_a_training_library(name: str) -> None:
+    assert not {one.split(".")[0] for one in imported(parsed(name))} & HEAVY
+
+
+@pytest.mark.parametrize("name", [name for name in PATHS if room_of(name) == "cli"])
+def test_commands_load_training_libraries_late(name: str) -> None:
+    assert not {one.split(".")[0] for one in imported(*at_the_top(name))} & HEAVY
+
+
+@pytest.mark.parametrize("name", ["records", "cli.main", "output", "exits", "ingest.sources", "hints", "actions.forms"])
+def test_importing_a_stage_loads_no_slow_library(name: str) -> None:
+    code = f"import sys, composer_hub.{name}; print(*sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.split(".")[0] for name in run.stdout.split()}
+    loaded = {one.split(".")[0] for one in run.stdout.split()}
     assert not loaded & (SLOW | HEAVY)

@@ -28,7 +28,7 @@ from huggingface_hub.utils import httpx
 from composer_hub import exits
 
 if TYPE_CHECKING:
-    from composer_hub.hub.local.server import Running, ServerProcess
+    from composer_hub.local_hub.server import Running, ServerProcess
 
 T = TypeVar("T")
 
@@ -130,9 +130,13 @@ def destination(to: str) -> Destination:
     if to == "hub":
         return HubDestination("hub", HfApi())
     if to == "local":
-        from composer_hub.hub.local.server import embedded
+        from composer_hub.local_hub.errors import LocalHubError
+        from composer_hub.local_hub.server import embedded
 
-        return embedded_hub(embedded())
+        try:
+            return embedded_hub(embedded())
+        except LocalHubError as error:
+            raise HubError(str(error)) from error
     if os.sep not in to and to != "." and not Path(to).is_dir():
         raise exits.UsageError(
             f"--to {to!r}: say local (the embedded Hub), hub, or a folder with a slash in it, like ./{to}."
@@ -147,7 +151,7 @@ def destination(to: str) -> Destination:
 
 def embedded_hub(server: Running | ServerProcess) -> HubDestination:
     """Return an embedded Hub that runs as a destination, with a cache of its own beside its store."""
-    from composer_hub.hub.local.env import without_proxy
+    from composer_hub.local_hub.env import without_proxy
 
     # Calls to the embedded Hub must not go through a proxy that the environment names.
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = without_proxy(os.environ)

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.ingest.families import family_of
-from composer_hub.ingest.flags import ResultFlag
+from composer_hub.families import family_of
+from composer_hub.ingest.assemble import TraceFacts, finish_session, system_message
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session, TraceFacts, finish_session, system_message
 from composer_hub.ingest.values import IMAGE
 from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
+from composer_hub.session import ResultFlag, Session
 
 MISSING = "missing_result"
 Ranges = tuple[tuple[int, int], ...]

@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from composer_hub.ingest.flags import ResultFlag
 from composer_hub.records import Message, Step, ToolCall, Trace
+from composer_hub.session import ResultFlag
 
 ATIF_VERSION = "ATIF-v1.7"
 """The newest version that both Harbor and the Agent Data Protocol accept."""

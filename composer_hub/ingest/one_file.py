@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.compressed import is_compressed, plain_head, unpacked
-from composer_hub.ingest.readers import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.session import Session
+from composer_hub.ingest.sources import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.records import stable_id
+from composer_hub.session import Session
 
 Transform = Callable[[Session], Session | None]
 """What is done to each session in the worker; None drops the session. It is pickled once for each worker."""

@@ -18,11 +18,11 @@ from typing import Any
 
 from composer_hub.ingest.discover import find_files
 from composer_hub.ingest.one_file import Job, Options, Origin, digest_of, sessions_of, size_of
-from composer_hub.ingest.readers import source_named
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.session import Session
+from composer_hub.ingest.sources import source_named
 from composer_hub.ingest.workers import Pool, unspooled
 from composer_hub.records import stable_id
+from composer_hub.session import Session
 
 MIN_PARALLEL_BYTES = 16_000_000
 """Below this, starting processes takes longer than reading."""

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from composer_hub.ingest import redact_tokens
+from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session, counts_of
 from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
+from composer_hub.redact import tokens as redact_tokens
+from composer_hub.session import Session
 
 if TYPE_CHECKING:
     from datasets import Features

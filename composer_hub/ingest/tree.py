@@ -14,12 +14,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from composer_hub.ingest.families import family_of
-from composer_hub.ingest.flags import ResultFlag
+from composer_hub.families import family_of
+from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.ingest.reading_order import in_reading_order
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session, TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.records import Message, Step, ToolCall
+from composer_hub.session import ResultFlag, Session
 
 Ranges = tuple[tuple[int, int], ...]
 

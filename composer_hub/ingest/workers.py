@@ -22,8 +22,8 @@ from typing import Any
 
 from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import Session
 from composer_hub.records import Message, Step, ToolCall
+from composer_hub.session import Session
 
 
 class Pool:

@@ -7,10 +7,10 @@ become a pair by that answer.
 
 from __future__ import annotations
 
+from composer_hub.actions.context import contexts
+from composer_hub.actions.forms import NormalForm, normalise, same
 from composer_hub.records import Message, Step, Trace
-from composer_hub.replay.actions import NormalForm, normalise, same
 from composer_hub.replay.cascade import Judge
-from composer_hub.replay.context import contexts
 
 AGREE_LEVEL, REPEAT_LEVEL = "L2", "L3"
 

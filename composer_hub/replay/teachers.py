@@ -25,7 +25,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from composer_hub import exits
-from composer_hub.ingest.families import family_of
+from composer_hub.families import family_of
 from composer_hub.replay import prices, terms
 from composer_hub.replay.prices import FREE, Price
 

@@ -1,9 +1,8 @@
-"""`python -m composer_hub.train …`: the same as `scripts/train.py`, from the installed package; what jobs carry out."""
+"""`python -m composer_hub.train …` trains as `scripts/train.py` does, from the installed package."""
 
 import sys
 
-from composer_hub.train.job import noted
-from composer_hub.train.run import main
+from composer_hub.train.run.main import main
 
 if __name__ == "__main__":
-    sys.exit(noted(main))
+    sys.exit(main())

@@ -16,7 +16,7 @@ from typing import Any
 import numpy
 import torch
 
-from composer_hub.train.guard import release
+from composer_hub.environments.guard import release
 
 # What a rollout leaves in the trainer: put back by name.
 _LEFT_BEHIND = (

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hints import DEFAULT_WRITERS, HintWriter, LaterCall, SiteContext, control_hint, write_hint
-from composer_hub.ingest.errors import excerpt
+from composer_hub.errors.find import excerpt
+from composer_hub.hints.writers import DEFAULT_WRITERS, HintWriter, LaterCall, SiteContext, control_hint, write_hint
 from composer_hub.records import Hint, canonical_json
 from composer_hub.train.turns import Rollout, TurnError, tool_call_of, turn_errors, turns
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 from composer_hub.train.checks import TrainerError
 from composer_hub.train.endless import Endless
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.run_trainer import RunTrainer
+from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.trace_hints import TraceLoader, recorded_terms
 
 

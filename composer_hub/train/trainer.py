@@ -42,15 +42,7 @@ from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import anchor_values, hint_values
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
 from composer_hub.train.turns import Rollout, num_rounds
-from composer_hub.train.uplift import (
-    Row,
-    Site,
-    SiteUplift,
-    WriterGate,
-    action_logps,
-    means_by_writer,
-    site_uplifts,
-)
+from composer_hub.train.uplift import Row, Site, SiteUplift, WriterGate, action_logps, means_by_writer, site_uplifts
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
 

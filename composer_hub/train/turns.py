@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from composer_hub.ingest.errors import Outcome, excerpt, site_of
+from composer_hub.environments.guard import loss_in
+from composer_hub.errors.find import Outcome, excerpt, site_of
 from composer_hub.records import ErrorSite, ToolCall
-from composer_hub.train.guard import loss_in
 
 _MARKUP = ("<tool_call>", "<function=", "[TOOL_CALLS]", "<|tool_call")
 _WRONG_ARGUMENTS = ("positional argument", "unexpected keyword argument", "validation error")

@@ -17,9 +17,9 @@ from huggingface_hub import HfApi
 from composer_hub import exits
 from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
 from composer_hub.hub.load import load_traces, open_version
-from composer_hub.hub.local.server import ServerProcess, start_server
 from composer_hub.hub.publish import NothingToPublish, Published, dry_run, publish
 from composer_hub.hub.versions import diff, lineage
+from composer_hub.local_hub.server import ServerProcess, start_server
 from tests.factories import make_trace
 from tests.hub.test_publish import CARD, A, B, C, tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from composer_hub.ingest import aider, hf_native
+from composer_hub.ingest.readers import aider, hf_native
 
 
 def test_the_real_history_has_a_session_for_each_chat_in_which_the_model_speaks(samples, read_file):

@@ -7,9 +7,10 @@ import json
 
 import pytest
 
-from composer_hub.ingest import atif, chat_rows, export, openhands_v1, swe_agent
-from composer_hub.ingest.readers import source_named
+from composer_hub.ingest import export
+from composer_hub.ingest.readers import atif, chat_rows, openhands_v1, swe_agent
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.sources import source_named
 from composer_hub.records import ErrorSite, prompt_of
 
 LOGS = [

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from composer_hub.ingest import chat_rows
+from composer_hub.ingest.readers import chat_rows
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.records import prompt_of
 

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 
-from composer_hub.ingest import claude_code
-from composer_hub.ingest.errors import find_errors
-from composer_hub.ingest.flags import ResultFlag
-from composer_hub.ingest.session import trace_id_of
+from composer_hub.errors.find import find_errors
+from composer_hub.ingest.assemble import trace_id_of
+from composer_hub.ingest.readers import claude_code
 from composer_hub.records import prompt_of
+from composer_hub.session import ResultFlag
 
 # Counted from the raw JSON, without the reader: api_messages = distinct message.id of assistant lines; merged =
 # assistant lines minus those; calls and results = tool_use and tool_result blocks; flagged = results with is_error

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from composer_hub.ingest.flags import ResultFlag
 from composer_hub.records import prompt_of
+from composer_hub.session import ResultFlag
 
 
 @pytest.fixture

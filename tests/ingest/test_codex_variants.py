@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from composer_hub.ingest.readers import source_named
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.sources import source_named
 from composer_hub.records import prompt_of
 
 

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from composer_hub.ingest.readers import source_named
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.sources import source_named
 
 STABLE = settings(
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from composer_hub.ingest import inspect_eval
+from composer_hub.ingest.readers import inspect_eval
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.records import prompt_of
 

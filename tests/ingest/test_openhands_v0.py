@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from composer_hub.ingest import openhands_v0
+from composer_hub.ingest.readers import openhands_v0
 from composer_hub.records import prompt_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
-from composer_hub.ingest.flags import ResultFlag
 from composer_hub.records import prompt_of
+from composer_hub.session import ResultFlag
 
 
 def test_a_real_session_gives_the_counts_taken_by_hand(samples, read):

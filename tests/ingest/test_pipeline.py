@@ -13,8 +13,8 @@ from composer_hub.exits import UsageError
 from composer_hub.ingest.pipeline import Ingest, Options
 from composer_hub.ingest.report import MAX_PROBLEMS, FileReport, SessionError
 from composer_hub.ingest.rows import Tally, config_features, ingest_report, step_rows, trace_row
-from composer_hub.ingest.session import Session
 from composer_hub.records import StepRow, Trace, from_row
+from composer_hub.session import Session
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from composer_hub.commands.ingest import trace_tables
+from composer_hub.cli.ingest import trace_tables
 from composer_hub.hub.tables import build
-from composer_hub.ingest import published_traces
 from composer_hub.ingest.one_file import Options
 from composer_hub.ingest.pipeline import Ingest
-from composer_hub.ingest.readers import HEAD_BYTES, sniff
-from composer_hub.ingest.redact import Redactor, rules_digest
-from composer_hub.ingest.redact_tokens import without_tokens_of_changed_text
+from composer_hub.ingest.prepare import Preparation
+from composer_hub.ingest.readers import published_traces
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.rows import Tally, ingest_report
-from composer_hub.prepare import Preparation
+from composer_hub.ingest.sources import HEAD_BYTES, sniff
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
+from composer_hub.redact.redactor import Redactor, rules_digest
+from composer_hub.redact.tokens import without_tokens_of_changed_text
 from tests.ingest.test_fuzz_readers import mutated
 
 SALT = b"0" * 32

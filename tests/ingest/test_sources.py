@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub.ingest.readers import HEAD_BYTES, SOURCES, sniff, source_named
+from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
 
 LOGS = {
     "aider.chat.history.md": "aider",

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from composer_hub.ingest import swe_agent
+from composer_hub.ingest.readers import swe_agent
 from composer_hub.records import prompt_of
 
 

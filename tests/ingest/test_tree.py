@@ -7,8 +7,8 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.session import TraceFacts
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall, prompt_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.replay import run
+from composer_hub.replay.run import run
 from tests.replay.sample import judge_of, teachers_at, trace_of
 
 RULES = Rules(policy="all", audit=0, repeat=0)

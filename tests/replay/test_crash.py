@@ -9,15 +9,15 @@ import random
 import time
 from pathlib import Path
 
-from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.replay.fake.policies import DEFAULT_POLICIES
+from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.prices import NANO
-from composer_hub.replay.scripted import DEFAULT_POLICIES
 from tests.replay.crash_run import main
 
 # A server process that has imported everything forks each run: a process of its own, there in milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["composer_hub.replay.replay", "composer_hub.replay.scripted"])
+FORKS.set_forkserver_preload(["composer_hub.replay.run", "composer_hub.replay.fake.policies"])
 NUM_KILLS = 20
 CAP = 2 * NANO
 MAX_IN_FLIGHT = 3 * 16

@@ -14,11 +14,11 @@ import pytest
 from composer_hub import exits
 from composer_hub.records import Vote
 from composer_hub.replay.cascade import Rules
-from composer_hub.replay.embedded import FAULTS, Teachers, serving
+from composer_hub.replay.fake.server import FAULTS, Teachers, serving
 from composer_hub.replay.lanes import Clock
 from composer_hub.replay.ledger import Ledger, Money
 from composer_hub.replay.prices import NANO
-from composer_hub.replay.replay import run
+from composer_hub.replay.run import run
 from tests.replay.sample import judge_of, teachers_at, trace_of
 
 CAP = NANO  # $1

@@ -11,10 +11,10 @@ import orjson
 import pytest
 
 from composer_hub import exits
-from composer_hub.cli import main
+from composer_hub.cli.main import main
 from composer_hub.records import Vote, from_row, to_row
-from composer_hub.replay.embedded import Teachers, serving
-from composer_hub.replay.scripted import oracle_of
+from composer_hub.replay.fake.policies import oracle_of
+from composer_hub.replay.fake.server import Teachers, serving
 from tests.replay.sample import trace_of
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.replay.client import extra_body, model_id
-from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import (
     Teacher,

@@ -10,9 +10,9 @@ from datasets import Dataset
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
+from composer_hub.environments.desk import Desk, tasks
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.trainer import ComposerConfig, ComposerTrainer
-from composer_hub.train.world import Desk, tasks
 
 CALL = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {"a": %d, "b": %d}}\n</tool_call><|im_end|>'
 

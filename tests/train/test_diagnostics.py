@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.train.diagnostics import sample, token_diagnostics  # noqa: E402
-from composer_hub.train.export import RolloutFile, RunFacts, read_rollouts  # noqa: E402
-from composer_hub.train.run_trainer import RunTrainer  # noqa: E402
+from composer_hub.train.run.export import RolloutFile, RunFacts, read_rollouts  # noqa: E402
+from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from composer_hub.train.teacher import Teacher  # noqa: E402
 from composer_hub.train.uplift import site_uplifts  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402

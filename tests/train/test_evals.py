@@ -21,6 +21,7 @@ from hypothesis import given  # noqa: E402
 from hypothesis import strategies as some  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
+from composer_hub.environments.desk import tasks  # noqa: E402
 from composer_hub.hub.cards import Card  # noqa: E402
 from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.hub.load import open_version  # noqa: E402
@@ -28,10 +29,9 @@ from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.hub.tables import Table  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  # noqa: E402
-from composer_hub.train.run import run  # noqa: E402
-from composer_hub.train.run_inputs import eval_rows, resolve  # noqa: E402
-from composer_hub.train.run_options import RunError, parse, shown  # noqa: E402
-from composer_hub.train.world import tasks  # noqa: E402
+from composer_hub.train.run.inputs import eval_rows, resolve  # noqa: E402
+from composer_hub.train.run.main import run  # noqa: E402
+from composer_hub.train.run.options import RunError, parse, shown  # noqa: E402
 from tests.train.test_run import weights  # noqa: E402
 from tests.train.test_run_ends import ringing  # noqa: E402
 
@@ -214,10 +214,12 @@ def test_card_plot_and_eval_results_say_what_was_measured(shelf: Path) -> None:
 
 
 def test_tasks_that_are_no_dataset_stand_on_the_card_only(shelf: Path, world: Any) -> None:
-    more = "--tasks composer_hub.train.world:tasks --eval_tasks composer_hub.train.world:tasks --eval_seed 3"
+    more = (
+        "--tasks composer_hub.environments.desk:tasks --eval_tasks composer_hub.environments.desk:tasks --eval_seed 3"
+    )
     final = run(parse(arguments(world, shelf, "function", *more.split(), "--num_eval_tasks", "3", "--max_steps", "1")))
     card = (final / "README.md").read_text()
-    assert "`composer_hub.train.world:tasks` (not a version that composer_hub published)" in card
+    assert "`composer_hub.environments.desk:tasks` (not a version that composer_hub published)" in card
     assert "**3 of these tasks stand among the training tasks, too**" in card
     assert not (final / ".eval_results").exists()
 
@@ -237,14 +239,14 @@ def test_what_cannot_be_measured_is_refused(more: str, says: str, shelf: Path, w
 
 
 def test_harbor_tasks_may_be_held_out(tmp_path: Path, world: Any) -> None:
-    from tests.train.test_environments import harbor_task
+    from tests.environments.test_environments import harbor_task
 
     for name in "abc":
         harbor_task(tmp_path / "suite", name, name)
     words = arguments(
         world, tmp_path, "harbor", "--eval_tasks", f"harbor:{tmp_path / 'suite'}", "--num_eval_tasks", "2"
     )
-    told = parse([*words, "--tasks", "composer_hub.train.world:tasks"])
+    told = parse([*words, "--tasks", "composer_hub.environments.desk:tasks"])
     inputs = resolve(told, FolderDestination(tmp_path / "hub"), None)
     assert [Path(row["task_dir"]).name for row in eval_rows(told, inputs)] == ["a", "b"]
     assert shown(told.given, inputs.pins())["eval_tasks"] == "harbor:suite"

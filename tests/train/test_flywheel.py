@@ -18,16 +18,16 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits
-from composer_hub.cli import main as command
+from composer_hub.cli.main import main as command
 from composer_hub.hub.destinations import Destination, embedded_hub
 from composer_hub.hub.load import load_traces, open_version
-from composer_hub.hub.local.server import start_server
-from composer_hub.ingest.redact import rules_digest
+from composer_hub.local_hub.server import start_server
 from composer_hub.records import Pair, Trace
-from composer_hub.replay.embedded import Teachers, serving
+from composer_hub.redact.redactor import rules_digest
+from composer_hub.replay.fake.policies import DEFAULT_POLICIES, Action, digest_of, oracle_of
+from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.prompts import Prompts, paired
-from composer_hub.replay.scripted import DEFAULT_POLICIES, Action, digest_of, oracle_of
-from composer_hub.train.run import main as train
+from composer_hub.train.run.main import main as train
 
 ROOT = Path(__file__).parents[2]
 COMMON = shlex.split(

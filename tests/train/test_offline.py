@@ -18,17 +18,17 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.commands.pairs import pairs_table  # noqa: E402
+from composer_hub.cli.pairs import pairs_table  # noqa: E402
 from composer_hub.hub.cards import Card  # noqa: E402
 from composer_hub.hub.folder import FolderDestination  # noqa: E402
 from composer_hub.hub.publish import publish  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
-from composer_hub.train.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.offline import OfflineTrainer  # noqa: E402
-from composer_hub.train.run import main, run  # noqa: E402
-from composer_hub.train.run_options import parse  # noqa: E402
+from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
+from composer_hub.train.run.main import main, run  # noqa: E402
+from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.teacher import keeping_hidden  # noqa: E402
 from composer_hub.train.terms import hint_values  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from tests.train.conftest import cache_folder
+from tests.plugins.training import cache_folder
 from tests.train.offline_ranks import trained
 
 ROOT = Path(__file__).parents[2]

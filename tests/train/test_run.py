@@ -18,16 +18,11 @@ from composer_hub.hub.load import load_traces, open_version  # noqa: E402
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
-from composer_hub.train.run import check, main, run  # noqa: E402
-from composer_hub.train.run_options import (  # noqa: E402
-    RunError,
-    option_names,
-    parse,
-    pinned,
-)
+from composer_hub.train.run.main import check, main, run  # noqa: E402
+from composer_hub.train.run.options import RunError, option_names, parse, pinned  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 
-TASKS = "--tasks composer_hub.train.world:tasks "
+TASKS = "--tasks composer_hub.environments.desk:tasks "
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
 
 
@@ -145,7 +140,7 @@ def test_only_what_was_given_counts_as_given() -> None:
         (TASKS + "--environment tests.train.unfit:NoDocs", "no docstring"),
         (TASKS + "--environment tests.train.unfit:NoStart", "reset failed (ConnectionError"),
         (
-            "--environment tests.train.unfit:NoScore --tasks composer_hub.train.world:tasks",
+            "--environment tests.train.unfit:NoScore --tasks composer_hub.environments.desk:tasks",
             "get_reward failed (ValueError: it returned nan",
         ),
         ("--environment desk --rewards tests.train.unfit:too_few", "1 rewards for 4 completions"),

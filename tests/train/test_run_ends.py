@@ -22,13 +22,13 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.hints import SiteContext  # noqa: E402
+from composer_hub.hints.writers import SiteContext  # noqa: E402
 from composer_hub.records import Hint  # noqa: E402
 from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, torn  # noqa: E402
-from composer_hub.train.run import main, run  # noqa: E402
-from composer_hub.train.run_options import RunError, parse  # noqa: E402
-from composer_hub.train.run_preflight import preflight, unfit  # noqa: E402
-from composer_hub.train.run_record import Record  # noqa: E402
+from composer_hub.train.run.main import main, run  # noqa: E402
+from composer_hub.train.run.options import RunError, parse  # noqa: E402
+from composer_hub.train.run.preflight import preflight, unfit  # noqa: E402
+from composer_hub.train.run.record import Record  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
@@ -81,7 +81,7 @@ def test_sigterm_saves_and_the_run_goes_on_as_if_nothing_had_come(shelf: Path, w
 @pytest.mark.parametrize("way", ["--max_minutes 0", "--rewards tests.train.unfit:too_few", "--preflight_only true"])
 def test_environments_are_let_go_however_a_run_ends(shelf: Path, world: Any, way: str) -> None:
     words = arguments(world, shelf, f"let_go_{len(way)}", "--environment", "tests.train.unfit:Container", *way.split())
-    words += ["--tasks", "composer_hub.train.world:tasks"]
+    words += ["--tasks", "composer_hub.environments.desk:tasks"]
     try:
         run(parse(words))
     except exits.ComposerError as error:
@@ -127,7 +127,7 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
         ("--learning_rate 2e-3", "learning_rate was 0.001, now 0.002"),
         ("--alpha_sdpo 0", "alpha_sdpo was 0.5, now its default"),
         ("--pairs you/pairs@main", "pairs was me/pairs@"),
-        ("--eval_tasks composer_hub.train.world:tasks", "eval_tasks was its default"),
+        ("--eval_tasks composer_hub.environments.desk:tasks", "eval_tasks was its default"),
         ("--num_tasks 9", "num_tasks was 8, now 9"),
         ("--teacher fixed --teacher_ema_rate 0.2", "teacher was ema, now its default; teacher_ema_rate was 0.1"),
     ],

@@ -17,10 +17,10 @@ pytest.importorskip("trl")
 from huggingface_hub import HfApi  # noqa: E402
 
 from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience  # noqa: E402
-from composer_hub.hub.local.server import start_server  # noqa: E402
-from composer_hub.train.run import run  # noqa: E402
-from composer_hub.train.run_options import parse  # noqa: E402
-from composer_hub.train.run_push import Pusher  # noqa: E402
+from composer_hub.local_hub.server import start_server  # noqa: E402
+from composer_hub.train.run.main import run  # noqa: E402
+from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.push import Pusher  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
 PUSHING = ["--beta_replay", "0", "--save_steps", "1", "--push_every", "1", "--checkpoints_repo", "me/model-checkpoints"]

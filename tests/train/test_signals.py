@@ -103,7 +103,7 @@ def test_the_policy_moves_away_from_what_it_could_do(whole_run: Any) -> None:
 def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer: Any) -> None:
     from datasets import Dataset
 
-    from composer_hub.train.world import tasks
+    from composer_hub.environments.desk import tasks
 
     trainer = make_trainer(**ALL_ON)
     trainer.create_optimizer_and_scheduler(num_training_steps=1)

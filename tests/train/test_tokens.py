@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from composer_hub.environments.desk import Desk  # noqa: E402
 from composer_hub.records import Message, Pair, ToolCall  # noqa: E402
 from composer_hub.train.tokens import (  # noqa: E402
     Fingerprint,
@@ -21,7 +22,6 @@ from composer_hub.train.tokens import (  # noqa: E402
     reference_logps,
     with_reference,
 )
-from composer_hub.train.world import Desk  # noqa: E402
 
 
 def desk_pair(a: int = 2, b: int = 5, **changes: Any) -> Pair:

@@ -15,13 +15,13 @@ pytest.importorskip("trl")
 from transformers.utils import get_json_schema  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.hints import write_hints  # noqa: E402
+from composer_hub.environments.desk import UNKNOWN_TOOL, Desk  # noqa: E402
+from composer_hub.hints.writers import write_hints  # noqa: E402
 from composer_hub.hub.models import Model  # noqa: E402
-from composer_hub.ingest.redact_tokens import without_tokens_of_changed_text  # noqa: E402
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace  # noqa: E402
+from composer_hub.redact.tokens import without_tokens_of_changed_text  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import ForeignTraces, Student, TraceEncoder, TraceSite, hint_of  # noqa: E402
-from composer_hub.train.world import UNKNOWN_TOOL, Desk  # noqa: E402
 
 STUDENT = Student("me/student", "qwen")
 SITE = ErrorSite(

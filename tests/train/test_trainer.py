@@ -13,10 +13,10 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer  # noqa: E402
 
+from composer_hub.environments.desk import Desk  # noqa: E402
 from composer_hub.train.batch import teacher_rows  # noqa: E402
 from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
-from composer_hub.train.world import Desk  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}

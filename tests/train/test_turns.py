@@ -10,8 +10,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.export import RunFacts, Scored, to_trace
 from composer_hub.train.hinting import Hinter, TemplateError, from_sibling
+from composer_hub.train.run.export import RunFacts, Scored, to_trace
 from composer_hub.train.turns import Rollout, turn_errors, turns
 
 GENERATION = [90, 91]  # what the template ends a prompt with

@@ -15,16 +15,7 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from composer_hub.train.watchdogs import (
-    BANDS,
-    Band,
-    BandError,
-    Watchdog,
-    Watchdogs,
-    bands_of,
-    hedge_rate,
-    keep_best,
-)
+from composer_hub.train.watchdogs import BANDS, Band, BandError, Watchdog, Watchdogs, bands_of, hedge_rate, keep_best
 
 
 def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from composer_hub.commands.pairs import pairs, pairs_table
+from composer_hub.cli.pairs import pairs, pairs_table
 from composer_hub.hub.cards import Card
 from composer_hub.hub.folder import FolderDestination
 from composer_hub.hub.publish import publish
@@ -26,8 +26,8 @@ TINY = shlex.split(
 
 def fill_shelf(world: Any, root: Path) -> None:
     """Make a folder destination with pairs, their reference log-probs, and one finished run in `runs/whole`."""
-    from composer_hub.train.run import run
-    from composer_hub.train.run_options import parse
+    from composer_hub.train.run.main import run
+    from composer_hub.train.run.options import parse
 
     where = FolderDestination(root / "hub")
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})

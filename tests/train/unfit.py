@@ -7,7 +7,7 @@ import os
 import signal
 from typing import Any
 
-from composer_hub.train.world import Desk
+from composer_hub.environments.desk import Desk
 
 
 def rows_without_prompts(count: int, *, seed: int) -> list[dict[str, str]]:

@@ -1,0 +1,1 @@
+"""What a tool call does: tool calls in, normal forms that can be compared out."""

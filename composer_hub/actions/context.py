@@ -1,0 +1,150 @@
+"""What a trace tells about the moment of each step: where the shell stands, and what its files hold.
+
+Only what is certain is kept. A command that may write forgets every file; a `cd` forgets where a lasting shell stands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from composer_hub.actions.aliases import kind_of, known_tool
+from composer_hub.actions.edits import inserted, replaced
+from composer_hub.actions.forms import ActionContext, parsed_arguments, replacements
+from composer_hub.actions.paths import normal_path
+from composer_hub.actions.shell_form import argv_text, shell_form
+from composer_hub.records import Message, Step, ToolCall, Trace
+
+_FRESH_SOURCES = ("codex", "pi", "gemini", "mini")
+_FILE_KINDS = frozenset(("read", "write", "edit", "insert", "patch"))
+_HARMLESS = frozenset(
+    ("read", "search", "glob", "list", "todowrite", "todoread", "todo_write", "update_plan", "websearch", "webfetch")
+)
+_NUMBERED = re.compile(r" *(\d+)[→\t](.*)")
+_MAX_LINES = 2000
+_MAX_LINE = 2000
+
+
+def contexts(trace: Trace) -> Iterator[tuple[Step, ActionContext]]:
+    """Yield every step with the context of its action, in the order of the trace."""
+    schemas = tool_schemas(trace)
+    failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
+    read: list[int] = []
+    history = _History(trace)
+    for step in trace.steps:
+        indices = [index for start, stop in step.prompt for index in range(start, stop)]
+        if indices[: len(read)] != read:
+            read, history = [], _History(trace)
+        for index in indices[len(read) :]:
+            history.see(trace.messages[index], failed)
+        read = indices
+        yield step, history.context(schemas)
+
+
+def tool_schemas(trace: Trace) -> dict[str, Mapping[str, Any]]:
+    """Return the argument schema of each tool the trace lists; an empty one where it only has the name."""
+    listed = (tool.get("function", tool) for tool in trace.tools)
+    return {
+        tool["name"]: tool.get("parameters") or tool.get("input_schema") or {} for tool in listed if tool.get("name")
+    }
+
+
+@dataclass
+class _History:
+    """What is known after the messages seen so far."""
+
+    trace: Trace
+    files: dict[str, str] = field(default_factory=dict)
+    asked: dict[str, ToolCall] = field(default_factory=dict)  # calls still without a result
+    moved: bool = False
+
+    @property
+    def keeps_cwd(self) -> bool:
+        return not self.trace.source.startswith(_FRESH_SOURCES)
+
+    def context(self, schemas: Mapping[str, Mapping[str, Any]]) -> ActionContext:
+        shell_cwd = "" if self.moved and self.keeps_cwd else self.trace.cwd
+        return ActionContext(self.trace.cwd, shell_cwd, self.keeps_cwd, schemas, dict(self.files))
+
+    def see(self, message: Message, failed: set[str]) -> None:
+        if message.role == "user":
+            # People edit files between two turns.
+            self.files.clear()
+        for call in message.tool_calls:
+            self._ask(call)
+        if message.role == "tool":
+            if message.tool_call_id not in self.asked:
+                self.files.clear()
+            elif message.tool_call_id not in failed:
+                self._answered(self.asked[message.tool_call_id], message.content)
+
+    def _ask(self, call: ToolCall) -> None:
+        arguments = parsed_arguments(call) or {}
+        kind = kind_of(call.name, arguments)
+        if kind == "shell":
+            self._ran(call, arguments)
+        elif kind not in _FILE_KINDS and kind.lower() not in _HARMLESS:
+            self.files.clear()
+        self.asked[call.call_id] = call
+
+    def _ran(self, call: ToolCall, arguments: Mapping[str, Any]) -> None:
+        known = known_tool(call.name, arguments)
+        command = known[1]["command"] if known else None
+        if isinstance(command, list) and all(isinstance(word, str) for word in command):
+            command = argv_text(command)
+        if not isinstance(command, str):
+            self.files.clear()
+            self.moved = True
+            return
+        form = shell_form(command, base=self.trace.cwd, cwd="" if self.moved else self.trace.cwd)
+        self.moved |= form.moves
+        if not form.read_only:
+            self.files.clear()
+
+    def _answered(self, call: ToolCall, result: str) -> None:
+        """Learn what a file holds from a read, a write or an edit that went through."""
+        arguments = parsed_arguments(call) or {}
+        known = known_tool(call.name, arguments)
+        kind = known[0].kind if known else ""
+        if not known or kind not in _FILE_KINDS:
+            if kind_of(call.name, arguments) in _FILE_KINDS - {"read"}:
+                self.files.clear()
+            return
+        if kind == "patch":
+            self.files.clear()
+            return
+        path = normal_path(known[1]["path"], base=self.trace.cwd) if isinstance(known[1]["path"], str) else None
+        if path is None:
+            return
+        text = self._text_after(kind, known[1], path, result)
+        if text is not None:
+            self.files[path] = text
+        elif kind != "read":
+            self.files.pop(path, None)
+
+    def _text_after(self, kind: str, own: Mapping[str, Any], path: str, result: str) -> str | None:
+        if kind == "read":
+            return whole_file(result) if set(own) == {"path"} else None
+        if kind == "write":
+            return own["content"] if isinstance(own["content"], str) else None
+        before = self.files.get(path)
+        if before is None:
+            return None
+        if kind == "insert":
+            return inserted(before, own["line"], own["new"]) if isinstance(own["new"], str) else None
+        edits = replacements(own)
+        return replaced(before, edits) if edits else None
+
+
+def whole_file(result: str) -> str | None:
+    """Return the text that a numbered listing shows; None where it is not plainly the whole file."""
+    lines = result.split("\n\n<system-reminder>")[0].rstrip("\n").split("\n")
+    found = [_NUMBERED.fullmatch(line) for line in lines]
+    if len(lines) >= _MAX_LINES or any(match is None for match in found):
+        return None
+    matches = [match for match in found if match]
+    if any(int(match[1]) != number or len(match[2]) >= _MAX_LINE for number, match in enumerate(matches, start=1)):
+        return None
+    return "".join(f"{match[2]}\n" for match in matches)

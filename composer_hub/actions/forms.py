@@ -1,0 +1,407 @@
+"""When two actions are the same: an assistant message -> its normal form at five levels, each coarser than the last.
+
+    L0  the same text
+    L1  the same calls, as canonical JSON
+    L2  the same effect, as far as can be told for certain (the default)
+    L3  the same tools on the same targets: files, or the programs a shell command calls with their files
+    L4  the same tools
+
+Equal at one level means equal at every later one. L2 never guesses: a tool, an argument or a shell construct that is
+not known is compared as it stands. docs/pairs.md lists what counts as the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from composer_hub.actions.aliases import TOOLS, kind_of, known_tool
+from composer_hub.actions.edits import FileChange, Replacement, after_change, inserted, parse_patch, replaced
+from composer_hub.actions.paths import enter, normal_path, tidy
+from composer_hub.actions.shell_form import argv_text, shell_form
+from composer_hub.records import Message, ToolCall, canonical_json, stable_id
+
+LEVELS = ("L0", "L1", "L2", "L3", "L4")
+
+_FRESH_SHELLS = frozenset(("exec_command", "shell", "shell_command", "local_shell", "run_shell_command"))
+_CREATORS = frozenset(("create", "create_file", "str_replace_editor", "str_replace_based_edit_tool", "file_editor"))
+_PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
+_EDIT_ARGUMENTS = next(tool.arguments for tool in TOOLS if tool.kind == "edit")
+
+
+@dataclass(frozen=True, slots=True)
+class ActionContext:
+    """What must be known about the moment of an action to say what it does."""
+
+    cwd: str = ""  # of the session; file tools start from here
+    shell_cwd: str = ""  # where the shell stands, "" where an earlier command may have moved it
+    keeps_cwd: bool = True  # a `cd` lasts until the next call
+    tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> JSON schema of its arguments
+    files: Mapping[str, str] = field(default_factory=dict)  # normal path -> text, where the trace holds it
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """An action at every level, and why it cannot be compared at all, if so."""
+
+    levels: tuple[str, str, str, str, str]
+    problem: str = ""  # text_only, invalid_args or unknown_tool
+    results: str = ""  # the files it leaves behind, where all it does is write files and their texts are known
+
+    def at(self, level: str) -> str:
+        return self.levels[LEVELS.index(level)]
+
+    @property
+    def text(self) -> str:
+        """The form at L2: what `Vote.normal_form` holds."""
+        return self.levels[2]
+
+
+class CallForm(NamedTuple):
+    """One call: what it does, which tool it stands for, on what, and the file texts it leaves where they are known."""
+
+    value: Any
+    kind: str
+    targets: tuple[Any, ...] = ()
+    results: dict[str, str] | None = None
+
+
+def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
+    """Tell whether two actions are the same at a level."""
+    return a.at(level) == b.at(level)
+
+
+def normalise(action: Message, context: ActionContext) -> NormalForm:
+    """Return the normal form of an assistant message."""
+    if not action.tool_calls:
+        said = canonical_json(["say", action.content])
+        return NormalForm((action.content, said, said, '["say"]', "say"), problem="text_only")
+    try:
+        return _called(action, context)
+    except RecursionError:
+        # Arguments nested a thousand deep are nobody's honest answer.
+        return NormalForm(("too deep",) * 5, problem="invalid_args")
+
+
+def _called(action: Message, context: ActionContext) -> NormalForm:
+    arguments = [parsed_arguments(call) for call in action.tool_calls]
+    raw = "\n".join([action.content, *(f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls)])
+    canonical = [
+        [call.name, call.arguments if args is None else args]
+        for call, args in zip(action.tool_calls, arguments, strict=True)
+    ]
+    forms = [
+        CallForm({"tool": call.name, "text": call.arguments}, call.name)
+        if args is None
+        else call_form(call.name, args, context)
+        for call, args in zip(action.tool_calls, arguments, strict=True)
+    ]
+    levels = (
+        raw,
+        canonical_json(canonical),
+        canonical_json([form.value for form in forms]),
+        canonical_json(sorted(([form.kind, *form.targets] for form in forms), key=canonical_json)),
+        "+".join(sorted(form.kind for form in forms)),
+    )
+    return NormalForm(levels, _problem(action.tool_calls, arguments, context.tools), _results(forms))
+
+
+def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
+    """Return a call's arguments as an object; None where they are not one."""
+    arguments = call.arguments
+    if isinstance(arguments, str):
+        if call.name.lower() in ("apply_patch", "applypatch") and arguments.lstrip().startswith("*** Begin Patch"):
+            return {"input": arguments}
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            return None
+    return {} if arguments is None else arguments if isinstance(arguments, dict) else None
+
+
+def _raw(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
+
+
+def _results(forms: Sequence[CallForm]) -> str:
+    merged: dict[str, str] = {}
+    for form in forms:
+        if form.results is None or merged.keys() & form.results.keys():
+            return ""
+        merged.update(form.results)
+    return canonical_json(merged)
+
+
+# ---------------------------------------------------------------------------------------------------- valid calls
+
+
+def _problem(
+    calls: Sequence[ToolCall], arguments: Sequence[dict[str, Any] | None], tools: Mapping[str, Mapping[str, Any]]
+) -> str:
+    if tools and any(call.name not in tools for call in calls):
+        return "unknown_tool"
+    pairs = zip(calls, arguments, strict=True)
+    if any(args is None or _misfits(args, tools.get(call.name, {})) for call, args in pairs):
+        return "invalid_args"
+    return ""
+
+
+def _misfits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    """Tell whether arguments miss a required name or hold a plainly wrong type."""
+    if any(name not in arguments for name in schema.get("required") or ()):
+        return True
+    properties = schema.get("properties") or {}
+    return any(
+        value is not None and not _fits(typed(value, properties[name]), properties[name])
+        for name, value in arguments.items()
+        if isinstance(properties.get(name), Mapping)
+    )
+
+
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list, tuple),
+    "object": (dict,),
+}
+
+
+def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    kind = schema.get("type")
+    if not isinstance(kind, str) or kind not in _TYPES:
+        return True
+    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+
+
+def typed(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Return a value in the type its schema names: "true" as true, "5" and 5.0 as 5."""
+    kind = schema.get("type")
+    if isinstance(value, str) and kind == "boolean" and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if isinstance(value, str) and kind in ("integer", "number") and re.fullmatch(r"-?\d{1,15}", value):
+        return int(value)
+    return _number(value)
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    if isinstance(value, list):
+        return [_number(one) for one in value]
+    return {name: _number(one) for name, one in value.items()} if isinstance(value, dict) else value
+
+
+# -------------------------------------------------------------------------------------------------- forms of calls
+
+
+def call_form(name: str, arguments: Mapping[str, Any], context: ActionContext) -> CallForm:
+    """Return the form of one call; a tool or an argument that is not known leaves the arguments as they are."""
+    arguments = _stated(arguments, context.tools.get(name, {}))
+    known = known_tool(name, arguments)
+    if known:
+        tool, own = known
+        if (form := _FORMS[tool.kind](name.lower(), own, context)) is not None:
+            return form
+    return _unknown(name, arguments, context)
+
+
+def _stated(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Type the arguments and drop those that are None or say the schema's default."""
+    properties = schema.get("properties") or {}
+    stated: dict[str, Any] = {}
+    for name, value in arguments.items():
+        about = properties.get(name)
+        about = about if isinstance(about, Mapping) else {}
+        value = typed(value, about)
+        if value is not None and not ("default" in about and canonical_json(about["default"]) == canonical_json(value)):
+            stated[name] = value
+    return stated
+
+
+def _unknown(name: str, arguments: Mapping[str, Any], context: ActionContext) -> CallForm:
+    named = (arguments.get(key) for key in ("file_path", "path", "url"))
+    targets = tuple(_file(value, context) for value in named if isinstance(value, str))
+    return CallForm({"tool": name, "args": arguments}, kind_of(name, arguments), targets[:1])
+
+
+def _file(path: str, context: ActionContext) -> str:
+    """Return a file tool's path in its normal form; one of unknown place keeps a mark."""
+    normal = normal_path(path, base=context.cwd)
+    return f"?/{tidy(path)}" if normal is None else normal
+
+
+def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    command = own.pop("command")
+    if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
+        if command[0] == "apply_patch" and len(command) == 2:
+            return _patch(name, {"patch": command[1]}, context)
+        command = argv_text(command)
+    if not isinstance(command, str):
+        return None
+    if own.pop("is_input", False):
+        # Typed into a program that already runs: no shell reads it.
+        return CallForm({"input": command, **own}, "shell", ("input",))
+    if patch := _PATCH_HEREDOC.fullmatch(command):
+        return _patch(name, {"patch": patch.group(3)}, context)
+    fresh = name in _FRESH_SHELLS or "cwd" in own
+    where = context.cwd if fresh else context.shell_cwd
+    if isinstance(asked := own.pop("cwd", None), str) and asked:
+        where = enter(asked, base=context.cwd, cwd=context.cwd)
+    form = shell_form(command, base=context.cwd, cwd=where, keeps_cwd=context.keeps_cwd and not fresh)
+    return CallForm({"shell": form.value, **own}, form.kind, form.targets)
+
+
+def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path = own.pop("path")
+    if not isinstance(path, str) or not (window := _window(name, own)):
+        return None
+    file = _file(path, context)
+    return CallForm({"read": file, "lines": window, **own}, "read", (file,))
+
+
+def _window(name: str, own: dict[str, Any]) -> list[int | None] | None:
+    """Take the lines that a read shows out of its arguments: the first, counted from 1, and how many."""
+    bounds = own.pop("view_range", None) or [own.pop("start_line", 1), own.pop("end_line", -1)]
+    offset, limit = own.pop("offset", None), own.pop("limit", None)
+    if not isinstance(bounds, list) or len(bounds) != 2 or not _whole([*bounds, offset, limit]):
+        return None
+    first, last = bounds
+    if offset is not None:
+        # Gemini's `read_file` counts from 0; the others from 1, and take 0 for 1.
+        first = offset + 1 if name == "read_file" else max(offset, 1)
+    return [first, limit if limit is not None or last == -1 else last - first + 1]
+
+
+def _whole(values: Sequence[Any]) -> bool:
+    return all(value is None or (isinstance(value, int) and not isinstance(value, bool)) for value in values)
+
+
+def _write(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path, content = own["path"], own["content"]
+    if not isinstance(path, str) or not isinstance(content, str):
+        return None
+    file = _file(path, context)
+    # A tool that only creates would fail on a file that is there.
+    fails = {"creates": True} if name in _CREATORS and file in context.files else {}
+    value = {"write": file, "text": stable_id(content), **fails}
+    return CallForm(value, "write", (file,), None if fails else {file: stable_id(content)})
+
+
+def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path = own["path"]
+    edits = replacements(own)
+    if not isinstance(path, str) or edits is None:
+        return None
+    file = _file(path, context)
+    counted = "expected_replacements" in own
+    after = None if counted or file not in context.files else replaced(context.files[file], edits)
+    said = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
+    if counted:
+        said["expected"] = own["expected_replacements"]
+    return _edited(file, after, said)
+
+
+def _edited(file: str, after: str | None, said: Mapping[str, Any]) -> CallForm:
+    """Return the form of an edit: by the text it leaves where that is known, else by what it says."""
+    if after is None:
+        return CallForm({"edit": file, **said}, "edit", (file,))
+    return CallForm({"edit": file, "text": stable_id(after)}, "edit", (file,), {file: stable_id(after)})
+
+
+def replacements(own: Mapping[str, Any]) -> list[Replacement] | None:
+    """Read the replacements of an edit call, one or a list; None where one is not understood."""
+    listed = own.get("edits", [own])
+    if not isinstance(listed, list) or not listed or ("edits" in own and {"old", "new"} & own.keys()):
+        return None
+    found = []
+    for one in listed:
+        if not isinstance(one, Mapping) or any(name not in _EDIT_ARGUMENTS for name in one):
+            return None
+        plain = {_EDIT_ARGUMENTS[name]: value for name, value in one.items() if value is not None}
+        old, new, replace_all = plain.get("old"), plain.get("new"), plain.get("replace_all", False)
+        if not isinstance(old, str) or not isinstance(new, str) or not isinstance(replace_all, bool):
+            return None
+        found.append(Replacement(old, new, replace_all))
+    return found
+
+
+def _insert(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path, line, new = own["path"], own["line"], own["new"]
+    if not isinstance(path, str) or not isinstance(new, str) or not _whole([line]):
+        return None
+    file = _file(path, context)
+    after = inserted(context.files[file], line, new) if file in context.files else None
+    return _edited(file, after, {"line": line, "new": new})
+
+
+def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    changes = parse_patch(own["patch"]) if isinstance(own["patch"], str) else None
+    if not changes:
+        return None
+    forms = [_change(change, context) for change in changes]
+    if len(forms) == 1:
+        return forms[0]
+    results = _results(forms)
+    return CallForm(
+        {"patch": [form.value for form in forms]},
+        "patch",
+        tuple(sorted({target for form in forms for target in form.targets})),
+        json.loads(results) if results else None,
+    )
+
+
+def _change(change: FileChange, context: ActionContext) -> CallForm:
+    file = _file(change.path, context)
+    if change.act == "delete":
+        return CallForm({"delete": file}, "delete", (file,))
+    if change.act == "add":
+        return _write("", {"path": change.path, "content": change.content}, context) or CallForm({}, "write")
+    hunks = [[list(hunk.anchors), list(hunk.old), list(hunk.new), hunk.at_end] for hunk in change.hunks]
+    if change.moved_to:
+        return CallForm({"edit": file, "to": _file(change.moved_to, context), "hunks": hunks}, "edit", (file,))
+    known = {change.path: context.files[file]} if file in context.files else {}
+    return _edited(file, after_change(change, known), {"hunks": hunks})
+
+
+def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    paths = own.pop("path", ".")
+    paths = paths if isinstance(paths, list) else [paths]
+    if not all(isinstance(path, str) for path in paths):
+        return None
+    files = tuple(sorted({_file(path or ".", context) for path in paths}))
+    return CallForm({"search": own.pop("pattern"), "paths": files, **own}, "search", files)
+
+
+def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path = own.get("path", ".")
+    if not isinstance(path, str):
+        return None
+    file = _file(path or ".", context)
+    return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,))
+
+
+def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
+    path = own.pop("path", ".")
+    if not isinstance(path, str):
+        return None
+    file = _file(path or ".", context)
+    return CallForm({"list": file, **own}, "list", (file,))
+
+
+_Form = Callable[[str, dict[str, Any], ActionContext], CallForm | None]
+_FORMS: Mapping[str, _Form] = {
+    "shell": _shell,
+    "read": _read,
+    "write": _write,
+    "edit": _edit,
+    "insert": _insert,
+    "patch": _patch,
+    "search": _search,
+    "glob": _glob,
+    "list": _list,
+}

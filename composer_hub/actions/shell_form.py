@@ -1,0 +1,382 @@
+"""The normal form of a shell command: text and working directory -> a JSON value that says what it does, and to what.
+
+Two texts have one form where quoting, spacing, option clusters, the order of independent options, the spelling of
+file operands or a `cd` to where the shell already stands are all that tells them apart. Whatever is not read with
+certainty keeps its own text as its form.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from composer_hub.actions import programs
+from composer_hub.actions.paths import enter, is_windows, normal_path, tidy
+from composer_hub.actions.shell import Group, Item, Part, Pipeline, Redirect, Simple, Unparsable, Word, parse
+
+_DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
+_MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
+_ANY_SHELL = re.compile(r"[\w\s./:=@,+&|;<>\"-]*")
+_UNSPLIT = frozenset(("var", "sub", "raw"))
+
+
+@dataclass(frozen=True, slots=True)
+class ShellForm:
+    value: Any  # equal values do the same
+    kind: str  # the tool this call stands for: shell, or read, search, … where that is all it does
+    targets: tuple[Any, ...]  # the files, or the programs with their files
+    moves: bool  # the shell may stand elsewhere afterwards
+    read_only: bool  # no file can have changed
+
+
+@dataclass(slots=True)
+class _Act:
+    """One program call, as far as level L3 looks."""
+
+    program: str
+    paths: list[str] = field(default_factory=list)
+    options: frozenset[str] = frozenset()
+    piped: bool = False  # it reads from a pipe
+    written: list[str] = field(default_factory=list)  # by redirection
+    appends: bool = False
+
+
+def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = True) -> ShellForm:
+    """Return the normal form of a command run in `cwd`; `keeps_cwd` says that the next command starts where it ends."""
+    try:
+        items = _items(text, base)
+    except Unparsable:
+        words = text.split(maxsplit=1)
+        return ShellForm({"text": text}, "shell", tuple(words[:1]), bool(_MOVES.search(text)), read_only=False)
+    former = _Former(base)
+    start = cwd
+    if not keeps_cwd and (inside := _folded(items, base, cwd)):
+        items, start = inside
+    value, after = former.items(items, start)
+    form: dict[str, Any] = {"do": value}
+    if start != base:
+        form["cwd"] = normal_path(start, base=base) if start else ""
+    if not cwd:
+        # Where the shell stands is not known, so `src/a.py` may be `/repo/src/a.py`: only the names can differ.
+        for act in former.acts:
+            act.paths, act.written = _names_of(act.paths), _names_of(act.written)
+    kind, targets = _kind_and_targets(former.acts)
+    return ShellForm(form, kind, targets, after != start, all(map(_is_safe, former.acts)))
+
+
+def _items(text: str, base: str) -> tuple[Item, ...]:
+    if is_windows(base) and not _ANY_SHELL.fullmatch(text):
+        raise Unparsable("On Windows the shell may be another one, which reads backslashes and quotes otherwise.")
+    return parse(text)
+
+
+def argv_text(argv: Sequence[str]) -> str:
+    """Return the shell text of an argument vector: `bash -lc TEXT` is TEXT, anything else its words, quoted."""
+    if len(argv) == 3 and argv[0].rsplit("/", 1)[-1] in ("bash", "sh", "zsh") and argv[1] in ("-c", "-lc"):
+        return argv[2]
+    return " ".join("'" + word.replace("'", "'\\''") + "'" for word in argv)
+
+
+def _folded(items: tuple[Item, ...], base: str, cwd: str) -> tuple[tuple[Item, ...], str] | None:
+    """Turn `cd X && rest` into rest, run in X; only where every later command depends on the `cd`."""
+    if len(items) != 1 or items[0].background or len(items[0].pipelines) < 2 or set(items[0].operators) != {"&&"}:
+        return None
+    target = _cd_target(items[0].pipelines[0])
+    where = enter(target, base=base, cwd=cwd) if target else ""
+    if not where:
+        return None
+    return (Item(items[0].pipelines[1:], items[0].operators[1:]),), where
+
+
+def _cd_target(pipeline: Pipeline) -> str:
+    """Return X of a plain `cd X`, else ""."""
+    command = pipeline.commands[0]
+    if pipeline.negated or len(pipeline.commands) > 1 or not isinstance(command, Simple):
+        return ""
+    if command.assignments or command.redirects or len(command.words) != 2 or command.words[0].literal != "cd":
+        return ""
+    target = command.words[1].literal or ""
+    return "" if target.startswith("-") else target
+
+
+class _Former:
+    """Walks the tree, knows where the shell stands, and notes which programs act on which files."""
+
+    def __init__(self, base: str) -> None:
+        self.base = base
+        self.acts: list[_Act] = []
+
+    # ------------------------------------------------------------------------------------------- lists and pipes
+
+    def items(self, items: Sequence[Item], cwd: str) -> tuple[Any, str]:
+        """Return the form of a list of commands and the directory it ends in, "" where that is not certain."""
+        values = []
+        for number, item in enumerate(items):
+            alone = len(item.pipelines) == 1 and not item.background
+            if alone and number + 1 < len(items) and self._stays(item.pipelines[0], cwd):
+                continue
+            value, after = self._item(item, cwd)
+            values.append({"bg": value} if item.background else value)
+            if after != cwd and not item.background:
+                cwd = ""  # Nobody checked whether the `cd` went through.
+        return values[0] if len(values) == 1 else values, cwd
+
+    def _item(self, item: Item, cwd: str) -> tuple[Any, str]:
+        values: list[Any] = []
+        here, moved = cwd, False
+        for pipeline, before, behind in zip(item.pipelines, ("", *item.operators), (*item.operators, ""), strict=True):
+            if behind == "&&" and before != "||" and self._stays(pipeline, here):
+                continue
+            if before == "||" and moved:
+                here = ""
+            value, after = self._pipeline(pipeline, here)
+            moved |= after != here
+            here = after
+            values += [before, value] if values else [value]
+        return (values[0] if len(values) == 1 else {"chain": values}), here
+
+    def _stays(self, pipeline: Pipeline, cwd: str) -> bool:
+        """Tell whether this is a `cd` to where the shell already stands."""
+        target = _cd_target(pipeline)
+        return bool(target and cwd) and enter(target, base=self.base, cwd=cwd) == enter(".", base=self.base, cwd=cwd)
+
+    def _pipeline(self, pipeline: Pipeline, cwd: str) -> tuple[Any, str]:
+        values: list[Any] = []
+        after = cwd
+        for number, command in enumerate(pipeline.commands):
+            value, end = self._command(command, cwd, piped=number > 0)
+            values += [pipeline.pipes[number - 1], value] if number else [value]
+            if end != cwd:
+                after = end if len(pipeline.commands) == 1 and not pipeline.negated else ""
+        value = values[0] if len(values) == 1 else {"pipe": values}
+        return ({"not": value} if pipeline.negated else value), after
+
+    def _command(self, command: Simple | Group, cwd: str, *, piped: bool) -> tuple[Any, str]:
+        if isinstance(command, Simple):
+            return self._simple(command, cwd, piped)
+        value, after = self.items(command.body, cwd)
+        form = {"sub" if command.subshell else "group": value}
+        if command.redirects:
+            form["to"] = [self._redirect(one, cwd) for one in command.redirects]
+            # What a group writes, it writes into a file that level L3 should see.
+            self.acts.append(_Act("(", written=_written(form["to"])))
+        return form, cwd if command.subshell else after
+
+    # ------------------------------------------------------------------------------------------- simple commands
+
+    def _simple(self, command: Simple, cwd: str, piped: bool) -> tuple[Any, str]:
+        form: dict[str, Any] = {}
+        if command.assignments:
+            form["env"] = [self._word(word, cwd) for word in command.assignments]
+        if command.redirects:
+            form["to"] = [self._redirect(one, cwd) for one in command.redirects]
+        act = _Act(
+            "",
+            piped=piped,
+            written=_written(form.get("to", ())),
+            appends=any(one.op in (">>", "&>>") for one in command.redirects),
+        )
+        after = cwd
+        if command.words:
+            self._call(command.words, cwd, form, act)
+            after = self._moved(command, cwd)
+        self.acts.append(act)
+        return form, after
+
+    def _moved(self, command: Simple, cwd: str) -> str:
+        if command.words[0].literal not in programs.MOVERS:
+            return cwd
+        target = _cd_target(Pipeline(False, (Simple((), command.words, ()),), ()))
+        return enter(target, base=self.base, cwd=cwd) if target else ""
+
+    def _call(self, words: Sequence[Word], cwd: str, form: dict[str, Any], act: _Act) -> None:
+        """Fill in the program, its options and its operands."""
+        name, rest = _program(words)
+        spec = programs.SPECS.get(name)
+        read = programs.read_options([word.literal for word in rest], spec) if spec else None
+        if spec and read:
+            options, operands = read
+            form["run"] = name
+            form["opts"] = programs.in_order(options, spec)
+            form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
+            act.options = frozenset(one[0] for one in options)
+            act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
+            if name == "ls" and not operands:
+                form["args"] = [self._path_of(".", cwd)]
+        else:
+            form["run"] = self._path(words[0], cwd) if "/" in (words[0].literal or "") else self._word(words[0], cwd)
+            form["args"] = self._plain(name, words[1:], cwd)
+            act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
+            act.options = frozenset(word.literal for word in words[1:] if word.literal)
+        act.program = _program_text(name, words, form["run"])
+        if inner := _wrapped(words):
+            self._call(inner, cwd, {}, act)
+
+    def _plain(self, name: str, words: Sequence[Word], cwd: str) -> list[Any]:
+        """Return the words of a program that is not known, with paths only where they cannot be anything else."""
+        values = [self._word(word, cwd) for word in words]
+        if name in programs.MOVERS and len(words) == 1 and not (words[0].literal or "-").startswith("-"):
+            return [self._path(words[0], cwd)]
+        if name == "find":
+            for at, word in enumerate(words):
+                if word.literal is None or word.literal[:1] in ("-", "(", "!"):
+                    break
+                values[at] = self._path(word, cwd)
+        return values
+
+    def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
+        plain = [self._word(word, cwd) for word in words]
+        if spec.operands == "words" or any(part.kind in _UNSPLIT for word in words for part in word.parts):
+            # An unquoted variable may become any number of words: which operand is which is not known.
+            return plain
+        if spec.operands == "nodes":
+            return [self._node(word, cwd) for word in words]
+        if spec.operands == "script":
+            return [*(self._path(word, cwd) for word in words[:1]), *plain[1:]]
+        paths = [self._path(word, cwd) for word in words]
+        if spec.operands == "pattern" and not names & spec.patternless:
+            if plain and not isinstance(plain[0], str) and any(part.kind == "glob" for part in words[0].parts):
+                return plain
+            if plain[:1] == [""]:
+                return plain  # BSD's `sed -i '' SCRIPT`: the script is not the first operand.
+            first, paths = plain[:1], paths[1:]
+        else:
+            first = []
+        return [*first, *(sorted(paths, key=repr) if spec.unordered else paths)]
+
+    # ------------------------------------------------------------------------------------------------ words, paths
+
+    def _word(self, word: Word, cwd: str) -> Any:
+        if (text := word.literal) is not None:
+            return text
+        return [self._part(part, cwd) for part in word.parts]
+
+    def _part(self, part: Part, cwd: str) -> list[Any]:
+        if isinstance(part.value, str):
+            return [part.kind, part.value]
+        # A substitution acts in a process of its own, and what it reads is not what the command is about.
+        return [part.kind, _Former(self.base).items(part.value, cwd)[0]]
+
+    def _path(self, word: Word, cwd: str) -> Any:
+        """Return the form of a word that names a file."""
+        if (text := word.literal) is not None:
+            return self._path_of(text, cwd)
+        first = word.parts[0]
+        if first.kind != "lit" or "/" not in first.value:
+            return self._word(word, cwd)
+        folder, _, rest = str(first.value).rpartition("/")
+        place = normal_path(folder or "/", base=self.base, cwd=cwd)
+        if place is None:
+            return self._word(word, cwd)
+        tail = (Part("lit", rest), *word.parts[1:]) if rest else word.parts[1:]
+        return [["path", place], *(self._part(part, cwd) for part in tail)]
+
+    def _path_of(self, text: str, cwd: str) -> Any:
+        if not text or text == "-" or text[0] in "+:" or "://" in text:
+            return text
+        place = normal_path(text, base=self.base, cwd=cwd)
+        return {"rel": tidy(text)} if place is None else {"path": place}
+
+    def _node(self, word: Word, cwd: str) -> Any:
+        file, colons, test = (word.literal or "").partition("::")
+        if not file:
+            return self._path(word, cwd)
+        path = self._path_of(file, cwd)
+        return {**path, "node": test} if colons and isinstance(path, dict) else path
+
+    def _redirect(self, redirect: Redirect, cwd: str) -> list[Any]:
+        fd = "" if redirect.fd == _DEFAULT_FD.get(redirect.op) else redirect.fd
+        if redirect.op == "<<":
+            return [fd, "<<", redirect.body, "expands" if redirect.expands else ""]
+        target = redirect.target.literal
+        if redirect.op == "<<<" or (redirect.op in (">&", "<&") and target and (target.isdecimal() or target == "-")):
+            return [fd, redirect.op, self._word(redirect.target, cwd)]
+        return [fd, redirect.op, self._path(redirect.target, cwd)]
+
+
+# ------------------------------------------------------------------------------------------------------- level L3
+
+
+def _program(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
+    """Return the name a program is known by, with its subcommand where that is known too, and the words behind it."""
+    texts = [word.literal or "" for word in words[:3]]
+    for count in (3, 2):
+        if len(texts) >= count and " ".join(texts[:count]) in programs.SPECS and all(texts[:count]):
+            return " ".join(texts[:count]), words[count:]
+    return texts[0], words[1:]
+
+
+def _wrapped(words: Sequence[Word]) -> Sequence[Word]:
+    """Return the call inside `timeout 60 …`, `sudo …` and the like, else nothing."""
+    if words[0].literal not in programs.WRAPPERS:
+        return ()
+    own = re.compile(r"-|\d|\w+=|$")
+    return next((words[at:] for at, word in enumerate(words) if at and not own.match(word.literal or "")), ())
+
+
+def _program_text(name: str, words: Sequence[Word], run: Any) -> str:
+    if name not in programs.SUBCOMMANDS:
+        return _path_text(run) or name
+    plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-"]
+    # `npm run test` and `npm run build` are two programs.
+    return " ".join([name, *plain[: 2 if plain[:1] == ["run"] else 1]])
+
+
+def _path_text(value: Any) -> str:
+    """Return the path of a form that is one, else ""."""
+    if isinstance(value, dict):
+        return str(value.get("path") or value.get("rel") or "")
+    if isinstance(value, list) and value and value[0][0] == "path":
+        return "".join([str(value[0][1]), "/", *(str(part[1]) for part in value[1:])])
+    return ""
+
+
+def _names_of(paths: Iterable[str]) -> list[str]:
+    return [path.rstrip("/").rpartition("/")[2] for path in paths]
+
+
+def _written(redirects: Iterable[Any]) -> list[str]:
+    paths = [_path_text(target) for _, op, target, *_ in redirects if ">" in op]
+    return [path for path in paths if path and path != "/dev/null"]
+
+
+def _kind_and_targets(acts: Sequence[_Act]) -> tuple[str, tuple[Any, ...]]:
+    """Return what the whole command is about: a file tool's act, or the programs it calls and their files."""
+    about = [act for act in acts if act.written or not _is_aside(act)] or list(acts)
+    if len(about) == 1 and (found := _file_act(about[0])):
+        return found[0], tuple(sorted(set(found[1])))
+    return "shell", tuple(sorted({(act.program, *sorted({*act.paths, *act.written})) for act in about}))
+
+
+def _is_aside(act: _Act) -> bool:
+    return act.program in programs.SILENT or (act.piped and act.program in programs.FILTERS and not act.paths)
+
+
+def _file_act(act: _Act) -> tuple[str, list[str]] | None:
+    """Return the file tool that a program call stands for, and its files."""
+    if act.written:
+        plain = act.program in programs.WRITERS and not act.paths
+        return ("edit" if act.appends else "write", act.written) if plain else None
+    if act.program == "sed" and act.paths:
+        return ("edit" if "i" in act.options else "read", act.paths)
+    if act.program in programs.READERS and act.paths:
+        return "read", act.paths
+    if act.program in programs.SEARCHERS:
+        return "search", act.paths or ["."]
+    if act.program in programs.LISTERS:
+        return "list", act.paths or ["."]
+    if act.program in programs.FINDERS and _is_safe(act):
+        return "glob", act.paths or ["."]
+    return None
+
+
+def _is_safe(act: _Act) -> bool:
+    """Tell whether a call leaves every file as it was."""
+    if act.written or (act.program and act.program not in programs.READ_ONLY):
+        return False
+    if act.program == "find":
+        return not act.options & {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprintf", "-fls"}
+    # Without a known option list, `sed` may write.
+    return act.program != "sed" or not any(option.startswith(("i", "-i", "--in-place")) for option in act.options)

@@ -1,0 +1,133 @@
+"""`composer-hub doctor`: is everything in place? Token, endpoint, versions, extras, disk; never a secret."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+
+from composer_hub import __version__, exits
+from composer_hub.cli.main import format_option
+from composer_hub.output import Output, size
+
+EXTRAS = {
+    "hub": ("starlette", "uvicorn", "yaml"),
+    "train": ("torch", "trl", "transformers", "accelerate", "peft"),
+    "space": ("gradio", "duckdb", "rapidfuzz"),
+    "report": ("matplotlib",),
+}
+_LIBRARIES = ("huggingface_hub", "datasets", "hf-xet", "pyarrow", "click", "orjson")
+_MIN_FREE = 5_000_000_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked at: how it stands and, where it is not well, what to do."""
+
+    name: str
+    state: str  # ok, warning or broken
+    finding: str
+    advice: str = ""
+
+
+@click.command()
+@click.option("--offline", is_flag=True, help="Do not ask the endpoint anything.")
+@format_option
+def doctor(offline: bool, out: Output) -> None:
+    """Check token, endpoint, versions, extras and disk."""
+    checks = [*_here(), *([] if offline else _there())]
+    out.table([vars(check) for check in checks], id_key="name")
+    broken = [check.name for check in checks if check.state == "broken"]
+    if broken:
+        raise exits.ComposerError(f"{', '.join(broken)}: see the advice above.")
+
+
+def _here() -> Iterator[Check]:
+    yield Check("composer_hub", "ok", f"{__version__} on Python {sys.version.split()[0]}")
+    yield Check("libraries", "ok", ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES))
+    for extra, modules in EXTRAS.items():
+        missing = [module for module in modules if importlib.util.find_spec(module) is None]
+        finding = f"without {', '.join(missing)}" if missing else "installed"
+        advice = f"pip install 'composer-hub[{extra}]'" if missing else ""
+        yield Check(f"extra [{extra}]", "warning" if missing else "ok", finding, advice)
+    yield from _disk()
+    yield from _environment()
+
+
+def _disk() -> Iterator[Check]:
+    from huggingface_hub.constants import HF_HOME
+
+    for name, folder in (("disk of HF_HOME", Path(HF_HOME)), ("disk here", Path.cwd())):
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        free = shutil.disk_usage(there).free
+        low = free < _MIN_FREE
+        advice = "Free some space: datasets and checkpoints need a few GB." if low else ""
+        yield Check(name, "warning" if low else "ok", f"{size(free)} free at {there}", advice)
+
+
+def _environment() -> Iterator[Check]:
+    for name, advice in (
+        ("HF_HUB_OFFLINE", "Unset it: nothing can be published or loaded with it, the embedded Hub included."),
+        ("HUGGINGFACE_CO_STAGING", "Unset it: it overrides HF_ENDPOINT."),
+    ):
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
+            yield Check(name, "broken", f"is set to {os.environ[name]!r}", advice)
+    proxies = [
+        name
+        for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+        if os.environ.get(name) or os.environ.get(name.lower())
+    ]
+    if proxies:
+        finding = f"{', '.join(proxies)} set; calls to 127.0.0.1 go around it in composer-hub commands"
+        yield Check("proxy", "ok", finding)
+
+
+def _there() -> Iterator[Check]:
+    from huggingface_hub import HfApi
+
+    api = HfApi()
+    yield Check("endpoint", "ok", api.endpoint)
+    yield _asked("token", lambda: _token(api))
+
+
+def _token(api: Any) -> Check:
+    from huggingface_hub import get_token
+
+    if get_token() is None:
+        return Check(
+            "token", "warning", "none", "Log in with `hf auth login` to publish with --to hub; --to local needs none."
+        )
+    me = api.whoami()
+    role = (me.get("auth") or {}).get("accessToken", {})
+    scopes = [
+        scope for entry in role.get("fineGrained", {}).get("scoped", ()) for scope in entry.get("permissions", ())
+    ]
+    finding = f"of {me['name']}, role {role.get('role', 'unknown')}" + (
+        f", scopes {', '.join(sorted(set(scopes)))}" if scopes else ""
+    )
+    can_write = role.get("role") in ("write", "admin") or any("write" in scope for scope in scopes)
+    advice = "" if can_write else "It cannot write: make a write token at <endpoint>/settings/tokens to publish."
+    return Check("token", "ok" if can_write else "warning", finding, advice)
+
+
+def _asked(name: str, ask: Callable[[], Check]) -> Check:
+    from huggingface_hub.errors import HfHubHTTPError
+    from huggingface_hub.utils import httpx
+
+    try:
+        return ask()
+    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status == 401:
+            return Check(name, "broken", "not valid at this endpoint", "Log in again with `hf auth login`.")
+        return Check(
+            name, "warning", f"could not be asked ({type(error).__name__})", "Check the network and HF_ENDPOINT."
+        )

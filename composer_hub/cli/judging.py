@@ -1,0 +1,77 @@
+"""The judge of hints as the command line knows it: a priced endpoint, paid through a ledger with a cap of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_hub import exits
+from composer_hub.hints.judge import MAX_TOKENS, Answer, Judge
+from composer_hub.records import stable_id
+
+if TYPE_CHECKING:
+    from composer_hub.replay.ledger import Ledger
+    from composer_hub.replay.teachers import Teacher
+
+# A byte of text is at most one token of any tokenizer in use; the rest is room for the chat template.
+_TEMPLATE_TOKENS = 200
+
+
+def judge_of(name: str, max_usd: float | None, folder: Path) -> Judge:
+    """Return the judge that an option like `hf:org/model:provider` or `URL#model` names."""
+    from composer_hub.replay import teachers
+    from composer_hub.replay.ledger import Ledger
+    from composer_hub.replay.prices import nano_of
+
+    if max_usd is None:
+        raise exits.UsageError("A judge costs money: say how much at most with --judge-max-usd.")
+    (teacher, *others) = teachers.resolve(teachers.parse_names(name), list_models=teachers.fetch_models)
+    if others:
+        raise exits.UsageError("--judge takes one model.")
+    folder.mkdir(parents=True, exist_ok=True)
+    ledger = Ledger(folder / "judge.sqlite", cap=nano_of(max_usd), change_cap=True)
+    return Judge(
+        teacher.model if not teacher.provider else f"{teacher.model}:{teacher.provider}",
+        base_url=teacher.base_url,
+        token=teachers.key_of(teacher),
+        cache_dir=folder / "judge",
+        budget=paid_by(ledger, teacher),
+    )
+
+
+def paid_by(ledger: Ledger, teacher: Teacher) -> Callable[[str, Callable[[], Answer]], Answer]:
+    """Return a budget that reserves the worst case of each question before it is sent and settles what it cost."""
+    from composer_hub.replay.ledger import Busy, Question, Stored
+
+    def ask(prompt: str, send: Callable[[], Answer]) -> Answer:
+        question = Question(stable_id("judge", teacher.route, prompt), teacher.name, "", "")
+        worst = teacher.price.worst_case(len(prompt.encode()) + _TEMPLATE_TOKENS, MAX_TOKENS)
+        reserved = ledger.reserve(question, worst, price_stamp=teacher.price.stamp)
+        if isinstance(reserved, Stored):
+            return Answer(json.loads(reserved.response)["text"] if reserved.response else "")
+        if isinstance(reserved, Busy):
+            return Answer("")
+        try:
+            answer = send()
+        except Exception as error:
+            # Whether it was billed is not known: the worst case stays counted.
+            ledger.fail(reserved.try_id, type(error).__name__, cost=None)
+            raise
+        ledger.settle(
+            reserved.try_id,
+            json.dumps({"text": answer.text, "usage": answer.usage}).encode(),
+            cost=_cost(answer.usage, teacher),
+            cost_source="price",
+            prompt_tokens=int(answer.usage.get("prompt_tokens") or 0),
+        )
+        return answer
+
+    return ask
+
+
+def _cost(usage: dict[str, Any], teacher: Teacher) -> int | None:
+    if "prompt_tokens" not in usage:
+        return None
+    return teacher.price.cost(int(usage["prompt_tokens"]), int(usage.get("completion_tokens") or 0))

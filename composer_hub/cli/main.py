@@ -1,0 +1,134 @@
+"""The one door for people: `composer-hub …`, also installed as `hf-composer` so that `hf composer …` works.
+
+A subcommand lives in `composer_hub/cli/` and is imported only when it runs, so `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from composer_hub import __version__, exits
+from composer_hub.local_hub.errors import LocalHubError
+from composer_hub.output import FORMATS, Output
+
+# name -> (where the command is, its line in --help); the line stands here so that --help imports no stage.
+COMMANDS = {
+    "demo": ("composer_hub.cli.demo:demo", "Run the whole line on the embedded Hub, without an account."),
+    "ingest": ("composer_hub.cli.ingest:ingest", "Turn session files into a versioned, redacted trace dataset."),
+    "export": ("composer_hub.cli.export:export", "Write traces in another project's format."),
+    "replay": ("composer_hub.cli.replay:replay", "Ask teachers what they would have done at each step of traces."),
+    "pairs": ("composer_hub.cli.pairs:pairs", "Build, report, compare and review preference pairs."),
+    "teachers": ("composer_hub.cli.teachers:teachers", "Serve the embedded teachers, or check named ones."),
+    "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines, job after job, under a cap on money."),
+    "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub, or print its environment."),
+    "run": ("composer_hub.cli.embedded:run", "Run a command against the embedded Hub."),
+    "diff": ("composer_hub.cli.versions:diff", "Compare two versions of a dataset by file and by row."),
+    "lineage": ("composer_hub.cli.versions:lineage", "Walk from a version back to what it was made from."),
+    "doctor": ("composer_hub.cli.doctor:doctor", "Check token, endpoint, versions, extras and disk."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and help lines, and imports a command when it is called."""
+
+    def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = lazy or {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        module, attribute = self.lazy[cmd_name][0].split(":")
+        return getattr(importlib.import_module(module), attribute)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command list from the table, so that --help stays fast."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.lazy[name][1]) for name in self.lazy])
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.version_option(__version__, prog_name="composer-hub")
+def root() -> None:
+    """Turn agent session logs into a better agent, with the Hugging Face Hub as the only store."""
+
+
+def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--format` and pass it an `Output` as `out`."""
+    return click.option(
+        "--format",
+        "out",
+        type=click.Choice(FORMATS),
+        default="auto",
+        show_default=True,
+        callback=lambda ctx, param, value: _output(value),
+        help="How results are printed on stdout.",
+    )(command)
+
+
+def _output(format: str) -> Output:
+    out = Output(format)
+    if out.mode != "human" or not sys.stderr.isatty():
+        # The client libraries' own bars are for people at a terminal.
+        from huggingface_hub.utils import disable_progress_bars
+
+        disable_progress_bars()
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    return out
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line and leave with the exit code of the conventions."""
+    try:
+        root.main(args=argv, prog_name="composer-hub", standalone_mode=False)
+    except (exits.ComposerError, LocalHubError) as error:
+        click.echo(f"composer-hub: {error}", err=True)
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(exits.USAGE if isinstance(error, click.UsageError) else exits.FAILURE)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("composer-hub: interrupted.", err=True)
+        sys.exit(exits.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader (head, a pager) has left; nothing more can reach it, not even Python's own flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(exits.DONE)
+    except OSError as error:
+        # What no stage has words for: a full disk, a vanished folder, a network that breaks off.
+        click.echo(f"composer-hub: {_sentence(error)}", err=True)
+        sys.exit(exits.FAILURE)
+    except Exception as error:
+        if os.environ.get("HF_DEBUG"):
+            raise
+        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        click.echo(f"composer-hub: unexpected {said}. This is a bug; HF_DEBUG=1 shows where.", err=True)
+        sys.exit(exits.FAILURE)
+
+
+def _sentence(error: OSError) -> str:
+    if error.strerror is None:
+        return f"{str(error).strip() or type(error).__name__}"
+    where = f"{error.filename}: " if error.filename else ""
+    advice = " Free some space and run the same command again." if error.errno == errno.ENOSPC else ""
+    return f"{where}{error.strerror}.{advice}"
+
+
+if __name__ == "__main__":
+    main()

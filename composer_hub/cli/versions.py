@@ -1,0 +1,87 @@
+"""`composer-hub diff` and `composer-hub lineage`: what changed between versions, and where one comes from."""
+
+from __future__ import annotations
+
+import click
+
+from composer_hub.cli.main import format_option
+from composer_hub.cli.options import to_option
+from composer_hub.hub import versions
+from composer_hub.hub.destinations import destination
+from composer_hub.output import Output
+
+_SHOWN = 20
+_SHORT = 12
+
+
+@click.command()
+@click.argument("old", metavar="REPO@REV")
+@click.argument("new", metavar="REPO@REV")
+@to_option
+@format_option
+def diff(old: str, new: str, to: str, out: Output) -> None:
+    """Compare two versions of a dataset by file and by row."""
+    found = versions.diff(destination(to), old, new)
+    if out.mode == "json":
+        out.record(
+            {
+                "old": found.old,
+                "new": found.new,
+                "files": {"added": found.files_added, "removed": found.files_removed, "changed": found.files_changed},
+                "rows": {
+                    row.config: {
+                        "added": row.added,
+                        "removed": row.removed,
+                        "changed": row.changed,
+                        "same": row.num_same,
+                    }
+                    for row in found.rows
+                },
+            },
+            id_key="new",
+        )
+        return
+    out.note(f"{found.old} -> {found.new}")
+    out.table(
+        [
+            {
+                "config": row.config,
+                "added": len(row.added),
+                "removed": len(row.removed),
+                "changed": len(row.changed),
+                "same": row.num_same,
+            }
+            for row in found.rows
+        ],
+        id_key="config",
+    )
+    for row in found.rows:
+        for sign, ids in (("+", row.added), ("-", row.removed), ("~", row.changed)):
+            for id in ids[:_SHOWN]:
+                out.text(f"{sign} {row.config} {id}")
+            if len(ids) > _SHOWN:
+                out.text(f"{sign} {row.config} ... and {len(ids) - _SHOWN:,} more (all of them with --format json)")
+    for sign, paths in (("+", found.files_added), ("-", found.files_removed), ("~", found.files_changed)):
+        for path in paths:
+            out.text(f"{sign} {path}")
+
+
+@click.command()
+@click.argument("ref", metavar="REPO@REV")
+@to_option
+@format_option
+def lineage(ref: str, to: str, out: Output) -> None:
+    """Walk from a version back to everything it was made from."""
+    links = list(versions.lineage(destination(to), ref))
+    rows = [link.row() for link in links]
+    if out.mode == "json":
+        rows = [
+            row | {"depth": link.depth, "step": link.role, "type": link.type}
+            for row, link in zip(rows, links, strict=True)
+        ]
+    elif out.mode == "human":
+        # A terminal is narrow: twelve digits tell commits apart, --format json has them whole.
+        rows = [row | {"revision": str(row["revision"])[:_SHORT]} for row in rows]
+        if not any(row["note"] for row in rows):
+            rows = [{key: value for key, value in row.items() if key != "note"} for row in rows]
+    out.table(rows, id_key="revision")

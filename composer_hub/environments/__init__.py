@@ -1,0 +1,1 @@
+"""Tasks in, episodes with rewards out."""

@@ -1,0 +1,238 @@
+"""OpenEnv servers as environments: a URL or a container image in, a factory of sessions with the server's tools out.
+
+TRL 1.16 has no OpenEnv adapter for `GRPOTrainer` (only one for its asynchronous trainer), so this one makes, from what
+the server says of itself, the class that TRL wants: one method a tool of an MCP environment, or the one method `act`
+with the fields of the action. Needs the `openenv` package, which is imported when a session is made.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import os
+import re
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Union
+from urllib.parse import urlsplit
+
+from composer_hub import exits
+from composer_hub.environments.guard import Broken, EnvironmentFailed
+
+TOKEN = "OPENENV_TOKEN"
+"""The environment variable with a bearer token for servers that want one."""
+
+_REWARDS = ("last", "sum")
+_TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
+_SECTIONS = re.compile(r"^\s*(?:Args|Arguments|Parameters|Returns|Raises|Yields|Examples?)\s*:\s*$", re.MULTILINE)
+_DAY_S = 86_400.0
+
+
+def check(rest: str) -> None:
+    """Refuse a server that cannot be meant, and a missing package."""
+    if not rest:
+        raise exits.UsageError("openenv: names no server: write openenv:http://host:port or openenv:image.")
+    if _is_url(rest) and urlsplit(rest).password:
+        raise exits.UsageError(f"Names of environments are published: put the token into {TOKEN}, not into the URL.")
+    if importlib.util.find_spec("openenv") is None:
+        raise exits.UsageError(f"openenv:{rest} needs another package: pip install 'composer-hub[openenv]'.")
+
+
+def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:
+    """Return a factory of sessions; the first one asks the server for its tools."""
+    if reward not in _REWARDS:
+        raise exits.UsageError(f"openenv_reward is {' or '.join(_REWARDS)}, not {reward!r}.")
+    kinds: list[type[Session]] = []
+
+    def make() -> Session:
+        client = _connect(rest, timeout_s)
+        if not kinds:
+            kinds.append(session_kind(tools_of(client)))
+        return kinds[0](client, reward)
+
+    return make
+
+
+def _is_url(rest: str) -> bool:
+    return rest.startswith(("http://", "https://", "ws://", "wss://"))
+
+
+def _connect(rest: str, timeout_s: float | None) -> Any:
+    from openenv.core import GenericEnvClient
+
+    if not _is_url(rest):
+        return GenericEnvClient.from_docker_image(rest).sync()
+    token = os.environ.get(TOKEN)
+    # Each session is limited from outside, as every environment is; the client's own minute would be one limit more.
+    client = GenericEnvClient(
+        base_url=rest,
+        message_timeout_s=timeout_s or _DAY_S,
+        headers={"Authorization": f"Bearer {token}"} if token else None,
+    ).sync()
+    try:
+        return client.connect()
+    except Exception as error:
+        raise EnvironmentFailed(
+            f"No OpenEnv server answers at {rest} ({type(error).__name__}: {error}). Is it running?"
+        ) from error
+
+
+class Session:
+    """One episode after another on one connection; subclasses have the server's tools as methods."""
+
+    def __init__(self, client: Any, reward: str) -> None:
+        self._client, self._reward = client, reward
+        self._rewards: list[float] = []
+        self._done = False
+        # Ends the session at the server, or the container that was started for it; at exit, too.
+        weakref.finalize(self, client.close)
+
+    def reset(self, **row: Any) -> str | None:
+        """Begin an episode; the task's columns go to the server, which takes those it knows."""
+        self._rewards, self._done = [], False
+        data = {name: value for name, value in row.items() if name != "prompt"}
+        return _text(self._note(_asked(lambda: self._client.reset(**data))))
+
+    def get_reward(self) -> float:
+        # An episode in which nothing was done, or nothing rewarded, has earned nothing.
+        return sum(self._rewards if self._reward == "sum" else self._rewards[-1:])
+
+    def _step(self, action: dict[str, Any]) -> Any:
+        if self._done:
+            raise RuntimeError("The episode is over: the environment takes no more actions.")
+        return self._note(_asked(lambda: self._client.step(action)))
+
+    def _note(self, result: Any) -> dict[str, Any]:
+        if result.reward is not None:
+            self._rewards.append(float(result.reward))
+        self._done = bool(result.done)
+        return dict(result.observation or {})
+
+    def _act(self, **action: Any) -> str:
+        return _text(self._step(action)) or "Done."
+
+    def _call(self, tool: str, **arguments: Any) -> str:
+        seen = self._step({"type": "call_tool", "tool_name": tool, "arguments": arguments})
+        if seen.get("error"):
+            raise RuntimeError(str(seen["error"].get("message") or seen["error"]))
+        result = seen.get("result")
+        if isinstance(result, dict) and "data" in result:  # as FastMCP wraps it
+            if result.get("is_error"):
+                raise RuntimeError(str(result.get("data") or result.get("content")))
+            result = result["data"]
+        return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    """Ask the server; a connection that broke is the environment's end, what the server answers is not."""
+    from websockets.exceptions import WebSocketException
+
+    try:
+        return ask()
+    except (OSError, WebSocketException) as error:  # ConnectionError and TimeoutError are among them
+        raise Broken(f"the server does not answer ({type(error).__name__}: {error})") from error
+
+
+def _text(observation: Mapping[str, Any]) -> str | None:
+    """Return what the model is to read: the only text there is, or all of it as JSON."""
+    said = {name: value for name, value in observation.items() if name != "metadata" and value is not None}
+    if len(said) == 1 and isinstance(value := next(iter(said.values())), str):
+        return value
+    return json.dumps(said, ensure_ascii=False) if said else None
+
+
+# --------------------------------------------------------------------------------------------------------------- tools
+
+
+def tools_of(client: Any) -> list[dict[str, Any]]:
+    """Return the server's tools with their input schemas; one tool `act` where it is no MCP environment."""
+    from huggingface_hub.utils import httpx
+
+    base = re.sub(r"^ws", "http", str(client.async_client._base_url)).rstrip("/").removesuffix("/ws")
+    action = httpx.get(f"{base}/schema", timeout=30).raise_for_status().json()["action"]
+    fields = {name: field for name, field in action.get("properties", {}).items() if name != "metadata"}
+    if fields and "tool_name" not in fields:
+        says = str(action.get("description") or "Take one action in the environment.")
+        schema = action | {"properties": fields}
+        return [{"name": "act", "description": says, "input_schema": schema, "is_action": True}]
+    return client.step({"type": "list_tools"}).observation["tools"]
+
+
+def session_kind(tools: Sequence[Mapping[str, Any]]) -> type[Session]:
+    """Make the class whose public methods are the server's tools."""
+    methods: dict[str, Any] = {}
+    for tool in tools:
+        name = str(tool["name"])
+        if name in ("reset", "get_reward") or name.startswith("_"):
+            raise EnvironmentFailed(f"The OpenEnv server has a tool {name!r}, a name that is taken: rename it there.")
+        methods[name] = _method(name, tool)
+    if not methods:
+        raise EnvironmentFailed("The OpenEnv server has no tools, so there is nothing a model could do.")
+    return type("OpenEnv", (Session,), methods)
+
+
+def _method(name: str, tool: Mapping[str, Any]) -> Callable[..., str]:
+    is_action = tool.get("is_action", False)
+
+    def method(self: Session, **arguments: Any) -> str:
+        return self._act(**arguments) if is_action else self._call(name, **arguments)
+
+    schema = tool.get("input_schema") or {}
+    definitions = schema.get("$defs", {})
+    required, fields = set(schema.get("required", ())), schema.get("properties", {})
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = [
+            inspect.Parameter(
+                field,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field in required else says.get("default"),
+                annotation=_hint(says, definitions),
+            )
+            for field, says in fields.items()
+        ]
+    except ValueError as error:
+        raise EnvironmentFailed(f"The OpenEnv server's tool {name} cannot be called from Python: {error}.") from error
+    method.__name__ = method.__qualname__ = name
+    method.__signature__ = inspect.Signature([own, *parameters], return_annotation=str)  # type: ignore[attr-defined]
+    method.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters} | {"return": str}
+    method.__doc__ = _docstring(name, str(tool.get("description") or ""), fields)
+    return method
+
+
+def _docstring(name: str, description: str, fields: Mapping[str, Any]) -> str:
+    """Write the docstring that transformers reads back into the schema; the server's own sections would confuse it."""
+    from transformers.utils.chat_template_utils import parse_google_format_docstring
+
+    head = " ".join(_SECTIONS.split(description)[0].split()) or name
+    # MCP servers made from Python functions leave what is said of the arguments in the description.
+    told = parse_google_format_docstring(inspect.cleandoc(description))[1] or {} if description else {}
+    lines = [
+        f"    {field}: {' '.join(str(says.get('description') or told.get(field) or field).split())}"
+        for field, says in fields.items()
+    ]
+    return "\n".join([head, *(["", "Args:", *lines] if lines else [])])
+
+
+def _hint(says: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+    """Return the type hint that stands for a JSON schema."""
+    if "$ref" in says:
+        return _hint(definitions.get(str(says["$ref"]).rsplit("/", 1)[-1], {}), {})
+    if says.get("enum"):
+        return Literal[tuple(says["enum"])]
+    kinds = says.get("anyOf") or says.get("oneOf")
+    if kinds:
+        return _either([_hint(kind, definitions) for kind in kinds])
+    kind = says.get("type")
+    if isinstance(kind, list):
+        return _either([_hint({**says, "type": one}, definitions) for one in kind])
+    if kind == "null":
+        return type(None)
+    if kind == "array":
+        return list[_hint(says["items"], definitions)] if says.get("items") else list  # type: ignore[misc]
+    return _TYPES.get(str(kind), Any)
+
+
+def _either(hints: Sequence[Any]) -> Any:
+    return Union[tuple(hints)]  # noqa: UP007 - made at run time

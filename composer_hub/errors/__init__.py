@@ -1,0 +1,1 @@
+"""Sessions in, traces with error sites out."""

@@ -1,0 +1,281 @@
+"""What went wrong in a command that failed, told from its exit code, its programs and its output.
+
+In: the command's text, its exit code and what it printed. Out: `exit_code_in` finds the code that a harness wrote into a result;
+`rule_of_exit` returns the `Rule` that explains it; `text_rule_of` does the same, at a lower confidence, for output whose exit code
+nobody kept. Only the first and last few thousand characters are looked at.
+"""
+
+# ruff: noqa: E501  # a rule is one line, so that the tables can be read down
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from composer_hub.actions.tools import SimpleCommand, commands_in
+from composer_hub.errors.rules import Rule, rule
+
+# ------------------------------------------------------------------------------------------------------- exit codes
+
+_HEADER_CODES = (
+    re.compile(r"\s*(?:OBSERVATION:\s*)?(?:Error: )?Exit code:? (-?\d{1,10})\b"),  # Claude Code, older Codex
+    # Codex: a header of known lines, then "Output:"
+    re.compile(
+        r"(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count): [^\n]*\n)*Process exited with code (-?\d{1,10})\b"
+    ),
+    re.compile(r"\s*(?:OBSERVATION:\s*)?<returncode>(-?\d{1,10})</returncode>"),  # mini-swe-agent
+    re.compile(
+        r"(?:(?:Command|Directory|Stdout|Stderr|Error): [^\n]{0,300}\n){1,8}Exit Code: (-?\d{1,10})\b"
+    ),  # Gemini CLI
+)
+_TAIL_CODES = (
+    re.compile(r"(?:^|\n)Command exited with code (-?\d{1,10})\s*$"),  # Pi
+    re.compile(r"\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]?[^\n]{0,200}\s*$"),  # OpenHands
+    re.compile(r'"metadata":\s?\{"exit_code":\s?(-?\d{1,10})[^{}]{0,100}\}\s*\}\s*$'),  # Codex JSON output
+    re.compile(r"\nExit Code: (-?\d{1,10})\n(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n[^\n]{0,300}){0,3}$"),
+)  # fmt: skip
+TAIL_CHARS = 600
+
+
+def exit_code_in(text: str) -> int | None:
+    """Return the exit code that the harness wrote at the start or the end of a result, or None."""
+    head, tail = text[:1500], text[-TAIL_CHARS:]
+    found = next((match for pattern in _HEADER_CODES if (match := pattern.match(head))), None)
+    found = found or next((match for pattern in _TAIL_CODES if (match := pattern.search(tail))), None)
+    return int(found[1]) if found else None
+
+
+_HEADER = re.compile(
+    r"\s*(?:OBSERVATION:\s*)?(?:(?:Error: )?Exit code:? -?\d{1,10}\b[^\n]*\n?"
+    r"|(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count|Process exited with code)\b[^\n]*\n)+(?:Output:[ \t]*\n?)?"
+    r"|<returncode>-?\d{1,10}</returncode>\s*(?:<output>)?)"
+)  # fmt: skip
+_FOOTER = re.compile(
+    r"(?:</output>|\n*Command exited with code -?\d{1,10}|\[(?:The command completed|Command finished) with exit code[^\n]*)\s*$"
+)
+
+
+def body_of(text: str) -> str:
+    """Return what the command itself printed, without the harness's header and footer."""
+    match = _HEADER.match(text[:2000])
+    body = text[match.end() :] if match else text
+    footer = _FOOTER.search(body[-TAIL_CHARS:])
+    if footer:
+        body = body[: len(body) - len(body[-TAIL_CHARS:]) + footer.start()]
+    return body
+
+
+# --------------------------------------------------------------------------------------------- what a command is for
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_TESTERS = _words(
+    "pytest py.test tox nox nosetests jest vitest mocha ava karma rspec phpunit ctest playwright cypress bats unittest gotestsum nextest busted"
+)
+_CHECKERS = _words(
+    "tsc tsgo eslint biome ruff mypy flake8 pylint pyright black isort prettier golangci-lint staticcheck clippy shellcheck"
+    " gcc g++ clang clang++ cc rustc javac swiftc ghc zig cmake ninja hadolint stylelint rubocop phpstan detekt ktlint gofmt"
+    " clang-tidy clang-format pre-commit oxlint vue-tsc knip webpack vite esbuild rollup"
+)  # fmt: skip
+_DISPATCHERS = _words(
+    "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
+)
+_SEARCHERS = _words("grep egrep fgrep rg ag ack zgrep fd")
+_FILTERS = _words("tail head sed awk sort uniq wc cat tee less more tr cut echo true printf column fold")
+_PROBES = _words("test [ [[ cmp diff colordiff which whereis type command pgrep false")
+_REMOTES = _words("curl wget gh glab ssh scp rsync nc ping docker kubectl aws gcloud hf huggingface-cli")
+_PRINTERS = _words(
+    "cat head tail less more grep egrep fgrep rg ag sed awk nl bat find fd ls tree jq cut sort uniq wc echo printf xxd strings column tee fold curl wget"
+)
+_SHELL_STATE = _words("cd export set source . pushd popd unset alias ulimit umask trap echo printf mkdir sleep")
+
+_TEST_WORD = re.compile(
+    r"(?:^|[:_./-])(?:tests?|spec|e2e|check-tests)(?:$|[:_./-])|^(?:unittest|pytest|--test|doctest)$"
+)
+_CHECK_WORD = re.compile(
+    r"(?:^|[:_.-])(?:build|check|lint|vet|clippy|compile|type-?check|tsc|types|fmt|format|assemble|doc|mypy|ruff)(?:$|[:_.-])|^(?:py_compile|compileall)$"
+)
+
+
+def purpose_of(command: SimpleCommand) -> str:
+    """Return what a command is run for: test, check, search, probe, remote, vcs, or ""."""
+    program = command.program.removesuffix(".exe")
+    if program in _TESTERS:
+        return "test"
+    if program in _CHECKERS:
+        return "check"
+    if program == "git":
+        return "probe" if _is_git_probe(command.words) else "vcs"
+    if program in _DISPATCHERS:
+        return _purpose_of_target(command.words[1:4], interpreted=program.startswith(("python", "node")))
+    sets = (("search", _SEARCHERS), ("probe", _PROBES), ("remote", _REMOTES))
+    return next((purpose for purpose, names in sets if program in names), "")
+
+
+def _purpose_of_target(words: Sequence[str], *, interpreted: bool) -> str:
+    # `python tests/run.py` runs a script; only `python -m pytest` and `node --test` name a runner.
+    targets = [
+        word for word in words if word != "run" and (word.startswith("-") or not interpreted or words[0] == "-m")
+    ]
+    if any(_TEST_WORD.search(word) for word in targets):
+        return "test"
+    return "check" if any(_CHECK_WORD.search(word) for word in targets) else ""
+
+
+def _is_git_probe(words: Sequence[str]) -> bool:
+    """A git command whose exit code 1 is an answer, not a failure."""
+    rest = [word for word in words[1:] if not word.startswith("-")]
+    probe = rest[:1] in (["grep"], ["check-ignore"], ["merge-base"], ["show-ref"], ["ls-remote"], ["config"])
+    return probe or (rest[:1] == ["diff"] and any(word in ("--quiet", "--exit-code", "--check") for word in words))
+
+
+def main_command(commands: Sequence[SimpleCommand]) -> SimpleCommand | None:
+    """Return the command whose exit code a shell line most likely shows: the last that is no filter and no `cd`."""
+    for index in range(len(commands) - 1, -1, -1):
+        fed = index > 0 and commands[index - 1].piped
+        name = commands[index].program
+        if not (fed and name in _FILTERS) and name not in _SHELL_STATE and name not in ("true", ":"):
+            return commands[index]
+    return commands[-1] if commands else None
+
+
+def prints_files(commands: Sequence[SimpleCommand]) -> bool:
+    """True where a shell line only shows text that others wrote, so that words like "error" in it say nothing."""
+    shown = [command for command in commands if command.program not in _SHELL_STATE]
+    return all(
+        command.program in _PRINTERS or (command.program == "git" and command.words[1:2] != ("commit",))
+        for command in shown
+    )
+
+
+# ------------------------------------------------------------------------------------------------------ exit rules
+
+OUTPUT_CHARS = 4000  # from each end of what a command printed
+
+
+def _out(
+    rule_id: str,
+    kind: str,
+    confidence: float,
+    pattern: str,
+    purposes: str = "",
+    codes: Sequence[int] = (),
+    silent: bool = False,
+) -> Rule:
+    return rule(
+        rule_id, kind, pattern, confidence, families="shell", where="output",
+        purposes=_words(purposes), codes=frozenset(codes), silent=silent,
+    )  # fmt: skip
+
+
+_L = r"(?:^|\n)"  # a line start
+_RUNS = "test check run"  # what may print a test report or compiler messages: run = a program we know nothing about
+
+_FORM = (
+    r"(?:(?:unknown|unrecognized|unrecognised|invalid|illegal|unexpected) (?:flag|option|arguments?|shorthand flag|command|subcommand|switch|long option)\b"
+    r"|[Nn]o such (?:option|command)\b|the following arguments are required|option requires an argument"
+    r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
+    r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
+    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
+    r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
+)
+
+EXITS: tuple[Rule, ...] = (
+    _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
+    _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
+    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
+    _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
+    _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
+    _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
+    _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
+    _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
+    _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
+    _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
+    _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
+    _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
+    _out("exit.test_report", "test_failure", 0.95, _L + r"(?:=+ [^\n]{0,200}\d+ (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +\d+ failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*\d+ failing\b|FAILED \((?:failures|errors)=|FAILURES!)", purposes=_RUNS),
+    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
+    _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
+    _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
+    _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs search probe"),
+    _out("exit.no_tests", "nonzero_empty", 0.85, r"(?:no tests ran|collected 0 items)", purposes="test", codes=[5]),
+    _out("exit.test_runner", "test_failure", 0.85, "", purposes="test"),
+    _out("exit.checker", "compile_or_lint", 0.85, "", purposes="check"),
+    _out("exit.no_match", "nonzero_empty", 0.95, r"^\s*0?\s*$", purposes="search", codes=[1]),
+    _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
+    _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
+    _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
+    _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)"),
+    _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |CONFLICT |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
+    _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
+    _out("exit.exception", "runtime_exception", 0.9, r"(?:Traceback \(most recent call last\)|goroutine \d+ \[running\]|[Ss]egmentation fault|Aborted \(core dumped\)|" + _L + r"(?:panic: |thread '[^'\n]{1,100}' panicked at|Exception in thread |Unhandled |Uncaught |[ \t]*(?:SyntaxError|IndentationError|ReferenceError|TypeError): |node:internal/|    at \S[^\n]{0,200}:\d+:\d+\)?))"),
+    _out("exit.is_directory", "is_directory", 0.9, r"(?:: (?:Is|is) a directory\b|EISDIR)"),
+    _out("exit.permission", "permission_denied", 0.88, r"(?:[Pp]ermission denied|EACCES|[Oo]peration not permitted|EPERM|[Rr]ead-only file system|must be (?:run as )?root)"),
+    _out("exit.path", "path_not_found", 0.88, r"(?:: (?:\[Errno 2\] )?[Nn]o such file or directory|cannot (?:access|stat|open|find the (?:file|path)) ['\"`\w]|can't (?:open|cd to|read|stat) |ENOENT|No such file or directory \(os error 2\)|The system cannot find the|[Ff]ile not found: )"),
+    _out("exit.last_search", "nonzero_empty", 0.7, "", purposes="search", codes=[1]),
+    _out("exit.silent", "nonzero_exit", 0.6, "", silent=True),
+    _out("exit.other", "nonzero_exit", 0.7, ""),
+)  # fmt: skip
+"""What a failed command's code, purpose and output tell, in the order it is asked; the last one always holds."""
+
+
+def rule_of_exit(command: str, code: int, output: str) -> Rule:
+    """Return the first rule of `EXITS` that holds for a command that left with this code."""
+    main = main_command(commands_in(command))
+    purpose = (purpose_of(main) if main else "") or "run"
+    text = _both_ends(output)
+    return next(rule for rule in EXITS if _holds(rule, code, purpose, text))
+
+
+def _holds(rule: Rule, code: int, purpose: str, text: str) -> bool:
+    if rule.codes and code not in rule.codes:
+        return False
+    if rule.purposes and purpose not in rule.purposes:
+        return False
+    return not (rule.silent and text.strip()) and bool(rule.pattern.search(text))
+
+
+def _both_ends(text: str) -> str:
+    if len(text) <= 2 * OUTPUT_CHARS:
+        return text
+    return f"{text[:OUTPUT_CHARS]}\n{text[-OUTPUT_CHARS:]}"
+
+
+# ------------------------------------------------------------------------------------------------------ text rules
+
+
+def _text(rule_id: str, kind: str, confidence: float, pattern: str) -> Rule:
+    return rule(rule_id, kind, pattern, confidence, families="shell", where="output")
+
+
+_LAST = r"[^\n]{0,400}\s*$"  # the rest of the last line
+
+TEXTS: tuple[Rule, ...] = (
+    _text("text.shell_not_found", "command_not_found", 0.8, _L + r"(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found" + _LAST),
+    _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
+    _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
+    _text("text.test_summary", "test_failure", 0.85, r"(?:\n=+ [^\n]{0,200}\d+ (?:failed|errors?)\b[^\n]{0,200}=+\s*$|\nFAILED \((?:failures|errors)=\d+[^\n]{0,100}\)\s*$|\ntest result: FAILED" + _LAST + ")"),
+    _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
+    _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
+    _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
+)  # fmt: skip
+"""What the end of a command's output tells where no exit code was kept: opt-in, since quoted text looks the same."""
+
+_ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
+
+
+def text_rule_of(command: str, output: str) -> Rule | None:
+    """Return the first rule of `TEXTS` that the end of an output meets; None where the command only shows files."""
+    text = output[-OUTPUT_CHARS:]
+    rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS
+    return next((rule for rule in rules if rule.pattern.search(text)), None)
+
+
+def hides_exit_code(command: str) -> bool:
+    """True where a pipe into a filter or an `|| …` gives exit code 0 whatever the command before it did."""
+    commands = commands_in(command)
+    return bool(commands) and (any(one.piped for one in commands) or "||" in command or ";" in command)

@@ -1,0 +1,382 @@
+"""Where a session went wrong: a `Session` in, its `Trace` with `Step.error_sites` out.
+
+A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at
+the start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told
+first is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls
+without a result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and
+`error_exits.py`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from composer_hub.actions.tools import call_in_text, command_of, family_of_tool
+from composer_hub.errors import exits as error_exits
+from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, Rule, canonical_kind, unwrapped
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
+from composer_hub.session import ResultFlag, Session
+
+MAX_MESSAGE_CHARS = 500
+MAX_STATUS_CHARS = 40
+MIN_REPEATS = 3  # the third time in a row is a pattern
+
+_NO_FLAG = ResultFlag()
+
+
+def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
+    """Return the session's trace with the error sites of every step; earlier sites are replaced."""
+    finder = _Finder(session.trace, session.flags, text_rules)
+    steps = tuple(_with_sites(step, finder.sites_of(step)) for step in session.trace.steps)
+    return dataclasses.replace(session.trace, steps=steps)
+
+
+def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
+    return step if step.error_sites == sites else dataclasses.replace(step, error_sites=sites)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A call and what came back: the result's text, or None where there is none, and its flag."""
+
+    call: ToolCall
+    content: str | None
+    flag: ResultFlag = _NO_FLAG
+
+    @property
+    def family(self) -> str:
+        return family_of_tool(self.call.name, self.call.arguments)
+
+
+def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[Outcome, ...]:
+    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position.
+
+    Where the message itself spells out the call, as text protocols do, its observations are that call's results.
+    """
+    calls = trace.messages[step.action].tool_calls
+    if not calls and step.results:
+        spelled = call_in_text(trace.messages[step.action].content)
+        return tuple(_outcome(trace, spelled, index, flags or {}) for index in step.results)
+    by_id = {trace.messages[index].tool_call_id: index for index in step.results}
+    ids_known = all(call.call_id for call in calls) and any(call.call_id in by_id for call in calls)
+    in_order = [*step.results, *[None] * len(calls)]
+    indices = [by_id.get(call.call_id) for call in calls] if ids_known else in_order[: len(calls)]
+    return tuple(_outcome(trace, call, index, flags or {}) for call, index in zip(calls, indices, strict=True))
+
+
+def _outcome(trace: Trace, call: ToolCall, index: int | None, flags: Mapping[int, ResultFlag]) -> Outcome:
+    if index is None:
+        return Outcome(call, None)
+    return Outcome(call, trace.messages[index].content, flags.get(index, _NO_FLAG))
+
+
+# ------------------------------------------------------------------------------------------------------- the finder
+
+
+@dataclass(frozen=True, slots=True)
+class _Streak:
+    """How often a thing happened in a row, up to and with one step."""
+
+    key: str
+    count: int
+
+
+_Found = Sequence[tuple[Outcome, "ErrorSite | None"]]
+
+
+def _same_call(one: Outcome, other: Outcome) -> bool:
+    """True where name, arguments and result are equal; the call ids always differ."""
+    return (one.call.name, one.content) == (
+        other.call.name,
+        other.content,
+    ) and one.call.arguments == other.call.arguments
+
+
+def _came_back(outcome: Outcome, site: ErrorSite | None) -> bool:
+    """False where nobody saw how the call ends: a person or the harness stopped it."""
+    return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
+
+
+class _Finder:
+    def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag], text_rules: bool) -> None:
+        self.trace, self.flags, self.text_rules = trace, flags, text_rules
+        self.actions = {step.action for step in trace.steps}
+        self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
+        self.repeats: dict[int, tuple[Outcome, int]] = {}  # action -> equal calls in a row
+        self.replies = _replies(trace)
+
+    def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
+        outcomes = outcomes_of(self.trace, step, self.flags)
+        found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
+        sites = [*self._of_action(step), *(site for _, site in found if site)]
+        return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
+
+    def _site_of(self, step: Step, outcome: Outcome) -> ErrorSite | None:
+        if outcome.content is None and outcome.flag is _NO_FLAG:
+            return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
+        return site_of(outcome, text_rules=self.text_rules)
+
+    def _ends_the_session(self, step: Step, outcome: Outcome) -> bool:
+        """A submit or finish call is not answered: the session is over."""
+        return outcome.family == "finish" and step.index == self.trace.steps[-1].index
+
+    def _of_action(self, step: Step) -> Iterator[ErrorSite]:
+        """Yield what happened to the message itself: a provider's error, a cut answer, a form the harness refused."""
+        flag = self.flags.get(step.action)
+        word, kind = _kind_of_flag(flag) if flag else ("", "")
+        if flag and not kind and flag.is_error:
+            word, kind = "error", "api_error"
+        if flag and kind:
+            yield ErrorSite(kind, KINDS[kind], "flag", 0.97, f"flag.{word}", message=excerpt(flag.detail))
+        elif not step.results and (reply := self.replies.get(step.action)):
+            rule = _match_anchor(reply, "any", kinds=("format_error", "json_decode", "schema_validation"))
+            if rule:
+                yield _site(rule, "anchor", ToolCall("", None), reply)
+
+    def _repeated_failures(self, step: Step, found: _Found) -> Iterator[ErrorSite]:
+        """Yield a site for each tool that failed the same way in three or more steps in a row."""
+        streaks = dict(self.failures.get(self._previous(step), {}))
+        for tool in dict.fromkeys(outcome.call.name for outcome, _ in found):
+            seen = [site for outcome, site in found if outcome.call.name == tool and _came_back(outcome, site)]
+            failed = [site for site in seen if site and site.blame == "model"]
+            if not failed:
+                if seen:
+                    streaks.pop(tool, None)
+                continue
+            site = failed[-1]
+            last = streaks.get(tool)
+            streaks[tool] = _Streak(site.kind, last.count + 1 if last and last.key == site.kind else 1)
+            if streaks[tool].count >= MIN_REPEATS and len(failed) == len(seen):
+                text = excerpt(f"{site.kind} from {tool}, {streaks[tool].count} times in a row:\n{site.message}")
+                yield dataclasses.replace(site, kind="repeated_failure", rule="derived.failures_in_a_row", message=text)
+        self.failures[step.action] = streaks
+
+    def _repeated_calls(self, step: Step, outcomes: Sequence[Outcome]) -> Iterator[ErrorSite]:
+        """Yield a site where one call was made in three steps in a row and gave the same result each time."""
+        if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
+            return
+        if any(not _same_call(outcomes[0], other) for other in outcomes[1:]):
+            return
+        last, count = self.repeats.get(self._previous(step), (outcomes[0], 0))
+        count = count + 1 if _same_call(outcomes[0], last) else 1
+        self.repeats[step.action] = (outcomes[0], count)
+        if count >= MIN_REPEATS:
+            call = outcomes[0].call
+            text = excerpt(f"{call.name} with the same arguments, {count} times in a row:\n{outcomes[0].content}")
+            rule = "derived.calls_in_a_row"
+            yield ErrorSite("repeated_call", KINDS["repeated_call"], "flag", 0.9, rule, call.name, call.call_id, text)
+
+    def _previous(self, step: Step) -> int:
+        """Return the action that the model read last before this step, or -1."""
+        return next((index for index in _from_the_end(step.prompt) if index in self.actions), -1)
+
+
+def _replies(trace: Trace) -> dict[int, str]:
+    """Return, for each action, the user message that came right after it, as later prompts show it."""
+    actions = {step.action for step in trace.steps}
+    replies: dict[int, str] = {}
+    for step in trace.steps:
+        reply = ""
+        for index in _from_the_end(step.prompt):
+            if index in actions:
+                replies.setdefault(index, reply)
+            if trace.messages[index].role != "user":
+                break
+            reply = trace.messages[index].content
+    return replies
+
+
+def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
+    for start, stop in reversed(prompt):
+        yield from range(stop - 1, start - 1, -1)
+
+
+# ----------------------------------------------------------------------------------------------------- one outcome
+
+
+def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
+    """Return the error site of one call's result, or None where it went well."""
+    text, flag = outcome.content or "", outcome.flag
+    flagged = _flagged(outcome)
+    if flagged is False:
+        return _hidden_site(outcome) if text_rules else None
+    anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
+    word, typed = _kind_of_flag(flag)
+    # A typed word names the kind, unless the harness's own sentence says more exactly who stopped the call.
+    if typed and not (anchor and anchor.blame in ("user", "harness")):
+        return _site(_status_rule(word, typed), "flag", outcome.call, text or flag.detail)
+    if anchor:
+        return _site(anchor, "flag" if flagged else "anchor", outcome.call, text)
+    code = flag.exit_code if flag.exit_code is not None else _exit_code(outcome)
+    if code:
+        return _exit_site(outcome, code, "flag" if flag.is_error else "exit")
+    if flagged:
+        return _unnamed_site(outcome)
+    if _arguments_broke(outcome.call) and not text:
+        return _site(_BROKEN_JSON, "flag", outcome.call, text)
+    return _hidden_site(outcome) if text_rules and code is None else None
+
+
+def _flagged(outcome: Outcome) -> bool | None:
+    """Return what the typed flag says: it failed, it went well, or nothing."""
+    flag = outcome.flag
+    if flag.exit_code and not flag.is_error:
+        return None  # OpenHands: the tool itself ran well, the command in it did not
+    if flag.is_error is not None:
+        return flag.is_error
+    if flag.exit_code is not None:
+        return False
+    if flag.status in ("success", "completed", "ok", "done"):
+        return False
+    return True if flag.status in ("error", "failed", "failure") else None
+
+
+def _exit_code(outcome: Outcome) -> int | None:
+    # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
+    if outcome.family not in ("shell", "poll", "other", "edit"):
+        return None
+    return error_exits.exit_code_in(outcome.content or "")
+
+
+def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
+    body = error_exits.body_of(outcome.content or "")
+    rule = error_exits.rule_of_exit(command_of(outcome.call), code, body)
+    return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
+
+
+def _unnamed_site(outcome: Outcome) -> ErrorSite:
+    """The harness says that the call failed and no anchor says how: a shell's output is read, others stay unnamed."""
+    if outcome.family == "shell":
+        return _exit_site(outcome, 1, "flag")
+    rule = _BROKEN_JSON if _arguments_broke(outcome.call) else _UNNAMED
+    return _site(rule, "flag", outcome.call, outcome.content or outcome.flag.detail)
+
+
+def _hidden_site(outcome: Outcome) -> ErrorSite | None:
+    """Look at what a shell printed where its exit code says nothing; never at files, pages or subagents' words."""
+    if outcome.family != "shell" or not outcome.content:
+        return None
+    command = command_of(outcome.call)
+    code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
+    if code_known and not error_exits.hides_exit_code(command):
+        return None
+    rule = error_exits.text_rule_of(command, error_exits.body_of(outcome.content))
+    return _site(rule, "text", outcome.call, error_exits.body_of(outcome.content)) if rule else None
+
+
+def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> Rule | None:
+    head, tail = unwrapped(text), text[-HEAD_CHARS:]
+    for rule in ANCHORS:
+        met = rule.pattern.search(tail) if rule.where == "tail" else rule.pattern.match(head)
+        if met and (not kinds or rule.kind in kinds) and (trusted or _may_hold(rule, family, text)):
+            return rule
+    return None
+
+
+MAX_QUIET_READ_CHARS = 1000  # an error of a read tool is a sentence; longer text is the file itself
+
+
+def _may_hold(rule: Rule, family: str, text: str) -> bool:
+    """Without a flag, a rule holds for its own families only, and never for a long text that a tool fetched."""
+    if family in ("read", "web", "agent") and len(text) > MAX_QUIET_READ_CHARS:
+        return text.lstrip().startswith("<tool_use_error>")
+    if rule.families == "file":
+        return family not in ("shell", "poll", "web", "agent")
+    return rule.families == "any" or family in ("shell", "poll", "other")
+
+
+_BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
+
+
+def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
+    """Return the typed word that names a kind, and the kind; two empty strings where none does."""
+    if flag.status == "denied":
+        return "denied", "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
+    named = ((word, _kind_of_status(word)) for word in (flag.detail, flag.status))
+    return next(((word, kind) for word, kind in named if kind), ("", ""))
+
+
+def _kind_of_status(status: str) -> str:
+    """Return the kind a typed word stands for: the word itself, or a part of it ("user.rejected")."""
+    if len(status) > MAX_STATUS_CHARS:
+        return ""  # a sentence, not a word
+    word = canonical_kind(re.sub(r"[^a-z_]+", "_", status.casefold()).strip("_"))
+    if word in KINDS:
+        return word
+    return STATUSES.get(word) or next((STATUSES[part] for part in word.split("_") if part in STATUSES), "")
+
+
+def _status_rule(word: str, kind: str) -> Rule:
+    return Rule(f"flag.{word}", kind, KINDS[kind], 0.97, re.compile(""))
+
+
+_UNNAMED = Rule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
+_BROKEN_JSON = Rule("flag.arguments_text", "json_decode", KINDS["json_decode"], 0.9, re.compile(""))
+
+
+def _arguments_broke(call: ToolCall) -> bool:
+    """True where the arguments were meant as JSON and do not parse."""
+    text = call.arguments
+    if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
+        return False
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return True
+    return False
+
+
+def _site(rule: Rule, source: str, call: ToolCall, text: str) -> ErrorSite:
+    return ErrorSite(
+        rule.kind, rule.blame, source, rule.confidence, rule.rule_id, call.name, call.call_id, excerpt(text)
+    )
+
+
+def _dangling(call: ToolCall) -> ErrorSite:
+    kind = "dangling_call"
+    return ErrorSite(kind, KINDS[kind], "flag", 0.9, "derived.no_result", call.name, call.call_id)
+
+
+# -------------------------------------------------------------------------------------------------------- messages
+
+_TAGS = re.compile(r"\A\s*OBSERVATION:|</?(?:tool_use_error|error|output|returncode)>|\r(?=\n)")
+_CUT = "[…]"
+
+
+MAX_SCANNED_CHARS = 50_000
+
+
+def excerpt(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
+    """Return the text, or its first and last lines where it is longer; a longer line is cut between words."""
+    if len(text) > 2 * MAX_SCANNED_CHARS:
+        text = f"{text[:MAX_SCANNED_CHARS]}\n{text[-MAX_SCANNED_CHARS:]}"
+    clean = _TAGS.sub("", text).strip()
+    if len(clean) <= max_chars:
+        return clean
+    lines = clean.split("\n")
+    head = _lines_within(lines, max_chars // 2)
+    if not head:
+        return _words_within(lines[0], max_chars)
+    tail = _lines_within(lines[:0:-1], max_chars - len("\n".join(head)) - len(_CUT) - 2)
+    return "\n".join([*head, _CUT, *reversed(tail)])
+
+
+def _lines_within(lines: Sequence[str], max_chars: int) -> list[str]:
+    kept, used = [], -1
+    for line in lines:
+        used += len(line) + 1
+        if used > max_chars:
+            break
+        kept.append(line)
+    return kept
+
+
+def _words_within(line: str, max_chars: int) -> str:
+    if len(line) <= max_chars:
+        return line
+    cut = line[: max_chars - 1]
+    return f"{cut[: cut.rfind(' ')] if ' ' in cut else cut}…"

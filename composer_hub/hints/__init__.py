@@ -1,0 +1,1 @@
+"""Error sites in, hints out."""

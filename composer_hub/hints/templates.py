@@ -1,0 +1,327 @@
+"""Hints from templates: an error site with what is known around it in, one short instruction out.
+
+`TEMPLATES` maps a kind to a function of the `SiteContext`; `register` adds or replaces one. A template fills its slots
+(path, tool, field, number, command, exception) from the call and from what the environment said, and says the plain
+rule where a slot is unknown.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.actions.tools import command_of, commands_in, family_of_tool, path_of
+from composer_hub.errors.rules import canonical_kind
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCall:
+    """A call that the session made after the error site, and whether it went well."""
+
+    call: ToolCall
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SiteContext:
+    """An error site and what a writer may know about it; only the site itself is always there."""
+
+    site: ErrorSite
+    call: ToolCall | None = None
+    available_tools: tuple[str, ...] = ()
+    tool_schema: Mapping[str, Any] | None = None  # the JSON schema of the called tool's arguments
+    cwd: str = ""
+    later: tuple[LaterCall, ...] = ()  # the next calls of the session, in order
+    user_words: str = ""  # what the user said right after
+    trace: Trace | None = None
+    step: Step | None = None
+
+    @property
+    def tool(self) -> str:
+        return f"`{self.site.tool}`" if self.site.tool else "the tool"
+
+    @property
+    def path(self) -> str:
+        """The path that the call named, or the one that the environment complained about; "" where there is none."""
+        named = (
+            path_of(self.call) if self.call and family_of_tool(self.call.name, self.call.arguments) != "shell" else ""
+        )
+        return clipped(named, 200) or _first(_PATHS, self.site.message)
+
+    @property
+    def program(self) -> str:
+        """The program of the shell command that the environment complained about."""
+        told = _first(_PROGRAMS, self.site.message)
+        commands = commands_in(command_of(self.call)) if self.call else ()
+        names = [command.program for command in commands]
+        return told if told and (told in names or not names) else (names[-1] if len(set(names)) == 1 else told)
+
+
+Template = Callable[[SiteContext], "str | None"]
+
+
+def clipped(text: str, max_chars: int) -> str:
+    """Return one line of the text, cut between words where it is longer."""
+    line = " ".join(text.split("\n", 1)[0].split())
+    if len(line) <= max_chars and "\n" not in text.strip():
+        return line
+    cut = line[: max_chars - 1]
+    return f"{cut[: cut.rfind(' ')] if len(line) > max_chars and ' ' in cut else cut}…"
+
+
+def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> str:
+    found = (match[1] for pattern in patterns if (match := pattern.search(text)))
+    return next(found, "")
+
+
+def _slot(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    return match[1] if match else ""
+
+
+_PATHS = (
+    re.compile(
+        r"(?:cannot (?:access|stat|open)|can't open file|no such file or directory, \w+) ['\"]([^'\"\n]{1,200})['\"]"
+    ),
+    re.compile(r"no such file or directory: (\S{1,200})"),
+    re.compile(r"(?:^|\n)\S{1,100}: (?:line \d+: )?([^\s:]{1,200}): No such file or directory"),
+    re.compile(r"(?:The (?:file|path)|File|Path) ['\"`]?([^\s'\"`]{1,200})['\"`]? (?:does not exist|not found)"),
+    re.compile(r"(?:does not exist|not found): ['\"`]?([^\s'\"`]{1,200})"),
+    re.compile(r"(?:pathspec|file) '([^'\n]{1,200})'"),
+    re.compile(r"(?:^|\n)([^\s:]{1,200}\.\w{1,6}):\d+"),
+)  # fmt: skip
+_PROGRAMS = (
+    re.compile(r"command not found: (\S{1,80})"),
+    re.compile(r"(?:^|[:\n] ?)([\w./+-]{1,80}): (?:command )?not found"),
+    re.compile(r"(?:^|\n)([\w.+-]{1,40}): "),
+)
+
+
+# ------------------------------------------------------------------------------------------------------- templates
+
+
+def _tool_not_found(context: SiteContext) -> str:
+    told = _slot(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,400})", context.site.message)
+    names = told.strip(" .") or ", ".join(f"`{name}`" for name in context.available_tools[:40])
+    if not names:
+        return f"There is no {context.tool}; use only the tools that are offered." if context.site.tool else _NO_TOOL
+    what = "agents" if "Available agents" in context.site.message else "tools"
+    return f"Available {what} are: {names}. Use one of these."
+
+
+_NO_TOOL = "The tool that was called does not exist; use only the tools that are offered."
+
+
+def _json_decode(context: SiteContext) -> str:
+    return (
+        f"The arguments of {context.tool} must be valid JSON: double quotes, no trailing comma, line ends and quotes"
+        " inside strings escaped."
+    )
+
+
+_FIELD = re.compile(
+    r"(?:parameter|argument|field|property|key)s?:? ['\"`]?(?P<field>[A-Za-z_]\w{0,60})['\"`]?"
+    r"|['\"`](?P<quoted>[A-Za-z_]\w{0,60})['\"`]"
+)
+_NAMED_FIELD = re.compile(r"(?:parameter|argument|field|property)s?:? ['\"`]([A-Za-z_]\w{0,60})['\"`]")
+MAX_NAMED_ISSUES = 3
+
+
+def _schema_validation(context: SiteContext) -> str:
+    issues = _issues(context.site.message)
+    more = f"; {len(issues) - MAX_NAMED_ISSUES} more were wrong" if len(issues) > MAX_NAMED_ISSUES else ""
+    told = "; ".join(issues[:MAX_NAMED_ISSUES])
+    return f"{_capital(context.tool)} does not take these arguments: {told}{more}. {_schema(context)}"
+
+
+def _issues(message: str) -> list[str]:
+    """Say what is wrong with each field that a line of the message names, or with the first one that it mentions."""
+    named = [(found[1], line) for line in message.split("\n") if (found := _NAMED_FIELD.search(line))]
+    if named:
+        return list(dict.fromkeys(f"`{field}` {_problem(line)}" for field, line in named))
+    match = _FIELD.search(message)
+    field = f"`{match['field'] or match['quoted']}`" if match else "an argument"
+    return [f"{field} {_problem(message)}"]
+
+
+def _problem(message: str) -> str:
+    if re.search(r"[Uu]nexpected|[Uu]nknown|[Aa]dditional|not allowed|[Uu]nrecognized", message):
+        return "is not one that it knows"
+    if allowed := _slot(r"must be one of:? ([^\n]{1,200})", message):
+        return f"must be one of {clipped(allowed.rstrip('.'), 160)}"
+    if re.search(r"[Mm]issing|[Rr]equired", message):
+        return "was missing"
+    if expected := _slot(r"expected (?:as |to be )?['\"`]?(\w{1,30})", message):
+        return f"must be of type {expected}"
+    return "was wrong"
+
+
+def _schema(context: SiteContext) -> str:
+    properties = (context.tool_schema or {}).get("properties")
+    if not isinstance(properties, Mapping) or not properties:
+        return "Check its schema and send the call again."
+    required = set((context.tool_schema or {}).get("required") or ())
+    fields = [f"{name}{' (required)' if name in required else ''}" for name in list(properties)[:20]]
+    return f"It takes: {', '.join(fields)}."
+
+
+def _format_error(context: SiteContext) -> str:
+    if re.search(r"multiple|EXACTLY ONE|one action|found [2-9]", context.site.message, re.IGNORECASE):
+        return "Send exactly one action a turn, in the required format; chain shell commands with && or ;."
+    return "Answer with exactly one action in the required format, and nothing after it."
+
+
+def _edit_no_match(context: SiteContext) -> str:
+    where = context.path or "the file"
+    return (
+        f"The text to replace must match {where} exactly, spaces and line ends included. Read the lines around the"
+        " target again and copy them from there."
+    )
+
+
+def _edit_ambiguous(context: SiteContext) -> str:
+    count = _slot(r"[Ff]ound (\d+)", context.site.message)
+    times = f"{count} times" if count else "more than once"
+    where = f" in {context.path}" if context.path else ""
+    return f"The text to replace occurs {times}{where}. Add lines around it until it is unique, or ask to replace all."
+
+
+def _edit_noop(context: SiteContext) -> str:
+    return (
+        "The old and the new text are the same, so the edit changes nothing. Check whether the change is already there."
+    )
+
+
+def _edit_syntax_rejected(context: SiteContext) -> str:
+    line = _slot(r":(\d+)(?::|\n|$)", context.site.message)
+    where = f"{context.path or 'the file'}{f' near line {line}' if line else ''}"
+    return (
+        f"The edit would break the syntax of {where} and was not applied. Keep indentation, brackets and tags balanced."
+    )
+
+
+def _stale_read(context: SiteContext) -> str:
+    where = context.path or "the file"
+    return f"Read {where} before editing it, and again after anything else has changed it."
+
+
+def _path_not_found(context: SiteContext) -> str:
+    where = f"{context.path} does not exist" if context.path else "That path does not exist"
+    here = f" (the working directory is {context.cwd})" if context.cwd and not context.path.startswith("/") else ""
+    if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
+        return f"{where}{here}; there is {meant}."
+    name = os.path.basename(context.path.rstrip("/"))
+    return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
+
+
+def _is_directory(context: SiteContext) -> str:
+    return f"{context.path or 'That path'} is a directory. List it, or name a file in it."
+
+
+def _output_limit(context: SiteContext) -> str:
+    where = f" of {context.path}" if context.path else ""
+    return (
+        f"The output{where} is too large to return. Ask for a part with offset and limit, or search for what you need."
+    )
+
+
+def _command_not_found(context: SiteContext) -> str:
+    program = context.program
+    if not program:
+        return "That command is not installed here. Check with `command -v` and use one that is there."
+    return (
+        f"`{program}` is not installed here. Check with `command -v {program}`, and use another tool if it is missing."
+    )
+
+
+def _usage_error(context: SiteContext) -> str:
+    program = context.program
+    if re.search(
+        r"no matches found|parse error|unexpected EOF|unexpected token|unmatched|substitution", context.site.message
+    ):
+        return (
+            "The shell did not understand the command line. Quote patterns and special characters, and balance quotes."
+        )
+    if re.search(r"already exists", context.site.message):
+        return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
+    check = f"Check `{program} --help` first." if program else "Check its usage first."
+    return f"Wrong options or arguments for {f'`{program}`' if program else 'the command'}. {check}"
+
+
+def _vcs_error(context: SiteContext) -> str:
+    said = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
+    told = f" (it said: {said})" if said else ""
+    return f"Look at the repository's state (git status, branch, conflicts) before this git command{told}."
+
+
+def _timeout(context: SiteContext) -> str:
+    program = f"`{context.program}`" if context.program else "The command"
+    return f"{program} ran past its time limit. Run it in the background, narrow it, or raise the limit."
+
+
+def _runtime_exception(context: SiteContext) -> str:
+    message = context.site.message
+    raised = _slot(
+        r"(?:^|\n)((?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|panic)\b[^\n]{0,160})(?![\s\S]*\n\w+Error)", message
+    )
+    frame = re.findall(r'File "([^"\n]{1,200})", line (\d+)', message)
+    where = f", at {frame[-1][0]} line {frame[-1][1]}" if frame else ""
+    what = f"raised {clipped(raised, 160)}" if raised else "ended with an exception"
+    return f"The call {what}{where}. Read the code there and check the inputs before running it again."
+
+
+def _repeated_failure(context: SiteContext) -> str:
+    count = _slot(r"(\d+) times in a row", context.site.message)
+    return (
+        f"This approach failed {count or 'several'} times. Step back and change it: read more of the files, search for"
+        " similar code, or split the task differently."
+    )
+
+
+def _repeated_call(context: SiteContext) -> str:
+    count = _slot(r"(\d+) times in a row", context.site.message)
+    return (
+        f"The same call gave the same result {count or 'several'} times. Do something else: its answer will not change."
+    )
+
+
+TEMPLATES: dict[str, Template] = {
+    "tool_not_found": _tool_not_found,
+    "json_decode": _json_decode,
+    "schema_validation": _schema_validation,
+    "format_error": _format_error,
+    "edit_no_match": _edit_no_match,
+    "edit_ambiguous": _edit_ambiguous,
+    "edit_noop": _edit_noop,
+    "edit_syntax_rejected": _edit_syntax_rejected,
+    "stale_read": _stale_read,
+    "path_not_found": _path_not_found,
+    "is_directory": _is_directory,
+    "output_limit": _output_limit,
+    "command_not_found": _command_not_found,
+    "usage_error": _usage_error,
+    "vcs_error": _vcs_error,
+    "timeout": _timeout,
+    "runtime_exception": _runtime_exception,
+    "repeated_failure": _repeated_failure,
+    "repeated_call": _repeated_call,
+}
+"""Kind -> template. Kinds also answer to their older names, `type_error` and `runtime_error`."""
+
+
+def register(kind: str, template: Template) -> None:
+    """Add a template for a kind of error, or replace the one that is there."""
+    TEMPLATES[canonical_kind(kind)] = template
+
+
+def template_of(kind: str) -> Template | None:
+    """Return the template for a kind or one of its older names, or None."""
+    return TEMPLATES.get(kind) or TEMPLATES.get(canonical_kind(kind))
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

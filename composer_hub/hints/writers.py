@@ -1,0 +1,301 @@
+"""Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
+
+A hint is a short text that, shown before the step, would have helped. Writers stand in an ordered tuple, the cheapest
+first, and the first that has a hint wins: the template of the kind, then hindsight (what worked later on the same
+target), then the environment's own words. Two more are opt-in: the user's words at a rejection, and a `Judge` model. A
+writer is a function `SiteContext -> Hint | None`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from composer_hub.errors.find import excerpt, outcomes_of
+from composer_hub.errors.rules import KINDS, canonical_kind
+from composer_hub.exits import UsageError
+from composer_hub.hints.hindsight import what_worked
+from composer_hub.hints.judge import Judge
+from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, register, template_of
+from composer_hub.records import ErrorSite, Hint, Step, Trace
+
+__all__ = [
+    "DEFAULT_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext", "Template",
+    "control_hint", "from_environment", "from_hindsight", "from_template", "from_user", "hint_coverage",
+    "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
+]  # fmt: skip
+
+HintWriter = Callable[[SiteContext], "Hint | None"]
+
+MAX_HINT_CHARS = 600
+MAX_LATER_CALLS = 8
+VERSION = 2  # of the writers in this module; grows when one of them writes something else for the same site
+
+
+def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
+    """Return the first hint any writer has for this site; writers stand in order of cost."""
+    chosen = DEFAULT_WRITERS if writers is None else writers
+    return next((hint for write in chosen if (hint := write(context))), None)
+
+
+def write_hints(
+    trace: Trace,
+    writers: Sequence[HintWriter] | None = None,
+    *,
+    outcome: bool = False,
+    user_feedback: bool = False,
+    environment: bool = False,
+) -> Trace:
+    """Return the trace with a hint for each site that is the model's fault; earlier hints are replaced.
+
+    `outcome` adds what tests and compilers said, `user_feedback` the user's words at a rejection, `environment` the
+    words of failures that nobody in the session caused.
+    """
+    switches = {"model": True, "outcome": outcome, "user": user_feedback, "env": environment}
+    blames = {blame for blame, on in switches.items() if on}
+    chosen = DEFAULT_WRITERS if writers is None else tuple(writers)
+    if user_feedback and from_user not in chosen:
+        chosen = (*chosen, from_user)
+    steps = tuple(
+        _with_hints(step, tuple(_hints_of(trace, position, chosen, blames)))
+        for position, step in enumerate(trace.steps)
+    )
+    return dataclasses.replace(trace, steps=steps)
+
+
+def _with_hints(step: Step, hints: tuple[Hint, ...]) -> Step:
+    return step if step.hints == hints else dataclasses.replace(step, hints=hints)
+
+
+def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames: Collection[str]) -> Iterator[Hint]:
+    for site in trace.steps[position].error_sites:
+        if site.blame in blames:
+            hint = write_hint(context_of(trace, position, site), writers)
+            if hint:
+                yield hint
+
+
+# --------------------------------------------------------------------------------------------------------- context
+
+
+def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
+    """Gather what a trace knows about one site of the step at a position."""
+    step = trace.steps[position]
+    calls = (outcome.call for outcome in outcomes_of(trace, step))
+    call = next((call for call in calls if (call.call_id, call.name) == (site.call_id, site.tool)), None)
+    return SiteContext(
+        site=site,
+        call=call,
+        available_tools=_tools_of(trace, site.tool),
+        tool_schema=_schema_of(trace, site.tool),
+        cwd=trace.cwd,
+        later=tuple(_later_calls(trace, position)),
+        user_words=_user_words(trace, position) if site.blame == "user" else "",
+        trace=trace,
+        step=step,
+    )
+
+
+def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
+    inner = tool.get("function")
+    return inner if isinstance(inner, Mapping) else tool
+
+
+def _tools_of(trace: Trace, failed: str) -> tuple[str, ...]:
+    named = (str(_function(tool).get("name") or "") for tool in trace.tools)
+    # Where no tool list was recorded, it holds every name the model called, the wrong one included.
+    wrong = failed if trace.tools_source == "seen" else ""
+    return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
+
+
+def _schema_of(trace: Trace, name: str) -> Mapping[str, Any] | None:
+    for tool in map(_function, trace.tools):
+        schema = tool.get("parameters") or tool.get("input_schema")
+        if tool.get("name") == name and isinstance(schema, Mapping):
+            return schema
+    return None
+
+
+def _steps_after(trace: Trace, position: int) -> Iterator[Step]:
+    """Yield the later steps whose prompt holds this one: its own branch, not a rewound one."""
+    action = trace.steps[position].action
+    for step in trace.steps[position + 1 :]:
+        if any(start <= action < stop for start, stop in step.prompt):
+            yield step
+
+
+def _later_calls(trace: Trace, position: int) -> Iterator[LaterCall]:
+    count = 0
+    for step in _steps_after(trace, position):
+        failed = {(site.call_id, site.tool) for site in step.error_sites}
+        for outcome in outcomes_of(trace, step):
+            ok = outcome.content is not None and (outcome.call.call_id, outcome.call.name) not in failed
+            yield LaterCall(outcome.call, ok)
+            count += 1
+            if count == MAX_LATER_CALLS:
+                return
+
+
+def _user_words(trace: Trace, position: int) -> str:
+    following = next(_steps_after(trace, position), None)
+    if following is None:
+        return ""
+    action = trace.steps[position].action
+    indices = [index for start, stop in following.prompt for index in range(start, stop)]
+    after = (trace.messages[index] for index in indices[indices.index(action) + 1 :])
+    said = (message.content for message in after if message.role == "user")
+    return next((text for text in said if text and not text.startswith(("[Request interrupted", "<", "Caveat:"))), "")
+
+
+# --------------------------------------------------------------------------------------------------------- writers
+
+
+def from_template(context: SiteContext) -> Hint | None:
+    """Write what the kind's template says."""
+    template = template_of(context.site.kind)
+    text = template(context) if template else None
+    return _hint(context, f"Reminder: {text}", "template", canonical_kind(context.site.kind)) if text else None
+
+
+def from_hindsight(context: SiteContext) -> Hint | None:
+    """Write which call worked within the next eight: the same tool on the same target."""
+    found = what_worked(context)
+    return _hint(context, found.text, "hindsight", found.rule) if found else None
+
+
+def from_environment(context: SiteContext) -> Hint | None:
+    """Write the environment's own words; only where the kind is about a tool or a program, never about style."""
+    said = excerpt(context.site.message, MAX_HINT_CHARS - 100)
+    if context.site.blame not in ("model", "env", "outcome") or not said or not is_tool_runtime_kind(context.site.kind):
+        return None
+    return _hint(context, f"The environment answers this call with:\n{said}", "environment", "raw")
+
+
+_USER_WORDS = (
+    re.compile(r"the user said:\s*(\S[\s\S]*)"),
+    re.compile(r"(?:reason for the rejection|with (?:the following )?feedback|[Uu]ser feedback):\s*(\S[\s\S]*)"),
+    re.compile(r"<feedback>\s*([\s\S]*?)\s*</feedback>"),
+)
+
+
+def from_user(context: SiteContext) -> Hint | None:
+    """Write what the user said when they rejected the call; opt-in, since these are a person's words."""
+    if context.site.blame != "user":
+        return None
+    found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
+    words = excerpt(next(found, "") or context.user_words, 400)
+    return _hint(context, f"The user says: {words}", "user", "words_at_rejection") if words else None
+
+
+def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
+    site = context.site
+    return Hint(excerpt(text, MAX_HINT_CHARS), writer, rule, VERSION, kind=site.kind, call_id=site.call_id)
+
+
+DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_template, from_hindsight, from_environment)
+"""In order of cost; `writers_named("hindsight,template,environment")` prefers hints that name what worked."""
+
+WRITERS: dict[str, HintWriter] = {
+    "template": from_template,
+    "hindsight": from_hindsight,
+    "environment": from_environment,
+    "user": from_user,
+}
+
+
+def writers_named(names: str) -> tuple[HintWriter, ...]:
+    """Return the writers of a comma-separated list, in its order."""
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    unknown = [name for name in wanted if name not in WRITERS]
+    if unknown or not wanted:
+        raise UsageError(
+            f"No hint writer is named {', '.join(unknown) or 'nothing'}. Choose from: {', '.join(WRITERS)}."
+        )
+    return tuple(WRITERS[name] for name in wanted)
+
+
+# ------------------------------------------------------------------------------------------------ kinds of error kinds
+
+_STYLE_WORDS = (
+    "style", "communic", "verbos", "effort", "concis", "tone", "format", "wordy", "rambl", "explan", "etiquette",
+    "clarity",
+)  # fmt: skip
+_RUNTIME_WORDS = (
+    "error", "exception", "fail", "decode", "timeout", "traceback", "exit", "nonzero", "syntax", "import", "assert",
+    "tool", "runtime", "crash", "exec", "path", "command",
+)  # fmt: skip
+
+
+def is_tool_runtime_kind(kind: str) -> bool:
+    """Return whether a kind is about a tool or a program, so that its raw words are a hint."""
+    name = canonical_kind(kind.lower())
+    if name in KINDS:
+        return True
+    words = re.split(r"[^a-z0-9]+", name)
+    if any(word.startswith(_STYLE_WORDS) for word in words):
+        return False
+    return any(word.startswith(_RUNTIME_WORDS) for word in words)
+
+
+# ------------------------------------------------------------------------------------------------------ for ablations
+
+
+def control_hint(hint: Hint, rng: random.Random) -> Hint:
+    """Return a hint of the same shape and length that says nothing about its site: advice for other kinds of error."""
+    pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
+    text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
+    for kind in rng.sample(pool, len(pool)):
+        text += _plain_advice(kind) + " "
+        if len(text) > len(hint.text):
+            break
+    return dataclasses.replace(
+        hint, text=_cut_to(text, len(hint.text)), writer="control", rule=f"{hint.writer}.{hint.rule}"
+    )
+
+
+_ADVICE = dict(TEMPLATES)  # as the package has them: a user's own may need more than a blank site
+
+
+def _plain_advice(kind: str) -> str:
+    blank = ErrorSite(kind, "model", "flag", 1.0, "")
+    return _ADVICE[kind](SiteContext(blank)) or ""
+
+
+def _cut_to(text: str, length: int) -> str:
+    cut = text[: max(length, 1)]
+    if len(text) > len(cut) and " " in cut:
+        cut = cut[: cut.rfind(" ")]
+    return cut.strip()
+
+
+# ---------------------------------------------------------------------------------------------------------- counting
+
+
+def hint_coverage(traces: Iterable[Trace]) -> dict[str, Any]:
+    """Count error sites by kind and blame, and how many of those that are the model's fault have a hint, by writer."""
+    kinds: Counter[str] = Counter()
+    blames: Counter[str] = Counter()
+    writers: Counter[str] = Counter()
+    missed: Counter[str] = Counter()
+    num_model_sites = 0
+    for step in (step for trace in traces for step in trace.steps):
+        hinted = {(hint.kind, hint.call_id) for hint in step.hints}
+        writers.update(hint.writer for hint in step.hints)
+        kinds.update(site.kind for site in step.error_sites)
+        blames.update(site.blame for site in step.error_sites)
+        faults = [site for site in step.error_sites if site.blame == "model"]
+        num_model_sites += len(faults)
+        missed.update(site.kind for site in faults if (site.kind, site.call_id) not in hinted)
+    return {
+        "num_sites": sum(kinds.values()),
+        "sites_by_kind": dict(kinds.most_common()),
+        "sites_by_blame": dict(blames.most_common()),
+        "num_model_sites": num_model_sites,
+        "num_model_sites_hinted": num_model_sites - sum(missed.values()),
+        "hints_by_writer": dict(writers.most_common()),
+        "unhinted_by_kind": dict(missed.most_common()),
+    }

@@ -1,0 +1,132 @@
+"""The end of every reader: the messages, steps and facts of a session in, a `Session` out."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from composer_hub.families import family_of
+from composer_hub.ingest.report import FileReport
+from composer_hub.records import Message, Step, Trace, stable_id
+from composer_hub.session import ResultFlag, Session
+
+SYNTHETIC_SYSTEM_PROMPT = (
+    "You are a coding agent. You work in the user's repository with the tools you are given: read before you edit, "
+    "run what you change, and say briefly what you did."
+)
+"""Stands first where the harness records no system prompt; `Trace.system_prompt_source` then says `synthetic`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceFacts:
+    """What a reader knows about the session as a whole; the fields are those of `Trace`."""
+
+    source: str
+    session_id: str
+    tools: tuple[dict[str, Any], ...] = ()
+    tools_source: str = "seen"
+    system_prompt: str = ""  # "" = none recorded
+    cwd: str = ""
+    repository: str = ""
+    resolved: bool | None = None
+    parent_session_id: str = ""
+    spawn_call_id: str = ""
+    license: str = ""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def trace_id(self) -> str:
+        return trace_id_of(self.source, self.session_id)
+
+
+def trace_id_of(source: str, session_id: str) -> str:
+    """Return the id of a session's trace: the same on every machine and in every run."""
+    return stable_id("trace", source, session_id)
+
+
+def step_id_of(trace_id: str, key: str) -> str:
+    """Return the id of a step: `stable_id` of its trace and key, made faster, since there is one a step."""
+    return hashlib.sha256(orjson.dumps(("step", trace_id, key))).hexdigest()[:24]
+
+
+def system_message(facts: TraceFacts) -> Message:
+    """Return the system prompt that was recorded, or the synthetic one."""
+    return Message("system", facts.system_prompt or SYNTHETIC_SYSTEM_PROMPT)
+
+
+def finish_session(
+    facts: TraceFacts,
+    pool: tuple[Message, ...],
+    steps: Sequence[Step],
+    keys: Sequence[str],
+    flags: dict[int, ResultFlag],
+    system_prompt_source: str,
+    report: FileReport,
+) -> Session | None:
+    """Put the parts together and count them; a session without a step is counted and left out."""
+    if not steps:
+        report.add("no_steps")
+        return None
+    dangling = sum(_dangling(pool, step) for step in steps)
+    counts = counts_of(pool, steps)
+    report.add("traces")
+    report.add("steps", len(steps))
+    report.add("calls", counts["num_calls"])
+    report.add("dangling_calls", dangling)
+    report.add("inexact", sum(not step.prefix_exact for step in steps))
+    report.add("branch_steps", sum(not step.on_main_branch for step in steps))
+    models = [step.model for step in steps if step.model]
+    model = max(dict.fromkeys(models), key=models.count, default="")
+    trace = Trace(
+        trace_id=facts.trace_id(),
+        source=facts.source,
+        session_id=facts.session_id,
+        messages=pool,
+        steps=tuple(steps),
+        tools=facts.tools or _tools_seen(pool),
+        tools_source=facts.tools_source if facts.tools else "seen",
+        system_prompt_source=system_prompt_source,
+        cwd=facts.cwd,
+        repository=facts.repository,
+        model=model,
+        family=family_of(model),
+        resolved=facts.resolved,
+        parent_trace_id=trace_id_of(facts.source, facts.parent_session_id) if facts.parent_session_id else "",
+        spawn_call_id=facts.spawn_call_id,
+        license=facts.license,
+        provenance=dict(facts.provenance),
+        counts=counts,
+    )
+    return Session(trace, flags, tuple(keys))
+
+
+def counts_of(pool: Sequence[Message], steps: Sequence[Step]) -> dict[str, int]:
+    """Return what is in a trace, as `Trace.counts` says it."""
+    return {
+        "num_messages": len(pool),
+        "num_steps": len(steps),
+        "num_calls": sum(len(pool[step.action].tool_calls) for step in steps),
+        "num_results": sum(message.role == "tool" for message in pool),
+        "num_user_messages": sum(message.role == "user" for message in pool),
+    }
+
+
+def _dangling(pool: Sequence[Message], step: Step) -> int:
+    """Count the calls of a step that no tool answered; what a user says after a step answers none."""
+    answered = {pool[at].tool_call_id or at for at in step.results if pool[at].role == "tool"}
+    return max(0, len(pool[step.action].tool_calls) - len(answered))
+
+
+def _tools_seen(pool: Iterable[Message]) -> tuple[dict[str, Any], ...]:
+    """Return one schema a tool that was called: its name, and nothing that was not seen."""
+    names = dict.fromkeys(call.name for message in pool for call in message.tool_calls if call.name)
+    return tuple(tool_schema(name) for name in names)
+
+
+def tool_schema(name: str, description: str = "", parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return a tool as chat templates take it."""
+    schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
+    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

@@ -1,0 +1,62 @@
+"""A session as it was read in, the trace as it is published out: error sites, hints, redaction, in that order.
+
+Errors are found in the harness's own words, so they come before redaction; hints quote those words, so redaction comes
+last and goes over everything. A `Preparation` is picklable: ingest runs it in its worker processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from composer_hub.errors.find import find_errors
+from composer_hub.hints.writers import write_hints, writers_named
+from composer_hub.records import Trace
+from composer_hub.redact.redactor import Redactor
+from composer_hub.redact.tokens import without_tokens_of_changed_text
+from composer_hub.session import Session
+
+DEFAULT_WRITERS = "template,hindsight,environment"
+
+
+@dataclass
+class Preparation:
+    """What is done to each session before it is published."""
+
+    redactor: Redactor | None
+    writers: str = DEFAULT_WRITERS  # "" leaves hints to whoever comes after
+    outcome: bool = False  # hints from tests and compilers, too
+    user_feedback: bool = False  # hints from the user's own words, too
+    text_rules: bool = False  # look for failures that a pipe has hidden
+
+    def __call__(self, session: Session) -> Session:
+        """Return the session with error sites and hints, redacted where a redactor is given."""
+        # A trace that was published before keeps its sites and hints: what the harness flagged is not known any more.
+        trace = session.trace if session.is_prepared else find_errors(session, text_rules=self.text_rules)
+        if self.writers and not session.is_prepared:
+            writers = writers_named(self.writers)
+            trace = write_hints(trace, writers, outcome=self.outcome, user_feedback=self.user_feedback)
+        if self.redactor is not None:
+            trace = self._redacted(trace, self.redactor)
+        return session.with_trace(trace)
+
+    def _redacted(self, trace: Trace, redactor: Redactor) -> Trace:
+        before = redactor.report.counts.copy()
+        clean = without_tokens_of_changed_text(trace, redactor.trace(trace))
+        replaced = redactor.report.counts - before
+        # What an earlier redaction of a published trace replaced is still replaced.
+        counts = {
+            **clean.counts,
+            "redactions": _by(replaced, 0, trace.counts.get("redactions", {})),
+            "redactions_by_rule": _by(replaced, 1, trace.counts.get("redactions_by_rule", {})),
+        }
+        return dataclasses.replace(clean, counts=counts)
+
+
+def _by(counts: Counter[tuple[str, str]], place: int, earlier: Mapping[str, int]) -> dict[str, int]:
+    summed: Counter[str] = Counter(earlier)
+    for names, number in counts.items():
+        summed[names[place]] += number
+    return dict(sorted(summed.items()))

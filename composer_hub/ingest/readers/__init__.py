@@ -1,0 +1,1 @@
+"""One reader per harness: session files in, sessions out."""

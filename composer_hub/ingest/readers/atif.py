@@ -1,0 +1,161 @@
+"""Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8), in. `export.to_atif` is the way out.
+
+In: one trajectory document; embedded `subagent_trajectories` are traces of their own. Out: sessions. ATIF is linear:
+the prompt of a step is what stands before it, which is exact only where the producer kept one document a context.
+Errors are no part of the format; they are read from where producers put them: `observation.results[].extra`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.values import arguments_of, as_bool, as_dict, as_int, as_text, content_text, dicts
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "atif"
+GIVES = "Steps, calls and results, reasoning in plain text, tool schemas, subagents as traces with their parent."
+LACKS = "A typed error (read from `extra` where the producer put one), branches, what a compaction removed."
+LINEAR = "linear_export"
+"""The producer wrote several contexts, or several calls of the model, into one line of steps."""
+
+MAX_NESTING = 8
+"""Subagents of subagents are followed this far down."""
+
+_OURS = "composer_hub"
+_ERROR_KEYS = ("error", "is_error", "tool_result_is_error", "tool_use_is_error")
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a trajectory by its schema version."""
+    return as_text(next(iter(head_records(head)), {}).get("schema_version")).startswith("ATIF-")
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield a trajectory's session, then its subagents'; a file may hold one trajectory a line."""
+    for _, document in read_records(path, report):
+        yield from trajectories(document, report, path.stem)
+
+
+def trajectories(
+    document: Mapping[str, Any], report: FileReport, stem: str = "", parent: str = "", call_id: str = "", depth: int = 0
+) -> Iterator[Session]:
+    """Yield the sessions of a trajectory and of those embedded in it."""
+    session = _session(document, report, stem, parent, call_id)
+    if session:
+        yield session
+    spawned = session.trace.session_id if session else parent
+    calls = _spawn_calls(document)
+    for subagent in dicts(document.get("subagent_trajectories")) if depth < MAX_NESTING else ():
+        call_id = calls.get(as_text(subagent.get("trajectory_id")), "")
+        yield from trajectories(subagent, report, stem, spawned, call_id, depth + 1)
+
+
+def _spawn_calls(document: Mapping[str, Any]) -> dict[str, str]:
+    """Return the call that started each subagent, by the references in the results."""
+    return {
+        as_text(ref.get("trajectory_id")): as_text(result.get("source_call_id"))
+        for step in dicts(document.get("steps"))
+        for result in dicts(as_dict(step.get("observation")).get("results"))
+        for ref in dicts(result.get("subagent_trajectory_ref"))
+    }
+
+
+def _session(document: Mapping[str, Any], report: FileReport, stem: str, parent: str, call_id: str) -> Session | None:
+    agent, extra = as_dict(document.get("agent")), as_dict(document.get("extra"))
+    ours = as_dict(extra.get(_OURS))
+    talk = Conversation()
+    for number, step in enumerate(dicts(document.get("steps")), start=1):
+        _read_step(talk, step, number, report)
+    name = as_text(document.get("trajectory_id")) or as_text(document.get("session_id"))
+    return talk.session(
+        report,
+        source=as_text(ours.get("source")) or NAME,
+        session_id=as_text(ours.get("session_id")) or name,
+        name=stem,
+        model=as_text(agent.get("model_name")),
+        tools=tuple(dicts(agent.get("tool_definitions"))),
+        cwd=as_text(ours.get("cwd")),
+        repository=as_text(ours.get("repository")),
+        license=as_text(ours.get("license")),
+        resolved=as_bool(ours.get("resolved")),
+        parent_session_id=parent,
+        spawn_call_id=call_id,
+        provenance={
+            "format": as_text(document.get("schema_version")),
+            "harness": as_text(agent.get("name")),
+            "harness_version": as_text(agent.get("version")),
+        },
+    )
+
+
+def _read_step(talk: Conversation, step: dict[str, Any], number: int, report: FileReport) -> None:
+    source, text = step.get("source"), content_text(step.get("message"))
+    if source == "agent":
+        _read_agent_step(talk, step, text)
+    elif source in ("user", "system"):
+        role = "system" if source == "system" and not talk.drafts else "user"
+        if text:
+            talk.say(Message(role, text))
+        _observe(talk, step)
+    else:
+        report.unknown(f"step source {source}", number)
+
+
+def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> None:
+    """Take an inference as a step; copied context and dispatches without a model are only read by later ones."""
+    calls = tuple(call for item in dicts(step.get("tool_calls")) if (call := _call(item)))
+    message = Message("assistant", text, calls, reasoning_content=as_text(step.get("reasoning_content")))
+    count = as_int(step.get("llm_call_count"))
+    if step.get("is_copied_context") is True or count == 0:
+        talk.recall(message)
+        talk.note(LINEAR if count != 0 else "")
+    else:
+        told = as_dict(as_dict(step.get("extra")).get(_OURS))
+        reasons = [as_text(told.get("prefix_reason")), LINEAR if (count or 1) > 1 else ""]
+        talk.act(
+            message,
+            model=as_text(step.get("model_name")),
+            reasoning=as_text(told.get("reasoning_status")),
+            reason="; ".join(filter(None, reasons)),
+            main=told.get("on_main_branch") is not False,
+        )
+    _observe(talk, step)
+
+
+def _observe(talk: Conversation, step: dict[str, Any]) -> None:
+    """Put a step's results behind it; one that names no call is a message of the harness."""
+    for result in dicts(as_dict(step.get("observation")).get("results")):
+        text, call_id = content_text(result.get("content")), as_text(result.get("source_call_id"))
+        flag = _flag(as_dict(result.get("extra")))
+        if call_id:
+            talk.answer(Message("tool", text, tool_call_id=call_id), flag)
+        elif text:
+            message = Message("user", text)
+            talk.observe(message, flag) if step.get("source") == "agent" else talk.say(message)
+
+
+def _call(item: dict[str, Any]) -> ToolCall | None:
+    name = as_text(item.get("function_name"))
+    raw = as_dict(item.get("extra")).get("raw_arguments")
+    arguments = arguments_of(item.get("arguments") if raw is None else raw)
+    return ToolCall(name, arguments, as_text(item.get("tool_call_id"))) if name else None
+
+
+def _flag(extra: dict[str, Any]) -> ResultFlag | None:
+    """Read an error: the form `export.to_atif` writes, or any producer's own mark that says yes or no."""
+    error = extra.get("error")
+    if isinstance(error, dict):
+        status, detail = as_text(error.get("status")), as_text(error.get("detail"))
+        return ResultFlag(as_bool(error.get("is_error")), as_int(error.get("exit_code")), status, detail)
+    marks = [mark for key in _ERROR_KEYS if (mark := as_bool(extra.get(key))) is not None]
+    code = as_int(extra.get("exit_code"))
+    if isinstance(error, str) and error:
+        return ResultFlag(True, code, "failed", error)
+    failed = any(marks) if marks else None
+    return ResultFlag(failed, code, "failed" if failed else "")

@@ -1,0 +1,166 @@
+"""Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
+
+In: a JSON list, JSON lines or a Parquet file. Out: a session a row. The rows are linear, so each prompt is what stands
+before the message. Where calls are written in the text (`<function=…>`, fenced commands),
+the text stays as the model wrote it and the user message after it is its result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tables import parquet_columns, read_rows
+from composer_hub.ingest.values import (
+    as_bool,
+    as_dict,
+    as_list,
+    as_text,
+    chat_calls,
+    content_text,
+    first_text,
+    parsed,
+    parsed_dicts,
+)
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "chat_rows"
+GIVES = (
+    "Steps, results, exit codes at fixed places, model, verdict, licence; calls where the dataset keeps them as calls."
+)
+LACKS = "Error flags, reasoning (but what stands in the text), branches; calls written in the text stay text."
+
+_COLUMNS = ("messages", "trajectory", "conversations")
+_FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
+_ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
+          "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
+_RETURN_CODE = re.compile(r"<returncode>(-?\d{1,6})</returncode>")
+_FINISHED = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z")
+_TAIL = 80
+"""Characters at the end of a result in which OpenHands' line on the exit code stands."""
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a row by a column of chat messages; Parquet by the names of its columns."""
+    if head[:4] == b"PAR1":
+        columns = parquet_columns(path)
+        return bool(columns.intersection(_COLUMNS)) and not columns & _FOREIGN
+    row = next(iter(head_records(head)), {})
+    return not row.keys() & _FOREIGN and any(map(_is_chat, _messages(row)[:1]))
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield a session a row."""
+    yield from sessions_of(read_rows(path, report), report)
+
+
+def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:
+    """Yield the session of each row."""
+    for _, row in rows:
+        if session := session_of(as_dict(row), report, **facts):
+            yield session
+
+
+# ------------------------------------------------------------------------------------------------------------- a row
+
+
+def session_of(
+    row: Mapping[str, Any],
+    report: FileReport,
+    *,
+    source: str = NAME,
+    license: str = "",
+    inexact: str = "",
+    **facts: Any,
+) -> Session | None:
+    """Make the session of one row, whichever dataset's columns it has; `inexact` says why no prompt is exact."""
+    entries = [entry for entry in _messages(row) if _role(entry)]
+    told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
+    provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
+    return talk_of(entries, inexact).session(
+        report,
+        source=source,
+        session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
+        name=told["instance_id"] or told["run_id"],
+        model=first_text(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
+        repository=first_text(row, "repo", "repository"),
+        resolved=_verdict(row),
+        tools=tuple(parsed_dicts(row.get("tools"))),
+        license=first_text(row, "license") or license,
+        provenance=provenance,
+        **facts,
+    )
+
+
+def talk_of(entries: list[dict[str, Any]], inexact: str = "") -> Conversation:
+    """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
+    talk = Conversation()
+    talk.note(inexact)
+    by_text = not any(_role(entry) == "tool" or _calls(entry) for entry in entries)
+    for entry in entries:
+        message = message_of(entry)
+        if message.role == "assistant":
+            talk.act(message)
+        elif message.role == "tool":
+            talk.answer(message, _flag(message.content))
+        elif message.role == "user" and by_text:
+            talk.observe(message, _flag(message.content))
+        else:
+            talk.say(message)
+    return talk
+
+
+def message_of(entry: Mapping[str, Any]) -> Message:
+    """Read a message in the OpenAI form, nebius' `{role: ai, text}` or ShareGPT's `{from, value}`."""
+    role = _role(entry)
+    ids = as_list(entry.get("tool_call_ids"))
+    texts = (content_text(entry.get(key)) for key in ("content", "text", "value", "system_prompt"))
+    return Message(
+        role=role,
+        content=next(filter(None, texts), ""),
+        tool_calls=_calls(entry) if role == "assistant" else (),
+        tool_call_id=as_text(entry.get("tool_call_id")) or as_text(ids[0] if ids else "") if role == "tool" else "",
+        name=as_text(entry.get("name")) if role == "tool" else "",
+        reasoning_content=_thinking(entry) if role == "assistant" else "",
+    )
+
+
+def _calls(entry: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+    """Return the calls of a message; before there were several, OpenAI's form had one `function_call`."""
+    return chat_calls(parsed(entry.get("tool_calls"))) or chat_calls([parsed(entry.get("function_call"))])
+
+
+def _thinking(entry: Mapping[str, Any]) -> str:
+    return as_text(entry.get("reasoning_content")) or as_text(entry.get("reasoning")) or as_text(entry.get("thinking"))
+
+
+def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    columns = (parsed_dicts(row.get(name)) for name in _COLUMNS)
+    return next((found for found in columns if found), [])
+
+
+def _is_chat(entry: Mapping[str, Any]) -> bool:
+    return bool(_role(entry)) and any(
+        key in entry for key in ("content", "text", "value", "tool_calls", "function_call")
+    )
+
+
+def _role(entry: Mapping[str, Any]) -> str:
+    return _ROLES.get(as_text(entry.get("role")) or as_text(entry.get("from")), "")
+
+
+def _verdict(row: Mapping[str, Any]) -> bool | None:
+    verdicts = (as_bool(row.get(name)) for name in ("resolved", "target"))
+    return next((verdict for verdict in verdicts if verdict is not None), None)
+
+
+def _flag(text: str) -> ResultFlag | None:
+    """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
+    match = _RETURN_CODE.match(text) or _FINISHED.search(text, max(0, len(text) - _TAIL))
+    return ResultFlag(exit_code=int(match[1])) if match else None

@@ -1,0 +1,453 @@
+"""Codex CLI rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as `Session`s.
+
+A rollout is a line of response items, the very items of the model's input, between events for the screen. It has no
+message ids: an API message is a run of assistant items, ended by a token count or by what answers it. `compacted`
+records carry the history that replaces all before them; a roll-back makes a branch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from composer_hub.ingest.assemble import TraceFacts
+from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tree import Node, build_session
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+SOURCE = "codex"
+READER_VERSION = 1
+GIVES = "system prompt, exact prompts over compactions, roll-backs, raw argument text, exit codes, model"
+LACKS = "tool schemas, readable reasoning, results of searches the provider ran"
+
+RECORDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
+SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state"}
+SILENT_ITEMS = {"ghost_snapshot", "other", "additional_tools", "configuration_update", "compaction_trigger"}
+CALLS = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
+PROVIDER_CALLS = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
+OUTPUTS = {"function_call_output", "custom_tool_call_output", "tool_search_output", "local_shell_call_output"}
+EVENTS = {
+    "agent_message", "agent_reasoning", "agent_reasoning_raw_content", "agent_reasoning_section_break",
+    "context_compacted", "collab_agent_interaction_begin", "collab_agent_interaction_end",
+    "collab_agent_spawn_begin", "collab_agent_spawn_end", "collab_close_begin", "collab_close_end",
+    "collab_waiting_begin", "collab_waiting_end", "dynamic_tool_call_request", "entered_review_mode",
+    "exited_review_mode", "guardian_assessment", "image_generation_begin", "image_generation_end",
+    "sub_agent_activity", "task_complete", "task_started", "thread_goal_updated", "thread_name_updated",
+    "plan_update", "thread_settings_applied", "undo_completed", "undo_started", "user_message",
+    "view_image_tool_call", "warning", "web_search_begin", "web_search_end", "exec_command_begin",
+    "patch_apply_begin", "mcp_tool_call_begin",
+}  # fmt: skip
+CONTEXT_PREFIXES = ("<", "# AGENTS.md", "# Context from my IDE")
+"""How user items that no person typed begin; a roll-back counts the others."""
+
+NOT_RECORDED = "[done by the provider; the result is not recorded]"
+
+# Only in the lines that Codex itself writes above an output: a log that a command prints may hold the same words.
+_EXIT_CODE = re.compile(
+    r"\s*(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count)\b[^\n]*\n)*"
+    r"(?:Process exited with code|Exit code:) (-?\d{1,10})\b"
+)
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a rollout by the envelope of its records."""
+    records = head_records(head)
+    if not records:  # the first record, with all instructions, is longer than the head
+        return re.match(rb'\{"timestamp":"[^"]+",("ordinal":\d+,)?"type":"session_meta"', head) is not None
+    enveloped = any(r.get("type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
+    return enveloped or any(r.get("record_type") == "state" for r in records)
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the session of a rollout."""
+    rollout = _Rollout(path, report)
+    for number, record in json_lines(path, report):
+        rollout.take(number, record)
+    if session := rollout.session():
+        yield session
+
+
+class _Rollout:
+    """The chain of nodes while the file is read."""
+
+    def __init__(self, path: Path, report: FileReport) -> None:
+        self.path, self.report = path, report
+        self.nodes: list[Node] = []
+        self.meta: dict[str, Any] = {}
+        self.model = ""
+        self.cwd = ""
+        self.turn = ""  # the API message that is still open
+        self.owed: list[tuple[str, str]] = []  # (call, tool) of the provider's own calls in the open message
+        self.chain = hashlib.sha256()  # of all that was said so far: the same in every copy of this history
+        self.prompts: list[str] = []  # the node before each thing a person typed
+        self.context: str | None = None  # the node before the run of context items that ends the chain, if one does
+        self.flags: dict[str, ResultFlag] = {}  # call -> what an event said about its result
+
+    # ---- records
+
+    def take(self, number: int, record: dict[str, Any]) -> None:
+        """File one record away."""
+        kind, payload = text_of(record.get("type")), record.get("payload")
+        if not isinstance(payload, dict):
+            self._bare(number, record, kind)
+        elif kind == "response_item":
+            self._item(number, payload)
+        elif kind == "event_msg":
+            self._event(number, payload)
+        elif kind == "compacted":
+            self._compacted(number, payload)
+        elif kind == "inter_agent_communication":
+            self._from_agent(payload)
+        elif kind == "session_meta":
+            self.meta = self.meta or payload  # a fork repeats the header of what it was forked from
+        elif kind not in SILENT_RECORDS:
+            self.report.unknown(kind, number)
+        if kind == "turn_context" and isinstance(payload, dict):
+            self.model = text_of(payload.get("model")) or self.model
+            self.cwd = self.cwd or text_of(payload.get("cwd"))
+
+    def _bare(self, number: int, record: dict[str, Any], kind: str) -> None:
+        """Take a record of the first rollouts, which had no envelope."""
+        if "record_type" in record:
+            return
+        if not kind and "id" in record:
+            self.meta = self.meta or {**record, "base_instructions": {"text": record.get("instructions")}}
+        else:
+            self._item(number, record)
+
+    def _item(self, number: int, item: dict[str, Any]) -> None:
+        kind = text_of(item.get("type"))
+        if kind == "message":
+            self._message(item, number)
+        elif kind == "reasoning":
+            self._reasoning(item)
+        elif kind in CALLS:
+            self._piece(Message("assistant", tool_calls=(_call(item, kind),)))
+        elif kind in PROVIDER_CALLS:
+            self._provider_call(item, kind, number)
+        elif kind in OUTPUTS:
+            self._output(item, number)
+        elif kind == "agent_message":
+            self._from_agent({**item, "content": self._text(item.get("content"), number)})
+        elif kind in ("compaction", "compaction_summary", "context_compaction"):
+            self._close()
+            self._add(Node(self._id(), inexact="encrypted_compaction"))
+        elif kind not in SILENT_ITEMS:
+            self.report.unknown(f"response_item/{kind}", number)
+
+    def _message(self, item: dict[str, Any], number: int) -> None:
+        text, role = self._text(item.get("content"), number), item.get("role")
+        if (communication := _communication(text)) is not None:
+            self._from_agent(communication)
+        elif role == "assistant":
+            self._piece(Message("assistant", text))
+        else:
+            typed = role == "user" and not text.startswith(CONTEXT_PREFIXES)
+            self._said(text, _has_image(item.get("content")), is_prompt=typed)
+
+    def _from_agent(self, communication: dict[str, Any]) -> None:
+        """Add what another agent said: the input begins a turn like a person's, whatever role it is recorded in."""
+        hidden = "[encrypted]" if communication.get("encrypted_content") else ""
+        text = text_of(communication.get("content")) or hidden
+        self._said(f"[{text_of(communication.get('author'))}] {text}", is_prompt=True)
+
+    def _reasoning(self, item: dict[str, Any]) -> None:
+        plain = "\n".join(text_of(dict_of(part).get("text")) for part in list_of(item.get("content")))
+        status = "plain" if plain.strip() else "summary" if list_of(item.get("summary")) else "encrypted"
+        self._piece(Message("assistant", reasoning_content=plain if status == "plain" else ""), status)
+
+    def _provider_call(self, item: dict[str, Any], kind: str, number: int) -> None:
+        call_id = text_of(item.get("call_id")) or text_of(item.get("id")) or f"{kind}:{number}"
+        arguments = item.get("action") if kind == "web_search_call" else {"prompt": item.get("revised_prompt")}
+        self._piece(Message("assistant", tool_calls=(ToolCall(PROVIDER_CALLS[kind], shallow(arguments), call_id),)))
+        self.owed.append((call_id, PROVIDER_CALLS[kind]))
+
+    def _output(self, item: dict[str, Any], number: int) -> None:
+        self._close()
+        call_id, output = text_of(item.get("call_id")), item.get("output", item.get("tools"))
+        if item.get("type") == "tool_search_output":
+            text = orjson.dumps(output).decode()
+        else:
+            text, code = _output_text(output if not isinstance(output, list) else self._text(output, number))
+            if code is not None and (flag := self.flags.get(call_id, ResultFlag())).exit_code is None:
+                self.flags[call_id] = dataclasses.replace(flag, exit_code=code)
+        node = Node(self._id(), messages=(Message("tool", text, tool_call_id=call_id),))
+        node.inexact = "image_left_out" if _has_image(output) else ""
+        self._add(node)
+
+    def _said(self, text: str, has_image: bool = False, *, is_prompt: bool) -> None:
+        """Add what a user, the harness (developer items, context) or another agent said; only prompts begin a turn."""
+        self._close()
+        before = self._last() if self.context is None else self.context
+        if is_prompt:
+            # A roll-back takes the context that was put before a prompt, too, but for the session's first.
+            self.prompts.append(before if self.prompts else self._last())
+        if text:
+            node = Node(self._id(), messages=(Message("user", text),))
+            node.inexact = "image_left_out" if has_image else ""
+            self._add(node)
+            self.context = None if is_prompt else before
+
+    # ---- events
+
+    def _event(self, number: int, event: dict[str, Any]) -> None:
+        kind = text_of(event.get("type"))
+        call_id = text_of(event.get("call_id"))
+        if kind == "token_count":
+            self._close()
+        elif kind == "exec_command_end":
+            self.flags[call_id] = _exec_flag(event)
+        elif kind == "patch_apply_end":
+            self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")), status=_status(event.get("status")))
+        elif kind == "mcp_tool_call_end":
+            self.flags[call_id] = _mcp_flag(dict_of(event.get("result")))
+        elif kind == "dynamic_tool_call_response":
+            self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")))
+        elif kind == "item_completed":
+            self._completed(dict_of(event.get("item")))
+        elif kind == "turn_aborted":
+            self._aborted(text_of(event.get("reason")))
+        elif kind == "thread_rolled_back":
+            self._roll_back(event.get("num_turns"))
+        elif kind in ("error", "stream_error"):
+            self.report.add("provider_errors")
+        elif kind not in EVENTS:
+            self.report.unknown(f"event_msg/{kind}", number)
+
+    def _completed(self, item: dict[str, Any]) -> None:
+        """Take the typed result of 0.149 and later, where one event kind stands for many."""
+        call_id = text_of(item.get("id"))
+        if item.get("type") == "CommandExecution":
+            self.flags[call_id] = _exec_flag(item)
+        elif item.get("type") == "FileChange":
+            self.flags[call_id] = ResultFlag(status=_status(item.get("status")))
+        elif item.get("type") == "McpToolCall":
+            self.flags[call_id] = _mcp_flag({"Ok": item.get("result"), "Err": item.get("error")})
+
+    def _aborted(self, reason: str) -> None:
+        self._close()
+        last = next((node for node in reversed(self.nodes) if node.turn), None)
+        if last is not None and last is self.nodes[-1]:
+            last.flags = (ResultFlag(status="interrupted", detail=reason),)
+
+    def _roll_back(self, num_turns: Any) -> None:
+        """Go on from before the last prompts: what came after them stays as a branch.
+
+        Codex keeps what stood before the first prompt, however many turns it is told to take back. Below a compaction
+        older prompts may be part of the new history: what remains of that is not recorded.
+        """
+        self._close()
+        count = num_turns if isinstance(num_turns, int) and num_turns > 0 else 0
+        cut = next((node for node in reversed(self.nodes) if node.cut), None)
+        if count > len(self.prompts) and cut is not None:
+            self._branch(cut.node_id, "rolled_back_past_compaction")
+        elif count and self.prompts:
+            self._branch(self.prompts[-min(count, len(self.prompts))])
+        del self.prompts[max(0, len(self.prompts) - count) :]
+
+    def _branch(self, parent: str, inexact: str = "") -> None:
+        self.nodes.append(Node(self._id(), parent, inexact=inexact))
+        self.context = None
+
+    def _compacted(self, number: int, payload: dict[str, Any]) -> None:
+        self._close()
+        history = payload.get("replacement_history")
+        node = Node(self._id(), cut=True, logical_parent=self._last())
+        if isinstance(history, list):
+            inner = _Rollout(self.path, FileReport())
+            for item in map(dict_of, history):
+                inner._item(number, item)
+            inner._close()
+            node.messages = tuple(_grouped(inner.nodes))
+            node.inexact = next((one.inexact for one in inner.nodes if one.inexact), "")
+        else:
+            summary = text_of(payload.get("message"))
+            node.messages = (Message("user", summary),) if summary else ()
+            node.inexact = "compacted_history_not_recorded"
+        self.nodes.append(node)
+        self.prompts.clear()
+        self.context = None
+
+    # ---- the chain
+
+    def _piece(self, message: Message, reasoning_status: str = "absent") -> None:
+        """Add an assistant item to the open API message, or open one."""
+        if not self.turn:
+            self.turn = self._digest("turn")
+        node = Node(self._id(), messages=(message,), turn=self.turn, model=self.model)
+        node.reasoning_status = reasoning_status
+        self._add(node)
+
+    def _close(self) -> None:
+        """End the open API message; what the provider itself did in it is answered here."""
+        self.turn = ""
+        owed, self.owed = self.owed, []
+        for call_id, tool in owed:
+            message = Message("tool", NOT_RECORDED, tool_call_id=call_id, name=tool)
+            self._add(Node(self._id(), messages=(message,), inexact="provider_result_not_recorded"))
+
+    def _add(self, node: Node) -> None:
+        node.parent = self._last()
+        self.nodes.append(node)
+        self.context = None
+        for message in node.messages:
+            calls = "".join(call.call_id for call in message.tool_calls)
+            self._digest(f"{message.role}\0{message.content}\0{calls}\0{message.tool_call_id}")
+
+    def _digest(self, text: str) -> str:
+        self.chain.update(text.encode("utf-8", "replace"))
+        return self.chain.hexdigest()[:32]
+
+    def _last(self) -> str:
+        return self.nodes[-1].node_id if self.nodes else ""
+
+    def _id(self) -> str:
+        return str(len(self.nodes) + 1)
+
+    def _text(self, content: Any, number: int) -> str:
+        if isinstance(content, str):
+            return content
+        parts = []
+        for part in map(dict_of, list_of(content)):
+            kind = text_of(part.get("type"))
+            if kind.endswith("text"):
+                parts.append(text_of(part.get("text")))
+            elif kind.endswith("image"):
+                parts.append("[image]")
+            elif kind == "encrypted_content":
+                parts.append("[encrypted]")
+            else:
+                self.report.unknown(f"content/{kind}", number)
+        return "\n".join(part for part in parts if part)
+
+    # ---- the session
+
+    def session(self) -> Session | None:
+        """Return the session of all that was read."""
+        self._close()
+        for node in self.nodes:
+            if not node.turn and len(node.messages) == 1 and (flag := self.flags.get(node.messages[0].tool_call_id)):
+                node.flags = (flag,)
+        git = dict_of(self.meta.get("git"))
+        session_id = text_of(self.meta.get("id")) or text_of(self.meta.get("session_id")) or self.path.stem
+        facts = TraceFacts(
+            SOURCE,
+            session_id,
+            system_prompt=text_of(dict_of(self.meta.get("base_instructions")).get("text")),
+            cwd=text_of(self.meta.get("cwd")) or self.cwd,
+            repository=text_of(git.get("repository_url")),
+            parent_session_id=_parent_thread(self.meta),
+            provenance={
+                "harness_version": text_of(self.meta.get("cli_version")),
+                "git_branch": text_of(git.get("branch")),
+                "git_commit": text_of(git.get("commit_hash")),
+                "started_at": text_of(self.meta.get("timestamp")),
+                "forked_from": text_of(self.meta.get("forked_from_id")),
+                "reader": f"{SOURCE}/{READER_VERSION}",
+            },
+        )
+        return build_session(self.nodes, facts, self.report)
+
+
+def _parent_thread(meta: dict[str, Any]) -> str:
+    """Return the thread that spawned this one; older headers say it only under their source."""
+    spawn = dict_of(dict_of(dict_of(meta.get("source")).get("subagent")).get("thread_spawn"))
+    return text_of(meta.get("parent_thread_id")) or text_of(spawn.get("parent_thread_id"))
+
+
+def _communication(text: str) -> dict[str, Any] | None:
+    """Return what one agent wrote to another: such a message is JSON in the assistant's role, made by the harness."""
+    if not text.startswith("{") or '"recipient"' not in text:
+        return None
+    try:
+        value = dict_of(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None
+    return value if {"author", "recipient", "content", "trigger_turn"} <= value.keys() else None
+
+
+def _call(item: dict[str, Any], kind: str) -> ToolCall:
+    call_id = text_of(item.get("call_id")) or text_of(item.get("id"))
+    if kind == "custom_tool_call":
+        return ToolCall(text_of(item.get("name")), {"input": text_of(item.get("input"))}, call_id)
+    if kind == "local_shell_call":
+        return ToolCall("local_shell", shallow(item.get("action")), call_id)
+    namespace = text_of(item.get("namespace"))
+    name = text_of(item.get("name")) or ("tool_search" if kind == "tool_search_call" else "")
+    return ToolCall(f"{namespace}.{name}" if namespace else name, _arguments(item.get("arguments")), call_id)
+
+
+def _arguments(raw: Any) -> Any:
+    """Return the parsed arguments, or their raw text where it is not JSON."""
+    if not isinstance(raw, str):
+        return shallow(raw)
+    try:
+        return shallow(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        return raw
+
+
+def _output_text(output: Any) -> tuple[str, int | None]:
+    """Return an output's text and its exit code, out of the three shapes an output has had."""
+    if isinstance(output, dict):
+        inner = output.get("content", output.get("text", output.get("output")))
+        return _output_text(inner if isinstance(inner, (str, list)) else "")
+    text = text_of(output)
+    if text.startswith('{"output"'):
+        try:
+            value = dict_of(orjson.loads(text))
+        except orjson.JSONDecodeError:
+            return text, None
+        code = dict_of(value.get("metadata")).get("exit_code")
+        return text_of(value.get("output")), code if isinstance(code, int) else None
+    found = _EXIT_CODE.match(text, 0, 2000)
+    return text, int(found[1]) if found else None
+
+
+def _has_image(content: Any) -> bool:
+    parts = content if isinstance(content, list) else [content]
+    return any(text_of(dict_of(part).get("type")).endswith("image") for part in parts)
+
+
+def _exec_flag(event: dict[str, Any]) -> ResultFlag:
+    code = event.get("exit_code", event.get("exitCode"))
+    return ResultFlag(exit_code=code if isinstance(code, int) else None, status=_status(event.get("status")))
+
+
+def _mcp_flag(result: dict[str, Any]) -> ResultFlag:
+    error = result.get("Err")
+    if error:
+        return ResultFlag(is_error=True, detail=str(error))
+    return ResultFlag(is_error=dict_of(result.get("Ok")).get("isError") is True)
+
+
+def _status(value: Any) -> str:
+    return {"declined": "denied", "inProgress": ""}.get(text_of(value), text_of(value))
+
+
+def _not(value: Any) -> bool | None:
+    return not value if isinstance(value, bool) else None
+
+
+def _grouped(nodes: list[Node]) -> list[Message]:
+    """Return a replacement history as messages; the items of one API message are one message."""
+    messages: list[Message] = []
+    turn = ""
+    for node in nodes:
+        for message in node.messages:
+            if node.turn and node.turn == turn:
+                last = messages[-1]
+                text = "\n".join(part for part in (last.content, message.content) if part)
+                messages[-1] = Message("assistant", text, last.tool_calls + message.tool_calls)
+            elif message.content or message.tool_calls or not node.turn:
+                messages.append(message)
+                turn = node.turn
+    return messages

@@ -1,0 +1,170 @@
+"""Gemini CLI chats: the `ConversationRecord` document, and the JSON lines that replaced it in 0.40.
+
+In: messages of type user and gemini, results inside the calls. Out: one session. In JSON lines a message is appended
+again when it grows (the last copy counts), `$rewindTo` takes back all from a message on (a branch, which is kept), and
+`$set` with `messages` is a checkpoint the model reads on from. The CLI records what it shows: no system prompt,
+thoughts as summaries, outputs cut at 50 kB.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.values import arguments_of, as_dict, as_list, as_text, content_text, dicts
+from composer_hub.records import Message, ToolCall, canonical_json
+from composer_hub.session import ResultFlag, Session
+
+NAME = "gemini"
+GIVES = "Steps, calls and results with their status, rewinds as branches, checkpoints, the model of each message."
+LACKS = "System prompt and tool schemas; thoughts are summaries; outputs are cut at 50 kB, so no prompt is exact."
+DISPLAYED = "display_log"
+"""The file holds what the CLI showed; what it sent may have been longer."""
+
+_EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,6})\s*$", re.MULTILINE)
+_STATUS = {"success": "completed", "error": "failed", "cancelled": "cancelled"}
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a chat by its session and project hash, which its first record or the document holds."""
+    first = next(iter(head_records(head)), {})
+    return {"sessionId", "projectHash"} <= first.keys() and "uuid" not in first
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the chat's session."""
+    chat = _Chat()
+    for number, record in read_records(path, report):
+        chat.take(number, record, report)
+    yield from filter(None, [chat.session(path, report)])
+
+
+class _Chat:
+    """The file as a list of acts on the conversation, and the latest text of each message."""
+
+    def __init__(self) -> None:
+        self.facts: dict[str, Any] = {}
+        self.records: dict[str, dict[str, Any]] = {}
+        self.acts: list[tuple[str, Any]] = []  # ("add", id), ("rewind", id) or ("keep", ids)
+        self.line: dict[str, None] = {}  # ids of the messages in force, in order
+
+    def take(self, number: int, record: dict[str, Any], report: FileReport) -> None:
+        """Take one line, or a whole document."""
+        if "$rewindTo" in record:
+            self._rewind(as_text(record["$rewindTo"]), report)
+        elif isinstance(record.get("$set"), dict):
+            self._set(record["$set"], report)
+        elif "projectHash" in record:
+            self.facts.update(record)
+            self._add_all(record.get("messages"))
+        elif as_text(record.get("id")) and "type" in record:
+            self._add(record)
+        else:
+            report.unknown("neither message nor metadata", number)
+
+    def _add_all(self, messages: Any) -> None:
+        for message in dicts(messages):
+            if as_text(message.get("id")):
+                self._add(message)
+
+    def _add(self, record: dict[str, Any]) -> None:
+        name = as_text(record["id"])
+        if name not in self.line:
+            while name in self.records:  # an id that a rewind took back, written anew
+                name += "'"
+            self.line[name] = None
+            self.acts.append(("add", name))
+        self.records[name] = record
+
+    def _rewind(self, name: str, report: FileReport) -> None:
+        """Take back a message and all after it; like the CLI, take back everything where the id is unknown."""
+        report.add("forks")
+        names = list(self.line)
+        gone = names[names.index(name) if name in self.line else 0 :]
+        for taken in gone:
+            del self.line[taken]
+        self.acts.append(("rewind", gone))
+
+    def _set(self, change: dict[str, Any], report: FileReport) -> None:
+        """Take new facts; a list of messages among them is a checkpoint from which the model reads on."""
+        self.facts.update({key: value for key, value in change.items() if key != "messages"})
+        if not isinstance(change.get("messages"), list):
+            return
+        names = [as_text(message.get("id")) for message in dicts(change["messages"])]
+        if any(name not in self.line for name in names):
+            report.add("boundaries")
+        self.line = {name: None for name in self.line if name in names}
+        self.acts.append(("keep", tuple(self.line)))
+        self._add_all(change["messages"])
+
+    def session(self, path: Path, report: FileReport) -> Session | None:
+        talk = Conversation()
+        talk.note(DISPLAYED)
+        spoken: dict[str, range] = {}  # the messages that a message of the file became
+        for act, about in self.acts:
+            if act == "add":
+                start = len(talk.messages)
+                _speak(talk, self.records[about])
+                spoken[about] = range(start, len(talk.messages))
+            elif act == "keep":
+                talk.forget([at for name in about for at in spoken[name]])
+            else:
+                _take_back(talk, {at for name in about for at in spoken[name]})
+        return talk.session(
+            report,
+            source=NAME,
+            session_id=as_text(self.facts.get("sessionId")),
+            name=path.stem,
+            parent_session_id=path.parent.name if self.facts.get("kind") == "subagent" else "",
+            cwd=as_text(next(iter(as_list(self.facts.get("directories"))), "")),
+        )
+
+
+def _take_back(talk: Conversation, gone: set[int]) -> None:
+    """Go on as if some messages had not been said; the steps among them are a branch."""
+    talk.forget([at for at in talk.view if at not in gone])
+    for draft in talk.drafts:
+        draft.main = draft.main and draft.action not in gone
+
+
+def _speak(talk: Conversation, record: dict[str, Any]) -> None:
+    """Put a message of the file into the conversation, with the results of its calls behind it."""
+    if record.get("type") == "user":
+        talk.say(Message("user", content_text(record.get("content"))))
+    if record.get("type") != "gemini":  # info, warning, error: shown to the user, never sent
+        return
+    items = [item for item in dicts(record.get("toolCalls")) if _call(item)]
+    draft = talk.act(
+        Message("assistant", content_text(record.get("content")), tuple(filter(None, map(_call, items)))),
+        model=as_text(record.get("model")),
+        reasoning="summary" if as_list(record.get("thoughts")) else "",
+        key=as_text(record.get("id")),
+    )
+    for item, call in zip(items, talk.messages[draft.action].tool_calls, strict=True):
+        if result := _result(item, call):
+            talk.answer(*result)
+
+
+def _call(item: dict[str, Any]) -> ToolCall | None:
+    name = as_text(item.get("name"))
+    return ToolCall(name, arguments_of(item.get("args")), as_text(item.get("id"))) if name else None
+
+
+def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] | None:
+    """Return what a call brought back; none where the chat ended before it."""
+    response = [as_dict(as_dict(part.get("functionResponse")).get("response")) for part in dicts(item.get("result"))]
+    texts = [as_text(r.get("output")) or as_text(r.get("error")) or (canonical_json(r) if r else "") for r in response]
+    text = "\n".join(filter(None, texts)) or content_text(item.get("result"))
+    status = _STATUS.get(as_text(item.get("status")), "")
+    if not text and not status:
+        return None
+    # The CLI's own line comes last: a log that the command prints may hold the same words.
+    codes = _EXIT_CODE.findall(text) if call.name == "run_shell_command" else []
+    failed = True if status in ("failed", "cancelled") else False if status else None
+    flag = ResultFlag(failed, int(codes[-1]) if codes else None, status, as_text(item.get("status")))
+    return Message("tool", text, tool_call_id=call.call_id, name=call.name), flag

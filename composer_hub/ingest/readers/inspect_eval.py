@@ -1,0 +1,281 @@
+"""Inspect logs: `.eval`, a zip with one JSON file a sample, or `.json`, one document with all of them.
+
+In: the log; `header.json`, or the document's own `eval`, names model and task. Out: a session a sample, a step a
+`ModelEvent`: its `input` is what the model read, word for word, whether it stands in the event or as `input_refs` into
+a pool of messages; long texts are `attachment://` references. Tool errors are typed. A sample without model events
+falls back on its message list.
+
+Nothing is unpacked to disk, and no member is read past its limit: an archive may claim anything about its size.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.assemble import tool_schema
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.lines import parse
+from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.values import arguments_of, as_bool, as_dict, as_list, as_text, content_text, dicts, first_text
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "inspect"
+GIVES = "Each step's exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retried samples."
+LACKS = "Archives compressed with zstd before Python 3.14 (convert them: `inspect log convert`); images."
+
+MAX_MEMBER = 1 << 28
+"""Bytes that one member of an archive may unpack to."""
+MAX_TOTAL = 1 << 31
+"""Bytes that all members of an archive may unpack to."""
+
+_ATTACHMENT = "attachment://"
+_MEMBERS = (b"_journal/start.json", b"header.json", b"samples/")
+_STATUS = {"timeout": "timeout", "permission": "failed", "approval": "denied", "cancelled": "cancelled"}
+_YES = {"C", "c", True}
+_NO = {"I", "i", "N", False}
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a log from other zip files by the name of its first member, and a document by its `eval`."""
+    if head[:1] == b"{":
+        task = as_dict(next(iter(head_records(head)), {}).get("eval"))
+        return {"run_id", "task", "model"} <= task.keys()
+    length = int.from_bytes(head[26:28], "little")
+    return head[:4] == b"PK\x03\x04" and head[30 : 30 + length].startswith(_MEMBERS)
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield a session a sample; a member that cannot be read is counted, and the others go on."""
+    with path.open("rb") as file:
+        is_document = file.read(1) == b"{"
+    if is_document:
+        yield from _samples_of(read_document(path, report), path, report)
+        return
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield from _Log(archive, path, report).sessions()
+    except zipfile.BadZipFile as error:
+        raise SessionError(
+            f"{path} is no whole zip archive ({error}). If the run is still going, wait for its end."
+        ) from error
+
+
+def _samples_of(document: Any, path: Path, report: FileReport) -> Iterator[Session]:
+    log = as_dict(document)
+    for sample in dicts(log.get("samples")):
+        report.add("records")
+        yield from filter(None, [_Sample(sample, as_dict(log.get("eval")), path).session(report)])
+
+
+class _Log:
+    def __init__(self, archive: zipfile.ZipFile, path: Path, report: FileReport) -> None:
+        self.archive, self.path, self.report = archive, path, report
+        self.unpacked = 0
+
+    def sessions(self) -> Iterator[Session]:
+        names = [name for name in self.archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
+        header = as_dict(self._member("header.json") or self._member("_journal/start.json"))
+        for number, name in enumerate(names, start=1):
+            sample = self._member(name, number)
+            if isinstance(sample, dict):
+                self.report.add("records")
+                yield from filter(None, [_Sample(sample, as_dict(header.get("eval")), self.path).session(self.report)])
+
+    def _member(self, name: str, number: int = 0) -> Any:
+        """Return a member's JSON; None, counted, where it is missing, broken or larger than the limits."""
+        try:
+            with self.archive.open(name) as file:
+                data = file.read(min(MAX_MEMBER, MAX_TOTAL - self.unpacked) + 1)
+        except KeyError:
+            return None
+        except NotImplementedError:
+            self.report.corrupt(number, f"{name} is compressed in a way this Python cannot read, and was skipped.")
+            return None
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+            self.report.corrupt(number, f"{name} cannot be unpacked ({error}) and was skipped.")
+            return None
+        self.unpacked += len(data)
+        if len(data) > MAX_MEMBER or self.unpacked > MAX_TOTAL:
+            self.report.corrupt(number, f"{name} unpacks to more than {MAX_MEMBER >> 20} MB, and was skipped.")
+            return None
+        try:
+            return parse(data, self.report)
+        except ValueError as error:
+            self.report.corrupt(number, f"{name} is not JSON ({error}) and was skipped.")
+            return None
+
+
+class _Sample:
+    def __init__(self, sample: dict[str, Any], task: dict[str, Any], path: Path) -> None:
+        self.sample, self.task, self.path = sample, task, path
+        self.attachments = as_dict(sample.get("attachments"))
+        pool = as_dict(sample.get("events_data")).get("messages") or sample.get("message_pool")
+        self.pool = as_list(pool)
+        self.talk = Conversation(interning=True)
+        self.tools: dict[str, dict[str, Any]] = {}
+        self.owners: dict[str, Any] = {}  # the step that made a call, by the call's id
+
+    def session(self, report: FileReport) -> Session | None:
+        events = [event for event in dicts(self.sample.get("events")) if event.get("event") == "model"]
+        for event in events:
+            self._step(event)
+        whole = bool(self.talk.drafts)
+        if not whole:
+            self._read_messages()
+        self._last_results()
+        number, epoch = as_text(self.sample.get("id")), as_text(self.sample.get("epoch"))
+        run = as_text(self.task.get("run_id"))
+        return self.talk.session(
+            report,
+            source=NAME,
+            session_id=as_text(self.sample.get("uuid")) or (f"{run}/{number}/{epoch}" if run else ""),
+            name=f"{as_text(self.task.get('task'))}/{number}/{epoch}",
+            model=as_text(self.task.get("model")),
+            whole=whole,
+            tools=tuple(self.tools.values()),
+            resolved=_verdict(as_dict(self.sample.get("scores"))),
+            provenance={
+                "harness_version": as_text(as_dict(self.task.get("packages")).get("inspect_ai")),
+                "task": as_text(self.task.get("task")),
+                "sample": number,
+                "epoch": epoch,
+            },
+        )
+
+    def _step(self, event: dict[str, Any]) -> None:
+        """Make a step of a call to the model: what it read, what it chose to say."""
+        entries = self._input(event)
+        prompt = [self._intern(entry) for entry in entries]
+        output = as_dict(event.get("output"))
+        said = as_dict(next(dicts(output.get("choices")), {}).get("message"))
+        if not said:
+            return
+        for tool in dicts(event.get("tools")):
+            name = as_text(tool.get("name"))
+            self.tools.setdefault(
+                name, tool_schema(name, as_text(tool.get("description")), as_dict(tool.get("parameters")))
+            )
+        message = self._message({**said, "role": "assistant"})
+        draft = self.talk.act(
+            message,
+            model=as_text(output.get("model")) or as_text(event.get("model")),
+            reasoning=_reasoning_status(said),
+            prompt=prompt,
+            key=as_text(said.get("id")),
+        )
+        self.owners.update((call.call_id, draft) for call in self.talk.messages[draft.action].tool_calls)
+
+    def _input(self, event: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return what the model read: in the event itself, or as ranges of the pool."""
+        entries = list(dicts(event.get("input")))
+        for ref in as_list(event.get("input_refs")):
+            if isinstance(ref, list) and len(ref) == 2 and all(isinstance(end, int) and end >= 0 for end in ref):
+                entries += dicts(self.pool[ref[0] : ref[1]])
+        return entries
+
+    def _intern(self, entry: dict[str, Any]) -> int:
+        """Put a message the model read into the trace; a tool's answer goes to the step that asked."""
+        message = self._message(entry)
+        draft = self.owners.get(message.tool_call_id) if message.role == "tool" else None
+        if draft is None:
+            return self.talk.intern(message)
+        known = next((at for at in draft.results if self.talk.messages[at] == message), None)
+        return self.talk.answer_to(draft, message, _flag(entry)) if known is None else known
+
+    def _last_results(self) -> None:
+        """Take the answers to the last calls, which no model read, from the sample's own messages."""
+        for entry in dicts(self.sample.get("messages")):
+            draft = self.owners.get(as_text(entry.get("tool_call_id"))) if entry.get("role") == "tool" else None
+            answered = {self.talk.messages[at].tool_call_id for at in draft.results} if draft else set()
+            if draft and as_text(entry.get("tool_call_id")) not in answered:
+                self.talk.answer_to(draft, self._message(entry), _flag(entry))
+
+    def _read_messages(self) -> None:
+        """Read a sample without model events: the messages in order are all there is."""
+        self.talk.note("no_model_events")
+        for entry in dicts(self.sample.get("messages")):
+            message = self._message(entry)
+            if message.role == "assistant":
+                self.talk.act(message, model=as_text(entry.get("model")), reasoning=_reasoning_status(entry))
+            elif message.role == "tool":
+                self.talk.answer(message, _flag(entry))
+            else:
+                self.talk.say(message)
+
+    def _message(self, entry: dict[str, Any]) -> Message:
+        role = as_text(entry.get("role"))
+        role = role if role in ("system", "assistant", "tool") else "user"
+        text = self._attached(content_text(_visible(entry.get("content"))))
+        error = as_dict(entry.get("error")) if role == "tool" else {}
+        return Message(
+            role=role,
+            content=text or self._attached(as_text(error.get("message"))),
+            tool_calls=tuple(self._calls(entry)) if role == "assistant" else (),
+            tool_call_id=as_text(entry.get("tool_call_id")) if role == "tool" else "",
+            name=as_text(entry.get("function")) if role == "tool" else "",
+            reasoning_content=self._attached(_reasoning(entry)) if role == "assistant" else "",
+        )
+
+    def _calls(self, entry: dict[str, Any]) -> Iterator[ToolCall]:
+        for call in dicts(entry.get("tool_calls")):
+            name = first_text(call, "function")
+            arguments = {key: self._resolved(value) for key, value in as_dict(call.get("arguments")).items()}
+            if name:
+                yield ToolCall(name, arguments_of(arguments), as_text(call.get("id")))
+
+    def _resolved(self, value: Any) -> Any:
+        return self._attached(value) if isinstance(value, str) else value
+
+    def _attached(self, text: str) -> str:
+        """Put back a text that the log keeps once, under its hash."""
+        if not text.startswith(_ATTACHMENT):
+            return text
+        return as_text(self.attachments.get(text[len(_ATTACHMENT) :])) or text
+
+
+def _visible(content: Any) -> Any:
+    """Leave reasoning out of the text."""
+    return (
+        [part for part in dicts(content) if part.get("type") != "reasoning"] if isinstance(content, list) else content
+    )
+
+
+def _reasoning_parts(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    return [part for part in dicts(entry.get("content")) if part.get("type") == "reasoning"]
+
+
+def _reasoning(entry: dict[str, Any]) -> str:
+    """Return reasoning that can be read: encrypted parts hold ciphertext instead."""
+    open_parts = (part for part in _reasoning_parts(entry) if not as_bool(part.get("redacted")))
+    return "\n".join(filter(None, (as_text(part.get("reasoning")) for part in open_parts)))
+
+
+def _reasoning_status(entry: dict[str, Any]) -> str:
+    parts = _reasoning_parts(entry)
+    if not parts or _reasoning(entry):
+        return ""
+    return "summary" if any(as_text(part.get("summary")) for part in parts) else "encrypted"
+
+
+def _flag(entry: dict[str, Any]) -> ResultFlag | None:
+    kind = as_text(as_dict(entry.get("error")).get("type"))
+    return ResultFlag(True, status=_STATUS.get(kind, "failed"), detail=kind) if kind else None
+
+
+def _verdict(scores: dict[str, Any]) -> bool | None:
+    """Return the one verdict of a sample's scores: none where they are graded, or do not agree."""
+    values = [as_dict(score).get("value") for score in scores.values()]
+    verdicts = {_yes_or_no(value) for value in values}
+    return verdicts.pop() if len(verdicts) == 1 else None
+
+
+def _yes_or_no(value: Any) -> bool | None:
+    if isinstance(value, (str, int, float)):
+        return True if value in _YES else False if value in _NO else None
+    return None

@@ -1,0 +1,185 @@
+"""mini-swe-agent trajectories (.traj.json): v1's bare list of messages and v2's `mini-swe-agent-1.1` document.
+
+In: one document a file. Out: one session; the history is linear, so every prompt is what stands before the message. v2
+answers calls with tool messages (or, through the Responses API, with `function_call_output` items) and keeps the
+return code and the exception in `extra`; v1, and v2's text models, answer fenced commands with a user message. A
+format error hides the model's message inside the complaint: it comes back as a step of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.assemble import tool_schema
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.values import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "mini_swe_agent"
+GIVES = (
+    "Steps, calls and results with return codes, exceptions and timeouts, format errors with the rejected "
+    "message, reasoning."
+)
+LACKS = "The verdict of the tests; in v1 the model's name and everything but the text."
+
+_FENCE = re.compile(r"```(?:mswea_bash_command|bash)\s*\n")
+_RETURN_CODE = re.compile(r"\s*<returncode>(-?\d{1,6})</returncode>")
+_COMMAND = {"type": "string", "description": "The bash command to execute"}
+_BASH = tool_schema(
+    "bash",
+    "Execute a bash command",
+    {"type": "object", "properties": {"command": _COMMAND}, "required": ["command"]},
+)
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell v2 by its format or version; v1 by a system message followed by fenced commands or return codes."""
+    records = head_records(head)
+    if not records:
+        return False
+    info = as_dict(records[0].get("info"))
+    if as_text(records[0].get("trajectory_format")).startswith("mini-swe-agent") or "mini_version" in info:
+        return True
+    return head.lstrip()[:1] == b"[" and records[0].get("role") == "system" and any(map(_is_v1_turn, records[1:]))
+
+
+def _is_v1_turn(record: dict[str, Any]) -> bool:
+    text = as_text(record.get("content"))
+    if record.get("role") == "assistant":
+        return bool(_FENCE.search(text))
+    return record.get("role") == "user" and bool(_RETURN_CODE.match(text))
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the trajectory's session."""
+    document = read_document(path, report)
+    entries = document if isinstance(document, list) else as_dict(document).get("messages")
+    info = as_dict(as_dict(document).get("info"))
+    config = as_dict(info.get("config"))
+    reader = _Reader(report)
+    for number, entry in enumerate(dicts(entries), start=1):
+        reader.read(number, entry)
+    session = reader.talk.session(
+        report,
+        source=NAME,
+        name=as_text(as_dict(document).get("instance_id")) or path.name.partition(".")[0],
+        model=as_text(as_dict(config.get("model")).get("model_name")),
+        cwd=as_text(as_dict(config.get("environment")).get("cwd")),
+        tools=(_BASH,) if reader.has_calls else (),
+        provenance={
+            "harness_version": as_text(info.get("mini_version")),
+            "exit_status": as_text(info.get("exit_status")) or reader.exit_status,
+        },
+    )
+    if session:
+        yield session
+
+
+class _Reader:
+    def __init__(self, report: FileReport) -> None:
+        self.report = report
+        self.talk = Conversation()
+        self.has_calls = False
+        self.exit_status = ""
+
+    def read(self, number: int, entry: dict[str, Any]) -> None:
+        role, extra = as_text(entry.get("role")), as_dict(entry.get("extra"))
+        self.exit_status = as_text(extra.get("exit_status")) or self.exit_status
+        if entry.get("object") == "response":
+            self._act(_response(entry), extra, _response_status(entry))
+        elif role == "assistant":
+            self._act(_assistant(entry), extra)
+        elif role == "tool" or entry.get("type") == "function_call_output":
+            self._answer(entry, extra)
+        elif role == "user":
+            self._user(entry, extra)
+        elif role == "system":
+            self.talk.say(Message("system", content_text(entry.get("content"))))
+        elif role != "exit":  # the exit message closes the log; the model never reads it
+            self.report.unknown(f"role {role}", number)
+
+    def _act(self, message: Message, extra: dict[str, Any], reasoning: str = "") -> None:
+        self.has_calls = self.has_calls or bool(message.tool_calls)
+        self.talk.act(message, model=as_text(as_dict(extra.get("response")).get("model")), reasoning=reasoning)
+
+    def _answer(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
+        call_id = as_text(entry.get("tool_call_id")) or as_text(entry.get("call_id"))
+        text = content_text(entry.get("content")) or content_text(entry.get("output"))
+        self.talk.answer(Message("tool", text, tool_call_id=call_id), _flag(text, extra))
+
+    def _user(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
+        message = Message("user", content_text(entry.get("content")))
+        if extra.get("interrupt_type") == "FormatError":
+            self._format_error(message, extra)
+        elif extra.get("exit_status"):  # v2's documented last message
+            return
+        elif self.talk.drafts and not self._last_called():
+            self.talk.observe(message, _flag(message.content, extra))
+        else:
+            self.talk.say(message)
+
+    def _last_called(self) -> bool:
+        """Tell whether the last step made calls: then a user message is the user's, not an observation."""
+        return bool(self.talk.messages[self.talk.drafts[-1].action].tool_calls)
+
+    def _format_error(self, complaint: Message, extra: dict[str, Any]) -> None:
+        """Bring back the rejected message as a branch: the model never reads it again, only the complaint."""
+        response = as_dict(extra.get("response"))
+        choice = next(dicts(response.get("choices")), {})
+        message = _response(response) if "output" in response else _assistant(as_dict(choice.get("message")))
+        if not message.content and not message.tool_calls:
+            message = Message("assistant", as_text(extra.get("model_response")))
+        view = self.talk.view
+        if message.content or message.tool_calls:
+            draft = self.talk.act(message, model=as_text(response.get("model")), main=False)
+            index = self.talk.answer_to(draft, complaint, ResultFlag(True, None, "failed", "format_error"))
+            self.talk.forget([*view, index])
+        else:
+            self.talk.say(complaint)
+
+
+def _assistant(entry: dict[str, Any]) -> Message:
+    thinking = as_text(entry.get("reasoning_content")) or as_text(entry.get("reasoning"))
+    text, calls = content_text(entry.get("content")), chat_calls(entry.get("tool_calls"))
+    return Message("assistant", text, calls, reasoning_content=thinking)
+
+
+def _response(entry: dict[str, Any]) -> Message:
+    """Read a Responses API object: its message items are the text, its function calls the calls."""
+    items = list(dicts(entry.get("output")))
+    texts = [content_text(item.get("content")) for item in items if item.get("type") == "message"]
+    calls = tuple(
+        ToolCall(
+            as_text(item.get("name")),
+            arguments_of(item.get("arguments")),
+            as_text(item.get("call_id")) or as_text(item.get("id")),
+        )
+        for item in items
+        if item.get("type") == "function_call" and as_text(item.get("name"))
+    )
+    return Message("assistant", "\n".join(filter(None, texts)), calls)
+
+
+def _response_status(entry: dict[str, Any]) -> str:
+    items = [item for item in dicts(entry.get("output")) if item.get("type") == "reasoning"]
+    if any(item.get("summary") for item in items):
+        return "summary"
+    return "encrypted" if any(item.get("encrypted_content") for item in items) else ""
+
+
+def _flag(text: str, extra: dict[str, Any]) -> ResultFlag | None:
+    """Take the return code and exception of an execution; v1 wrote the code into the text only."""
+    exception = as_text(extra.get("exception_info"))
+    code = as_int(extra.get("returncode"))
+    if code is None and (match := _RETURN_CODE.match(text)):
+        code = int(match[1])
+    if exception:
+        kind = as_text(extra.get("exception_type"))
+        return ResultFlag(True, None, "timeout" if kind == "TimeoutExpired" else "failed", kind or exception)
+    return None if code is None else ResultFlag(exit_code=code)

@@ -1,0 +1,276 @@
+"""OpenHands v1 (Agent SDK): events with a `kind`, as JSONL, a JSON list, or a folder of `event-00000-<id>.json` files.
+
+In: the events of one conversation. Out: one session. Calls of one `llm_response_id` are one step; a result reads as
+the SDK shows it to the model (error header, working directory, exit code); a `Condensation` takes events out of view
+and puts its summary in. `AgentErrorEvent` and `UserRejectObservation` become typed flags.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import files_beside, head_records, read_records
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.values import (
+    arguments_of,
+    as_bool,
+    as_dict,
+    as_int,
+    as_list,
+    as_text,
+    chat_calls,
+    content_text,
+    dicts,
+)
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "openhands_v1"
+GIVES = (
+    "Steps, calls and results, typed errors and rejections, exit codes, reasoning, tool schemas, "
+    "condensations, system prompt."
+)
+LACKS = (
+    "The verdict of a benchmark; the schemas of the SDK's own tools in newer logs; terminal output past "
+    "30,000 characters."
+)
+CUT = 30_000
+"""Terminal output is cut at this length before the model sees it, with a note that the log does not hold."""
+
+_EVENT_FILE = re.compile(r"event-(\d{5,})-[0-9a-fA-F-]{8,}\.json")
+_ERROR_HEADER = "[An error occurred during execution.]\n"
+_SILENT = {"PauseEvent", "InterruptEvent", "CondensationRequest", "TokenEvent", "LLMCompletionLogEvent",
+           "ConversationErrorEvent", "StreamingDeltaEvent", "HookExecutionEvent", "ACPToolCallEvent"}  # fmt: skip
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell the events by their kind: every one names its class, its id and who it came from."""
+    records = head_records(head)
+    return bool(records) and all(
+        {"kind", "id", "source"} <= record.keys() and "type" not in record for record in records[:3]
+    )
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the conversation; in a folder of event files the newest file stands for all of them.
+
+    The newest, because a run that looks only at changed files then sees a conversation that went on.
+    """
+    stored = bool(_EVENT_FILE.fullmatch(path.name))
+    files = files_beside(path, _EVENT_FILE) if stored else [path]
+    if path != files[-1]:
+        return
+    events = _Events(report)
+    for file in files:
+        for number, event in read_records(file, report):
+            events.read(number, event)
+    folder = path.parent.parent if path.parent.name == "events" else path.parent
+    if session := events.session(session_id=folder.name if stored else "", name=path.stem):
+        yield session
+
+
+class _Events:
+    def __init__(self, report: FileReport) -> None:
+        self.report = report
+        self.talk = Conversation()
+        self.at: dict[int, str] = {}  # the event that a message in view came from
+        self.model = self.cwd = self.response = ""
+        self.closed = ""  # the response of the last step
+        self.tools: tuple[dict[str, Any], ...] = ()
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def read(self, number: int, event: dict[str, Any]) -> None:
+        kind = as_text(event.get("kind"))
+        if kind == "ActionEvent":
+            self._action(event)
+            return
+        self._close_step()
+        reader = _READERS.get(kind)
+        if reader:
+            reader(self, event)
+        elif kind not in _SILENT:
+            self.report.unknown(kind, number)
+
+    def session(self, session_id: str, name: str) -> Session | None:
+        self._close_step()
+        facts: dict[str, Any] = {"model": self.model, "cwd": self.cwd, "tools": self.tools}
+        return self.talk.session(self.report, source=NAME, session_id=session_id, name=name, **facts)
+
+    def _action(self, event: dict[str, Any]) -> None:
+        """Gather the calls of one response; a call of another response closes the step."""
+        response = as_text(event.get("llm_response_id")) or as_text(event.get("id"))
+        if response != self.response:
+            self._close_step()
+        if response and response in (self.response, self.closed):
+            self.report.add("merged")
+        self.response = response
+        self.calls.append((as_text(event.get("id")), event))
+
+    def _close_step(self) -> None:
+        if not self.calls:
+            return
+        first = self.calls[0][1]
+        calls = tuple(call for _, event in self.calls if (call := _call(event)))
+        if (
+            self.response and self.response == self.closed
+        ):  # an argument error is answered before the other calls are written down
+            self.talk.extend(self.talk.drafts[-1], calls)
+            self.calls, self.response = [], ""
+            return
+        self._begin()
+        draft = self.talk.act(
+            Message("assistant", content_text(first.get("thought")), calls, reasoning_content=_thinking(first)),
+            reasoning=_status(first),
+            key=as_text(first.get("llm_response_id")),
+        )
+        self.at[draft.action] = self.calls[0][0]
+        self.calls, self.response, self.closed = [], "", self.response
+
+    def _begin(self) -> None:
+        if not self.talk.messages:
+            self.talk.note("log_starts_late")
+
+    def _keep(self, event: dict[str, Any], index: int | None) -> None:
+        if index is not None:
+            self.at[index] = as_text(event.get("id"))
+
+    def _system(self, event: dict[str, Any]) -> None:
+        parts = [event.get("system_prompt"), event.get("dynamic_context")]
+        self._keep(event, self.talk.say(Message("system", "\n".join(filter(None, map(content_text, parts))))))
+        self.tools = self.tools or tuple(map(_tool, dicts(event.get("tools"))))
+
+    def _message(self, event: dict[str, Any]) -> None:
+        inner = as_dict(event.get("llm_message"))
+        text = "\n".join(
+            filter(None, [content_text(inner.get("content")), content_text(event.get("extended_content"))])
+        )
+        if event.get("source") == "agent" or inner.get("role") == "assistant":
+            message = Message(
+                "assistant", text, chat_calls(inner.get("tool_calls")), reasoning_content=_thinking(inner)
+            )
+            self._begin()
+            self.closed = ""
+            draft = self.talk.act(message, reasoning=_status(inner), key=as_text(event.get("llm_response_id")))
+            self._keep(event, draft.action)
+        else:
+            self._keep(event, self.talk.say(Message("user", text)))
+
+    def _observation(self, event: dict[str, Any]) -> None:
+        seen = as_dict(event.get("observation"))
+        metadata = as_dict(seen.get("metadata"))
+        self.cwd = self.cwd or as_text(metadata.get("working_dir"))
+        text = _shown(seen, metadata)
+        if extra := content_text(event.get("extended_content")):
+            text = f"{text}\n{extra}"
+        if len(text) > CUT and "metadata" in seen:
+            self.talk.note("long_output_cut")
+        code = as_int(seen.get("exit_code"))
+        failed = as_bool(seen.get("is_error"))
+        status = "timeout" if as_bool(seen.get("timeout")) else "failed" if failed else ""
+        flag = ResultFlag(failed, None if code == -1 else code, status)
+        self._answer(event, text, flag)
+
+    def _error(self, event: dict[str, Any]) -> None:
+        kind = as_text(as_dict(event.get("classification")).get("kind"))
+        self._answer(
+            event, as_text(event.get("error")), ResultFlag(True, None, "failed", f"agent_error {kind}".rstrip())
+        )
+
+    def _rejection(self, event: dict[str, Any]) -> None:
+        reason = as_text(event.get("rejection_reason")) or "User rejected the action"
+        by_hook = event.get("rejection_source") == "hook"
+        flag = ResultFlag(True, None, "denied", "hook" if by_hook else "user")
+        self._answer(event, f"Action rejected: {reason}", flag)
+
+    def _answer(self, event: dict[str, Any], text: str, flag: ResultFlag) -> None:
+        call_id, name = as_text(event.get("tool_call_id")), as_text(event.get("tool_name"))
+        index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
+        self._keep(event, index)
+
+    def _state(self, event: dict[str, Any]) -> None:
+        """Learn the model's name from the state updates: the agent's settings, or the metrics it is billed under."""
+        value = as_dict(event.get("value"))
+        agent = as_dict(value.get("agent")) or (value if event.get("key") == "agent" else {})
+        billed = as_dict(as_dict(as_dict(value.get("usage_to_metrics")).get("default")))
+        self.model = as_text(as_dict(agent.get("llm")).get("model")) or as_text(billed.get("model_name")) or self.model
+
+    def _condensation(self, event: dict[str, Any]) -> None:
+        """Forget the events it names and put the summary where it says, as the SDK's view does."""
+        self.report.add("boundaries")
+        forgotten = {as_text(item) for item in as_list(event.get("forgotten_event_ids"))}
+        kept = [index for index in self.talk.view if self.at.get(index) not in forgotten]
+        summary, offset = as_text(event.get("summary")), as_int(event.get("summary_offset"))
+        if summary and offset is not None and offset >= 0:
+            index = self.talk.say(Message("user", summary))
+            self.at[index] = f"{as_text(event.get('id'))}-summary"
+            kept.insert(self._place(kept, offset), index)
+        self.talk.forget(kept)
+
+    def _place(self, kept: list[int], offset: int) -> int:
+        """Turn an offset into events to one into messages: a step's message stands for all its calls."""
+        for position, index in enumerate(kept):
+            if offset <= 0:
+                return position
+            offset -= max(1, len(self.talk.messages[index].tool_calls))
+        return len(kept)
+
+
+_READERS = {
+    "ConversationStateUpdateEvent": _Events._state,
+    "SystemPromptEvent": _Events._system,
+    "MessageEvent": _Events._message,
+    "ObservationEvent": _Events._observation,
+    "AgentErrorEvent": _Events._error,
+    "UserRejectObservation": _Events._rejection,
+    "Condensation": _Events._condensation,
+}
+
+
+def _call(event: dict[str, Any]) -> ToolCall | None:
+    call = as_dict(event.get("tool_call"))
+    name = as_text(call.get("name")) or as_text(event.get("tool_name"))
+    call_id = as_text(call.get("id")) or as_text(event.get("tool_call_id"))
+    return ToolCall(name, arguments_of(call.get("arguments")), call_id) if name else None
+
+
+def _thinking(event: dict[str, Any]) -> str:
+    if text := as_text(event.get("reasoning_content")):
+        return text
+    return "\n".join(filter(None, (as_text(block.get("thinking")) for block in dicts(event.get("thinking_blocks")))))
+
+
+def _status(event: dict[str, Any]) -> str:
+    """Name the state of the reasoning; a Responses item holds a summary or only ciphertext."""
+    if _thinking(event):
+        return "plain"
+    item = as_dict(event.get("responses_reasoning_item"))
+    if item.get("summary") or item.get("content"):
+        return "summary"
+    redacted = any(block.get("data") or block.get("signature") for block in dicts(event.get("thinking_blocks")))
+    return "encrypted" if item.get("encrypted_content") or redacted else "absent"
+
+
+def _shown(seen: dict[str, Any], metadata: dict[str, Any]) -> str:
+    """Return an observation as the SDK writes it into the prompt; only terminals carry metadata."""
+    text = content_text(seen.get("content"))
+    if metadata:
+        text = f"{as_text(metadata.get('prefix'))}{text}{as_text(metadata.get('suffix'))}"
+        if where := as_text(metadata.get("working_dir")):
+            text += f"\n[Current working directory: {where}]"
+        if python := as_text(metadata.get("py_interpreter_path")):
+            text += f"\n[Python interpreter: {python}]"
+        if (code := as_int(metadata.get("exit_code"))) not in (None, -1):
+            text += f"\n[Command finished with exit code {code}]"
+    return _ERROR_HEADER + text if as_bool(seen.get("is_error")) else text
+
+
+def _tool(tool: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool in the OpenAI form; newer logs keep the SDK's own definition, without a schema."""
+    if isinstance(tool.get("function"), dict):
+        return tool
+    name = as_text(tool.get("name")) or as_text(tool.get("title")) or as_text(tool.get("kind"))
+    return {"type": "function", "function": {"name": name, "description": as_text(tool.get("description"))}}

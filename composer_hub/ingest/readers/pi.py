@@ -1,0 +1,227 @@
+"""Pi sessions (`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3) as `Session`s.
+
+Version 1 is a list of entries, versions 2 and 3 are a tree (`id`, `parentId`). An entry of type `message` is one
+message, so a step is one entry. A compaction says from which entry on the old messages were kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.assemble import TraceFacts
+from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tree import Node, build_session
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+SOURCE = "pi"
+READER_VERSION = 1
+GIVES = "exact prompts over compactions and branches, typed errors, stop reasons, thinking, model"
+LACKS = "system prompt, tool schemas"
+
+ENTRIES = {
+    "session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
+    "custom_message", "label", "session_info", "context_transform", "ephemeral",
+}  # fmt: skip
+ENDED_BADLY = {"aborted": "interrupted", "error": "provider_error"}
+
+# What Pi itself writes around a summary: the prompt is exact only with the same words.
+COMPACTED = ("The conversation history before this point was compacted into the following summary:", "\n</summary>")
+BRANCH = ("The following is a summary of a branch that this conversation came back from:", "</summary>")
+
+_EXIT_CODE = re.compile(r"Command exited with code (\d+)\s*$")
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a Pi session by its header, or by entries around a message with Pi's own keys."""
+    records = head_records(head)
+    if any(r.get("type") == "session" and "harness" not in r and ("cwd" in r or "version" in r) for r in records):
+        return True
+    return any(
+        r.get("type") == "message" and "timestamp" in r and "stopReason" in dict_of(r.get("message")) for r in records
+    )
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the session of a file."""
+    file = _File(path, report)
+    for number, entry in json_lines(path, report):
+        file.take(number, entry)
+    if session := build_session(file.nodes, file.facts(), report):
+        yield session
+
+
+class _File:
+    """The nodes while the file is read."""
+
+    def __init__(self, path: Path, report: FileReport) -> None:
+        self.path, self.report = path, report
+        self.header: dict[str, Any] = {}
+        self.model = ""
+        self.nodes: list[Node] = []
+        self.ids: set[str] = set()
+        self.entry_ids: list[str] = []  # of every entry, the header too: version 1 compactions point by position
+        self.chain = hashlib.sha256()
+
+    def take(self, number: int, entry: dict[str, Any]) -> None:
+        """File one entry away."""
+        kind = text_of(entry.get("type"))
+        if kind not in ENTRIES:
+            self.report.unknown(kind, number)
+        if kind == "session":
+            self.header = self.header or entry
+            self.model = self.model or text_of(entry.get("modelId"))
+            self.entry_ids.append("")
+            return
+        if kind == "model_change":
+            self.model = text_of(entry.get("modelId")) or self.model
+        node = Node(*self._place(entry))
+        self.entry_ids.append(node.node_id)
+        if node.node_id in self.ids:
+            self.report.add("duplicate_lines")
+            return
+        self.ids.add(node.node_id)
+        self._fill(node, entry, kind, number)
+        for message in node.messages:
+            self.chain.update(f"{message.role}\0{message.content}\0{message.tool_call_id}".encode("utf-8", "replace"))
+        self.nodes.append(node)
+
+    def _place(self, entry: dict[str, Any]) -> tuple[str, str]:
+        """Return the entry's id and its parent's: its own, or in version 1 the places in the file."""
+        if own := text_of(entry.get("id")):
+            return own, text_of(entry.get("parentId"))
+        return f"#{len(self.entry_ids)}", self.nodes[-1].node_id if self.nodes else ""
+
+    def _fill(self, node: Node, entry: dict[str, Any], kind: str, number: int) -> None:
+        if kind == "message":
+            self._message(node, dict_of(entry.get("message")), number)
+        elif kind == "compaction":
+            self._compaction(node, entry)
+        elif kind == "branch_summary":
+            node.messages = (Message("user", _summary(BRANCH, entry)),)
+        elif kind == "custom_message":
+            self._user(node, entry, number)
+        elif kind == "context_transform":
+            node.inexact = "context_transform"
+
+    def _message(self, node: Node, message: dict[str, Any], number: int) -> None:
+        role = text_of(message.get("role"))
+        if role == "assistant":
+            self._assistant(node, message, number)
+        elif role == "toolResult":
+            self._result(node, message, number)
+        elif role in ("user", "custom", "hookMessage"):
+            self._user(node, message, number)
+        elif role == "bashExecution":
+            if message.get("excludeFromContext") is not True:
+                node.messages = (Message("user", _bash_text(message)),)
+        elif role == "branchSummary":
+            node.messages = (Message("user", _summary(BRANCH, message)),)
+        elif role == "compactionSummary":
+            node.messages = (Message("user", _summary(COMPACTED, message)),)
+        else:
+            self.report.unknown(f"message/{role}", number)
+
+    def _assistant(self, node: Node, message: dict[str, Any], number: int) -> None:
+        texts: list[str] = []
+        thoughts: list[str] = []
+        calls: list[ToolCall] = []
+        blocks = message.get("content")
+        for block in [{"type": "text", "text": blocks}] if isinstance(blocks, str) else map(dict_of, list_of(blocks)):
+            kind = block.get("type")
+            if kind == "thinking":
+                thoughts.append(text_of(block.get("thinking")))
+                node.reasoning_status = "plain" if "".join(thoughts) else "encrypted"
+            elif kind == "toolCall":
+                call_id = text_of(block.get("id")) or f"{node.node_id}:{len(calls)}"
+                calls.append(ToolCall(text_of(block.get("name")), shallow(block.get("arguments")), call_id))
+            else:
+                texts.append(self._text([block], node, number))
+        text = "\n".join(part for part in texts if part)
+        status = ENDED_BADLY.get(text_of(message.get("stopReason")), "")
+        if status == "provider_error":
+            self.report.add("provider_errors")
+        thought = "\n".join(part for part in thoughts if part)
+        node.messages = (Message("assistant", text, tuple(calls), reasoning_content=thought),)
+        node.turn = self._key(calls)
+        node.model = text_of(message.get("model")) or self.model
+        node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
+        if status or message.get("stopReason") == "length":
+            node.flags = (ResultFlag(status=status or "truncated", detail=text_of(message.get("errorMessage"))),)
+
+    def _key(self, calls: list[ToolCall]) -> str:
+        """Return an id of this message that a copy of the session has, too."""
+        self.chain.update("".join(call.call_id for call in calls).encode("utf-8", "replace") + b"\1")
+        return self.chain.hexdigest()[:32]
+
+    def _result(self, node: Node, message: dict[str, Any], number: int) -> None:
+        text = self._text(message.get("content"), node, number)
+        is_error = message.get("isError")
+        found = _EXIT_CODE.search(text[-200:]) if is_error else None
+        call_id, name = text_of(message.get("toolCallId")), text_of(message.get("toolName"))
+        node.messages = (Message("tool", text, tool_call_id=call_id, name=name),)
+        node.flags = (
+            ResultFlag(
+                is_error=is_error if isinstance(is_error, bool) else None, exit_code=int(found[1]) if found else None
+            ),
+        )
+
+    def _user(self, node: Node, message: dict[str, Any], number: int) -> None:
+        if text := self._text(message.get("content"), node, number):
+            node.messages = (Message("user", text),)
+
+    def _compaction(self, node: Node, entry: dict[str, Any]) -> None:
+        node.cut, node.logical_parent = True, node.parent
+        node.messages = (Message("user", _summary(COMPACTED, entry)),)
+        first, index = text_of(entry.get("firstKeptEntryId")), entry.get("firstKeptEntryIndex")
+        if not first and isinstance(index, int) and 0 <= index < len(self.entry_ids):
+            first = self.entry_ids[index]
+        if first and first != node.node_id:
+            node.kept = (first, node.parent)
+
+    def _text(self, content: Any, node: Node, number: int) -> str:
+        if isinstance(content, str):
+            return content
+        parts = []
+        for block in map(dict_of, list_of(content)):
+            if block.get("type") == "text":
+                parts.append(text_of(block.get("text")))
+            elif block.get("type") == "image":
+                parts.append("[image]")
+                node.inexact = node.inexact or "image_left_out"
+            else:
+                self.report.unknown(f"content/{block.get('type')}", number)
+        return "\n".join(part for part in parts if part)
+
+    def facts(self) -> TraceFacts:
+        """Return what the header says about the session."""
+        provenance = {
+            "harness_version": str(self.header.get("version", 1)),
+            "started_at": text_of(self.header.get("timestamp")),
+            "forked_from": Path(
+                text_of(self.header.get("parentSession")) or text_of(self.header.get("branchedFrom"))
+            ).stem,
+            "reader": f"{SOURCE}/{READER_VERSION}",
+        }
+        session_id = text_of(self.header.get("id")) or self.path.stem
+        return TraceFacts(SOURCE, session_id, cwd=text_of(self.header.get("cwd")), provenance=provenance)
+
+
+def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:
+    return f"{frame[0]}\n\n<summary>\n{text_of(entry.get('summary'))}{frame[1]}"
+
+
+def _bash_text(message: dict[str, Any]) -> str:
+    """Return a command that the user ran as the model is told about it."""
+    output = text_of(message.get("output"))
+    lines = [f"Ran `{text_of(message.get('command'))}`", f"```\n{output}\n```" if output else "(no output)"]
+    if message.get("cancelled") is True:
+        lines.append("\n(command cancelled)")
+    elif message.get("exitCode"):
+        lines.append(f"\nCommand exited with code {message['exitCode']}")
+    return "\n".join(lines)

@@ -1,0 +1,195 @@
+"""SWE-agent trajectories (.traj, 0.x and 1.x): JSON with `trajectory`, `history` and `info`.
+
+In: one document a file; a retry run holds several `attempts`. Out: a session an attempt. 1.x records each step's
+`query`, which is the model's input word for word, requeries after a format error included; before that only the
+`history` stands, and history processors may have shortened what the model read.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.conversation import Conversation
+from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, content_text, dicts, parsed
+from composer_hub.records import Message
+from composer_hub.session import ResultFlag, Session
+
+NAME = "swe_agent"
+GIVES = (
+    "Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, "
+    "every attempt."
+)
+LACKS = "Exact prompts before 1.x, tool schemas, error flags (other than format errors), the verdict of the tests."
+PROCESSED = "history_processed"
+"""History processors may have shortened what the model read, and the log does not say."""
+
+_EXIT = re.compile(r"Exit(?:ed)? (?:due to|because)\b")
+"""How the harness begins the answer that it writes itself when it ends a run: out of money, of context, of patience."""
+_ERROR_CODE = re.compile(r"error_code=(\w+)")
+# What the default templates of 1.x say for each code; a template of one's own has only the bracketed form.
+_ERROR_TEXTS = (
+    ("did not use any tool calls", "missing"),
+    ("multiple tool calls", "multiple"),
+    ("not an allowed argument", "unexpected_arg"),
+    ("not valid JSON", "invalid_json"),
+)
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Tell a trajectory by its steps, or by a history whose messages name their agent."""
+    document = next(iter(head_records(head)), {})
+    steps = next(dicts(document.get("trajectory")), {})
+    history = next(dicts(document.get("history")), {})
+    return {"action", "observation", "response"} <= steps.keys() or {"role", "content", "agent"} <= history.keys()
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield a session an attempt."""
+    document = as_dict(read_document(path, report))
+    attempts = list(dicts(document.get("attempts"))) or [document]
+    for number, attempt in enumerate(attempts):
+        run = _Run({**document, **attempt}, path, number if len(attempts) > 1 else None)
+        if session := run.session(report):
+            yield session
+
+
+class _Run:
+    def __init__(self, document: dict[str, Any], path: Path, attempt: int | None) -> None:
+        self.trajectory = list(dicts(document.get("trajectory")))
+        self.history = list(dicts(document.get("history")))
+        self.info = as_dict(document.get("info"))
+        self.config = as_dict(parsed(document.get("replay_config")))
+        self.path, self.attempt = path, attempt
+        self.talk = Conversation(interning=True)
+
+    def session(self, report: FileReport) -> Session | None:
+        whole = any("query" in step or "messages" in step for step in self.trajectory)
+        if whole:
+            self._read_queries()
+        else:
+            self._read_history()
+        name = as_text(as_dict(self.config.get("problem_statement")).get("id")) or self.path.stem
+        state = as_dict(parsed(self.trajectory[0].get("state"))) if self.trajectory else {}
+        return self.talk.session(
+            report,
+            source=NAME,
+            name=name if self.attempt is None else f"{name}.{self.attempt}",
+            whole=whole,
+            model=as_text(as_dict(as_dict(self.config.get("agent")).get("model")).get("name")),
+            cwd=as_text(state.get("working_dir")),
+            repository=as_text(as_dict(as_dict(self.config.get("env")).get("repo")).get("repo_name")),
+            provenance={
+                "harness_version": as_text(self.info.get("swe_agent_version")),
+                "exit_status": as_text(self.info.get("exit_status")),
+            },
+        )
+
+    def _read_history(self) -> None:
+        self.talk.note(PROCESSED)
+        for entry in self.history:
+            self._read_entry(entry)
+
+    def _read_entry(self, entry: dict[str, Any]) -> None:
+        message = _message(entry)
+        if _acts(entry):
+            self.talk.act(message)
+        elif message.role == "tool":
+            self.talk.answer(message)
+        elif message.role == "user" and self.talk.drafts and not entry.get("is_demo"):
+            self.talk.observe(message)
+        else:
+            self.talk.say(message)
+
+    def _read_queries(self) -> None:
+        """Take each step's prompt from its query; the history tells the calls and what came back."""
+        kept = iter(self._kept_actions())
+        action, results = next(kept, (None, []))
+        for number, step in enumerate(self.trajectory):
+            if _is_exit(step, as_text(step.get("response"))):
+                continue
+            prompt = [self.talk.intern(_message(entry)) for entry in self._query(number)]
+            said = action is not None and action.content == as_text(step.get("response"))
+            message = action if said and action else Message("assistant", as_text(step.get("response")))
+            draft = self.talk.act(message, prompt=prompt, reason="" if prompt else "no_query")
+            if said:
+                for result in results:
+                    self.talk.answer_to(draft, result)
+                action, results = next(kept, (None, []))
+            elif complaint := self._complaint(number):
+                self.talk.answer_to(draft, complaint, _format_error(complaint.content))
+
+    def _query(self, number: int) -> list[dict[str, Any]]:
+        """Return a step's input; 1.0 wrote `messages` after the step instead, which is the next step's input."""
+        if query := [entry for entry in dicts(self.trajectory[number].get("query")) if entry]:
+            return query
+        if number:
+            return list(dicts(self.trajectory[number - 1].get("messages")))
+        first = (n for n, entry in enumerate(self.history) if _acts(entry))
+        return self.history[: next(first, 0)] if "messages" in self.trajectory[0] else []
+
+    def _kept_actions(self) -> Iterator[tuple[Message, list[Message]]]:
+        """Yield the assistant messages of the history, each with the messages up to the next one."""
+        action: Message | None = None
+        results: list[Message] = []
+        for entry in self.history:
+            message = _message(entry)
+            if _acts(entry):
+                if action:
+                    yield action, results
+                action, results = message, []
+            elif action:
+                results.append(message)
+        if action:
+            yield action, results
+
+    def _complaint(self, number: int) -> Message | None:
+        """Return what the harness said to a response that it did not run: the end of the next step's query."""
+        following = self._query(number + 1) if number + 1 < len(self.trajectory) else []
+        return _message(following[-1]) if following and following[-1].get("role") == "user" else None
+
+
+def _acts(entry: dict[str, Any]) -> bool:
+    said = entry.get("role") == "assistant" and not entry.get("is_demo")
+    return said and not _is_exit(entry, content_text(entry.get("content")))
+
+
+def _is_exit(record: dict[str, Any], text: str) -> bool:
+    """Tell an answer that no model gave: nothing was asked (an empty query), or the harness says why it ends."""
+    if "query" in record and not any(dicts(record["query"])):
+        return True
+    return bool(_EXIT.match(text)) and not record.get("action") and not record.get("tool_calls")
+
+
+def _message(entry: dict[str, Any]) -> Message:
+    role = as_text(entry.get("role"))
+    ids = as_list(entry.get("tool_call_ids"))
+    thinking = (as_text(block.get("thinking")) for block in dicts(entry.get("thinking_blocks")))
+    return Message(
+        role=role if role in ("system", "assistant", "tool") else "user",
+        content=content_text(entry.get("content")),
+        tool_calls=chat_calls(_literal(entry.get("tool_calls"))) if role == "assistant" else (),
+        tool_call_id=as_text(ids[0]) if role == "tool" and ids else "",
+        reasoning_content="\n".join(text for text in thinking if text) if role == "assistant" else "",
+    )
+
+
+def _literal(calls: Any) -> Any:
+    """Read calls that an old version wrote as the text of a Python list."""
+    if not isinstance(calls, str):
+        return calls
+    try:
+        return ast.literal_eval(calls)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return None
+
+
+def _format_error(text: str) -> ResultFlag:
+    told = _ERROR_CODE.search(text)
+    code = told.group(1) if told else next((code for words, code in _ERROR_TEXTS if words in text), "")
+    return ResultFlag(is_error=True, status="failed", detail=f"format_error {code}".rstrip())

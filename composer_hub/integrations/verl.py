@@ -1,0 +1,204 @@
+"""The hint and replay channels as distillation losses of verl.
+
+In: `register(...)`, called in a module that `VERL_USE_EXTERNAL_MODULES` names, so that driver and workers know the
+losses. Out: two loss modes for `distillation.distillation_loss.loss_mode`: `composer_topk` (the teacher's likeliest
+tokens) and `composer_sampled` (the sampled token alone). verl is imported when `register` is called.
+
+A batch must carry these columns, one entry a row (an agent loop puts them into `extra_fields`):
+
+- `hint_mask`: 1 on the response tokens where the teacher had read a hint, for the hint channel;
+- `pair_id` ("" or -1 on rollouts), `pair_is_chosen`, `pair_ref_logp`: for the replay channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from composer_hub.integrations.channels import (
+    ChannelError,
+    Weights,
+    add_channels,
+    couples,
+    hint_tokens,
+    replay_tokens,
+    spread,
+)
+from composer_hub.train.losses import Preference, clip_tokens
+
+TOPK, SAMPLED = "composer_topk", "composer_sampled"
+Metrics = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """What is added to verl's policy loss, before `distillation_loss_coef`."""
+
+    weights: Weights = field(default_factory=lambda: Weights(alpha=1.0))
+    reverse: bool = False  # of the sampled token's divergence
+    token_clip: float | None = None
+    preference: Preference = field(default_factory=Preference)
+
+
+def register(
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    reverse: bool = False,
+    token_clip: float | None = None,
+    preference: Preference | None = None,
+) -> tuple[str, str]:
+    """Tell verl about both loss modes, and return their names; a second call is an error, as verl has it."""
+    from verl.trainer.distillation.losses import DistillationLossSettings, register_distillation_loss
+
+    channels = Channels(Weights(alpha, beta), reverse, token_clip, preference or Preference())
+
+    def topk(config: Any, distillation_config: Any, model_output: Any, data: Any) -> tuple[Tensor, Metrics]:
+        return loss_matrix(channels, distillation_config, model_output, data, use_topk=True)
+
+    def sampled(config: Any, distillation_config: Any, model_output: Any, data: Any) -> tuple[Tensor, Metrics]:
+        return loss_matrix(channels, distillation_config, model_output, data, use_topk=False)
+
+    register_distillation_loss(DistillationLossSettings(names=[TOPK], use_topk=True))(topk)
+    register_distillation_loss(DistillationLossSettings(names=[SAMPLED], use_estimator=True))(sampled)
+    return TOPK, SAMPLED
+
+
+def loss_matrix(
+    channels: Channels, distillation_config: Any, model_output: Any, data: Any, *, use_topk: bool
+) -> tuple[Tensor, Metrics]:  # (rows, response)
+    """Return alpha * hint + beta * replay a token, which verl aggregates as it does its policy loss, and metrics."""
+    from verl.workers.utils.padding import no_padding_2_padding
+
+    _check(distillation_config.distillation_loss)
+    logps = no_padding_2_padding(model_output["log_probs"], data)
+    response_mask = _padded(data["response_mask"]).bool()
+    hint = replay = None
+    metrics: Metrics = {}
+    if channels.weights.alpha:
+        hint_mask = _as_mask(_column(data, "hint_mask", "hint"), logps) & response_mask
+        if use_topk:
+            # verl has computed these from the logits: KL(teacher || student) over the teacher's likeliest tokens. Not
+            # all of the mass is there, so single values may be below 0.
+            values = no_padding_2_padding(model_output["distillation_losses"], data)[hint_mask].clamp(min=0)
+            hint = spread(clip_tokens(values, channels.token_clip), hint_mask)
+        else:
+            teacher = no_padding_2_padding(data["teacher_logprobs"], data).squeeze(-1)
+            hint = hint_tokens(logps, teacher, hint_mask, reverse=channels.reverse, token_clip=channels.token_clip)
+        metrics |= _hint_metrics(hint, hint_mask)
+    if channels.weights.beta:
+        found = couples(
+            _column(data, "pair_id", "replay"), [bool(side) for side in _column(data, "pair_is_chosen", "replay")]
+        )
+        refs = torch.tensor([float(value or 0.0) for value in _column(data, "pair_ref_logp", "replay")])
+        replay, terms = replay_tokens(logps, response_mask, refs, found, channels.preference)
+        metrics |= {"channel/replay/pairs": float(len(found.chosen)), "channel/replay/alone": float(found.num_alone)}
+        if found.chosen:
+            metrics |= {
+                "channel/replay/loss": terms.losses.mean().item(),
+                "channel/replay/accuracy": terms.correct.float().mean().item(),
+                "channel/replay/margin": terms.margins.mean().item(),
+            }
+    return add_channels(torch.zeros_like(logps), channels.weights, hint=hint, replay=replay), metrics
+
+
+def _hint_metrics(hint: Tensor, hint_mask: Tensor) -> Metrics:
+    tokens = int(hint_mask.sum())
+    told = {"channel/hint/tokens": float(tokens)}
+    # verl averages a metric over the micro-batches that have it: one without hints must not pull it to 0.
+    return told | ({"channel/hint/divergence": hint.sum().item() / tokens} if tokens else {})
+
+
+def _check(how: Any) -> None:
+    if how.use_policy_gradient:
+        raise ChannelError(
+            "distillation.distillation_loss.use_policy_gradient is true, which turns the channels into a reward: "
+            "set it to false."
+        )
+
+
+# ------------------------------------------------------------------------------------------------- hints for a rollout
+
+
+@dataclass(frozen=True, slots=True)
+class Hinted:
+    """One turn where the teacher reads a hint: the prefix it reads instead, and the turn's place in the response."""
+
+    prefix_ids: Sequence[int]
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherColumns:
+    """What verl keeps of the teacher for one rollout, and where it holds."""
+
+    ids: Tensor  # (prompt + response, k)
+    logprobs: Tensor  # (prompt + response, k); entry p speaks of token p + 1
+    hint_mask: list[int]  # (response,)
+
+
+async def hinted_teacher(
+    ask: Callable[[list[int]], Awaitable[tuple[Tensor, Tensor]]],
+    prompt_ids: Sequence[int],
+    response_ids: Sequence[int],
+    turns: Sequence[Hinted],
+    *,
+    k: int,
+) -> TeacherColumns:
+    """Ask the teacher about each hinted turn and put its answers at the turn's own place.
+
+    `ask` is the server manager's `compute_teacher_logprobs_single`. The tokens of the turn are the sampled ones.
+    """
+    num_tokens = len(prompt_ids) + len(response_ids)
+    ids = torch.zeros(num_tokens, k, dtype=torch.int32)
+    logprobs, mask = torch.zeros(num_tokens, k), [0] * len(response_ids)
+    for turn in turns:
+        if not (turn.prefix_ids and 0 <= turn.start < turn.stop <= len(response_ids)):
+            raise ChannelError(
+                f"A hinted turn spans {turn.start} to {turn.stop} of {len(response_ids)} response tokens after a "
+                f"prefix of {len(turn.prefix_ids)}: turns lie inside the response, and the prefix is not empty."
+            )
+        length = turn.stop - turn.start
+        told_ids, told = await ask([*turn.prefix_ids, *response_ids[turn.start : turn.stop]])
+        # One place before: an entry speaks of the token that follows it.
+        there, here = len(turn.prefix_ids) - 1, len(prompt_ids) + turn.start - 1
+        ids[here : here + length] = told_ids[there : there + length].to(ids)
+        logprobs[here : here + length] = told[there : there + length].to(logprobs)
+        mask[turn.start : turn.stop] = [1] * length
+    return TeacherColumns(ids, logprobs, mask)
+
+
+# ------------------------------------------------------------------------------------------------------------ columns
+
+
+def _column(data: Any, name: str, channel: str) -> Any:
+    if name in data:
+        column = data[name]
+        return column if isinstance(column, Tensor) else list(column)
+    # verl's newer loop keeps what agent loops add in one column.
+    rows = list(data["extra_fields"]) if "extra_fields" in data else []
+    if not any(name in row for row in rows):
+        raise ChannelError(
+            f"The batch has no column {name!r}, which the {channel} channel needs: have the agent loop put it into "
+            "extra_fields of every rollout, or turn the channel off."
+        )
+    return [row.get(name) for row in rows]
+
+
+def _as_mask(column: Any, like: Tensor) -> Tensor:  # (rows, response) bool
+    """Return a mask from a tensor, nested or padded, or from one list a row that may be shorter or None."""
+    mask = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
+    rows = _padded(column).tolist() if isinstance(column, Tensor) else column
+    for number, row in enumerate(rows):
+        given = torch.tensor(list(row or ()), dtype=torch.bool)[: like.shape[1]]
+        mask[number, : len(given)] = given.to(like.device)
+    return mask
+
+
+def _padded(tensor: Tensor) -> Tensor:
+    return tensor.to_padded_tensor(0) if tensor.is_nested else tensor

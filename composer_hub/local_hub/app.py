@@ -1,0 +1,135 @@
+"""The embedded Hub as an ASGI application: one request in, the right part's answer or the Hub's own error out."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Awaitable, Callable, MutableMapping
+from email.utils import formatdate
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from composer_hub.local_hub import parts
+from composer_hub.local_hub.accounts import Accounts, User
+from composer_hub.local_hub.blobs import WrongContent
+from composer_hub.local_hub.calls import Call, Hub, HubError, Route, json_response
+from composer_hub.local_hub.store import Exists, Moved, NoRepo, NoRevision, Store
+from composer_hub.local_hub.trees import BadPath, MissingPath
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+STALE = "The branch was updated since you opened this page. Please refresh and try again."
+"""The Hub's own words for 412; clients look for them."""
+
+
+def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) -> Hub:
+    """Put a Hub together from a store, accounts and the parts of `parts.py`."""
+    for schema in parts.SCHEMAS:
+        store.add_schema(schema)
+    hub = Hub(
+        store,
+        accounts,
+        endpoint,
+        open_pull_request=parts.OPEN_PULL_REQUEST,
+        may_push=parts.MAY_PUSH,
+        details=parts.DETAILS,
+    )
+    return dataclasses.replace(hub, **options)
+
+
+class App:
+    """Answers every request; nothing that a client sends may end in silence or in a traceback."""
+
+    def __init__(self, hub: Hub, routes: tuple[Route, ...] = parts.ROUTES) -> None:
+        self.hub, self.routes = hub, routes
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await _live(receive, send)
+        if scope["type"] != "http":
+            return None
+        request = Request(scope, receive, send)
+        try:
+            response = await self.answer(request)
+        except ClientDisconnect:
+            return None
+        # Exact, where uvicorn's own date is up to two seconds old: clients cut a log after the date of the answer.
+        response.headers.setdefault("Date", formatdate(usegmt=True))
+        response.headers.setdefault("X-Request-Id", "Root=" + secrets.token_hex(8))
+        return await response(scope, receive, send)
+
+    async def answer(self, request: Request) -> Response:
+        """Find the route and let it answer; turn every known error into the Hub's words for it."""
+        try:
+            self._check_host(request)
+            path = request.scope["raw_path"].decode("latin-1")
+            for route in self.routes:
+                if (args := route.match(request.method, path)) is not None:
+                    user = None if route.own_auth else self._user(request)
+                    return await route.handler(Call(self.hub, request, user, args))
+            raise _missing(request.method, path)
+        except HubError as error:
+            return error_response(error)
+        except (Exists, Moved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
+            return error_response(_translated(error))
+        except UnicodeEncodeError:
+            # JSON may hold half of a surrogate pair, which no database, file name or answer can.
+            return error_response(HubError(400, "A text of the request is not valid Unicode.", "BadRequest"))
+
+    def _check_host(self, request: Request) -> None:
+        """Refuse a Host that is not ours: a web page of a stranger can point its own name at 127.0.0.1."""
+        host = request.headers.get("host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        if self.hub.allowed_hosts and name.strip("[]").lower() not in self.hub.allowed_hosts:
+            raise HubError(403, "This Host is not served here. Use the address that `composer-hub hub status` prints.")
+
+    def _user(self, request: Request) -> User | None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return None
+        user = self.hub.accounts.user_of(token.strip())
+        if user is None:
+            raise HubError(401, "Invalid credentials in Authorization header")
+        return user
+
+
+def error_response(error: HubError) -> Response:
+    """Write an error as the Hub does: in the body and in the headers that clients read."""
+    # A header holds one line of printable ASCII without blanks at its ends; what was asked for may hold anything.
+    message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
+    headers = {"X-Error-Message": message, **({"X-Error-Code": error.code} if error.code else {}), **error.headers}
+    return json_response({"error": error.message, **error.body}, error.status, headers)
+
+
+def _translated(error: Exception) -> HubError:
+    if isinstance(error, Moved):
+        return HubError(412, STALE)
+    if isinstance(error, Exists):
+        return HubError(409, str(error))
+    if isinstance(error, NoRepo):
+        return HubError(404, str(error), "RepoNotFound")
+    if isinstance(error, NoRevision):
+        return HubError(404, str(error), "RevisionNotFound")
+    if isinstance(error, MissingPath):
+        return HubError(404, str(error), "EntryNotFound")
+    if isinstance(error, BadPath):
+        return HubError(422, str(error), "InvalidPath")
+    return HubError(400, str(error), "BadRequest")
+
+
+def _missing(method: str, path: str) -> HubError:
+    what = f"{method} {path[:300]}"
+    message = f"The embedded Hub does not offer {what}. docs/hub.md lists what it does; use the real Hub for this."
+    return HubError(501, message, "NotImplemented", body={"missing": what})
+
+
+async def _live(receive: Receive, send: Send) -> None:
+    while True:
+        event = await receive()
+        await send({"type": event["type"] + ".complete"})
+        if event["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,118 @@
+"""Bytes by the hash of their content, on disk: written beside, flushed, checked, then renamed into place.
+
+A blob file exists only whole, under `blobs/ab/abcdef…`; everything unfinished lives in `tmp/`, which is swept at start.
+Small contents do not come here: they ride in the store's own transaction (see `store.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from composer_hub.local_hub.errors import LocalHubError
+
+
+class WrongContent(LocalHubError, ValueError):
+    """The bytes that came are not the ones that were announced."""
+
+
+class Blobs:
+    """A folder of blobs by content id."""
+
+    def __init__(self, root: Path) -> None:
+        self.files = root / "blobs"
+        self.unfinished = root / "tmp"
+        self.files.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self.unfinished, ignore_errors=True)
+        self.unfinished.mkdir()
+
+    def path(self, content_id: str) -> Path:
+        """Return where the bytes of this id are, or would be."""
+        return self.files / content_id[:2] / content_id
+
+    def holds(self, content_id: str) -> bool:
+        """Say whether the blob is there, whole."""
+        return self.path(content_id).is_file()
+
+    def adopt(self, path: Path, sha256: str, size: int) -> None:
+        """Move a file that something else has written into place, if it is what was announced."""
+        digest = hashlib.sha256()
+        with open(path, "rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+            check_content(digest.hexdigest(), path.stat().st_size, sha256, size)
+            _move(path, file.fileno(), self.path(sha256))
+
+    def writer(self) -> BlobWriter:
+        """Open an unfinished blob; nothing of it is visible before `BlobWriter.keep`."""
+        return BlobWriter(self)
+
+
+class BlobWriter:
+    """An unfinished blob that knows its size and sha256 so far; closing without `keep` removes it."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        descriptor, self.name = tempfile.mkstemp(dir=blobs.unfinished)
+        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        self._sha256 = hashlib.sha256()
+        self.size = 0
+
+    def write(self, data: bytes) -> None:
+        """Append; the hash goes along, so that the file is never read again to check it."""
+        self._sha256.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+        self.size += len(data)
+
+    def keep(self, content_id: str, *, sha256: str | None = None, size: int | None = None) -> None:
+        """Flush to disk and move into place, after checking the announced hash and size."""
+        if sha256 is not None:
+            check_content(self._sha256.hexdigest(), self.size, sha256, size)
+        self.keep_at(self._blobs.path(content_id))
+
+    def keep_at(self, target: Path) -> None:
+        """Flush to disk and move to a path outside of the blobs."""
+        _move(Path(self.name), self._file.fileno(), target)
+
+    def close(self) -> None:
+        self._file.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.name)
+
+    def __enter__(self) -> BlobWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def check_content(found: str, found_size: int, sha256: str, size: int | None) -> None:
+    """Refuse bytes that are not the announced ones."""
+    if found != sha256 or (size is not None and found_size != size):
+        raise WrongContent(
+            f"Received {found_size} bytes with sha256 {found}, but {size} bytes with sha256 {sha256} were announced. "
+            "Upload the file again; if it is still being written, wait until it is complete."
+        )
+
+
+def _move(path: Path, descriptor: int, target: Path) -> None:
+    """Rename a file once its bytes are on disk."""
+    os.fsync(descriptor)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(path, target)
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Flush a rename; without it a power cut may forget the name of a blob whose bytes are safe."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,267 @@
+"""Buckets over HTTP: create, list, settings, batches, listings, tokens, and the bytes of a file with ranges.
+
+Bytes go up and mostly down through Xet; a plain GET is answered by decoding from the same CAS, a piece at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from starlette.concurrency import iterate_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from composer_hub.local_hub import bucketstore, xetclient
+from composer_hub.local_hub.bucketstore import Bucket, BucketFile
+from composer_hub.local_hub.calls import Call, Hub, HubError, Route
+from composer_hub.local_hub.files import parse_range
+from composer_hub.local_hub.store import Exists
+from composer_hub.local_hub.xet import grant
+
+PAGE = 1000
+MAX_OPERATIONS = 5000
+MAX_PATHS = 2000
+_NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+SCHEMA = bucketstore.SCHEMA
+
+
+def find(call: Call, name: str, *, write: bool = False) -> Bucket:
+    """Find a bucket and check the right to it; what the caller may not see is answered as if it were not there."""
+    bucket = bucketstore.find_bucket(call.store.read(), name)
+    user = call.user
+    if bucket is None or (bucket.is_private and not (user is not None and user.may_read(bucket.namespace))):
+        status = 401 if user is None else 404
+        raise HubError(status, f"Bucket not found: {name[:200]}", "RepoNotFound")
+    if write and not call.need_user(write=True).may_write(bucket.namespace, bucket.created_by):
+        raise HubError(403, f"Forbidden: you do not have write access to the bucket {bucket.name}.")
+    return bucket
+
+
+def check_offered(hub: Hub) -> None:
+    if not hub.with_xet:
+        raise HubError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
+
+
+def _named(call: Call, *, write: bool = False) -> Bucket:
+    return find(call, f"{_namespace(call)}/{call.args['name']}", write=write)
+
+
+def _namespace(call: Call) -> str:
+    """Return the namespace of the path; `me` is whoever asks."""
+    return call.need_user().name if call.args["ns"] == "me" else call.args["ns"]
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+
+
+async def create(call: Call) -> Response:
+    """Create a bucket; where it exists, answer 409 with its address, which clients read under `exist_ok`."""
+    user, namespace = call.need_user(write=True), _namespace(call)
+    name = f"{namespace}/{call.args['name']}"
+    body = await call.json_body()
+    check_offered(call.hub)
+    if not _NAME.fullmatch(call.args["name"]):
+        raise HubError(400, f"Invalid bucket name: {call.args['name'][:200]!r}. Use letters, digits, '-', '_' and '.'.")
+    if not user.may_create_in(namespace):
+        raise HubError(403, f'You don\'t have the rights to create a bucket under the namespace "{namespace[:200]}"')
+    by_default = "private" if call.hub.accounts.is_private_by_default(namespace) else "public"
+    visibility = body.get("visibility") or by_default
+    if visibility not in ("public", "private"):
+        raise HubError(400, "A bucket's `visibility` is public or private.", "BadRequest")
+    try:
+        await call.in_thread(bucketstore.create_bucket, call.store, name, visibility, user.name)
+    except Exists as error:
+        raise HubError(409, f"You already created the bucket {name}", body=_address(call, name)) from error
+    return call.json(_address(call, name))
+
+
+def _address(call: Call, name: str) -> dict[str, str]:
+    return {"url": call.url(f"/buckets/{name}"), "id": name, "name": name}
+
+
+async def show(call: Call) -> Response:
+    return call.json(_info(call, _named(call)))
+
+
+async def list_buckets(call: Call) -> Response:
+    """List the buckets of a namespace that the caller may see."""
+    namespace, search = _namespace(call), call.query.get("search", "").lower()
+    is_member = call.user is not None and call.user.may_read(namespace)
+    found = [
+        bucket
+        for bucket in bucketstore.buckets_of(call.store.read(), namespace)
+        if (is_member or not bucket.is_private) and search in bucket.name.partition("/")[2].lower()
+    ]
+    page, headers = _page(call, found, lambda bucket: bucket.name)
+    return call.json([_info(call, bucket) for bucket in page], headers=headers)
+
+
+async def delete(call: Call) -> Response:
+    bucket = _named(call, write=True)
+    await call.in_thread(bucketstore.delete_bucket, call.store, bucket)
+    return call.json({})
+
+
+async def change_settings(call: Call) -> Response:
+    bucket = _named(call, write=True)
+    body = await call.json_body()
+    is_private = body.get("private", body.get("visibility") == "private")
+    if not isinstance(is_private, bool):
+        raise HubError(400, "The field 'private' must be true or false.", "BadRequest")
+    visibility = "private" if is_private else "public"
+    await call.in_thread(bucketstore.set_visibility, call.store, bucket, visibility)
+    return call.json({"private": is_private})
+
+
+async def apply_batch(call: Call) -> Response:
+    """Apply a batch in one transaction; what could not be applied is named, the rest is done."""
+    bucket = _named(call, write=True)
+    operations = _operations(await call.body())
+
+    def may_copy(db: sqlite3.Connection, kind: str, name: str, xet_hash: str) -> bool:
+        source = bucketstore.find_bucket(db, name) if kind == "bucket" else None
+        may_read = source is not None and (
+            not source.is_private or (call.user is not None and call.user.may_read(source.namespace))
+        )
+        return source is not None and may_read and bucketstore.holds(db, source, xet_hash)
+
+    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, may_copy)
+    status = 422 if failed and len(failed) == len(operations) else 200
+    return call.json({"success": not failed, "processed": len(operations), "failed": failed}, status)
+
+
+def _operations(body: bytes) -> list[Mapping[str, Any]]:
+    """Read the lines of a batch; one that is no JSON object spoils the whole, as it may hide a lost line."""
+    lines = [line for line in body.split(b"\n") if line.strip()]
+    if len(lines) > MAX_OPERATIONS:
+        raise HubError(413, f"A batch has at most {MAX_OPERATIONS} operations. Send several.", "PayloadTooLarge")
+    try:
+        operations = [json.loads(line) for line in lines]
+    except (ValueError, RecursionError) as error:
+        raise HubError(400, "A line of the batch is not JSON.", "BadRequest") from error
+    if not all(isinstance(operation, dict) for operation in operations):
+        raise HubError(400, "A line of the batch is not a JSON object.", "BadRequest")
+    return operations
+
+
+async def show_paths(call: Call) -> Response:
+    """Describe the asked files that exist; the others are left out."""
+    bucket = _named(call)
+    paths = (await call.json_body()).get("paths")
+    if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, str) for path in paths):
+        raise HubError(400, f"`paths` must be a list of at most {MAX_PATHS} texts.", "BadRequest")
+    return call.json([file.shown() for file in bucketstore.files_at(call.store.read(), bucket, paths)])
+
+
+async def show_tree(call: Call) -> Response:
+    """List a folder: its files and folders, or with `recursive` every file below it."""
+    bucket, prefix, after = _named(call), call.args.get("path", "").strip("/"), call.query.get("cursor", "")
+    limit = min(call.number("limit", PAGE), PAGE) or PAGE
+
+    def read() -> tuple[list[dict[str, Any]], str]:
+        db = call.store.read()
+        if not call.flag("recursive"):
+            return bucketstore.listing(db, bucket, prefix, after, limit)
+        found: list[dict[str, Any]] = []
+        for file in bucketstore.walk(db, bucket, prefix, after):
+            if len(found) == limit:
+                return found, found[-1]["path"]
+            found.append(file.shown())
+        return found, ""
+
+    items, cursor = await call.in_thread(read)
+    return call.json(items, headers=_link(call, cursor) if cursor else None)
+
+
+async def send_file(call: Call) -> Response:
+    """Answer a file: HEAD tells how to get it through Xet, GET sends its bytes or the asked range of them."""
+    bucket = _named(call)
+    found = bucketstore.files_at(call.store.read(), bucket, [call.args["path"]])
+    if not found:
+        raise HubError(404, f"{call.args['path'][:200]} is not in the bucket {bucket.name}.", "EntryNotFound")
+    file = found[0]
+    span = parse_range(call.request.headers.get("range", ""), file.size)
+    start, stop = span or (0, file.size)
+    headers = _file_headers(call, bucket, file) | {"Content-Length": str(stop - start)}
+    if span:
+        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
+    if call.request.method == "HEAD" or start == stop:
+        response = Response(None, 206 if span else 200, headers, "application/octet-stream")
+        response.headers["Content-Length"] = str(stop - start)
+        return response
+    pieces = xetclient.stream(call.hub, bucket.scope, file.xet_hash, file.size, start, stop)
+    return StreamingResponse(_sent(pieces), 206 if span else 200, headers, "application/octet-stream")
+
+
+async def _sent(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    async for piece in iterate_in_threadpool(pieces):
+        yield piece
+
+
+def _file_headers(call: Call, bucket: Bucket, file: BucketFile) -> dict[str, str]:
+    name = quote(file.path.rpartition("/")[2])
+    return {
+        "ETag": f'"{file.xet_hash}"',
+        "X-Xet-Hash": file.xet_hash,
+        "X-Xet-Refresh-Route": call.url(f"/api/buckets/{bucket.name}/xet-read-token"),
+        "X-Linked-Size": str(file.size),
+        "X-Linked-Etag": f'"{file.xet_hash}"',
+        "Accept-Ranges": "bytes",
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+    }
+
+
+async def read_token(call: Call) -> Response:
+    return grant(call, _named(call).scope, write=False)
+
+
+async def write_token(call: Call) -> Response:
+    return grant(call, _named(call, write=True).scope, write=True)
+
+
+def _info(call: Call, bucket: Bucket) -> dict[str, Any]:
+    size, count = bucketstore.totals(call.store.read(), bucket)
+    return {
+        "_id": f"{bucket.id:024x}",
+        "id": bucket.name,
+        "author": bucket.namespace,
+        "private": bucket.is_private,
+        "createdAt": bucket.created_at,
+        "size": size,
+        "totalFiles": count,
+    }
+
+
+def _page(call: Call, items: list[Bucket], key: Any) -> tuple[list[Bucket], dict[str, str] | None]:
+    """Return the items after the cursor, up to a page, and the link to the next page."""
+    cursor = call.query.get("cursor", "")
+    rest = [item for item in items if key(item) > cursor]
+    return rest[:PAGE], _link(call, key(rest[PAGE - 1])) if len(rest) > PAGE else None
+
+
+def _link(call: Call, cursor: str) -> dict[str, str]:
+    kept = [(key, value) for key, value in call.query.multi_items() if key != "cursor"]
+    path = call.request.scope["raw_path"].decode("latin-1")
+    return {"Link": f'<{call.url(path)}?{urlencode([*kept, ("cursor", cursor)])}>; rel="next"'}
+
+
+_ONE = "/api/buckets/{ns}/{name}"
+
+ROUTES = (
+    Route("GET", "/api/buckets/{ns}", list_buckets),
+    Route("GET", _ONE, show),
+    Route("POST", _ONE, create),
+    Route("DELETE", _ONE, delete),
+    Route("PUT", f"{_ONE}/settings", change_settings),
+    Route("POST", f"{_ONE}/batch", apply_batch),
+    Route("POST", f"{_ONE}/paths-info", show_paths),
+    Route("GET", f"{_ONE}/tree", show_tree),
+    Route("GET", f"{_ONE}/tree/{{path...}}", show_tree),
+    Route("GET", f"{_ONE}/xet-read-token", read_token),
+    Route("GET", f"{_ONE}/xet-write-token", write_token),
+    Route("GET", "/buckets/{ns}/{name}/resolve/{path...}", send_file),
+)

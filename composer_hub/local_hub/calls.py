@@ -1,0 +1,235 @@
+"""What a handler of the embedded Hub gets and gives, and how a part plugs in.
+
+A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `Route`s, and where it keeps something a
+`SCHEMA` of repeatable `create table if not exists …` statements. Both are listed in `parts.py`; nothing else is needed:
+
+    async def show_runtime(call: Call) -> Response:
+        repo = call.repo()                        # finds the repository, applies the access rules, or raises
+        return call.json({"stage": "RUNNING"})
+
+    ROUTES = (Route("GET", "/api/spaces/{ns}/{name}/runtime", show_runtime),)
+
+A pattern is matched against the raw path, segment by segment; `{x}` is one segment (decoded after matching, so
+`refs%2Fpr%2F1` is one), `{x...}` the rest, `{kinds}` is models, datasets or spaces. Handlers run in the event loop:
+quick queries may run there, anything slow goes through `call.in_thread(function, …)`. Everything that fails raises
+`HubError` (or an error of the store, which `app.py` translates).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import sqlite3
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+
+from composer_hub.local_hub.accounts import Accounts, User
+from composer_hub.local_hub.errors import LocalHubError
+from composer_hub.local_hub.store import KINDS, Repo, Store
+
+JSON_LIMIT = 16 << 20
+"""A JSON body may be this long; what is longer is answered 413."""
+
+T = TypeVar("T")
+Handler = Callable[["Call"], Awaitable[Response]]
+OpenPullRequest = Callable[[sqlite3.Connection, Repo, User, str, str, str], int]
+"""(transaction, repo, author, title, description, base oid) -> the number of the new pull request."""
+
+
+class HubError(LocalHubError):
+    """An answer that is an error: status, message and the code in `X-Error-Code` that clients look at."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str = "",
+        *,
+        body: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.code = status, message, code
+        self.body, self.headers = dict(body or {}), dict(headers or {})
+
+
+@dataclass(frozen=True)
+class Hub:
+    """One running embedded Hub: what handlers share."""
+
+    store: Store
+    accounts: Accounts
+    endpoint: str
+    with_xet: bool = False
+    allow_local_jobs: bool = False
+    allowed_hosts: frozenset[str] = frozenset()
+    open_pull_request: OpenPullRequest | None = None
+    may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
+    """Says whether the caller may commit to the ref of a pull request."""
+    details: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
+    """What parts add to the info of a repository (a Space's runtime)."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """State that a part keeps while the server runs (job processes, sessions), under the part's own name."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """Requests of one method on one pattern of paths, and who answers them. Method `GET` also takes HEAD."""
+
+    method: str
+    pattern: str
+    handler: Handler
+    own_auth: bool = False
+    """The handler checks a signature of its own; `call.user` is None."""
+
+    @functools.cached_property
+    def _regex(self) -> re.Pattern[str]:
+        return re.compile(re.sub(r"\{(\w+)(\.\.\.)?\}|[^{]+", _group, self.pattern))
+
+    def match(self, method: str, raw_path: str) -> dict[str, str] | None:
+        """Return the decoded words of the path if this route is meant."""
+        if method != self.method and not (method == "HEAD" and self.method == "GET"):
+            return None
+        found = self._regex.fullmatch(raw_path)
+        return {key: unquote(value) for key, value in found.groupdict().items()} if found else None
+
+
+@dataclass
+class Call:
+    """One request on its way: who asks, for what, and where to look."""
+
+    hub: Hub
+    request: Request
+    user: User | None
+    args: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def store(self) -> Store:
+        return self.hub.store
+
+    @property
+    def query(self) -> Any:
+        return self.request.query_params
+
+    def flag(self, name: str) -> bool:
+        """Read a yes/no query parameter as the clients write it."""
+        return self.query.get(name, "").lower() in ("1", "true")
+
+    def number(self, name: str, default: int) -> int:
+        """Read a number of the query; what is none counts as not given."""
+        text = self.query.get(name, "")
+        return int(text) if text.isdecimal() and len(text) < 10 else default
+
+    def need_user(self, *, write: bool = False) -> User:
+        """Return who asks; anonymous requests and read-only tokens (where `write`) are refused."""
+        if self.user is None:
+            raise HubError(401, "Invalid username or password.")
+        if write and not self.user.can_write:
+            raise HubError(403, "Forbidden: this token can only read. Use one that can write.")
+        return self.user
+
+    def repo(self, *, write: bool = False, kind: str = "", name: str = "") -> Repo:
+        """Find the repository of this path and check the right to it."""
+        is_in_path = not name
+        kind = kind or self.args.get("kinds", "models")[:-1]
+        name = name or f"{self.args['ns']}/{self.args['name']}"
+        repo = self.store.find_repo(kind, name)
+        if repo is None and is_in_path:
+            self._lead_to_new_name(kind, name)
+        if repo is None or not self.may_read(repo):
+            raise self.repo_not_found(f"{kind}s/{name}")
+        if write and not self.may_write(repo):
+            self.need_user(write=True)
+            raise HubError(403, f"Forbidden: you do not have write access to {repo.kind} {repo.name}.")
+        return repo
+
+    def may_read(self, repo: Repo) -> bool:
+        """Say whether the caller sees that this repository exists."""
+        return not repo.is_private or (self.user is not None and self.user.may_read(repo.namespace))
+
+    def may_write(self, repo: Repo) -> bool:
+        return self.user is not None and self.user.may_write(repo.namespace, repo.created_by)
+
+    def repo_not_found(self, what: str) -> HubError:
+        """Return the one answer for what is not there and for what the caller may not see."""
+        if self.user is None:
+            return HubError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
+        return HubError(404, f"Repository not found: {what}", "RepoNotFound")
+
+    async def body(self, limit: int = JSON_LIMIT) -> bytes:
+        """Read the whole body, up to a limit."""
+        parts, size = [], 0
+        async for part in self.request.stream():
+            size += len(part)
+            if size > limit:
+                raise HubError(413, f"The request body is larger than {limit} bytes.", "PayloadTooLarge")
+            parts.append(part)
+        return b"".join(parts)
+
+    async def json_body(self) -> dict[str, Any]:
+        """Read a JSON object; an empty body is an empty object."""
+        body = await self.body()
+        if not body:
+            return {}
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise HubError(400, "The request body is not valid JSON.", "BadRequest") from error
+        if not isinstance(value, dict):
+            raise HubError(400, "The request body must be a JSON object.", "BadRequest")
+        return value
+
+    async def in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run something slow beside the event loop."""
+        return await run_in_threadpool(function, *args, **kwargs)
+
+    def json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+        return json_response(value, status, headers)
+
+    def url(self, path: str) -> str:
+        """Return an absolute URL on the host that the caller used."""
+        host = self.request.headers.get("host")
+        return (f"http://{host}" if host else self.hub.endpoint) + path
+
+    def _lead_to_new_name(self, kind: str, name: str) -> None:
+        """Answer a request under an old name with a redirect, where the caller may see the new one.
+
+        307 keeps method and body: a write goes on to the new name, and its rights are checked there.
+        """
+        new_name = self.store.moved_to(kind, name)
+        target = self.store.find_repo(kind, new_name) if new_name else None
+        if target is not None and self.may_read(target):
+            path = self.request.scope["raw_path"].decode("latin-1").replace(name, target.name, 1)
+            query = self.request.url.query
+            raise HubError(307, f"Moved to {target.name}", headers={"Location": path + (f"?{query}" if query else "")})
+
+
+def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return Response(content, status, headers, "application/json")
+
+
+def text_field(body: Mapping[str, Any], key: str, default: str | None = None) -> str:
+    """Return a text of a JSON body, or the default where there is none or null; anything else is refused."""
+    value = body.get(key)
+    if value is None:
+        value = default
+    if not isinstance(value, str):
+        raise HubError(400, f"The field {key!r} must be a text.", "BadRequest")
+    return value
+
+
+def _group(found: re.Match[str]) -> str:
+    name, is_rest = found.groups()
+    if name is None:
+        return re.escape(found.group())
+    if name == "kinds":
+        return "(?P<kinds>" + "|".join(f"{kind}s" for kind in KINDS) + ")"
+    return f"(?P<{name}>.+)" if is_rest else f"(?P<{name}>[^/]+)"

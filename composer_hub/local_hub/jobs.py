@@ -1,0 +1,434 @@
+"""Jobs over HTTP: start, list, inspect, label, repeat, cancel, and their logs as a stream of events.
+
+Nothing is started unless the server was told `--allow-local-jobs`: a job is any command, run as the person who serves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import json
+import os
+import re
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import Response, StreamingResponse
+
+from composer_hub.local_hub import buckets
+from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, Running
+from composer_hub.local_hub.mounts import MAX_VOLUMES, Volume, read_volume
+from composer_hub.local_hub.repos import check_gate
+
+STAGES = ("SCHEDULING", "RUNNING", "COMPLETED", "CANCELED", "ERROR", "DELETED")
+DEFAULT_TIMEOUT = 30 * 60
+"""As on the Hub: a job that names no timeout ends after half an hour."""
+MAX_TIMEOUT = 30 * 24 * 3600
+KEEP_ALIVE_SECONDS = 30.0
+_POLL_SECONDS = 0.15
+_PAGE = 100
+_ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_LABEL = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_NOT_HERE = ("expose", "ssh", "network")
+
+# The schema runs when a server starts: no job of an earlier one can still be alive, its supervisor ended with it.
+SCHEMA = f"""
+create table if not exists jobs(
+    number integer primary key autoincrement, id text not null unique, namespace text not null, author text not null,
+    stage text not null, message text not null default '', labels text not null, spec text not null,
+    created_at text not null, started_at text, finished_at text);
+create index if not exists jobs_by_namespace on jobs(namespace, number);
+update jobs set stage='ERROR', message='{SERVER_STOPPED}', finished_at=strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
+    where stage in ('SCHEDULING', 'RUNNING');
+"""
+_COLUMNS = "id, namespace, author, stage, message, labels, spec, created_at, started_at, finished_at"
+
+
+def runner_of(call: Call) -> Runner:
+    """Return this server's runner; the first job makes it."""
+    if "jobs" not in call.hub.extra:
+        call.hub.extra["jobs"] = Runner(call.hub)
+    return call.hub.extra["jobs"]
+
+
+# ---------------------------------------------------------------------------------------------------------- requests
+
+
+async def run(call: Call) -> Response:
+    """Start a job."""
+    namespace, author = _namespace(call, write=True)
+    _check_allowed(call)
+    body = await call.json_body()
+    return await _start(call, namespace, author, read_spec(body), _texts(body, "secrets"))
+
+
+async def run_again(call: Call) -> Response:
+    """Start a job with the spec of an earlier one."""
+    namespace, author = _namespace(call, write=True)
+    _check_allowed(call)
+    spec = _find(call)["spec"]
+    known = runner_of(call).secrets.get(call.args["id"])
+    if spec["secrets"] and known is None:
+        names = ", ".join(spec["secrets"])
+        message = f"The secrets {names} of this job went with the server that ran it. Start a new job and pass them."
+        raise HubError(409, message)
+    return await _start(call, namespace, author, spec, known or {})
+
+
+async def list_jobs(call: Call) -> Response:
+    """Answer a page of jobs, the newest first, filtered by stages and by labels."""
+    namespace, _ = _namespace(call)
+    where, values = ["namespace=?"], [namespace]
+    if stages := call.query.getlist("stage"):
+        where.append(f"stage in ({','.join('?' * len(stages))})")
+        values += [stage.upper() for stage in stages]
+    for label in call.query.getlist("label"):
+        key, _, value = label.partition("=")
+        where.append("exists (select 1 from json_each(labels) where key=? and value=?)")
+        values += [key, value]
+    if (cursor := call.query.get("cursor", "")).isdecimal():
+        where.append("number<cast(? as integer)")
+        values.append(cursor)
+    rows = call.store.read().execute(
+        f"select number, {_COLUMNS} from jobs where {' and '.join(where)} order by number desc limit ?",
+        (*values, _PAGE + 1),
+    )
+    found = rows.fetchall()
+    headers = {}
+    if len(found) > _PAGE:
+        kept = [(key, value) for key, value in call.query.multi_items() if key != "cursor"]
+        query = urlencode([*kept, ("cursor", found[_PAGE - 1][0])])
+        headers["Link"] = f'<{call.url(f"/api/jobs/{namespace}")}?{query}>; rel="next"'
+    return call.json([_shown(call, _job(row[1:])) for row in found[:_PAGE]], headers=headers)
+
+
+async def inspect(call: Call) -> Response:
+    _namespace(call)
+    return call.json(_shown(call, _find(call)))
+
+
+async def cancel(call: Call) -> Response:
+    """End a job; one that has ended stays as it ended."""
+    _namespace(call, write=True)
+    _find(call)
+    await runner_of(call).cancel(call.args["id"])
+    return call.json(_shown(call, _find(call)))
+
+
+async def set_labels(call: Call) -> Response:
+    _namespace(call, write=True)
+    _find(call)
+    labels = _labels(await call.json_body())
+
+    def change() -> None:
+        with call.store.write() as db:
+            db.execute("update jobs set labels=? where id=?", (json.dumps(labels), call.args["id"]))
+
+    await call.in_thread(change)
+    return call.json(_shown(call, _find(call)))
+
+
+async def show_hardware(call: Call) -> Response:
+    """Answer the one machine there is; it costs nothing."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = {
+        "name": "local",
+        "prettyName": "This machine",
+        "cpu": f"{os.cpu_count() or 1} vCPU",
+        "ram": f"{memory / 1e9:.0f} GB",
+        "accelerator": None,
+        "unitCostMicroUSD": 0,
+        "unitCostUSD": 0.0,
+        "unitLabel": "minute",
+    }
+    return call.json([machine])
+
+
+async def show_logs(call: Call) -> Response:
+    """Stream the log: what is there at once, what comes as it comes, to the job's end."""
+    _namespace(call)
+    job = _find(call)
+    tail = call.query.get("tail")
+    if tail is not None and not (tail.isascii() and tail.isdigit() and len(tail) < 10):
+        raise HubError(400, f"tail={tail[:40]!r} is not a number of lines.", "BadRequest")
+    lines = _events(call, job, runner_of(call).log_path(job["id"]), None if tail is None else int(tail))
+    return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+
+
+async def no_metrics(call: Call) -> Response:
+    """Refuse metrics: for a job that has ended as the Hub does, for others because nothing is measured."""
+    _namespace(call)
+    if _find(call)["stage"] in _ENDED:
+        raise HubError(406, "The job has ended: there are no metrics.")
+    raise HubError(501, "The embedded Hub does not measure jobs. Look at the process with your system's tools.")
+
+
+async def no_scheduled_jobs(call: Call) -> Response:
+    raise HubError(
+        501,
+        "The embedded Hub does not offer scheduled jobs. Start `hf jobs run` by cron, or use the real Hub.",
+        "NotImplemented",
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------- starting
+
+
+def read_spec(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Check what a job should be; of its secrets only the names are in the result."""
+    for key in _NOT_HERE:
+        if body.get(key):
+            raise HubError(501, f"The embedded Hub does not offer {key!r} for jobs: a local job is a plain process.")
+    command = [*_words(body, "command"), *_words(body, "arguments")]
+    if not command or not command[0]:
+        raise HubError(400, "A job needs a `command`: a list of texts, the program first.", "BadRequest")
+    raw_volumes = body.get("volumes") or []
+    if not isinstance(raw_volumes, list) or len(raw_volumes) > MAX_VOLUMES:
+        raise HubError(400, f"`volumes` must be a list of at most {MAX_VOLUMES} objects.", "BadRequest")
+    volumes = [read_volume(raw) for raw in raw_volumes]
+    if len({volume["mountPath"] for volume in volumes}) != len(volumes):
+        raise HubError(400, "Two volumes have the same `mountPath`. Give each its own.", "BadRequest")
+    return {
+        "command": _words(body, "command"),
+        "arguments": _words(body, "arguments"),
+        "environment": _texts(body, "environment"),
+        "secrets": sorted(_texts(body, "secrets")),
+        "flavor": text_field(body, "flavor", "cpu-basic"),
+        "dockerImage": body.get("dockerImage"),
+        "spaceId": body.get("spaceId"),
+        "timeoutSeconds": _whole(body, "timeoutSeconds", DEFAULT_TIMEOUT, MAX_TIMEOUT),
+        "attempts": _whole(body, "attempts", 1, 10),
+        "labels": _labels(body),
+        "volumes": volumes,
+    }
+
+
+async def _start(call: Call, namespace: str, author: str, spec: dict[str, Any], values: Mapping[str, str]) -> Response:
+    runner = runner_of(call)
+    volumes = [_volume(call, raw) for raw in spec["volumes"]]
+    job_id = secrets.token_hex(12)
+    row = (job_id, namespace, author, json.dumps(spec["labels"]), json.dumps(spec), call.store.now())
+
+    def insert() -> None:
+        with call.store.write() as db:
+            db.execute(
+                "insert into jobs(id, namespace, author, labels, spec, created_at, stage) "
+                "values(?,?,?,?,?,?,'SCHEDULING')",
+                row,
+            )
+
+    await call.in_thread(insert)
+    runner.start(Running(job_id, spec, values, volumes))
+    call.args["id"] = job_id
+    return call.json(_shown(call, _find(call)))
+
+
+def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
+    """Find the source of a volume with the rights of the caller."""
+    is_writable = not raw["readOnly"]
+    folder, mount_path = raw["path"] or "", raw["mountPath"]
+    if raw["type"] == "bucket":
+        buckets.check_offered(call.hub)
+        bucket = buckets.find(call, raw["source"], write=is_writable)
+        return Volume(bucket, mount_path, folder, is_writable=is_writable)
+    repo = call.repo(kind=raw["type"], name=raw["source"])
+    check_gate(call, repo)
+    return Volume(repo, mount_path, folder, revision=call.store.resolve(repo, raw["revision"] or "main"))
+
+
+def _check_allowed(call: Call) -> None:
+    if not call.hub.allow_local_jobs:
+        raise HubError(
+            403,
+            "This embedded Hub does not run jobs: a job is any command, run on this machine. "
+            "Restart it with --allow-local-jobs if you trust everyone who has a token.",
+        )
+
+
+def _namespace(call: Call, *, write: bool = False) -> tuple[str, str]:
+    """Return the namespace of the path and who asks, who must belong there."""
+    user, namespace = call.need_user(write=write), call.args["ns"]
+    if not (user.may_create_in(namespace) if write else user.may_read(namespace)):
+        raise HubError(403, f"Forbidden: you have no rights to the jobs of {namespace[:100]!r}.")
+    return namespace, user.name
+
+
+def _words(body: Mapping[str, Any], key: str) -> list[str]:
+    value = body.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(word, str) and _fits(word) for word in value):
+        raise HubError(400, f"`{key}` must be a list of texts.", "BadRequest")
+    return value
+
+
+def _fits(text: str) -> bool:
+    """Say whether a process can be given this text."""
+    return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
+def _texts(body: Mapping[str, Any], key: str) -> dict[str, str]:
+    """Return environment variables; numbers and booleans are written out, as clients allow them."""
+    value = body.get(key) or {}
+    if not isinstance(value, dict) or not all(_VARIABLE.fullmatch(name) for name in value):
+        raise HubError(400, f"`{key}` must map names of environment variables to texts.", "BadRequest")
+    texts = {name: "" if text is None else str(text) for name, text in value.items()}
+    if not all(map(_fits, texts.values())):
+        raise HubError(400, f"A value of `{key}` holds a character that no environment can hold.", "BadRequest")
+    return texts
+
+
+def _whole(body: Mapping[str, Any], key: str, default: int, most: int) -> int:
+    value = body.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise HubError(400, f"`{key}` must be a whole number from 1 to {most}.", "BadRequest")
+    return value
+
+
+def _labels(body: Mapping[str, Any]) -> dict[str, str]:
+    labels = body.get("labels") or {}
+    is_map = isinstance(labels, dict) and len(labels) <= 100
+    if not is_map or not all(
+        _LABEL.fullmatch(key) and isinstance(value, str) and (value == "" or _LABEL.fullmatch(value))
+        for key, value in labels.items()
+    ):
+        raise HubError(400, "Labels map words to words of up to 100 letters, digits, '-', '_' and '.'.", "BadRequest")
+    return labels
+
+
+# ---------------------------------------------------------------------------------------------------------- views
+
+
+def _job(row: tuple[Any, ...]) -> dict[str, Any]:
+    job = dict(zip(_COLUMNS.split(", "), row, strict=True))
+    return job | {"labels": json.loads(job["labels"]), "spec": json.loads(job["spec"])}
+
+
+def _find(call: Call) -> dict[str, Any]:
+    row = call.store.read().execute(
+        f"select {_COLUMNS} from jobs where id=? and namespace=?", (call.args["id"], call.args["ns"])
+    )
+    if (found := row.fetchone()) is None:
+        raise HubError(404, f"{call.args['ns'][:100]} has no job {call.args['id'][:100]!r}. List its jobs first.")
+    return _job(found)
+
+
+def _shown(call: Call, job: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a job as clients read it; of a secret only the name is shown."""
+    spec = job["spec"]
+    is_user = job["namespace"] in call.hub.accounts.users
+    return {
+        "id": job["id"],
+        "createdAt": job["created_at"],
+        "startedAt": job["started_at"],
+        "finishedAt": job["finished_at"],
+        **{key: spec[key] for key in ("dockerImage", "spaceId", "command", "arguments", "environment")},
+        "secrets": dict.fromkeys(spec["secrets"]),
+        "flavor": "local",
+        "labels": job["labels"] or None,
+        "volumes": spec["volumes"] or None,
+        "timeoutSeconds": spec["timeoutSeconds"],
+        "retry": spec["attempts"] - 1,
+        "status": {"stage": job["stage"], "message": job["message"] or None},
+        "durations": _durations(job, call.store.now()),
+        "owner": {"id": _id(job["namespace"]), "name": job["namespace"], "type": "user" if is_user else "org"},
+        "initiator": {"type": "user", "id": _id(job["author"]), "name": job["author"]},
+    }
+
+
+def _durations(job: Mapping[str, Any], now: str) -> dict[str, int | None]:
+    end = job["finished_at"] or now
+    return {
+        "schedulingSecs": _between(job["created_at"], job["started_at"]),
+        "runningSecs": _between(job["started_at"], end),
+        "totalSecs": _between(job["created_at"], end),
+    }
+
+
+def _between(start: str | None, end: str | None) -> int | None:
+    if start is None or end is None:
+        return None
+    return max(0, int((_moment(end) - _moment(start)).total_seconds()))
+
+
+def _moment(text: str) -> datetime:
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+
+
+def _id(name: str) -> str:
+    return name.encode().hex()[:24].ljust(24, "0")
+
+
+# ---------------------------------------------------------------------------------------------------------- logs
+
+
+async def _events(call: Call, job: Mapping[str, Any], path: Path, tail: int | None) -> AsyncIterator[bytes]:
+    """Yield the lines of a log as events; a replay gives the same ones, so that a client can find its place again."""
+    if tail is None:
+        first = {"data": f"===== Job started at {job['created_at']} =====", "timestamp": job["created_at"]}
+        yield _event(json.dumps(first).encode())
+    at, quiet = 0, 0.0
+    if tail is not None:
+        lines, at = await call.in_thread(_last_lines, path, tail)
+        yield b"".join(map(_event, lines))
+    while True:
+        # The stage first: what a job wrote before it ended is then in the file.
+        is_over = job["stage"] in _ENDED and job["id"] not in runner_of(call).running
+        lines, at = await call.in_thread(_new_lines, path, at)
+        yield b"".join(map(_event, lines))
+        if is_over and not lines:
+            return
+        quiet = 0.0 if lines else quiet + _POLL_SECONDS
+        if quiet >= KEEP_ALIVE_SECONDS:
+            quiet = 0.0
+            yield b": keep-alive\n\n"
+        if not lines:
+            await asyncio.sleep(_POLL_SECONDS)
+            job = _find(call)
+
+
+def _event(line: bytes) -> bytes:
+    return b"data: " + line + b"\n\n"
+
+
+def _new_lines(path: Path, at: int) -> tuple[list[bytes], int]:
+    """Return the whole lines from an offset on, up to about a megabyte, and the offset after them."""
+    try:
+        with open(path, "rb") as file:
+            file.seek(at)
+            data = file.read(1 << 20)
+    except FileNotFoundError:
+        return [], at
+    end = data.rfind(b"\n") + 1
+    return data[:end].splitlines(), at + end
+
+
+def _last_lines(path: Path, count: int) -> tuple[list[bytes], int]:
+    """Return the last lines that are there now, and the offset after them."""
+    try:
+        with open(path, "rb") as file:
+            lines = collections.deque((line for line in file if line.endswith(b"\n")), maxlen=count)
+            return [line.rstrip(b"\n") for line in lines], file.tell()
+    except FileNotFoundError:
+        return [], 0
+
+
+_ALL = "/api/jobs/{ns}"
+_ONE = "/api/jobs/{ns}/{id}"
+
+ROUTES = (
+    Route("GET", "/api/jobs/hardware", show_hardware),
+    Route("GET", _ALL, list_jobs),
+    Route("POST", _ALL, run),
+    Route("GET", _ONE, inspect),
+    Route("POST", f"{_ONE}/cancel", cancel),
+    Route("POST", f"{_ONE}/duplicate", run_again),
+    Route("PUT", f"{_ONE}/labels", set_labels),
+    Route("GET", f"{_ONE}/logs", show_logs),
+    Route("GET", f"{_ONE}/metrics", no_metrics),
+    *(Route(method, "/api/scheduled-jobs/{rest...}", no_scheduled_jobs) for method in ("GET", "POST", "PUT", "DELETE")),
+)

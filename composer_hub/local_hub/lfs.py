@@ -1,0 +1,168 @@
+"""Large files by the LFS protocol: ask what is missing, stream it up, check it; list and forget what there is.
+
+Upload addresses carry a signature instead of a login: the protocol sends none with the bytes. Bytes go to disk as they
+come; the memory of an upload is one chunk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import time
+from typing import Any
+
+from starlette.responses import Response
+
+from composer_hub.local_hub.blobs import BlobWriter
+from composer_hub.local_hub.calls import Call, HubError, Route
+from composer_hub.local_hub.store import Repo
+
+CHUNK = 1 << 20
+_VALID_SECONDS = 24 * 3600
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_MAX_OBJECTS = 2000
+
+
+async def batch(call: Call) -> Response:
+    """Name an upload address for every object that the repository does not hold yet."""
+    body = await call.json_body()
+    is_upload = body.get("operation") == "upload"
+    repo = call.repo()
+    if is_upload:
+        # Whoever may read may propose a pull request, and its large files go up before it is opened.
+        call.need_user(write=True)
+    objects = body.get("objects")
+    if not isinstance(objects, list) or len(objects) > _MAX_OBJECTS or not all(map(_is_object, objects)):
+        raise HubError(
+            400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
+        )
+    answers = [_actions(call, repo, item, is_upload) for item in objects]
+    headers = {"Content-Type": "application/vnd.git-lfs+json"}
+    return call.json({"transfer": "basic", "hash_algo": "sha256", "objects": answers}, headers=headers)
+
+
+async def receive(call: Call) -> Response:
+    """Stream one object to disk and keep it if it is what was announced."""
+    repo_id, sha256, size = _checked(call)
+    announced = call.request.headers.get("content-length")
+    if announced is not None and announced != str(size):
+        raise HubError(400, f"The upload has {announced} bytes, but {size} were announced.", "BadRequest")
+    with call.store.blobs.writer() as writer:
+        await _stream(call, writer, size)
+        await call.in_thread(writer.keep, sha256, sha256=sha256, size=size)
+    await call.in_thread(call.store.add_lfs, call.store.repo_by_id(repo_id), sha256, size)
+    return call.json({})
+
+
+async def verify(call: Call) -> Response:
+    repo_id, sha256, size = _checked(call)
+    if call.store.lfs_size(call.store.repo_by_id(repo_id), sha256) != size:
+        raise HubError(404, f"The object {sha256} has not been uploaded.", "LfsObjectMissing")
+    return call.json({})
+
+
+async def list_objects(call: Call) -> Response:
+    """List the LFS files of all branches with the newest commit that brought each."""
+    repo = call.repo(write=True)
+    return call.json(await call.in_thread(_objects, call, repo))
+
+
+async def forget_objects(call: Call) -> Response:
+    """Take LFS files out of the repository and its whole history; no commit names them afterwards."""
+    repo = call.repo(write=True)
+    body = await call.json_body()
+    deletions = body.get("deletions")
+    sha256s = deletions.get("sha") if isinstance(deletions, dict) else None
+    if not isinstance(sha256s, list) or not all(isinstance(item, str) for item in sha256s):
+        raise HubError(400, "`deletions.sha` must be a list of sha256.", "BadRequest")
+    await call.in_thread(call.store.forget_lfs, repo, set(sha256s))
+    return call.json({})
+
+
+def _objects(call: Call, repo: Repo) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for ref in call.store.refs(repo):
+        for commit, changes in call.store.log_with_changes(repo, ref.oid):
+            for path, entry in changes.items():
+                if entry is not None and entry.sha256:
+                    found.setdefault(
+                        entry.sha256,
+                        {
+                            "fileOid": entry.sha256,
+                            "oid": entry.sha256,
+                            "filename": path,
+                            "size": entry.size,
+                            "pushedAt": commit.created_at,
+                            "ref": ref.ref,
+                        },
+                    )
+    return list(found.values())
+
+
+def _actions(call: Call, repo: Repo, item: dict[str, Any], is_upload: bool) -> dict[str, Any]:
+    sha256, size = item["oid"], item["size"]
+    answer: dict[str, Any] = {"oid": sha256, "size": size}
+    held = call.store.lfs_size(repo, sha256)
+    if held is not None and held != size:
+        return answer | {"error": {"code": 422, "message": f"{sha256} has {held} bytes, not {size}"}}
+    if not is_upload:
+        return answer | {"error": {"code": 501, "message": "Download through /resolve/ instead."}}
+    if held is not None and call.store.blobs.holds(sha256):
+        return answer
+    signed = _signed(call, repo.id, sha256, size)
+    upload = {"href": call.url(f"/_lfs/{signed}"), "header": {}}
+    return answer | {"actions": {"upload": upload, "verify": {"href": call.url(f"/_lfs/{signed}/verify")}}}
+
+
+def _signed(call: Call, repo_id: int, sha256: str, size: int) -> str:
+    """Return the part of an upload address that says what may go up, until when, and our signature."""
+    plain = f"{repo_id}-{size}-{int(time.time()) + _VALID_SECONDS}"
+    return f"{sha256}/{plain}-{_signature(call, sha256, plain)}"
+
+
+def _checked(call: Call) -> tuple[int, str, int]:
+    """Return (repo id, sha256, size) of an upload address that we signed."""
+    sha256, (plain, _, signature) = call.args["sha256"], call.args["signed"].rpartition("-")
+    if not hmac.compare_digest(signature.encode(), _signature(call, sha256, plain).encode()):
+        raise HubError(403, "This upload address is not valid. Ask for a new one.")
+    repo_id, size, until = map(int, plain.split("-"))
+    if until < time.time():
+        raise HubError(403, "This upload address has expired. Ask for a new one.")
+    return repo_id, sha256, size
+
+
+def _signature(call: Call, sha256: str, plain: str) -> str:
+    return hmac.new(call.store.secret.encode(), f"{sha256}/{plain}".encode(), hashlib.sha256).hexdigest()[:32]
+
+
+async def _stream(call: Call, writer: BlobWriter, size: int) -> None:
+    """Hash and write the body in a thread, a chunk at a time."""
+    parts: list[bytes] = []
+    held = 0
+    async for part in call.request.stream():
+        parts.append(part)
+        held += len(part)
+        if writer.size + held > size:
+            raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
+        if held >= CHUNK:
+            await call.in_thread(writer.write, b"".join(parts))
+            parts, held = [], 0
+    await call.in_thread(writer.write, b"".join(parts))
+
+
+def _is_object(item: Any) -> bool:
+    if not isinstance(item, dict) or not isinstance(item.get("oid"), str) or not _SHA256.fullmatch(item["oid"]):
+        return False
+    size = item.get("size")
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 0
+
+
+ROUTES = (
+    Route("POST", "/{ns}/{name}.git/info/lfs/objects/batch", batch),
+    Route("POST", "/{kinds}/{ns}/{name}.git/info/lfs/objects/batch", batch),
+    Route("PUT", "/_lfs/{sha256}/{signed}", receive, own_auth=True),
+    Route("POST", "/_lfs/{sha256}/{signed}/verify", verify, own_auth=True),
+    Route("GET", "/api/{kinds}/{ns}/{name}/lfs-files", list_objects),
+    Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/batch", forget_objects),
+)

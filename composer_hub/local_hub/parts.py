@@ -1,0 +1,34 @@
+"""The parts of the embedded Hub in the order in which their routes are tried. A new part is one line in each tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, spaces, xet
+from composer_hub.local_hub.calls import Call, OpenPullRequest, Route
+from composer_hub.local_hub.store import Repo
+
+# The Spaces stand first: /api/spaces/hardware is no repository.
+ROUTES: tuple[Route, ...] = (
+    *spaces.ROUTES,
+    *repos.ROUTES,
+    *files.ROUTES,
+    *commits.ROUTES,
+    *lfs.ROUTES,
+    *xet.ROUTES,
+    *community.ROUTES,
+    *jobs.ROUTES,
+    *buckets.ROUTES,
+)
+
+SCHEMAS: tuple[str, ...] = (xet.SCHEMA, community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
+
+OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
+"""Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""
+
+MAY_PUSH: Callable[[Call, Repo, str], bool] = community.may_push
+"""Says who may commit to `refs/pr/N`."""
+
+DETAILS: tuple[Callable[[Repo], Mapping[str, Any]], ...] = (spaces.details,)
+"""What the parts add to a repository's info."""

@@ -1,0 +1,353 @@
+"""Repositories as wholes: create, delete, move, settings, info, lists, who am I, and the checks before a push."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+
+from composer_hub.local_hub import bucketstore
+from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.cards import card_errors, card_of, tags_of
+from composer_hub.local_hub.spaces import kept_settings
+from composer_hub.local_hub.store import KINDS, Exists, Repo
+from composer_hub.local_hub.trees import Entry, pointer
+
+# fmt: off
+LFS_SUFFIXES = (
+    "7z", "arrow", "avro", "bin", "bz2", "ckpt", "ftz", "gguf", "gz", "h5", "joblib", "lfs", "lz4", "mlmodel",
+    "model", "msgpack", "npy", "npz", "onnx", "ot", "parquet", "pb", "pickle", "pkl", "pt", "pth", "rar",
+    "safetensors", "tar", "tflite", "tgz", "wasm", "xz", "zip", "zst",
+)
+# fmt: on
+GITATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
+_NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+_MAX_PAGE = 1000
+
+
+async def create(call: Call) -> Response:
+    """Create a repository with an initial commit; private where the caller or the organisation says so."""
+    body = await call.json_body()
+    user = call.need_user(write=True)
+    kind = _kind(body)
+    namespace = text_field(body, "organization", "") or user.name
+    name = f"{namespace}/{text_field(body, 'name')}"
+    if not _NAME.fullmatch(name.partition("/")[2]) or name.endswith((".git", ".ipynb")):
+        raise HubError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
+    if not user.may_create_in(namespace):
+        raise HubError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
+    visibility = text_field(body, "visibility", "") or _default_visibility(call, namespace, body)
+    if visibility not in ("public", "private", "protected"):
+        raise HubError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
+    settings = kept_settings(body, call.store.now()) if kind == "space" else {}
+    try:
+        repo = await call.in_thread(
+            call.store.create_repo,
+            kind,
+            name,
+            author=user.name,
+            visibility=visibility,
+            settings=settings,
+            files=_first_files(kind, name, settings),
+        )
+    except Exists as error:
+        raise _already_there(call, kind, name) from error
+    return call.json(_created(call, repo))
+
+
+async def delete(call: Call) -> Response:
+    body = await call.json_body()
+    user = call.need_user(write=True)
+    name = f"{text_field(body, 'organization', '') or user.name}/{text_field(body, 'name')}"
+    repo = call.repo(write=True, kind=_kind(body), name=name)
+    await call.in_thread(call.store.delete_repo, repo)
+    return call.json({})
+
+
+async def move(call: Call) -> Response:
+    """Rename a repository or give it to another namespace; the old name leads to the new one."""
+    body = await call.json_body()
+    user = call.need_user(write=True)
+    repo = call.repo(write=True, kind=_kind(body), name=text_field(body, "fromRepo"))
+    target = text_field(body, "toRepo")
+    namespace, _, name = target.partition("/")
+    if not _NAME.fullmatch(name) or not user.may_create_in(namespace):
+        raise HubError(403, f'You don\'t have the rights to move {repo.name} to "{target[:200]}"')
+    await call.in_thread(call.store.move_repo, repo, target)
+    return call.json({"url": call.url("/" + call.store.repo_by_id(repo.id).web_path)})
+
+
+async def change_settings(call: Call) -> Response:
+    body = await call.json_body()
+    repo = call.repo(write=True)
+    visibility = body.get("visibility")
+    if visibility is None and body.get("private") is not None:
+        visibility = _visibility(body["private"])
+    gated = body.get("gated")
+    if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
+        raise HubError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
+    new_gated = None if gated is None else gated or ""
+    repo = await call.in_thread(call.store.update_repo, repo, visibility=visibility, gated=new_gated)
+    return call.json({"private": repo.is_private, "visibility": repo.visibility, "gated": repo.gated or False})
+
+
+async def list_storage(call: Call) -> Response:
+    """List everything of a namespace, buckets too, with what it stores: what `hf repos list` shows."""
+    user = call.need_user()
+    namespace = call.args.get("ns", user.name)
+    if not user.may_read(namespace):
+        raise HubError(403, f"You are no member of {namespace}.")
+    found = []
+    for kind in KINDS:
+        for repo in call.store.repos(kind):
+            if repo.namespace == namespace:
+                oid = _main(call, repo)
+                size = sum(entry.size for entry in call.store.tree(repo, oid).values())
+                found.append((repo.name, kind, repo.visibility, call.store.find_commit(repo, oid).created_at, size))
+    for bucket in bucketstore.buckets_of(call.store.read(), namespace):
+        size, _ = bucketstore.totals(call.store.read(), bucket)
+        found.append((bucket.name, "bucket", bucket.visibility, bucket.created_at, size))
+    total = sum(size for *_, size in found) or 1
+    return call.json(
+        [
+            {
+                "id": name,
+                "type": kind,
+                "visibility": visibility,
+                "updatedAt": changed_at,
+                "storage": size,
+                "storagePercent": round(100 * size / total, 1),
+            }
+            for name, kind, visibility, changed_at, size in found
+        ]
+    )
+
+
+async def show(call: Call) -> Response:
+    """Answer the info of a repository at a revision."""
+    repo = call.repo()
+    oid = call.store.resolve(repo, call.args.get("rev", "main"))
+    return call.json(info(call, repo, oid, with_blobs=call.flag("blobs"), only=_expand(call)))
+
+
+async def list_repos(call: Call) -> Response:
+    """List what the caller may see, filtered and paged; names first, so that only shown repositories are read."""
+    query, kind = call.query, call.args["kinds"][:-1]
+    author, search = query.get("author"), query.get("search", "").lower()
+    filters, gated = set(query.getlist("filter")), query.get("gated", "").lower()
+    limit = min(call.number("limit", _MAX_PAGE), _MAX_PAGE)
+    start = call.number("cursor", 0)
+    shown: list[dict[str, Any]] = []
+    for index, repo in enumerate(call.store.repos(kind)):
+        if index < start or not call.may_read(repo):
+            continue
+        if (author and repo.namespace != author) or search not in repo.name.lower():
+            continue
+        if gated in ("true", "false") and bool(repo.gated) != (gated == "true"):
+            continue
+        if len(shown) == limit:
+            return call.json(shown, headers=_next_page(call, index))
+        details = info(call, repo, _main(call, repo), with_blobs=False, only=_expand(call))
+        if not filters or filters <= set(details.get("tags") or tags_of(_card(call, repo, _main(call, repo)))):
+            shown.append(details)
+    return call.json(shown)
+
+
+async def no_namespace(call: Call) -> Response:
+    """Answer for a name without a namespace: there are no such repositories here."""
+    raise call.repo_not_found(call.args["name"])
+
+
+async def who_am_i(call: Call) -> Response:
+    user = call.need_user()
+    organisations = [call.hub.accounts.organisations[name] for name in user.roles]
+    return call.json(
+        {
+            "type": "user",
+            "id": user.name.encode().hex()[:24].ljust(24, "0"),
+            "name": user.name,
+            "fullname": user.fullname or user.name,
+            "email": user.email or None,
+            "emailVerified": bool(user.email),
+            "isPro": False,
+            "canPay": False,
+            "periodEnd": None,
+            "avatarUrl": "",
+            "orgs": [
+                {
+                    "type": "org",
+                    "id": organisation.name.encode().hex()[:24].ljust(24, "0"),
+                    "name": organisation.name,
+                    "fullname": organisation.fullname or organisation.name,
+                    "roleInOrg": user.roles[organisation.name],
+                    "isEnterprise": False,
+                    "canPay": False,
+                    "avatarUrl": "",
+                }
+                for organisation in organisations
+            ],
+            "auth": {
+                "type": "access_token",
+                "accessToken": {"displayName": "embedded", "role": "write" if user.can_write else "read"},
+            },
+        }
+    )
+
+
+async def check_right(call: Call) -> Response:
+    """Answer 200 where the caller may read (or with `/write`, write) the files."""
+    write = call.args.get("right") == "write"
+    repo = call.repo(write=write)
+    check_gate(call, repo)
+    return call.json({})
+
+
+def check_gate(call: Call, repo: Repo) -> None:
+    """Refuse the files of a gated repository to everyone outside its namespace."""
+    if repo.gated and not (call.user is not None and call.user.may_read(repo.namespace)):
+        message = f"Access to {repo.kind} {repo.name} is restricted and you are not in the authorized list."
+        raise HubError(403 if call.user else 401, message, "GatedRepo")
+
+
+async def validate_yaml(call: Call) -> Response:
+    body = await call.json_body()
+    errors, warnings = card_errors(text_field(body, "content"), text_field(body, "repoType", "model"))
+    answer = {"errors": [{"message": text} for text in errors], "warnings": [{"message": text} for text in warnings]}
+    return call.json(answer, 400 if errors else 200)
+
+
+async def no_harnesses(call: Call) -> Response:
+    return call.json({"standardEnvVars": [], "harnesses": {}})
+
+
+async def nothing(call: Call) -> Response:
+    return Response()
+
+
+def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str]) -> dict[str, Any]:
+    """Return what the Hub tells about a repository, or with `only` the named fields."""
+    head, tree, card = call.store.find_commit(repo, oid), call.store.tree(repo, oid), _card(call, repo, oid)
+    details: dict[str, Any] = {
+        "_id": f"{repo.id:024x}",
+        "id": repo.name,
+        "author": repo.namespace,
+        "sha": oid,
+        "lastModified": head.created_at,
+        "createdAt": repo.created_at,
+        "private": repo.is_private,
+        "visibility": repo.visibility,
+        "gated": repo.gated or False,
+        "disabled": False,
+        "downloads": 0,
+        "downloadsAllTime": 0,
+        "likes": 0,
+        "trendingScore": 0,
+        "tags": tags_of(card),
+        "cardData": card,
+        "siblings": [_sibling(path, tree[path], with_blobs) for path in sorted(tree)],
+        "usedStorage": sum(entry.size for entry in tree.values()),
+    }
+    if repo.kind == "model":
+        names = {
+            "modelId": repo.name,
+            "library_name": card.get("library_name"),
+            "pipeline_tag": card.get("pipeline_tag"),
+        }
+        details |= {**names, "config": {}, "spaces": []}
+    if repo.kind == "space":
+        subdomain = re.sub(r"[^a-z0-9]+", "-", repo.name.lower())
+        details |= {"sdk": repo.settings.get("sdk"), "subdomain": subdomain, "host": call.url("/" + repo.web_path)}
+    for extra in call.hub.details:
+        details |= extra(repo)
+    return {key: value for key, value in details.items() if key in ("_id", "id", *only)} if only else details
+
+
+def _sibling(path: str, entry: Entry, with_blobs: bool) -> dict[str, Any]:
+    if not with_blobs:
+        return {"rfilename": path}
+    details: dict[str, Any] = {"rfilename": path, "size": entry.size, "blobId": entry.oid}
+    return details | ({"lfs": lfs_details(entry, "sha256")} if entry.sha256 else {})
+
+
+def lfs_details(entry: Entry, key: str) -> dict[str, Any]:
+    """Return the LFS part of a file's listing; its hash stands under `oid` in trees and under `sha256` in infos."""
+    return {key: entry.sha256, "size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
+
+
+def _card(call: Call, repo: Repo, oid: str) -> dict[str, Any]:
+    return card_of(call.store.read_bytes(repo, oid, "README.md") or b"")
+
+
+def _main(call: Call, repo: Repo) -> str:
+    return call.store.resolve(repo, "main")
+
+
+def _default_visibility(call: Call, namespace: str, body: Mapping[str, Any]) -> str:
+    is_private = body.get("private")
+    return _visibility(call.hub.accounts.is_private_by_default(namespace) if is_private is None else is_private)
+
+
+def _visibility(is_private: Any) -> str:
+    if not isinstance(is_private, bool):
+        raise HubError(400, "The field 'private' must be true or false.", "BadRequest")
+    return "private" if is_private else "public"
+
+
+def _kind(body: Mapping[str, Any]) -> str:
+    kind = text_field(body, "type", "model")
+    if kind not in KINDS:
+        message = f"The embedded Hub does not do this with repositories of type {kind[:100]!r}."
+        raise HubError(501, message, "NotImplemented", body={"missing": f"repositories of type {kind[:100]}"})
+    return kind
+
+
+def _first_files(kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, bytes]:
+    files = {".gitattributes": GITATTRIBUTES}
+    if kind == "space":
+        title = name.partition("/")[2]
+        files["README.md"] = f"---\ntitle: {title}\nsdk: {settings.get('sdk', 'static')}\n---\n".encode()
+    return files
+
+
+def _created(call: Call, repo: Repo) -> dict[str, Any]:
+    url = call.url("/" + repo.web_path)
+    return {"url": url, "name": repo.name, "id": repo.name, "private": repo.is_private, "visibility": repo.visibility}
+
+
+def _already_there(call: Call, kind: str, name: str) -> HubError:
+    """Answer 409 with the URL in the body: clients read it there under `exist_ok`."""
+    repo = call.repo(kind=kind, name=name)
+    return HubError(409, f"You already created this {kind} repo", body=_created(call, repo))
+
+
+def _expand(call: Call) -> list[str]:
+    return [*call.query.getlist("expand"), *call.query.getlist("expand[]")]
+
+
+def _next_page(call: Call, cursor: int) -> dict[str, str]:
+    pairs = [(key, value) for key, value in call.query.multi_items() if key != "cursor"]
+    url = call.url(call.request.url.path) + "?" + urlencode([*pairs, ("cursor", str(cursor))])
+    return {"Link": f'<{url}>; rel="next"'}
+
+
+ROUTES = (
+    Route("GET", "/api/whoami-v2", who_am_i),
+    Route("POST", "/api/repos/create", create),
+    Route("DELETE", "/api/repos/delete", delete),
+    Route("POST", "/api/repos/move", move),
+    Route("POST", "/api/validate-yaml", validate_yaml),
+    Route("GET", "/api/agent-harnesses", no_harnesses),
+    Route("GET", "/api/telemetry/{topic...}", nothing),
+    Route("GET", "/api/settings/repositories", list_storage),
+    Route("GET", "/api/organizations/{ns}/settings/repositories", list_storage),
+    Route("GET", "/api/{kinds}", list_repos),
+    Route("GET", "/api/{kinds}/{ns}/{name}", show),
+    Route("GET", "/api/{kinds}/{ns}/{name}/revision/{rev}", show),
+    Route("PUT", "/api/{kinds}/{ns}/{name}/settings", change_settings),
+    Route("GET", "/api/{kinds}/{ns}/{name}/auth-check", check_right),
+    Route("GET", "/api/{kinds}/{ns}/{name}/auth-check/{right}", check_right),
+    Route("GET", "/api/{kinds}/{name}", no_namespace),
+)

@@ -1,0 +1,310 @@
+"""The embedded Hub as a process: bind, lock the folder, announce the address, answer until asked to stop.
+
+`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own
+Hub; `embedded` finds or starts the one Hub a user shares between commands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_hub.local_hub.env import client_env, default_root
+from composer_hub.local_hub.errors import LocalHubError
+
+if TYPE_CHECKING:
+    from composer_hub.local_hub.accounts import Accounts
+
+STATE, TOKEN, LOCK, START_LOCK, LOG = "server.json", "token", "server.lock", "start.lock", "server.log"
+START_SECONDS = 30.0
+_GRACE_SECONDS = 5
+
+
+class ServerError(LocalHubError, RuntimeError):
+    """The embedded Hub could not be started or reached."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to serve; the folder holds everything that lasts."""
+
+    root: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    with_xet: bool = True
+    allow_local_jobs: bool = False
+    allowed_hosts: tuple[str, ...] = ()
+    inject: str = ""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Running:
+    """A Hub that answers: where, with which token, and whose folder."""
+
+    endpoint: str
+    token: str
+    pid: int
+    root: Path
+    with_xet: bool = True
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Return this process's environment, changed so that clients in a child process use this Hub."""
+        return client_env(os.environ, self.endpoint, self.token, home=self.root / "home", with_xet=self.with_xet)
+
+
+# ---------------------------------------------------------------------------------------------------- in this process
+
+
+def serve(settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None) -> None:
+    """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
+    import uvicorn
+
+    from composer_hub.local_hub.app import App, make_hub
+    from composer_hub.local_hub.faults import Faulty, parse_faults
+    from composer_hub.local_hub.store import Store
+
+    with_xet = settings.with_xet and importlib.util.find_spec("hf_xet") is not None
+    faults = parse_faults(settings.inject)
+
+    class Server(uvicorn.Server):
+        """uvicorn, but it announces itself and leaves quietly on a signal."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            write_state(running)
+            announce(running)
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+            yield
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    with _locked(settings.root), _bound(settings) as listener:
+        name = f"[{settings.host}]" if ":" in settings.host else settings.host
+        endpoint = f"http://{name}:{listener.getsockname()[1]}"
+        (settings.root / STATE).unlink(missing_ok=True)
+        keep_token(settings.root, accounts.first_token)
+        running = Running(endpoint, accounts.first_token, os.getpid(), settings.root, with_xet)
+        store = Store(settings.root)
+        hub = make_hub(
+            store,
+            accounts,
+            endpoint,
+            with_xet=with_xet,
+            allow_local_jobs=settings.allow_local_jobs,
+            allowed_hosts=frozenset({"127.0.0.1", "localhost", "::1", settings.host, *settings.allowed_hosts}),
+        )
+        app: Any = Faulty(App(hub), faults, settings.seed) if faults else App(hub)
+        config = uvicorn.Config(
+            app,
+            log_level="critical" if faults else "warning",
+            access_log=False,
+            ws="none",
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            date_header=False,
+        )
+        try:
+            Server(config).run(sockets=[listener])
+        finally:
+            (settings.root / STATE).unlink(missing_ok=True)
+            store.close()
+
+
+def own_token(root: Path) -> str:
+    """Return this folder's token, made at first use and kept readable for the owner only."""
+    with contextlib.suppress(FileExistsError):
+        keep_token(root, "hf_" + secrets.token_hex(17), os.O_EXCL)
+    return (root / TOKEN).read_text().strip()
+
+
+def keep_token(root: Path, token: str, flags: int = os.O_TRUNC) -> None:
+    """Write the token that commands on this machine use."""
+    _make_root(root)
+    descriptor = os.open(root / TOKEN, os.O_WRONLY | os.O_CREAT | flags, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(token)
+
+
+def write_state(running: Running) -> None:
+    """Say where this folder is served."""
+    state = {"endpoint": running.endpoint, "pid": running.pid, "with_xet": running.with_xet}
+    beside = running.root / f"{STATE}.{running.pid}"
+    beside.write_text(json.dumps(state))
+    os.replace(beside, running.root / STATE)
+
+
+# ------------------------------------------------------------------------------------------------------- from outside
+
+
+def find_running(root: Path) -> Running | None:
+    """Return the Hub that serves this folder now; what a dead one left behind does not count."""
+    from filelock import FileLock, Timeout
+
+    if not (root / STATE).exists():
+        return None
+    with contextlib.suppress(Timeout), FileLock(root / LOCK, timeout=0):
+        return None
+    try:
+        state = json.loads((root / STATE).read_text())
+        token = (root / TOKEN).read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return Running(state["endpoint"], token, state["pid"], root, state["with_xet"])
+
+
+@dataclass
+class ServerProcess:
+    """A child process that serves a folder; leaving the block stops it."""
+
+    running: Running
+    process: subprocess.Popen[bytes]
+
+    @property
+    def endpoint(self) -> str:
+        return self.running.endpoint
+
+    @property
+    def token(self) -> str:
+        return self.running.token
+
+    @property
+    def root(self) -> Path:
+        return self.running.root
+
+    @property
+    def env(self) -> dict[str, str]:
+        return self.running.env
+
+    def stop(self) -> None:
+        """Ask the server to finish what it does, and wait for it."""
+        self.process.terminate()
+        self.process.wait(2 * _GRACE_SECONDS + 5)
+
+    def kill(self) -> None:
+        """End the server at once, as a crash would."""
+        self.process.kill()
+        self.process.wait()
+
+    def __enter__(self) -> ServerProcess:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.process.poll() is None:
+            self.stop()
+
+
+def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = False) -> ServerProcess:
+    """Run `composer-hub hub serve` on a folder in a child process and return it when it answers."""
+    _make_root(root)
+    command = [sys.executable, "-m", "composer_hub", "hub", "serve", "--data", str(root), "--format", "quiet", *options]
+    with open(root / LOG, "ab") as log:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=detached,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONUNBUFFERED": "1"},
+        )
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        running = find_running(root)
+        if running is not None and running.pid == process.pid:
+            return ServerProcess(running, process)
+        if process.poll() is not None:
+            break
+        time.sleep(0.01)
+    process.kill()
+    lines = (root / LOG).read_text(errors="replace").strip().splitlines()
+    raise ServerError(
+        f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})"
+    )
+
+
+def embedded(root: Path | None = None, options: Sequence[str] = ()) -> Running:
+    """Return the Hub that serves this folder (by default the user's own), and start it if there is none.
+
+    A second caller gets the first one's server; two callers at once start one. It runs until `composer-hub hub stop`.
+    """
+    from filelock import FileLock
+
+    root = _make_root(root or default_root())
+    with FileLock(root / START_LOCK, timeout=2 * START_SECONDS):
+        return find_running(root) or start_server(root, options, detached=True).running
+
+
+def stop_running(root: Path, seconds: float = 15.0) -> bool:
+    """Stop the Hub that serves this folder; False if none does."""
+    running = find_running(root)
+    if running is None:
+        return False
+    os.kill(running.pid, signal.SIGTERM)
+    until = time.monotonic() + seconds
+    while find_running(root) is not None:
+        if time.monotonic() > until:
+            raise ServerError(
+                f"The embedded Hub (process {running.pid}) does not stop. End it with `kill {running.pid}`."
+            )
+        time.sleep(0.02)
+    return True
+
+
+def _import_path() -> list[str]:
+    """Return PYTHONPATH with this package's own place first: a checkout need not be installed."""
+    return [str(Path(__file__).parents[3]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+
+
+def _make_root(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return root
+
+
+@contextlib.contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    """Hold the folder: two servers on one store would sweep each other's unfinished files."""
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(_make_root(root) / LOCK)
+    try:
+        # A command that only looks whether somebody serves holds the lock for a moment.
+        lock.acquire(timeout=1)
+    except Timeout as error:
+        raise ServerError(
+            f"{root} is already served. See `composer-hub hub status`, or give another --data."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _bound(settings: Settings) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    # The protocol must be named: asyncio turns Nagle's delay (40 ms an answer) off only for sockets that say TCP.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((settings.host, settings.port))
+        except OSError as error:
+            raise ServerError(
+                f"{settings.host}:{settings.port} cannot be bound ({error.strerror}). Give another --port."
+            ) from error
+        yield listener

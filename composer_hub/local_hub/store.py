@@ -1,0 +1,461 @@
+"""Repositories, refs and commits in one sqlite file, bytes beside it: what the embedded Hub remembers. No HTTP here.
+
+A commit is one transaction: its small files, its changes and the moved ref become visible together or not at all.
+Bytes are on disk before a commit names them. A commit stores what it changes; every so often it stores its whole tree,
+so that a small commit to a large repository stays small and a tree is never far to rebuild.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from composer_hub.local_hub.blobs import Blobs
+from composer_hub.local_hub.database import Database
+from composer_hub.local_hub.errors import LocalHubError
+from composer_hub.local_hub.trees import (
+    Changes,
+    Entry,
+    Operation,
+    Tree,
+    TreeCache,
+    applied,
+    changes_of,
+    check_no_overlap,
+    git_oid,
+)
+
+KINDS = ("model", "dataset", "space")
+INLINE_LIMIT = 64 << 10
+"""Files up to this size live in sqlite: no file and no flush of their own for each small commit."""
+_MAX_CHAIN = 128
+
+SCHEMA = """
+-- An id is never given twice: upload addresses and tokens name repositories by it, and may outlive them.
+create table if not exists repos(
+    id integer primary key autoincrement, kind text not null, name text not null, visibility text not null,
+    gated text not null, created_by text not null, created_at text not null,
+    settings text not null, unique(kind, name));
+create table if not exists moved(kind text, old text, new text not null, primary key(kind, old)) without rowid;
+create table if not exists commits(
+    number integer primary key, repo integer not null, oid text not null, parent text not null, title text not null,
+    description text not null, author text not null, created_at text not null, changes text not null,
+    is_whole integer not null, chain integer not null, weight integer not null, unique(repo, oid));
+create table if not exists refs(
+    repo integer, ref text, oid text not null, message text not null default '', primary key(repo, ref)) without rowid;
+create table if not exists small(oid text primary key, data blob not null) without rowid;
+create table if not exists lfs(
+    repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
+"""
+
+
+class StoreError(LocalHubError):
+    """The store cannot do what was asked."""
+
+
+class Exists(StoreError, FileExistsError):
+    """A repository or a ref of this name is already there."""
+
+
+class NoRepo(StoreError, LookupError):
+    """The repository is not there any more."""
+
+
+class Moved(StoreError, RuntimeError):
+    """The branch has another head than the writer believes."""
+
+
+class NoRevision(StoreError, LookupError):
+    """No branch, tag or commit has this name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repo:
+    """One repository; `name` is `namespace/name`, `kind` one of model, dataset, space."""
+
+    id: int
+    kind: str
+    name: str
+    visibility: str = "public"
+    gated: str = ""
+    created_by: str = ""
+    created_at: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
+    @property
+    def is_private(self) -> bool:
+        return self.visibility != "public"
+
+    @property
+    def web_path(self) -> str:
+        """Return the path of its page: `me/model`, `datasets/me/data`."""
+        return self.name if self.kind == "model" else f"{self.kind}s/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit of one repository; `parent` is empty for the first."""
+
+    oid: str
+    parent: str
+    title: str
+    description: str
+    author: str
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """A branch, tag or pull request head by its full name."""
+
+    ref: str
+    oid: str
+    message: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the name without `refs/heads/` or `refs/tags/`; a pull request keeps its full one."""
+        return re.sub(r"^refs/(heads|tags)/", "", self.ref)
+
+
+BeforeCommit = Callable[[sqlite3.Connection, str], str]
+"""Called in the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
+
+
+class Store(Database):
+    """Repositories, refs, commits and contents under one folder."""
+
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(root, clock=clock)
+        self.blobs = Blobs(root)
+        self._trees = TreeCache()
+        self.add_schema(SCHEMA)
+
+    # ------------------------------------------------------------------------------------------------ repositories
+
+    def create_repo(
+        self,
+        kind: str,
+        name: str,
+        *,
+        author: str,
+        visibility: str = "public",
+        settings: Mapping[str, Any] | None = None,
+        files: Mapping[str, bytes] | None = None,
+    ) -> Repo:
+        """Create a repository with its first commit on main."""
+        with self.write() as db:
+            if self.find_repo(kind, name) is not None:
+                raise Exists(f"The {kind} {name} already exists.")
+            row = (kind, name, visibility, "", author, self.now(), json.dumps(settings or {}))
+            made = db.execute(
+                "insert into repos(kind,name,visibility,gated,created_by,created_at,settings) values(?,?,?,?,?,?,?)",
+                row,
+            )
+            db.execute("delete from moved where kind=? and old=?", (kind, name))
+            repo = self.repo_by_id(made.lastrowid or 0)
+            tree = {path: self.put_small(db, data) for path, data in (files or {}).items()}
+            self._write_commit(db, repo.id, "refs/heads/main", "", dict(tree), tree, "initial commit", "", author)
+            return repo
+
+    def find_repo(self, kind: str, name: str) -> Repo | None:
+        row = self.current().execute("select * from repos where kind=? and name=?", (kind, name)).fetchone()
+        return _repo(row) if row else None
+
+    def repo_by_id(self, repo_id: int) -> Repo:
+        row = self.current().execute("select * from repos where id=?", (repo_id,)).fetchone()
+        if row is None:
+            raise NoRepo("The repository has been deleted.")
+        return _repo(row)
+
+    def moved_to(self, kind: str, name: str) -> str | None:
+        """Return the name a repository has today, by a name it had before."""
+        row = self.read().execute("select new from moved where kind=? and old=?", (kind, name)).fetchone()
+        return row[0] if row else None
+
+    def repos(self, kind: str) -> list[Repo]:
+        """Return all repositories of a kind, the newest first."""
+        return [_repo(row) for row in self.read().execute("select * from repos where kind=? order by id desc", (kind,))]
+
+    def update_repo(
+        self,
+        repo: Repo,
+        *,
+        visibility: str | None = None,
+        gated: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Repo:
+        """Change what is given and keep the rest."""
+        with self.write() as db:
+            now = self.repo_by_id(repo.id)
+            values = (
+                now.visibility if visibility is None else visibility,
+                now.gated if gated is None else gated,
+                json.dumps(dict(now.settings if settings is None else settings)),
+            )
+            db.execute("update repos set visibility=?, gated=?, settings=? where id=?", (*values, repo.id))
+            return self.repo_by_id(repo.id)
+
+    def move_repo(self, repo: Repo, new_name: str) -> None:
+        """Rename; the old name leads to the new one until something else takes it."""
+        with self.write() as db:
+            if self.find_repo(repo.kind, new_name) is not None:
+                raise Exists(f"The {repo.kind} {new_name} already exists.")
+            db.execute("update repos set name=? where id=?", (new_name, repo.id))
+            db.execute("update moved set new=? where kind=? and new=?", (new_name, repo.kind, repo.name))
+            db.execute("delete from moved where kind=? and old=?", (repo.kind, new_name))
+            db.execute("insert or replace into moved values(?,?,?)", (repo.kind, repo.name, new_name))
+
+    def delete_repo(self, repo: Repo) -> None:
+        with self.write() as db:
+            for table in ("refs", "commits", "lfs"):
+                db.execute(f"delete from {table} where repo=?", (repo.id,))
+            db.execute("delete from moved where kind=? and new=?", (repo.kind, repo.name))
+            db.execute("delete from repos where id=?", (repo.id,))
+
+    # ------------------------------------------------------------------------------------------------ refs
+
+    def refs(self, repo: Repo, prefix: str = "refs/") -> list[Ref]:
+        """Return the refs below a prefix, in order of their names."""
+        rows = self.read().execute(
+            "select ref, oid, message from refs where repo=? and substr(ref, 1, ?)=? order by ref",
+            (repo.id, len(prefix), prefix),
+        )
+        return [Ref(*row) for row in rows]
+
+    def head(self, repo: Repo, ref: str) -> str | None:
+        """Return the commit a full ref name points to."""
+        row = self.current().execute("select oid from refs where repo=? and ref=?", (repo.id, ref)).fetchone()
+        return row[0] if row else None
+
+    def resolve(self, repo: Repo, revision: str) -> str:
+        """Return the commit a branch, tag, full ref or (shortened) commit id names."""
+        for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
+            if (oid := self.head(repo, ref)) is not None:
+                return oid
+        if re.fullmatch(r"[0-9a-f]{7,40}", revision):
+            rows = self.current().execute(
+                "select oid from commits where repo=? and oid>=? and oid<? limit 2", (repo.id, revision, revision + "g")
+            )
+            found = rows.fetchall()
+            if len(found) == 1:
+                return found[0][0]
+        raise NoRevision(f"Invalid rev id: {revision}")
+
+    def create_ref(self, repo: Repo, ref: str, oid: str, message: str = "") -> None:
+        with self.write() as db:
+            if self.head(repo, ref) is not None:
+                raise Exists(f"Reference {ref} already exists")
+            db.execute("insert into refs values(?,?,?,?)", (repo.id, ref, oid, message))
+
+    def delete_ref(self, repo: Repo, ref: str) -> None:
+        with self.write() as db:
+            if not db.execute("delete from refs where repo=? and ref=?", (repo.id, ref)).rowcount:
+                raise NoRevision(f"Invalid rev id: {ref}")
+
+    # ------------------------------------------------------------------------------------------------ commits
+
+    def commit(
+        self,
+        repo: Repo,
+        ref: str,
+        operations: Sequence[Operation],
+        *,
+        title: str,
+        description: str = "",
+        author: str = "",
+        small: Iterable[bytes] = (),
+        parent: str = "",
+        before: BeforeCommit | None = None,
+    ) -> Commit:
+        """Write one commit on a ref and move the ref, or raise and write nothing.
+
+        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small
+        files named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the
+        ref that `before` returns.
+        """
+        with self.write() as db:
+            head = self.head(repo, ref)
+            if head is None:
+                raise NoRevision(f"Invalid rev id: {ref}")
+            base = self.resolve(repo, parent) if parent else head
+            if before is None and base != head:
+                raise Moved(f"{ref} is at {head}, not at {base}. Look at the new head and make the commit again.")
+            tree = self.tree(repo, base)
+            changes = changes_of(tree, operations)
+            after = applied(tree, changes)
+            check_no_overlap(tree, changes, after)
+            if before is not None:
+                ref = before(db, base)
+            for data in small:
+                self.put_small(db, data)
+            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
+
+    def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
+        """Squash a branch: one commit without a parent that holds the same tree."""
+        with self.write() as db:
+            head = self.head(repo, ref)
+            if head is None:
+                raise NoRevision(f"Invalid rev id: {ref}")
+            tree = self.tree(repo, head)
+            return self._write_commit(db, repo.id, ref, "", dict(tree), tree, title, "", author)
+
+    def find_commit(self, repo: Repo, oid: str) -> Commit:
+        row = self.current().execute(f"select {_COMMIT} from commits where repo=? and oid=?", (repo.id, oid)).fetchone()
+        return Commit(*row)
+
+    def log(self, repo: Repo, oid: str) -> Iterator[Commit]:
+        """Walk from a commit to the first one."""
+        while oid:
+            commit = self.find_commit(repo, oid)
+            yield commit
+            oid = commit.parent
+
+    def log_with_changes(self, repo: Repo, oid: str) -> Iterator[tuple[Commit, Changes]]:
+        """Walk from a commit to the first one, with what each of them changed."""
+        for commit in self.log(repo, oid):
+            _, changes, is_whole = self._stored_changes(repo.id, commit.oid)
+            if is_whole and commit.parent:
+                changes = self.difference(repo, commit.parent, commit.oid)
+            yield commit, changes
+
+    def difference(self, repo: Repo, old: str, new: str) -> Changes:
+        """Return what leads from one commit's tree to another's."""
+        before, after = self.tree(repo, old), self.tree(repo, new)
+        changes: Changes = {path: entry for path, entry in after.items() if before.get(path) != entry}
+        return changes | dict.fromkeys(path for path in before if path not in after)
+
+    def tree(self, repo: Repo, oid: str) -> Tree:
+        """Return a commit's files; do not change the mapping, it is shared."""
+        steps: list[Changes] = []
+        keys: list[str] = []
+        found: Tree = {}
+        while oid:
+            if (cached := self._trees.get(repo.id, oid)) is not None:
+                found = cached
+                break
+            parent, changes, is_whole = self._stored_changes(repo.id, oid)
+            steps.append(changes)
+            keys.append(oid)
+            oid = "" if is_whole else parent
+        for changes in reversed(steps):
+            found = applied(found, changes)
+        if keys:
+            self._trees.put(repo.id, keys[0], found)
+        return found
+
+    def forget_lfs(self, repo: Repo, sha256s: set[str]) -> None:
+        """Take LFS files out of every commit of a repository, history included."""
+        with self.write() as db:
+            rows = db.execute("select number, changes from commits where repo=?", (repo.id,)).fetchall()
+            for number, text in rows:
+                stored = json.loads(text)
+                changes = {path: None if _is_one_of(value, sha256s) else value for path, value in stored.items()}
+                db.execute("update commits set changes=? where number=?", (json.dumps(changes), number))
+            db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
+        self._trees = TreeCache()
+
+    def _write_commit(
+        self,
+        db: sqlite3.Connection,
+        repo_id: int,
+        ref: str,
+        parent: str,
+        changes: Changes,
+        tree: Tree,
+        title: str,
+        description: str,
+        author: str,
+    ) -> Commit:
+        """Insert the commit and move the ref; the whole tree goes in when the way back to one has become long."""
+        now = self.now()
+        chain, weight = self._chain(repo_id, parent)
+        chain, weight = chain + 1, weight + len(changes)
+        is_whole = not parent or chain >= _MAX_CHAIN or weight > max(len(tree), 64)
+        stored = json.dumps(dict(tree) if is_whole else changes, separators=(",", ":"))
+        # The nonce keeps two equal commits on one parent apart, as the time does in git.
+        identity = json.dumps([repo_id, parent, stored, title, description, author, now, secrets.token_hex(8)])
+        oid = hashlib.sha1(identity.encode(), usedforsecurity=False).hexdigest()
+        state = (int(is_whole), 0 if is_whole else chain, 0 if is_whole else weight)
+        row = (repo_id, oid, parent, title, description, author, now, stored, *state)
+        db.execute(
+            f"insert into commits(repo,{_COMMIT},changes,is_whole,chain,weight) values(?,?,?,?,?,?,?,?,?,?,?)", row
+        )
+        db.execute("insert or replace into refs values(?,?,?,'')", (repo_id, ref, oid))
+        self._trees.put(repo_id, oid, tree)
+        return Commit(oid, parent, title, description, author, now)
+
+    def _chain(self, repo_id: int, oid: str) -> tuple[int, int]:
+        row = (
+            self.current()
+            .execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid))
+            .fetchone()
+        )
+        return row or (0, 0)
+
+    def _stored_changes(self, repo_id: int, oid: str) -> tuple[str, Changes, bool]:
+        parent, text, is_whole = (
+            self.current()
+            .execute("select parent, changes, is_whole from commits where repo=? and oid=?", (repo_id, oid))
+            .fetchone()
+        )
+        changes = {path: None if value is None else Entry(*value) for path, value in json.loads(text).items()}
+        return parent, changes, bool(is_whole)
+
+    # ------------------------------------------------------------------------------------------------ contents
+
+    def put_small(self, db: sqlite3.Connection, data: bytes) -> Entry:
+        """Keep a small file's bytes in the running transaction."""
+        oid = git_oid(data)
+        db.execute("insert or ignore into small values(?,?)", (oid, data))
+        return Entry(oid, len(data))
+
+    def content(self, entry: Entry) -> bytes | Path:
+        """Return a file's bytes where they are small, or the path where they lie."""
+        if not entry.sha256:
+            row = self.read().execute("select data from small where oid=?", (entry.oid,)).fetchone()
+            if row:
+                return row[0]
+        return self.blobs.path(entry.content_id)
+
+    def read_bytes(self, repo: Repo, oid: str, path: str) -> bytes | None:
+        """Return a whole file of a commit, or None where it has no such file; meant for small ones."""
+        entry = self.tree(repo, oid).get(path)
+        if entry is None:
+            return None
+        content = self.content(entry)
+        return content if isinstance(content, bytes) else content.read_bytes()
+
+    def add_lfs(self, repo: Repo, sha256: str, size: int) -> None:
+        """Note that this repository was given these bytes; another one's do not count, they may be private."""
+        with self.write() as db:
+            db.execute("insert or ignore into lfs values(?,?,?)", (repo.id, sha256, size))
+
+    def lfs_size(self, repo: Repo, sha256: str) -> int | None:
+        """Return the size of LFS content that this repository was given, or None."""
+        row = self.current().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
+        return row[0] if row else None
+
+
+_COMMIT = "oid,parent,title,description,author,created_at"
+
+
+def _repo(row: Sequence[Any]) -> Repo:
+    *columns, settings = row
+    return Repo(*[*columns, json.loads(settings)])
+
+
+def _is_one_of(value: list[Any] | None, sha256s: set[str]) -> bool:
+    return value is not None and value[2] in sha256s

@@ -1,0 +1,1 @@
+"""Votes in, preference pairs and their report out."""

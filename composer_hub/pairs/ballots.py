@@ -1,0 +1,99 @@
+"""Who voted for what at each step: a trace and its votes -> one ballot a step, with every action in its normal form.
+
+A ballot keeps what agreement and the report need and leaves the long texts behind; `pairs.py` makes pairs from ballots.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.actions.context import contexts
+from composer_hub.actions.forms import ActionContext, NormalForm, normalise
+from composer_hub.records import Message, Step, Trace, Vote
+
+VOTED = "voted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """One teacher's answer on a ballot."""
+
+    vote: Vote
+    action: Message
+    form: NormalForm
+    abstained: str  # why it is no vote, "" where it is one
+    excluded: str  # why it does not count although it is one, e.g. same_family
+
+    @property
+    def counts(self) -> bool:
+        return not self.abstained and not self.excluded and self.vote.attempt == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ballot:
+    """The student's action at one step and what each teacher would have done."""
+
+    trace: Trace
+    step: Step
+    student: Message
+    form: NormalForm
+    casts: tuple[Cast, ...]  # in the order of teacher and attempt
+
+    @property
+    def counted(self) -> tuple[Cast, ...]:
+        return tuple(cast for cast in self.casts if cast.counts)
+
+
+def ballots(trace: Trace, votes: Iterable[Vote], *, exclude_same_family: bool = True) -> Iterator[Ballot]:
+    """Yield the ballot of every step, also of those nobody was asked about; a vote of another trace is left out."""
+    by_step: dict[str, list[Vote]] = defaultdict(list)
+    for vote in votes:
+        if vote.trace_id == trace.trace_id:
+            by_step[vote.step_id].append(vote)
+    for step, context in contexts(trace):
+        student = trace.messages[step.action]
+        family = step.family or trace.family
+        casts = tuple(
+            _cast(vote, context, family if exclude_same_family else "", exclude_same_family)
+            for vote in _distinct(by_step.get(step.step_id, ()))
+        )
+        yield Ballot(trace, step, student, normalise(student, context), casts)
+
+
+def _distinct(votes: Sequence[Vote]) -> list[Vote]:
+    """Keep one vote for each teacher and attempt, in a fixed order: a resumed run may hand one over twice."""
+    kept: dict[tuple[str, int], Vote] = {}
+    for vote in sorted(votes, key=lambda vote: (vote.teacher, vote.attempt, vote.status != VOTED, vote.vote_id)):
+        kept.setdefault((vote.teacher, vote.attempt), vote)
+    return list(kept.values())
+
+
+def _cast(vote: Vote, context: ActionContext, family: str, exclude_same_family: bool) -> Cast:
+    action = answer_message(vote.answer)
+    form = normalise(action, context)
+    abstained = vote.status if vote.status != VOTED else form.problem
+    excluded = vote.excluded
+    if excluded == "same_family" and not exclude_same_family:
+        excluded = ""
+    if not excluded and family and vote.family == family:
+        excluded = "same_family"
+    return Cast(vote, action, form, abstained, excluded)
+
+
+def answer_message(answer: Mapping[str, Any]) -> Message:
+    """Read a teacher's answer; one that is no message (an error, a call without a name) is an empty one."""
+    try:
+        message = Message.from_chat({**answer, "role": "assistant", "content": _text(answer.get("content"))})
+    except (KeyError, TypeError, AttributeError):
+        return Message("assistant")
+    return message if all(isinstance(call.name, str) for call in message.tool_calls) else Message("assistant")
+
+
+def _text(content: Any) -> str:
+    """Return content that some providers give in parts as one text."""
+    if isinstance(content, list):
+        content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
+    return content if isinstance(content, str) else ""

@@ -1,0 +1,106 @@
+"""The report as a person reads it: rows of `quality.report_rows` -> Markdown tables for the dataset card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from composer_hub.actions.forms import LEVELS
+from composer_hub.pairs.report import Metric
+
+_HEADLINES = (
+    ("pairs", "Pairs"),
+    ("pairs_per_trace", "Pairs per trace"),
+    ("krippendorff_alpha", "Krippendorff's alpha on effects (L2)"),
+    ("fleiss_kappa", "Fleiss' kappa on tools (L4)"),
+    ("near_equal_pairs", "Near-equal pairs"),
+    ("duplicate_pairs", "Duplicate pairs"),
+    ("chosen_longer", "P(chosen longer than rejected)"),
+    ("length_auc", "AUC of length alone"),
+    ("style_leak_auc", "AUC of spelling alone (style leak)"),
+    ("position_ks", "Position bias (KS distance)"),
+    ("tool_flip_bits", "KL of (student's tool, chosen tool) from shuffled pairs, bits"),
+    ("tool_flip_bits_by_chance", "… of which chance alone gives"),
+    ("after_error", "Share after an error"),
+    ("from_resolved", "Share from solved traces"),
+    ("usd_per_pair", "$ per pair"),
+    ("usd_per_trace", "$ per trace"),
+    ("cached_share", "Cached share of prompt tokens"),
+    ("ambiguous_usd", "$ of answers that got lost"),
+)
+_TEACHER_COLUMNS = (
+    ("calls", "calls"),
+    ("latency_p50_s", "p50 s"),
+    ("latency_p95_s", "p95 s"),
+    ("latency_p99_s", "p99 s"),
+    ("usd_per_call", "mean $/call"),
+    ("usd", "total $"),
+    ("cached_share", "cached"),
+)
+
+
+def report_markdown(rows: Sequence[Metric]) -> str:
+    """Return the report as Markdown: the headline numbers, then teachers, agreement, votes and what gave no pair."""
+    sections = [
+        ("", _headlines(rows)),
+        ("Teachers", _teachers(rows)),
+        ("Agreement between teachers", _agreement(rows, "agreement", "teachers")),
+        ("Agreement of a teacher with itself", _agreement(rows, "self_agreement", "teacher")),
+        ("Votes", _scoped(rows, "votes", "agree on L2", "steps")),
+        ("Tools the teachers took instead", _scoped(rows, "tool_flip", "student → teachers", "pairs")),
+        ("Steps without a pair", _scoped(rows, "steps_without_pair", "reason", "steps")),
+    ]
+    return "\n\n".join(f"### {title}\n\n{table}" if title else table for title, table in sections if table) + "\n"
+
+
+def _headlines(rows: Iterable[Metric]) -> str:
+    found = {row.metric: row for row in reversed(list(rows)) if row.scope in ("", *LEVELS)}
+    lines = [[title, _value(found[name]), f"{found[name].n:,}"] for name, title in _HEADLINES if name in found]
+    return _table(["", "value (95 % over traces)", "n"], lines)
+
+
+def _teachers(rows: Sequence[Metric]) -> str:
+    cells = {(row.scope, row.metric): row for row in rows}
+    teachers = [row.scope for row in rows if row.metric == "calls"]
+    lines = [[_code(teacher), *(_value(cells[teacher, name]) for name, _ in _TEACHER_COLUMNS)] for teacher in teachers]
+    return _table(["teacher", *(title for _, title in _TEACHER_COLUMNS)], lines)
+
+
+def _agreement(rows: Iterable[Metric], metric: str, title: str) -> str:
+    levels = LEVELS[1:]
+    found: dict[str, dict[str, Metric]] = {}
+    for row in rows:
+        if row.metric == metric:
+            level, _, who = row.scope.partition(" ")
+            found.setdefault(who, {})[level] = row
+    lines = [
+        [_code(who), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"] for who, cells in found.items()
+    ]
+    return _table([title, *levels, "steps"], lines)
+
+
+def _scoped(rows: Iterable[Metric], metric: str, scope: str, count: str) -> str:
+    lines = [[_code(row.scope), f"{row.value:,.0f}"] for row in rows if row.metric == metric and row.value is not None]
+    return _table([scope, count], lines)
+
+
+def _value(row: Metric) -> str:
+    if row.value is None:
+        return "-"
+    around = "" if row.low is None or row.high is None else f" ({_number(row.low)} to {_number(row.high)})"
+    return _number(row.value) + around
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def _code(text: str) -> str:
+    # Names come from session files and providers: a bar would break the table, a backtick the code span.
+    return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    if not lines:
+        return ""
+    rule = ["---", *("---:" for _ in head[1:])]
+    return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])

@@ -1,0 +1,163 @@
+"""What people said about pairs: pairs and reviewed verdicts -> the pairs of the next version; and how versions differ.
+
+`keep` leaves a pair, `reject` takes it out, `swap` prefers the student's action after all, `edit` puts the reviewer's
+action in the teachers' place. Reviewers who disagree take the pair out: it is not a clear preference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from composer_hub import exits
+from composer_hub.actions.forms import ActionContext, normalise, same
+from composer_hub.pairs.make import pair_id_of, published_action
+from composer_hub.records import Message, Pair, to_row
+
+VERDICTS = ("keep", "reject", "swap", "edit")
+
+
+class VerdictError(exits.UsageError):
+    """A verdict cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """One reviewer's word on one pair."""
+
+    pair_id: str
+    verdict: str
+    reviewer: str
+    note: str = ""
+    edited_chosen: tuple[Message, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.verdict not in VERDICTS:
+            raise VerdictError(
+                f"Verdict {self.verdict!r} of {self.reviewer} on pair {self.pair_id} is none of {', '.join(VERDICTS)}."
+            )
+        if self.verdict == "edit" and not (self.edited_chosen and self.edited_chosen[0].tool_calls):
+            raise VerdictError(
+                f"The edit of {self.reviewer} on pair {self.pair_id} has no tool call in edited_chosen; "
+                "write the action that should be preferred, or use reject."
+            )
+
+
+def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[list[Pair], Counter[str]]:
+    """Return the pairs after review, in their order, and how many verdicts of each kind were followed or not."""
+    counts: Counter[str] = Counter()
+    said = _by_pair(verdicts, counts)
+    kept: list[Pair] = []
+    for pair in pairs:
+        words = said.pop(pair.pair_id, [])
+        changed, reason = _reviewed(pair, words)
+        if reason:
+            counts[reason] += 1
+        if changed is not None:
+            kept.append(changed)
+    counts["unknown_pair"] += sum(len(words) for words in said.values())
+    return kept, +counts
+
+
+def _by_pair(verdicts: Iterable[Verdict], counts: Counter[str]) -> dict[str, list[Verdict]]:
+    """Group verdicts by pair; a reviewer's later word replaces the earlier one."""
+    latest: dict[tuple[str, str], Verdict] = {}
+    for verdict in verdicts:
+        key = (verdict.pair_id, verdict.reviewer)
+        counts["superseded"] += key in latest
+        latest[key] = verdict
+    grouped: dict[str, list[Verdict]] = {}
+    for verdict in latest.values():
+        grouped.setdefault(verdict.pair_id, []).append(verdict)
+    return grouped
+
+
+def _reviewed(pair: Pair, words: Sequence[Verdict]) -> tuple[Pair | None, str]:
+    if not words:
+        return pair, ""
+    first = words[0]
+    if any((word.verdict, word.edited_chosen) != (first.verdict, first.edited_chosen) for word in words):
+        return None, "conflict"
+    if first.verdict in ("keep", "reject"):
+        return (pair if first.verdict == "keep" else None), first.verdict
+    if first.verdict == "swap":
+        return _swapped(pair), "swap"
+    return _edited(pair, first.edited_chosen[0])
+
+
+def _swapped(pair: Pair) -> Pair:
+    return replace(
+        pair,
+        pair_id=pair_id_of(pair.trace_id, pair.step_id, pair.rejected, pair.chosen),
+        chosen=pair.rejected,
+        rejected=pair.chosen,
+        chosen_text=pair.rejected_text,
+        rejected_text=pair.chosen_text,
+        chosen_teacher="student",
+        teachers=(),
+        families=(),
+        num_agree=0,
+    )
+
+
+def _edited(pair: Pair, edited: Message) -> tuple[Pair | None, str]:
+    chosen = (published_action(edited, with_prose=bool(pair.chosen[0].content)),)
+    context = ActionContext()
+    if same(normalise(chosen[0], context), normalise(pair.rejected[0], context)):
+        return None, "edit_equals_rejected"
+    edited_pair = replace(
+        pair,
+        pair_id=pair_id_of(pair.trace_id, pair.step_id, chosen, pair.rejected),
+        chosen=chosen,
+        chosen_text=edited.content,
+        chosen_teacher="reviewer",
+        teachers=(),
+        families=(),
+        num_agree=0,
+    )
+    return edited_pair, "edit"
+
+
+# ------------------------------------------------------------------------------------------------------------ diff
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedPair:
+    """A step that has a pair in both versions, and the columns in which they differ."""
+
+    before: str  # pair_id
+    after: str
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PairsDiff:
+    """What a version of a pair set has that the other has not; pairs are matched by their step."""
+
+    added: tuple[str, ...]  # pair ids
+    removed: tuple[str, ...]
+    changed: tuple[ChangedPair, ...]
+    num_same: int
+
+
+def diff_pairs(before: Iterable[Pair], after: Iterable[Pair]) -> PairsDiff:
+    """Return what changed from one version to the next, in the order of the rows."""
+    old = {(pair.trace_id, pair.step_id): pair for pair in before}
+    new = {(pair.trace_id, pair.step_id): pair for pair in after}
+    both = [(old[key], new[key]) for key in new if key in old]
+    changed = tuple(
+        ChangedPair(one.pair_id, other.pair_id, fields) for one, other in both if (fields := _differing(one, other))
+    )
+    return PairsDiff(
+        added=tuple(pair.pair_id for key, pair in new.items() if key not in old),
+        removed=tuple(pair.pair_id for key, pair in old.items() if key not in new),
+        changed=changed,
+        num_same=len(both) - len(changed),
+    )
+
+
+def _differing(one: Pair, other: Pair) -> tuple[str, ...]:
+    before, after = to_row(one), to_row(other)
+    return tuple(field.name for field in dataclasses.fields(Pair) if before[field.name] != after[field.name])

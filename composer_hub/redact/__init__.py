@@ -1,0 +1,1 @@
+"""Traces in, traces without secrets and personal data out."""

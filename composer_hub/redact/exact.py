@@ -1,0 +1,78 @@
+"""The publisher's own secrets, so that they go wherever they stand and whatever they look like.
+
+In: environment variables, or folders with `.env` files. Out: the values, for `Redactor(exact=…)`; they are held in
+memory only and never written, counted by value, or shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from composer_hub.redact.entropy import is_dummy, looks_random, num_classes
+from composer_hub.redact.names import secret_name
+from composer_hub.redact.text import spans
+
+MIN_EXACT = 8
+"""Characters from which a value is replaced everywhere; a shorter one would hit ordinary words."""
+
+_LINE = re.compile(r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=\s*(?P<value>.*?)\s*$")
+_SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", "dist", "build", "target"))
+_HARMLESS_NAMES = re.compile(
+    r"(?i)^(?:PATH|PWD|OLDPWD|HOME|SHELL|LANG|LC_.*|TERM.*|LS_COLORS|.*_PATH|.*_DIR|.*_HOME|.*_URL|.*_FILE|.*_SOCK|_)$"
+)
+
+
+def environment_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the values of variables whose name or value says that they are secret."""
+    return tuple(sorted({value for name, value in variables.items() if _is_secret(name, value)}))
+
+
+def dotenv_secrets(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Return the secret values of the `.env` files in these folders and below."""
+    values: set[str] = set()
+    for folder in folders:
+        for path in _dotenv_files(folder):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            values.update(environment_secrets(dict(_assignments(text))))
+    return tuple(sorted(values))
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if len(value) < MIN_EXACT or is_dummy(value):
+        return False
+    if any(span[2] == "SECRET" for span in spans(value)):
+        return True
+    if _HARMLESS_NAMES.match(name) or value.startswith(("/", "./", "~")):
+        return False
+    strength = secret_name(name)
+    return bool(strength) and (
+        looks_random(value) or (strength != "key" and num_classes(value) >= 2 and " " not in value)
+    )
+
+
+def _assignments(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        if found := _LINE.match(line):
+            value = found["value"]
+            quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
+            yield found["name"], value[1:-1] if quoted else value.partition(" #")[0].strip()
+
+
+def _dotenv_files(folder: Path) -> Iterator[Path]:
+    """Yield `.env`, `.env.local`, … of a folder and below, without following links and without what others made."""
+    stack = [folder]
+    while stack:
+        here = stack.pop()
+        try:
+            entries = sorted(here.iterdir())
+        except OSError:
+            continue
+        for entry in entries:
+            if entry.is_symlink():
+                continue
+            if entry.is_dir() and entry.name not in _SKIPPED:
+                stack.append(entry)
+            elif entry.is_file() and (entry.name == ".env" or entry.name.startswith(".env.") or entry.suffix == ".env"):
+                yield entry

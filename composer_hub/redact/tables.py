@@ -1,0 +1,196 @@
+"""Secrets that stand under or beside their name: table columns, XML siblings, the values of a Kubernetes secret.
+
+In: a text. Out: spans of values with the rule that found them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+
+from composer_hub.redact.named import MAX_JUDGED, Span, is_secret
+from composer_hub.redact.names import secret_name
+
+MAX_ROWS = 200
+"""Rows of a table that are read below its head."""
+
+_NAMES = {
+    **{
+        name: name
+        for name in [
+            "passw",
+            "passphrase",
+            "kennwort",
+            "contrase",
+            "senha",
+            "secret",
+            "token",
+            "credential",
+            "pwd",
+            "pw",
+            "pass",
+            "apikey",
+        ]
+    },
+    "api key": "api",
+    "api_key": "api",
+    "access key": "access",
+    "access_key": "access",
+}
+"""What a column of secrets may be called, and the trigger of each."""
+_HEAD_CELL = re.compile(r"[ \t\"'`*]{0,40}([A-Za-z][\w ./-]{0,30}?)[ \t\"'`*]{0,40}")
+_DELIMITERS = "|\t;,"
+_GAP = r"(?:\s|\\n|\d{1,6}[\t:→|]|[>+-](?=[ \t<])|(?<=\n)[+>-]){0,60}"
+_PAIR = re.compile(
+    rf"<(?P<tag>[\w:.-]{{1,40}})>\s{{0,8}}(?P<name>[^<>\n]{{2,80}}?)\s{{0,8}}</(?P=tag)>{_GAP}"
+    r"<[\w:.-]{1,40}>\s{0,8}(?P<v>[^<>\n]{4,512}?)\s{0,8}</"
+)
+_ELEMENT = re.compile(
+    r"<(?P<tag>[\w:.-]{1,60})(?P<attributes>(?:\s[^<>]{1,300})?)>\s{0,8}(?P<v>[^<>\n]{4,512}?)\s{0,8}</(?P=tag)>"
+)
+_ATTRIBUTES = re.compile(r"<[\w:.-]{1,60}\s[^<>]{1,600}>")
+_NAME_OF = re.compile(r"(?i)\b(?:name|key|id|property)=\\?[\"']([^\"'<>\\]{2,80})")
+_VALUE_OF = re.compile(r"(?i)\bvalue=\\?[\"'](?P<v>[^\"'<>\\]{4,512})")
+_VALUE_FIRST = re.compile(
+    r"\"[vV]alue\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\"\s{0,4},\s{0,16}\\*\"(?:[nN]ame|[kK]ey|label)\\*\"\s{0,4}:\s{0,4}\\*\""
+    r"(?P<name>[^\"\\\n]{2,80})"
+)
+_NESTED = re.compile(
+    r"\"(?P<name>[\w./-]{2,60})\\*\"\s{0,4}:\s{0,4}\{[^{}]{0,200}?"
+    r"\"value\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[^\"\\\n]{4,512})\\*\""
+)
+_KUBERNETES = re.compile(r"(?:^|[\s\"+>n])kind:\s{0,4}[\"']?Secret\b")
+_ENTRY = re.compile(
+    r"(?:[ \t]*\d{1,6}[\t:→|])?[+>-]?(?P<indent>[ \t]*)(?P<name>[\w.-]{1,120}):"
+    r"(?:[ \t]+(?P<v>[^\s#&*|>{][^\n]*?))?[ \t]*"
+)
+
+
+def table_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
+    """Yield the secrets of a text that holds a name which promises one."""
+    if "\n" in text:
+        yield from _column_spans(text, lowered, [name for name, word in _NAMES.items() if word in words])
+    if "</" in text or "/>" in text:
+        yield from _xml_spans(text)
+    if '"value' in text or '"Value' in text:
+        for found in _VALUE_FIRST.finditer(text):
+            yield from _if_secret(found["name"], found)
+        for found in _NESTED.finditer(text):
+            yield from _if_secret(found["name"], found)
+    if "kind:" in text and "Secret" in text:
+        yield from _kubernetes_spans(text)
+
+
+def _column_spans(text: str, lowered: str, names: Sequence[str]) -> Iterator[Span]:
+    heads = {}
+    for name in names:
+        at = lowered.find(name)
+        while at >= 0:
+            end = text.find("\n", at)
+            if end < 0:
+                break
+            heads[text.rfind("\n", 0, at) + 1] = end
+            at = lowered.find(name, end)
+    after = 0
+    for begin, end in sorted(heads.items()):
+        head = text[begin:end]
+        if begin < after or len(head) > 600:
+            continue
+        if delimiter := next((sign for sign in _DELIMITERS if sign in head), ""):
+            for span in _below(text, end + 1, head, delimiter):
+                after = span[1]
+                yield span
+
+
+def _below(text: str, at: int, head: str, delimiter: str) -> Iterator[Span]:
+    """Yield the values that stand below the secret names of a table's head."""
+    cells = head.split(delimiter)
+    columns = {number: strength for number, cell in enumerate(cells) if (strength := _promise(cell))}
+    if not columns or (delimiter != "|" and not all(_HEAD_CELL.fullmatch(cell) for cell in cells[1:])):
+        return
+    for _ in range(MAX_ROWS):
+        end = text.find("\n", at)
+        line = text[at : end if end >= 0 else len(text)]
+        row = line.split(delimiter)
+        if len(row) != len(cells):
+            # The rule under the head of a psql table has other signs.
+            if not line.strip("-+=|: \t0123456789→>") and line.strip():
+                at = end + 1
+                continue
+            return
+        for number, strength in columns.items():
+            value = row[number].strip(" \t`*\"'\r")
+            if _is_cell(value) and is_secret(value[:MAX_JUDGED], strength, "quoted"):
+                start = at + sum(len(cell) + 1 for cell in row[:number]) + row[number].index(value)
+                yield start, start + len(value), "SECRET", "column"
+        if end < 0:
+            return
+        at = end + 1
+
+
+def _is_cell(value: str) -> bool:
+    """Tell a value from the words and identifiers that a table explains."""
+    return " " not in value and any(c.isdigit() or c in "!@#$%^&*" for c in value) and value.isascii()
+
+
+def _promise(cell: str) -> str:
+    found = _HEAD_CELL.fullmatch(cell)
+    if not found:
+        return ""
+    name = found[1].strip().lower().replace(" ", "_")
+    return "password" if name in ("pw", "pass", "pwd") else secret_name(name)
+
+
+def _xml_spans(text: str) -> Iterator[Span]:
+    for found in _PAIR.finditer(text):
+        yield from _if_secret(found["name"], found)
+    for found in _ELEMENT.finditer(text):
+        name = _NAME_OF.search(found["attributes"])
+        yield from _if_secret(name[1] if name else found["tag"].rpartition(":")[2], found)
+    for element in _ATTRIBUTES.finditer(text):
+        name, value = (pattern.search(text, element.start(), element.end()) for pattern in (_NAME_OF, _VALUE_OF))
+        if name and value:
+            yield from _if_secret(name[1], value)
+
+
+def _if_secret(name: str, found: re.Match[str]) -> Iterator[Span]:
+    strength = secret_name(name.replace(" ", "_"))
+    if strength and is_secret(found["v"][:MAX_JUDGED], strength, "quoted"):
+        yield *found.span("v"), "SECRET", "element"
+
+
+def _kubernetes_spans(text: str) -> Iterator[Span]:
+    """Yield every value of a secret's `data`: its names need not say what they hold."""
+    after = 0
+    for kind in _KUBERNETES.finditer(text):
+        if kind.start() < after:
+            continue
+        inside = None
+        at = _document_start(text, text.rfind("\n", 0, kind.end()) + 1)
+        for _ in range(MAX_ROWS):
+            end = text.find("\n", at)
+            entry = _ENTRY.fullmatch(text, at, end if end >= 0 else len(text))
+            if not entry:
+                break
+            indent = len(entry["indent"])
+            if inside is not None and indent > inside:
+                value = (entry["v"] or "").strip("\"'")
+                if len(value) >= 8 and not value.startswith(("$", "{", "<")):
+                    start = text.index(value, entry.start("v"))
+                    yield start, start + len(value), "SECRET", "kubernetes_secret"
+            else:
+                inside = indent if entry["name"] in ("data", "stringData") and not entry["v"] else None
+            at = end + 1
+            if end < 0:
+                break
+        after = at
+
+
+def _document_start(text: str, at: int) -> int:
+    """Return where the YAML document begins that this line is in: its `data` may stand before its `kind`."""
+    for _ in range(MAX_ROWS):
+        begin = text.rfind("\n", 0, max(0, at - 1)) + 1
+        if at == 0 or not _ENTRY.fullmatch(text, begin, at - 1):
+            break
+        at = begin
+    return at

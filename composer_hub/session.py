@@ -1,0 +1,59 @@
+"""A session as a reader returns it: the trace, and the side data that is used once and then dropped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from composer_hub.records import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ResultFlag:
+    """The typed facts that a session file records beside a tool result, or beside an action the provider cut off.
+
+    `status` is one word: completed, failed, interrupted, cancelled, denied, timeout, truncated, refused, provider_error
+    or "". `detail` is the harness's own word for it, e.g. the kind of denial.
+    """
+
+    is_error: bool | None = None
+    exit_code: int | None = None
+    status: str = ""
+    detail: str = ""
+
+    def __bool__(self) -> bool:
+        """A flag that says nothing is false, so readers can leave it out."""
+        return self != _NOTHING
+
+
+_NOTHING = ResultFlag()
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One trace with its side data, which is never published.
+
+    `flags` maps an index of `trace.messages` to what the harness said about it: a tool message's result, or an action
+    that the provider cut off. `keys` holds one string a step, the same in every file that has a copy of it ("" = none).
+    `is_prepared` says that the trace was published before: its error sites and hints are there, and stay.
+    """
+
+    trace: Trace
+    flags: dict[int, ResultFlag] = field(default_factory=dict)
+    keys: tuple[str, ...] = ()
+    is_prepared: bool = False
+
+    def with_trace(self, trace: Trace) -> Session:
+        """Return the session with another version of the same trace (same messages, same steps)."""
+        return dataclasses.replace(self, trace=trace)
+
+    def without_steps(self, dropped: Callable[[str], bool]) -> Session:
+        """Leave out the steps whose key is dropped; their messages stay, since later prompts show them."""
+        kept = [(step, key) for step, key in zip(self.trace.steps, self.keys, strict=True) if not dropped(key)]
+        if len(kept) == len(self.trace.steps):
+            return self
+        steps = tuple(dataclasses.replace(step, index=index) for index, (step, _) in enumerate(kept))
+        counts = {**self.trace.counts, "num_steps": len(steps)}
+        trace = dataclasses.replace(self.trace, steps=steps, counts=counts)
+        return dataclasses.replace(self, trace=trace, keys=tuple(key for _, key in kept))

@@ -1,0 +1,349 @@
+"""Every rollout as a `Trace`, in files as it happens, so that what was trained on can be published and replayed.
+
+In: what the trainer holds after each generation. Out: JSON lines in `rollouts/`, one file a process, and from them
+traces whose steps name their error sites and hints. What only a rollout has (token ids, tool mask, log-probs, rewards,
+advantage, policy step) stands in `provenance`, with the same keys in every row.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_hub.families import family_of
+from composer_hub.records import Hint, Message, Step, ToolCall, Trace, canonical_json, from_row, stable_id, to_row
+from composer_hub.train.diagnostics import TokenDiagnostics
+from composer_hub.train.turns import Rollout, TurnError, calls_of, tool_call_of, turn_errors, turns
+
+if TYPE_CHECKING:
+    from composer_hub.hub.destinations import Destination
+    from composer_hub.hub.publish import Parent, Published
+    from composer_hub.hub.tables import Table
+
+SOURCE = "composer_rollout"
+ROLLOUTS_A_FILE = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What is known of one rollout beside its tokens."""
+
+    prompt: Sequence[Mapping[str, Any]]
+    policy_step: int
+    place: int  # among the rollouts of its step, over all ranks
+    rewards: Mapping[str, float | None]
+    advantage: float | None
+    logps: Sequence[float | None] = ()  # of the completion's tokens when they were sampled, where known
+    logps_source: str = ""  # sampling or old_policy
+    environment: str = ""
+    hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
+    tokens: TokenDiagnostics = field(default_factory=TokenDiagnostics)  # of a sampled few
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What all rollouts of a run share."""
+
+    run_id: str
+    model: str
+    model_revision: str
+    tools: tuple[dict[str, Any], ...] = ()
+    license: str = ""
+    tokenizer: str = ""  # digest: under which tokenizer the token ids mean something
+    family: str = ""
+
+
+def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run: RunFacts) -> Trace:
+    """Return one rollout as a trace: prompt and completion messages, one step a turn."""
+    prompt = [_message(message) for message in scored.prompt]
+    said = _said(rollout)
+    trace_id = stable_id(run.run_id, scored.policy_step, scored.place)
+    starts = [number for number, message in enumerate(said) if message.role == "assistant"]
+    found = {turn.number: turn for turn in turns(rollout)}
+    steps = []
+    for number, start in enumerate(starts):
+        stop = starts[number + 1] if number + 1 < len(starts) else len(said)
+        sites = tuple(error.site for error in errors if error.turn.number == number)
+        hint = scored.hints.get(number)
+        steps.append(
+            Step(
+                step_id=stable_id(trace_id, number),
+                index=number,
+                action=len(prompt) + start,
+                prompt=((0, len(prompt) + start),),
+                results=tuple(range(len(prompt) + start + 1, len(prompt) + stop)),
+                model=run.model,
+                family=run.family or family_of(run.model),
+                prefix_exact=number in found,
+                prefix_reason="" if number in found else "the turn has no sampled tokens",
+                error_sites=sites,
+                hints=(hint,) if hint else (),
+            )
+        )
+    return Trace(
+        trace_id=trace_id,
+        source=SOURCE,
+        session_id=f"{run.run_id}-{scored.policy_step}-{scored.place}",
+        messages=(*prompt, *said),
+        steps=tuple(steps),
+        tools=run.tools,
+        tools_source="recorded",
+        model=run.model,
+        family=run.family or family_of(run.model),
+        license=run.license,
+        provenance=_provenance(rollout, scored, run),
+    )
+
+
+def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "policy": run.model,
+        "policy_revision": run.model_revision,
+        "policy_step": scored.policy_step,
+        "tokenizer": run.tokenizer,
+        "environment": scored.environment,
+        "rewards": dict(scored.rewards),
+        "advantage": scored.advantage,
+        "prompt_ids": list(rollout.prompt_ids),
+        "completion_ids": list(rollout.completion_ids),
+        "tool_mask": list(rollout.tool_mask),
+        "logps": list(scored.logps),
+        "logps_source": scored.logps_source,
+        "token_divergence": scored.tokens.divergence,
+        "token_uplift": scored.tokens.uplift,
+        "token_advantage": scored.tokens.advantage,
+        "turns": [[turn.start, turn.stop] for turn in turns(rollout)],
+        "writers": [hint.writer for hint in scored.hints.values()],
+    }
+
+
+class RolloutFile:
+    """The rollouts of one process, appended as they happen; a resumed run writes the same ids again."""
+
+    def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_a_file: int = ROLLOUTS_A_FILE):
+        self.folder, self.run, self.environment, self.rollouts_a_file = folder, run, environment, rollouts_a_file
+        self.num_written = 0
+        self._step, self._batch = -1, 0  # several generation batches may fall into one step
+
+    def add(self, trainer: Any, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
+        """Write the rollouts that the trainer has just scored."""
+        if not trainer._rollouts:
+            return
+        self.run = self.run if self.run.tools else _with_tools(self.run, trainer)
+        rank, num_rows = trainer.accelerator.process_index, len(trainer._rollouts)
+        step = trainer.state.global_step
+        self._step, self._batch = step, self._batch + 1 if step == self._step else 0
+        first = (self._batch * trainer.accelerator.num_processes + rank) * num_rows
+        advantages = output["advantages"].tolist()
+        logps, source = _logps(output)
+        rewards = trainer._own_rewards()
+        hints = _hints(trainer)
+        rows = []
+        for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
+            scored = Scored(
+                prompt=_as_messages(given["prompt"]),
+                policy_step=step,
+                place=first + row,
+                rewards=rewards[row],
+                advantage=advantages[row] if isinstance(advantages[row], float) else None,
+                # vLLM cannot score every token, and JSON has no word for NaN.
+                logps=[
+                    None if math.isnan(value) else round(value, 5)
+                    for value in (logps[row] if logps else ())[: len(rollout.completion_ids)]
+                ],
+                logps_source=source,
+                environment=str(given.get("environment") or self.environment),
+                hints=hints.get(row, {}),
+                tokens=trainer._token_diagnostics.get(row, TokenDiagnostics()),
+            )
+            errors = list(turn_errors(rollout, trainer.hinter.decode))
+            rows.append(to_row(to_trace(rollout, errors, scored, self.run)))
+        self._write(rank, rows)
+
+    def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.num_written:
+            # A run that goes on writes where it was: in an earlier file its rows would stand before those they replace.
+            last = max((path.stem for path in self.folder.glob(f"rank{rank:03d}-*.jsonl")), default="-0")
+            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_a_file
+        path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_a_file:05d}.jsonl"
+        # Not sorted: the order of a call's arguments is what chat templates render.
+        lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
+        with path.open("a", encoding="utf-8") as file:
+            # A run that was killed in the middle of a line goes on with a fresh one.
+            file.write(("\n" if _is_torn(path) else "") + "".join(lines))
+        self.num_written += len(rows)
+
+
+def read_rollouts(folder: Path, report: Counter[str] | None = None) -> Iterator[Trace]:
+    """Yield the exported traces in order of policy step; of a step that was run twice, the later one."""
+    counts = report if report is not None else Counter()
+    last: dict[str, tuple[Path, int]] = {}
+    order: dict[str, tuple[int, str]] = {}
+    for path in sorted(folder.glob("rank*.jsonl")):
+        for offset, row in _lines(path, counts):
+            counts["replaced"] += row["trace_id"] in last
+            last[row["trace_id"]] = (path, offset)
+            order[row["trace_id"]] = (row["provenance"]["policy_step"], row["trace_id"])
+    for trace_id in sorted(order, key=lambda one: order[one]):
+        path, offset = last[trace_id]
+        with path.open("rb") as file:
+            file.seek(offset)
+            counts["rollouts"] += 1
+            yield from_row(Trace, json.loads(file.readline()))
+
+
+def _lines(path: Path, counts: Counter[str]) -> Iterator[tuple[int, dict[str, Any]]]:
+    offset = 0
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                if line.strip():
+                    yield offset, json.loads(line)
+            except ValueError:
+                counts["torn"] += 1
+            offset += len(line)
+
+
+def _is_torn(path: Path) -> bool:
+    with path.open("rb") as file:
+        if file.seek(0, 2) == 0:
+            return False
+        file.seek(-1, 2)
+        return file.read() != b"\n"
+
+
+def _with_tools(run: RunFacts, trainer: Any) -> RunFacts:
+    return replace(run, tools=tuple(trainer.hinter.tools))
+
+
+def _logps(output: Mapping[str, Any]) -> tuple[list[list[float]], str]:
+    for key, source in (("sampling_per_token_logps", "sampling"), ("old_per_token_logps", "old_policy")):
+        if output.get(key) is not None:
+            return output[key].tolist(), source
+    return [], ""
+
+
+def _hints(trainer: Any) -> dict[int, dict[int, Hint]]:
+    sites = getattr(trainer, "_sites", ())
+    return {row: {site.error.turn.number: site.hint for site in found} for row, found in enumerate(sites)}
+
+
+def _as_messages(prompt: Any) -> Sequence[Mapping[str, Any]]:
+    return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+
+
+def _message(chat: Mapping[str, Any]) -> Message:
+    calls = tuple(tool_call_of(dict(call)) for call in chat.get("tool_calls") or ())
+    content = chat.get("content")
+    text = content if isinstance(content, str) else canonical_json(content) if content else ""
+    return Message(
+        role=chat["role"],
+        content=_valid(text),
+        tool_calls=calls,
+        name=str(chat.get("name") or ""),
+        reasoning_content=_valid(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
+    )
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _said(rollout: Rollout) -> list[Message]:
+    """Return the completion's messages: calls under the ids that error sites name, and those on their results."""
+    named, waiting = iter(calls_of(rollout.messages)), list[ToolCall]()
+    messages = []
+    for message in map(_message, rollout.messages):
+        if message.role == "assistant":
+            waiting = next(named)
+            message = replace(message, tool_calls=tuple(waiting))
+        elif message.role == "tool":
+            answered = next((call for call in waiting if call.name == message.name), None)
+            waiting = [call for call in waiting if call is not answered]
+            message = replace(message, tool_call_id=answered.call_id if answered else "")
+        messages.append(message)
+    return messages
+
+
+# --------------------------------------------------------------------------------------------------------- publishing
+
+
+def publish_rollouts(
+    where: Destination,
+    repo: str,
+    folder: Path,
+    *,
+    run_id: str,
+    license: str,
+    parents: Sequence[Parent] = (),
+    public: bool = False,
+) -> Published | None:
+    """Publish all rollouts of a run as the next version of a trace dataset; the same rows again are a no-op."""
+    from composer_hub.hub.cards import Card
+    from composer_hub.hub.publish import Lineage, NothingToPublish, publish
+
+    counts: Counter[str] = Counter()
+    for trace in read_rollouts(folder, counts):
+        counts["steps"] += len(trace.steps)
+        counts["error_sites"] += sum(len(step.error_sites) for step in trace.steps)
+        counts["hints"] += sum(len(step.hints) for step in trace.steps)
+    if not counts["rollouts"]:
+        return None
+    card = Card(
+        "traces",
+        pretty_name=f"{repo.split('/')[1]}: rollouts of a training run",
+        license=license,
+        tags=("agents", "tool-use", "traces", "rollouts"),
+        counts={name: counts[name] for name in ("rollouts", "steps", "error_sites", "hints")},
+        dropped={name: counts[name] for name in ("torn", "replaced") if counts[name]},
+        holes={
+            "origin": f"Rollouts of a model in an environment, as training run `{run_id}` sampled and scored them.",
+            "redaction": _ROLLOUTS_SAID,
+        },
+    )
+    lineage = Lineage(parents=tuple(parents), sources={"run_id": run_id})
+    try:
+        return publish(
+            where, repo, rollout_tables(folder), card, lineage=lineage, public=public, title=f"Rollouts of run {run_id}"
+        )
+    except NothingToPublish:
+        return None
+
+
+_ROLLOUTS_SAID = (
+    "These are rollouts of a model in an environment, not sessions of people; they were not redacted: "
+    "`composer-hub ingest` reads them back as they are and redacts them, for replay by teachers elsewhere. "
+    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and policy step."
+)
+
+
+def rollout_tables(folder: Path) -> list[Table]:
+    """Return the `traces` and `steps` configs of exported rollouts."""
+    from composer_hub.hub.tables import Table
+    from composer_hub.ingest.rows import config_features
+    from composer_hub.records import step_row
+
+    features = config_features()
+    traces = _Rows(lambda: (to_row(trace) for trace in read_rollouts(folder)))
+    steps = _Rows(lambda: (to_row(step_row(trace, step)) for trace in read_rollouts(folder) for step in trace.steps))
+    return [
+        Table("traces", traces, features["traces"], "trace_id", index_columns=("source", "model", "family")),
+        Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index")),
+    ]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows made again for each reader, so that they are never held in memory."""
+
+    make: Callable[[], Iterator[dict[str, Any]]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.make()

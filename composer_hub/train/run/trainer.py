@@ -1,0 +1,189 @@
+"""`RunTrainer`: the trainer of a run that may end at any moment, is exported, and leaves a card worth reading."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from composer_hub.environments.guard import EnvironmentFailed, Tally, tally
+from composer_hub.hub.models import Model
+from composer_hub.train.checkpoints import mark_complete, writing
+from composer_hub.train.evals import Evals
+from composer_hub.train.run.export import RolloutFile
+from composer_hub.train.trainer import ComposerTrainer
+
+_PRINTED = {
+    "loss": "loss",
+    "reward": "reward",
+    "entropy": "entropy",
+    "channel/hint/divergence": "hint",
+    "channel/hint/sites_per_rollout": "sites a rollout",
+    "channel/hint_traces/divergence": "recorded hints",
+    "channel/replay/loss": "replay",
+    "eval/pass_at_1": "pass@1",
+}
+
+
+def line_of(state: Any, logs: Any) -> str:
+    """Return what matters of a log as one line, empty where nothing of it was logged."""
+    said = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if name in (logs or {})]
+    return f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(said)}" if said else ""
+
+
+class PrintLine(TrainerCallback):
+    """Prints a line at each log; all of it is in `trainer_state.json` and where `report_to` says."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        line = line_of(state, logs)
+        if line and state.is_world_process_zero:
+            print(line, flush=True)
+
+
+class LineAboveBar(ProgressCallback):
+    """The progress bar, with the same line above it."""
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        line = line_of(state, logs)
+        if line and self.training_bar is not None:
+            self.training_bar.write(line)
+
+
+class RunTrainer(ComposerTrainer):
+    """`ComposerTrainer` with complete checkpoints, exported rollouts and the run's own card."""
+
+    def __init__(
+        self,
+        *args: Any,
+        base: Model | None = None,
+        rollouts: RolloutFile | None = None,
+        card: Callable[[RunTrainer], str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(*args, **kwargs)
+        # transformers prints every metric, a page at a time; a bar is for those who look at a terminal.
+        self.pop_callback(PrinterCallback)
+        self.pop_callback(ProgressCallback)
+        self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
+        self.base, self.rollouts, self.card = base, rollouts, card
+        self.evals: Evals | None = None
+        # TRL keeps the functions' names, one a column of the rewards.
+        self._rewards_by_function: torch.Tensor | None = None
+        self._prompts: list[Any] = []  # as they were shown: with what the environment said at its reset
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        # A head that is the embedding is saved once; that it is not in the checkpoint twice is no news.
+        tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
+        load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
+        super()._issue_warnings_after_load(load_result)
+
+    # -------------------------------------------------------------------------------------------------- rollouts
+
+    def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
+        rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
+        self._rewards_by_function = rewards
+        return rewards
+
+    def _generate(self, prompts: list[Any]) -> Any:
+        self._prompts = list(prompts)
+        return super()._generate(prompts)
+
+    def _generate_and_score_completions(self, inputs: Any) -> Any:
+        output = super()._generate_and_score_completions(inputs)
+        if self.rollouts is not None and self._bare.training:
+            shown = [dict(row) | {"prompt": prompt} for row, prompt in zip(inputs, self._prompts, strict=True)]
+            self.rollouts.add(self, shown, output)
+        self._note_environments()
+        return output
+
+    def _note_environments(self) -> None:
+        """Count the episodes that were lost, and end the run where all of them were."""
+        mine = tally(self.environments)
+        if mine is None:
+            return
+        counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
+        found = Tally(*self.accelerator.gather(counts).sum(dim=0).tolist())
+        metrics = self._metrics[self._mode]
+        metrics["rollout/env_timeouts"].append(float(found.num_timeouts))
+        metrics["rollout/env_lost"].append(float(found.num_lost))
+        if found.num_lost == found.num_episodes:
+            raise EnvironmentFailed(
+                f"All {found.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Mend "
+                "the environment and go on with --resume true."
+            )
+
+    def environment_pools(self) -> list[list[Any]]:
+        """Return the environments that this process has made."""
+        return list(getattr(self, "_environment_pool", {}).values())
+
+    def _own_rewards(self) -> list[dict[str, float | None]]:
+        """Return this rank's rewards by function, one row a rollout."""
+        assert self._rewards_by_function is not None
+        num_rows = len(self._rewards_by_function) // self.accelerator.num_processes
+        start = self.accelerator.process_index * num_rows
+        rows = self._rewards_by_function[start : start + num_rows].tolist()
+        # NaN is what TRL puts where a function did not apply; JSON has no word for it.
+        return [
+            {name: None if value != value else value for name, value in zip(self.reward_func_names, row, strict=True)}
+            for row in rows
+        ]
+
+    # ----------------------------------------------------------------------------------------------- checkpoints
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        """Save the model; an adapter names the model it belongs to, and not a folder of this machine."""
+        super().save_model(output_dir, _internal_call)
+        path = Path(output_dir or str(self.args.output_dir)) / "adapter_config.json"
+        if self.base is not None and self.args.should_save and path.is_file():
+            revision = self.base.revision if self.base.is_published else None
+            config = json.loads(path.read_text()) | {"base_model_name_or_path": self.base.name, "revision": revision}
+            path.write_text(json.dumps(config, indent=2, sort_keys=True))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save and folder.exists():
+            # Its files may be linked from `best`, so none is written over in place.
+            shutil.rmtree(folder)
+        self.accelerator.wait_for_everyone()
+        with writing(folder.name):
+            super()._save_checkpoint(model, trial)
+            torch.save(self._generated(), folder / self._generated_name())
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            mark_complete(folder, {"step": self.state.global_step, "num_processes": self.accelerator.num_processes})
+
+    def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        path = Path(checkpoint or "") / self._generated_name()
+        if checkpoint is not None and path.is_file():
+            # torch cannot restore to "cpu:0", which is what a device is called when several processes share a CPU.
+            device = self.accelerator.device if self.accelerator.device.type != "cpu" else "cpu"
+            kept = torch.load(path, map_location=device, weights_only=True)
+            self._step, self._buffered_inputs = kept["step"], kept["buffered"]
+
+    def _generated(self) -> dict[str, Any]:
+        """Return the rollouts that are not used up yet: a checkpoint may fall between two updates of one batch."""
+        every = self.args.steps_per_generation * self.num_iterations
+        is_used_up = self._step % every == 0
+        return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
+
+    def _generated_name(self) -> str:
+        return f"composer_generated_{self.accelerator.process_index}.pt"
+
+    # ------------------------------------------------------------------------------------------------------ card
+
+    def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:  # type: ignore[override]
+        """Write the run's card; TRL's own names neither data nor rewards, and has no licence."""
+        if self.card is None:
+            super().create_model_card(model_name, dataset_name, tags)
+        elif self.is_world_process_zero():
+            folder = Path(str(self.args.output_dir))
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "README.md").write_text(self.card(self), encoding="utf-8")

@@ -1,0 +1,114 @@
+"""What a call is about: its family, its path, its commands, for every harness's own names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer_hub.actions.tools import FAMILIES, call_in_text, command_of, commands_in, family_of_tool, path_of
+from composer_hub.errors.exits import main_command, prints_files, purpose_of
+from composer_hub.records import ToolCall
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "family"),
+    [
+        ("Bash", {}, "shell"),
+        ("exec_command", {}, "shell"),
+        ("functions.exec_command", {}, "shell"),
+        ("mcp__files__read_file", {}, "read"),
+        ("MultiEdit", {}, "edit"),
+        ("str_replace_editor", {"command": "view"}, "read"),
+        ("str_replace_editor", {"command": "str_replace"}, "edit"),
+        ("Task", {}, "agent"),
+        ("WebFetch", {}, "web"),
+        ("BashOutput", {}, "poll"),
+        ("submit", {}, "finish"),
+        ("", None, "other"),
+        ("mcp__x__y", "text", "other"),
+    ],
+)
+def test_a_tool_has_one_family_whatever_its_harness(name: str, arguments: object, family: str) -> None:
+    assert family_of_tool(name, arguments) == family
+
+
+def test_no_name_stands_in_two_families() -> None:
+    names = [name for members in FAMILIES.values() for name in members]
+    assert sorted(names) == sorted(set(names))
+
+
+def test_a_path_is_found_under_any_of_its_keys_and_in_a_patch() -> None:
+    assert path_of(ToolCall("Read", {"file_path": "/a"})) == "/a"
+    assert path_of(ToolCall("view", {"path": "/b", "view_range": [1, 2]})) == "/b"
+    assert path_of(ToolCall("apply_patch", "*** Begin Patch\n*** Update File: src/c.py\n@@")) == "src/c.py"
+    assert path_of(ToolCall("shell", {"command": ["apply_patch", "x"]})) == ""
+
+
+def test_a_command_is_found_whether_text_or_list() -> None:
+    assert command_of(ToolCall("Bash", {"command": "ls -a"})) == "ls -a"
+    assert command_of(ToolCall("shell", {"command": ["bash", "-lc", "ls -a"]})) == "ls -a"
+    assert command_of(ToolCall("shell", {"command": ["ls", "-a", "b", "c"]})) == "ls -a b c"
+    assert command_of(ToolCall("x", None)) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "programs"),
+    [
+        ("cd a && FOO=1 timeout 30 uv run pytest -q 2>&1 | tail -5", ["cd", "pytest", "tail"]),
+        ("cat <<'EOF' > x.py\nimport os; rm -rf\nEOF\npython x.py", ["cat", "python"]),
+        ("git commit -m \"$(cat <<'EOF'\nAdd (x) 'y; rm\nEOF\n)\" && git push", ["git", "git"]),
+        ("grep -n 'a|b && c' \"f; g\" || true", ["grep", "true"]),
+        ("/usr/bin/python3 x.py > out.txt 2>/dev/null &", ["python3"]),
+        ("(cd x; make)", ["cd", "make"]),
+        ("# only a comment", []),
+        ("if [ -f a ]; then cat a; fi", ["[", "cat"]),
+        ('echo "unterminated', ["echo"]),
+    ],
+)
+def test_a_shell_text_is_split_into_its_commands(text: str, programs: list[str]) -> None:
+    assert [command.program for command in commands_in(text)] == programs
+
+
+@pytest.mark.parametrize(
+    ("text", "purpose"),
+    [
+        ("cd a && npm test 2>&1 | tail -3", "test"),
+        ("python -m pytest tests", "test"),
+        ("python tests/run_all.py", ""),
+        ("mise run test:ci", "test"),
+        ("go vet ./...", "check"),
+        ("npm run build", "check"),
+        ("make", ""),
+        ("git diff --quiet", "probe"),
+        ("git commit -m x", "vcs"),
+        ("ps aux | grep foo", "search"),
+        ("curl -sf http://x", "remote"),
+    ],
+)
+def test_the_main_command_tells_what_a_line_is_for(text: str, purpose: str) -> None:
+    main = main_command(commands_in(text))
+    assert main is not None
+    assert purpose_of(main) == purpose
+
+
+def test_lines_that_only_show_files_are_known() -> None:
+    assert prints_files(commands_in("cd a && cat b | head -3"))
+    assert prints_files(commands_in("git show HEAD"))
+    assert not prints_files(commands_in("cat a && python b.py"))
+
+
+def test_the_last_call_of_a_text_protocol_counts() -> None:
+    first = "<function=bash>\n<parameter=command>a</parameter>\n</function>\n"
+    second = "<function=edit>\n<parameter=path>b</parameter>\n</function>"
+    assert call_in_text(first + second) == ToolCall("edit", {"path": "b"})
+    assert call_in_text("```\na\n```\n```bash\nb\n```") == ToolCall("bash", {"command": "b"})
+    assert call_in_text("no call") == ToolCall("", None)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.text(alphabet="ab \n|&;<>'\"\\$(){}EOF`#=-", max_size=300))
+def test_no_shell_text_breaks_the_splitting(text: str) -> None:
+    for command in commands_in(text):
+        assert command.words
+        assert all(isinstance(word, str) for word in command.words)

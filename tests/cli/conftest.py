@@ -1,0 +1,53 @@
+"""The command line as a user meets it: processes of their own, an embedded Hub of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from composer_hub.local_hub.server import start_server
+
+ROOT = Path(__file__).parents[2]
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables under which commands use the tests' own Hub and state; nothing of the caller's token."""
+    root = tmp_path_factory.mktemp("commands")
+    with start_server(root / "hub") as server:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+        yield kept | {
+            "COMPOSER_HUB_HOME": str(server.root),
+            "COMPOSER_HUB_STATE": str(root / "state"),
+            "HF_HOME": str(root / "home"),
+            "PYTHONPATH": str(ROOT),
+        }
+
+
+@pytest.fixture
+def composer_hub(home: dict[str, str], tmp_path: Path) -> Command:
+    """Run a command in a folder of its own; no run may ever print a traceback."""
+
+    def call(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "composer_hub", *map(str, words)]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=home | env, timeout=120)
+        assert "Traceback" not in run.stderr, run.stderr
+        return run
+
+    return call
+
+
+@pytest.fixture
+def sessions(tmp_path: Path) -> Path:
+    """A copy of the bundled sessions, to be changed at will."""
+    folder = tmp_path / "sessions"
+    folder.mkdir()
+    for path in sorted((ROOT / "composer_hub" / "demo_sessions").rglob("*.jsonl")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder

@@ -1,0 +1,33 @@
+"""The demo is the product's first minute: it runs whole, with what it promises on its main lines."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from composer_hub import exits
+from tests.cli.conftest import Command
+
+
+def test_the_demo_runs_from_sessions_to_loaded_pairs_and_begins_only_in_an_empty_folder(
+    composer_hub: Command, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    run = composer_hub("demo", "--keep", kept)
+    assert run.returncode == exits.DONE, run.stderr
+    lines = ["traces 3, steps 31", "exit code 5", "rejected:", "chosen:", "The line is whole"]
+    if all(importlib.util.find_spec(name) for name in ("torch", "trl", "peft")):
+        lines += ["No writer is refused.", "step 12 of 12: loss", "parameters from me/demo-model"]
+        lines += [
+            "policy, hint, replay",
+            "-step-12",
+            "me/demo-model run-",
+            "pairs me/demo-pairs v1.0.0",
+            "a trained model",
+        ]
+    said = " ".join(run.stdout.split())
+    for line in lines:
+        assert line in said
+    again = composer_hub("demo", "--keep", kept)
+    assert again.returncode == exits.USAGE
+    assert "is not empty" in again.stderr

@@ -1,0 +1,305 @@
+"""`composer-hub ingest`, as a user runs it: what it prints, what it publishes, how it ends."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.records import to_row
+from tests.cli.conftest import Command
+from tests.factories import make_trace
+
+LOAD = """
+import sys
+from datasets import load_dataset
+for config in ("traces", "steps"):
+    print(sum(1 for split in load_dataset(sys.argv[1], config, revision=sys.argv[2]).values() for row in split))
+"""
+
+
+def one_json(run: subprocess.CompletedProcess[str]) -> dict[str, object]:
+    """Return the one JSON value a command printed, and nothing else."""
+    found: dict[str, object] = json.loads(run.stdout)
+    return found
+
+
+def test_sessions_are_published_once_and_every_row_loads(composer_hub: Command, sessions: Path) -> None:
+    first = composer_hub("ingest", sessions, "--repo", "me/once", "--report", "--format", "json")
+    assert first.returncode == exits.DONE, first.stderr
+    assert first.stderr == ""
+    printed = one_json(first)
+    assert printed["version"] == "v1.0.0"
+    assert printed["report"]["read"] == 3  # type: ignore[index]
+
+    loaded = composer_hub("run", "--", sys.executable, "-c", LOAD, "me/once", "v1.0.0")
+    assert loaded.stdout.split() == [str(printed["rows"][config]) for config in ("traces", "steps")]  # type: ignore[index]
+
+    again = composer_hub("ingest", sessions, "--repo", "me/once", "--format", "json")
+    assert (again.returncode, again.stdout) == (exits.NOTHING_TO_DO, "")
+    assert "already holds exactly these rows" in again.stderr
+
+
+def test_only_the_session_that_grew_is_read_again(composer_hub: Command, sessions: Path) -> None:
+    composer_hub("ingest", sessions, "--repo", "me/grows")
+    path = min(sessions.iterdir())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    last = next(line for line in reversed(lines) if line["type"] == "assistant")
+    said = last["message"] | {"id": "msg_more", "content": [{"type": "text", "text": "One thing more."}]}
+    more = last | {"uuid": "more", "parentUuid": last["uuid"], "message": said}
+    path.write_text(path.read_text() + json.dumps(more) + "\n")
+
+    run = composer_hub("ingest", sessions, "--repo", "me/grows", "--report", "--format", "json")
+    printed = one_json(run)
+    assert printed["version"] == "v1.1.0"
+    assert (printed["report"]["read"], printed["report"]["unchanged"]) == (1, 2)  # type: ignore[index]
+    # But for these two, the numbers are those of a run that reads everything: they are the version's.
+    whole = one_json(composer_hub("ingest", sessions, "--report", "--format", "json"))
+    assert printed["report"] == whole | {"read": 1, "unchanged": 2}
+
+    diff = one_json(composer_hub("diff", "me/grows@v1.0.0", "me/grows", "--format", "json"))
+    traces, steps = diff["rows"]["traces"], diff["rows"]["steps"]  # type: ignore[index]
+    assert (len(traces["changed"]), len(steps["added"]), len(steps["removed"])) == (1, 1, 0)
+
+    path.unlink()
+    kept = composer_hub("ingest", sessions, "--repo", "me/grows")
+    assert kept.returncode == exits.NOTHING_TO_DO, "a session that its harness deleted stays in the dataset"
+
+
+def test_a_denied_trace_is_not_in_the_next_version(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
+    composer_hub("ingest", sessions, "--repo", "me/denies")
+    composer_hub("export", "me/denies", "--to", "sts", "--out", tmp_path / "sts")
+    denied = min((tmp_path / "sts").iterdir()).stem
+    (tmp_path / "deny.txt").write_text(f"{denied}\n")
+    run = composer_hub("ingest", sessions, "--repo", "me/denies", "--deny", tmp_path / "deny.txt", "--format", "json")
+    assert one_json(run)["rows"]["traces"] == 2  # type: ignore[index]
+
+
+def test_a_file_that_holds_a_denied_trace_beside_others_stays_at_home(
+    composer_hub: Command, sessions: Path, tmp_path: Path
+) -> None:
+    chats = [[{"role": "user", "content": f"Do {n}"}, {"role": "assistant", "content": f"Did {n}"}] for n in "ab"]
+    rows = (json.dumps({"instance_id": f"task-{n}", "messages": chat}) for n, chat in enumerate(chats))
+    (sessions / "rows.jsonl").write_text("\n".join(rows))
+    composer_hub("ingest", sessions, "--repo", "me/shared")
+    composer_hub("export", "me/shared", "--to", "sts", "--out", tmp_path / "sts")
+    denied = next(path.stem for path in (tmp_path / "sts").iterdir() if "Did a" in path.read_text())
+    (tmp_path / "deny.txt").write_text(denied)
+    for _ in range(2):  # also when nothing is read any more
+        run = composer_hub("ingest", sessions, "--repo", "me/shared", "--raw", "--deny", tmp_path / "deny.txt")
+        assert "1 raw file with a denied trace did not go to me/shared-sessions" in run.stderr
+    listing = "import sys, huggingface_hub as h; print(*h.list_repo_files(sys.argv[1], repo_type='dataset'))"
+    there = composer_hub("run", "--", sys.executable, "-c", listing, "me/shared-sessions").stdout.split()
+    assert len([name for name in there if name.startswith("sessions/")]) == 3
+
+
+UPLOAD = """
+import sys, huggingface_hub as h
+repo, *names = sys.argv[1:]
+h.create_repo(repo, repo_type="dataset", exist_ok=True)
+adds = [h.CommitOperationAdd(name.split("=")[0], name.split("=")[1]) for name in names]
+print(h.HfApi().create_commit(repo, adds, commit_message="Sessions", repo_type="dataset").oid)
+"""
+ROWS = """
+import json, sys, datasets
+rows = datasets.load_dataset(sys.argv[1], "traces", split="train")
+print(json.dumps([[row["license"], row["provenance"]] for row in rows]))
+"""
+
+
+def test_rows_of_a_dataset_on_the_hub_say_its_commit_and_the_licence_on_its_card(
+    composer_hub: Command, tmp_path: Path
+) -> None:
+    def upload(**texts: str) -> str:
+        for name, text in texts.items():
+            (tmp_path / name).write_text(text)
+        names = [f"{place}={tmp_path / name}" for place, name in PLACES.items() if name in texts]
+        return composer_hub("run", "--", sys.executable, "-c", UPLOAD, "me/chats-source", *names).stdout.strip()
+
+    def rows() -> list[tuple[str, str, str]]:
+        run = composer_hub("ingest", "hf://datasets/me/chats-source/data", "--repo", "me/chats", "--license", "mit")
+        assert run.returncode == exits.DONE, run.stderr
+        loaded = json.loads(composer_hub("run", "--", sys.executable, "-c", ROWS, "me/chats").stdout)
+        told = [(license, json.loads(about) if isinstance(about, str) else about) for license, about in loaded]
+        return sorted((license, about["dataset"], about["revision"]) for license, about in told)
+
+    PLACES = {"data/rows.jsonl": "rows", "database/rows.jsonl": "elsewhere", "README.md": "card"}
+    chat = [{"role": "user", "content": "Do it"}, {"role": "assistant", "content": "Done"}]
+    lines = [{"instance_id": "a", "messages": chat}, {"instance_id": "b", "messages": chat[:1] * 2 + chat[1:]}]
+    lines[1]["license"] = "apache-2.0"
+    text = "\n".join(map(json.dumps, lines))
+    card = "---\nlicense: {}\n---\n# Chats\n"
+    first = upload(rows=text, elsewhere=text.replace("Do it", "Not asked for"), card=card.format("cc-by-4.0"))
+    assert rows() == [("apache-2.0", "me/chats-source", first), ("cc-by-4.0", "me/chats-source", first)]
+    second = upload(card="---\nlicense: other\nlicense_name: house-rules\n---\n")
+    assert rows() == [("apache-2.0", "me/chats-source", second), ("house-rules", "me/chats-source", second)]
+
+
+def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_tokens_that_spell_it(
+    composer_hub: Command, sessions: Path, tmp_path: Path
+) -> None:
+    secret = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"
+    numbers = {"prompt_ids": [1, 2], "completion_ids": [3], "tokenizer": "0a1b"}
+    leaking, clean = make_trace(1, redaction="", provenance=numbers), make_trace(2, redaction="", provenance=numbers)
+    messages = tuple(dataclasses.replace(m, content=f"{m.content} {secret}") for m in leaking.messages)
+    rows = [to_row(dataclasses.replace(leaking, messages=messages)), to_row(clean)]
+    (tmp_path / "rank000-00000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    raw = composer_hub("ingest", tmp_path / "rank000-00000.jsonl", "--no-redact", "--repo", "me/rolled")
+    assert raw.returncode == exits.DONE, raw.stderr
+
+    shown = composer_hub("ingest", sessions, "--repo", "me/rolled", "--public")
+    assert shown.returncode == exits.REFUSED
+    assert "me/rolled holds traces of earlier versions that were never redacted (2)" in shown.stderr
+
+    words = ("ingest", "hf://datasets/me/rolled@v1.0.0", "--repo", "me/rolled-clean", "--report", "--format", "json")
+    run = composer_hub(*words)
+    assert run.returncode == exits.DONE, run.stderr
+    report = one_json(run)["report"]
+    assert (report["traces"], report["tokens_dropped"], report["unredacted"]) == (2, 1, 0)  # type: ignore[index]
+    loaded = composer_hub("run", "--", sys.executable, "-c", ROWS, "me/rolled-clean").stdout
+    assert secret not in loaded
+    told = [json.loads(about) if isinstance(about, str) else about for _, about in json.loads(loaded)]
+    assert sorted(len(about["prompt_ids"]) for about in told) == [0, 2]
+    back = composer_hub("lineage", "me/rolled-clean", "--format", "json")
+    assert [link["repo"] for link in json.loads(back.stdout)] == ["me/rolled-clean", "me/rolled"]
+    again = composer_hub(*words[:-3])
+    assert again.returncode == exits.NOTHING_TO_DO, again.stderr
+    assert "Redaction changed the text of 1 trace, so the token ids, which spelled it, are not kept." in again.stderr
+
+
+@pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])
+def test_a_dry_run_prints_its_plan_in_every_format_and_writes_nothing(
+    composer_hub: Command, sessions: Path, format: str
+) -> None:
+    run = composer_hub("ingest", sessions, "--repo", "me/never", "--report", "--dry-run", "--format", format)
+    assert run.returncode == exits.DONE, run.stderr
+    assert "v1.0.0" in run.stdout
+    if format == "json":
+        assert {"tag", "files", "card", "report"} <= set(one_json(run))
+    if format == "quiet":
+        assert run.stdout == "v1.0.0\n"
+    assert composer_hub("lineage", "me/never").returncode == exits.FAILURE
+
+
+def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_hub: Command, sessions: Path) -> None:
+    (sessions / "copy.jsonl").write_bytes(min(sessions.iterdir()).read_bytes())
+    composer_hub("ingest", sessions, "--repo", "me/raw")
+    first = composer_hub("ingest", sessions, "--repo", "me/raw", "--raw")
+    assert first.returncode == exits.DONE, first.stderr
+    assert "3 raw sessions are in me/raw-sessions (private) now." in first.stderr
+    again = composer_hub("ingest", sessions, "--repo", "me/raw", "--raw")
+    assert again.returncode == exits.NOTHING_TO_DO
+    assert "holds every raw session already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "sign"),
+    [
+        ([], exits.USAGE, "Name the sessions"),
+        (["EMPTY", "--repo", "me/x"], exits.FAILURE, "No session could be read"),
+        (["EMPTY/nothing", "--repo", "me/x"], exits.FAILURE, "No such file"),
+        (["SESSIONS"], exits.USAGE, "--repo"),
+        (["SESSIONS", "--repo", "no-owner"], exits.USAGE, "write it as owner/name"),
+        (["SESSIONS", "--repo", "me/x", "--no-redact", "--public"], exits.REFUSED, "not redacted"),
+        (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never go into a public"),
+        (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
+        (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
+        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence_and_its_code(
+    composer_hub: Command, sessions: Path, tmp_path: Path, words: list[str], code: int, sign: str
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "garbage").write_bytes(bytes(range(256)) * 40)
+    (tmp_path / "prose.txt").write_text("all of last week\n")
+    places = {"EMPTY": tmp_path / "empty", "SESSIONS": sessions, "GARBAGE": tmp_path / "garbage"}
+    places["PROSE"] = tmp_path / "prose.txt"
+    for name, place in places.items():
+        words = [word.replace(name, str(place)) for word in words]
+    run = composer_hub("ingest", *words)
+    assert (run.returncode, run.stdout) == (code, "")
+    assert sign in run.stderr
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_proxy_does_not_stand_between_a_command_and_the_embedded_hub(composer_hub: Command, sessions: Path) -> None:
+    nowhere = "http://127.0.0.1:9"
+    run = composer_hub("ingest", sessions, "--repo", "me/proxy", HTTP_PROXY=nowhere, HTTPS_PROXY=nowhere)
+    assert run.returncode == exits.DONE, run.stderr
+
+
+def test_offline_is_a_sentence_and_a_folder_still_works(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
+    run = composer_hub("ingest", sessions, "--repo", "me/offline", HF_HUB_OFFLINE="1")
+    assert run.returncode == exits.USAGE
+    assert "Unset it" in run.stderr
+    run = composer_hub("ingest", sessions, "--repo", "me/offline", "--to", tmp_path / "here", HF_HUB_OFFLINE="1")
+    assert f'load_dataset("{tmp_path / "here"}/me/offline")' in run.stderr
+
+
+def test_an_interrupted_run_leaves_with_130_and_the_next_one_does_the_work(
+    composer_hub: Command, sessions: Path, home: dict[str, str]
+) -> None:
+    command = [sys.executable, "-m", "composer_hub", "ingest", str(sessions), "--repo", "me/interrupted"]
+    # A test run in the background of a script inherits an ignored SIGINT; the command must not.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = subprocess.Popen(
+        command, env=home, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heed
+    )
+    # Again and again, as a person would: a signal that meets a finaliser or a callback is swallowed by the interpreter.
+    for _ in range(100):
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        if process.poll() is not None:
+            break
+    _, said = process.communicate(timeout=60)
+    # A signal that comes while the interpreter still starts ends the process by itself, as a shell's 130.
+    assert process.returncode in (exits.INTERRUPTED, -signal.SIGINT), said
+    rerun = composer_hub("ingest", sessions, "--repo", "me/interrupted")
+    assert rerun.returncode == exits.DONE, rerun.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see when the workers start")
+@pytest.mark.parametrize("after", [0.0, 0.1], ids=["at once", "while they import"])
+def test_ctrl_c_while_the_workers_start_is_one_line(home: dict[str, str], sessions: Path, after: float) -> None:
+    command = [sys.executable, "-m", "composer_hub", "ingest", str(sessions), "--report", "--workers", "3"]
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    # A terminal sends Ctrl-C to the whole group: to the command, and to workers that are still importing.
+    process = subprocess.Popen(
+        command, env=home, stderr=subprocess.PIPE, text=True, preexec_fn=heed, start_new_session=True
+    )
+    while process.poll() is None and not any(map(is_starting, children_of(process.pid))):
+        time.sleep(0.002)
+    time.sleep(after)
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert (process.returncode, said.strip()) == (exits.INTERRUPTED, "composer-hub: interrupted.")
+
+
+def children_of(pid: int) -> list[Path]:
+    try:
+        return [Path(f"/proc/{child}") for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def is_starting(process: Path) -> bool:
+    """True for a worker whose interpreter has made up its mind about SIGINT: caught, or held back."""
+    try:
+        if b"spawn_main" not in (process / "cmdline").read_bytes():
+            return False
+        status = dict(line.split(":\t", 1) for line in (process / "status").read_text().splitlines())
+    except OSError:
+        return False
+    return any(int(status[name], 16) >> (signal.SIGINT - 1) & 1 for name in ("SigCgt", "SigBlk"))

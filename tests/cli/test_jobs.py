@@ -1,0 +1,207 @@
+"""`composer-hub jobs` as a person meets it: a tiny model trained by jobs of the embedded Hub, and the ways to end."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.local_hub.server import start_server
+from tests.plugins.training import cache_folder
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    *("--model_name_or_path", "small", "--environment", "desk", "--num_tasks", "8", "--max_steps", "3"),
+    *("--per_device_train_batch_size", "4", "--num_generations", "4", "--max_completion_length", "40"),
+    *(
+        "--max_tool_calling_iterations",
+        "1",
+        "--use_cpu",
+        "true",
+        "--bf16",
+        "false",
+        "--gradient_checkpointing",
+        "false",
+    ),
+    *("--save_steps", "1", "--save_total_limit", "2", "--report_to", "none", "--license", "apache-2.0"),
+]
+# The second batch of the first job never ends: its time limit must.
+HANG_ONCE = """
+import os, time
+from pathlib import Path
+
+def hang_once(completions, trainer_state=None, **rest):
+    mark = Path(os.environ["HANG_MARK"])
+    if trainer_state.global_step >= 1 and not mark.exists():
+        mark.touch()
+        time.sleep(600)
+    return [float(len(str(one)) % 2) for one in completions]
+"""
+Jobs = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The variables under which commands use a Hub that runs jobs."""
+    root = tmp_path_factory.mktemp("jobs")
+    with start_server(root / "hub", ["--allow-local-jobs"]) as server:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+        yield kept | {
+            "COMPOSER_HUB_HOME": str(server.root),
+            "COMPOSER_TEST_CACHE": str(cache_folder()),
+            "HF_HOME": str(root / "home"),
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+        }
+
+
+@pytest.fixture
+def jobs(home: dict[str, str], tmp_path: Path) -> Jobs:
+    """Run `composer-hub jobs …`; no run may ever print a traceback."""
+
+    def call(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "composer_hub", "jobs", *map(str, words)]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=home | env, timeout=240)
+        assert "Traceback" not in run.stderr, run.stderr
+        return run
+
+    return call
+
+
+@pytest.mark.timeout(600)
+def test_a_run_that_its_time_limit_killed_is_resumed_and_pushed_and_loads(
+    jobs: Jobs, home: dict[str, str], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("trl")
+    from composer_hub.environments.desk import small_model
+
+    small_model(cache_folder())
+    (tmp_path / "my_rewards.py").write_text(HANG_ONCE)
+    # A busy machine may not reach its first checkpoint in time; then the run goes on with more, as a person would.
+    seconds = 25
+    run = jobs(
+        *("launch", "--max-usd", "0", "--timeout", f"{seconds}s", "--with", "my_rewards.py", "--env"),
+        *(f"HANG_MARK={tmp_path / 'mark'}", "--env", f"COMPOSER_TEST_CACHE={cache_folder()}"),
+        *("--", "--repo", "me/tiny", "--rewards", "my_rewards:hang_once", *TINY),
+    )
+    while run.returncode == exits.FAILURE and "without a new checkpoint" in run.stderr and seconds < 200:
+        seconds *= 2
+        run = jobs("resume", "tiny", "--timeout", f"{seconds}s")
+    assert run.returncode == exits.DONE, run.stderr
+    rows = json.loads(jobs("status", "tiny", "--format", "json").stdout)
+    assert (tmp_path / "mark").exists()
+    assert [row["state"] for row in rows][-1] == "done"
+    killed = next(row for row in rows if row["step"] == 1)
+    assert killed["state"] == "out of time"
+    assert "timeout" in killed["message"]
+    assert "exit code 0, kept up to step 3" in jobs("logs", "tiny", "--tail", "1").stdout
+    loads = "from transformers import AutoModelForCausalLM as Model; print(Model.from_pretrained('me/tiny').dtype)"
+    command = [sys.executable, "-m", "composer_hub", "run", "--", sys.executable, "-c", loads]
+    loaded = subprocess.run(command, capture_output=True, text=True, env=home, timeout=120)
+    assert loaded.stdout.strip() == "torch.float32", loaded.stderr
+
+
+def test_an_interrupted_launch_leaves_the_job_running_and_says_how_to_end_it(
+    jobs: Jobs, home: dict[str, str], tmp_path: Path
+) -> None:
+    # A test run in the background of a script inherits an ignored SIGINT; the command must not.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
+    command = [sys.executable, "-m", "composer_hub", "jobs", "launch", "--max-usd", "0", "--timeout", "5m"]
+    words = ["--", "--repo", "me/interrupted", *TINY]
+    with subprocess.Popen(
+        [*command, *words], stderr=subprocess.PIPE, text=True, env=home, cwd=tmp_path, preexec_fn=heed
+    ) as process:
+        assert process.stderr is not None
+        line = ""
+        while "Job 1 of interrupted: " not in line:
+            line = process.stderr.readline()
+            assert line, "the command ended before it started a job"
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == exits.INTERRUPTED, said
+    assert "composer-hub jobs cancel interrupted" in said
+    assert "Traceback" not in said
+    (row,) = json.loads(jobs("status", "interrupted", "--format", "json").stdout)
+    assert row["state"] in ("scheduling", "running")
+    assert jobs("cancel", "interrupted").returncode == exits.DONE
+    (row,) = json.loads(jobs("status", "interrupted", "--format", "json").stdout)
+    assert row["state"] == "canceled"
+    assert jobs("cancel", "interrupted").returncode == exits.NOTHING_TO_DO
+    listed = json.loads(jobs("status", "--format", "json").stdout)
+    assert "interrupted" in [one["run"] for one in listed]
+
+
+def test_a_plan_prints_the_price_and_refuses_without_enough_money(jobs: Jobs) -> None:
+    words = ["--usd-per-hour", "2.5", "--timeout", "6h", "--hours", "12", "--format", "json"]
+    plan = jobs("plan", *words, "--max-usd", "40", "--", "--repo", "me/planned", *TINY)
+    assert plan.returncode == exits.DONE, plan.stderr
+    told = json.loads(plan.stdout)
+    assert (told["jobs"], round(told["total_usd"]), told["teacher_usd"]) == (2, 30, 0.0)
+    none = jobs("plan", *words, "--", "--repo", "me/planned", *TINY)
+    assert (none.returncode, json.loads(none.stdout)) == (exits.USAGE, told | {"max_usd": None})
+    assert "--max-usd" in none.stderr
+    assert jobs("plan", *words, "--max-usd", "20", "--", "--repo", "me/planned", *TINY).returncode == exits.REFUSED
+    assert jobs("status", "planned").returncode == exits.FAILURE
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        pytest.param(["launch", "--flavor", "h200", "--max-usd", "1", "--", "--repo", "me/x"], 2, "local", id="flavor"),
+        pytest.param(["launch", "--max-usd", "1", "--secret", "NOPE", "--", "--repo", "me/x"], 2, "NOPE", id="secret"),
+        pytest.param(["launch", "--max-usd", "1", "--env", "KEY", "--", "--repo", "me/x"], 2, "--secret KEY", id="env"),
+        pytest.param(["launch", "--max-usd", "1", "--timeout", "soon", "--", "--repo", "me/x"], 2, "45m", id="timeout"),
+        pytest.param(["launch", "--max-usd", "1", "--", "--max_steps", "1"], 2, "--repo", id="no target"),
+        pytest.param(["resume", "no-such-run"], 1, "no run 'no-such-run'", id="resume nothing"),
+        pytest.param(["logs", "no-such-job"], 1, "no job no-such-job", id="logs of nothing"),
+        pytest.param(["logs", "no-such-job", "--follow"], 1, "no run and no job", id="follow nothing"),
+        pytest.param(["cancel", "no-such-run"], 1, "no run", id="cancel nothing"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_told_in_a_sentence(jobs: Jobs, words: list[str], code: int, said: str) -> None:
+    run = jobs(*words)
+    assert run.returncode == code, run.stderr
+    assert said in run.stderr
+    assert len(run.stderr.strip().splitlines()) == 1
+
+
+def page_lines() -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "jobs.md").read_text(), re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line]
+
+
+@pytest.mark.parametrize("line", page_lines())
+def test_every_command_of_the_page_is_there_and_its_local_plan_runs(
+    line: str, home: dict[str, str], jobs: Jobs
+) -> None:
+    ours = shlex.split(line.partition("composer-hub jobs ")[2].partition(" -- ")[0])
+    told = jobs(ours[0], "--help").stdout
+    assert all(word in told for word in ours if word.startswith("--"))
+    if line.startswith("composer-hub jobs plan") and "--to hub" not in line:
+        command = [sys.executable, "-m", *line.replace("composer-hub", "composer_hub", 1).split()]
+        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=home, timeout=60)
+        assert run.returncode == exits.DONE, run.stderr
+
+
+def test_the_header_of_the_script_says_what_the_launcher_does_and_the_hf_command_reads_it() -> None:
+    from huggingface_hub.cli._uv_script_header import parse_uv_script_header
+
+    from composer_hub.jobs.launch import EXTRAS
+    from composer_hub.jobs.plan import DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN
+
+    text = (ROOT / "scripts" / "train.py").read_text()
+    header = parse_uv_script_header(text)
+    assert header is not None
+    assert (header.flavor, header.timeout, header.secrets) == (DEFAULT_FLAVOR, DEFAULT_TIMEOUT, [TOKEN])
+    assert f'dependencies = ["composer-hub{EXTRAS}"]' in text

@@ -1,0 +1,261 @@
+"""An environment that hangs, raises or scores nonsense costs its episode, not the run."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from composer_hub.environments.guard import MAX_HUNG, EnvironmentFailed, guarded, is_lost, loss_in, release, tally
+
+
+class Shop:
+    """A shop."""
+
+    def __init__(self) -> None:
+        self.thread = threading.current_thread()
+        self.sold = 0
+
+    def reset(self, how: str = "", **_: Any) -> str | None:
+        self.how = how
+        if how == "reset raises":
+            raise KeyError("shelf")
+        if how == "reset hangs":
+            time.sleep(30)
+        return {"reset": 1} if how == "reset returns a dict" else "Welcome."  # type: ignore[return-value]
+
+    def sell(self, what: str, count: int = 1) -> str:
+        """Sell something.
+
+        Args:
+            what: The thing.
+            count: How many.
+        """
+        if what == "nothing":
+            raise ValueError("There is nothing to sell.")
+        if what == "forever":
+            time.sleep(30)
+        if what == "exit":
+            raise SystemExit(2)
+        assert threading.current_thread() is self.thread
+        self.sold += count
+        return f"sold {what}"
+
+    async def order(self, what: str) -> str:
+        """Order something.
+
+        Args:
+            what: The thing.
+        """
+        if what == "forever":
+            await asyncio.sleep(30)
+        if what == "stubborn":
+            time.sleep(30)  # blocks its loop, so it cannot be cancelled
+        return f"ordered {what}"
+
+    @staticmethod
+    def price(what: str) -> str:
+        """Say a price.
+
+        Args:
+            what: The thing.
+        """
+        return f"{what}: 3"
+
+    def get_reward(self) -> Any:
+        if self.how == "reward hangs":
+            time.sleep(30)
+        if self.how == "reward raises":
+            raise ZeroDivisionError("division by zero")
+        return {"reward is nan": float("nan"), "reward is text": "good"}.get(self.how, float(self.sold))
+
+    @property
+    def stock(self) -> int:
+        return 10 - self.sold
+
+    def _private(self) -> None:
+        raise AssertionError
+
+
+class AsyncShop:
+    """Everything here is a coroutine, and bound to the loop it was first used on."""
+
+    async def reset(self, **_: Any) -> str:
+        self.loop = asyncio.get_running_loop()
+        return "Welcome."
+
+    async def sell(self, what: str) -> str:
+        """Sell.
+
+        Args:
+            what: The thing.
+        """
+        assert asyncio.get_running_loop() is self.loop
+        return what
+
+    async def get_reward(self) -> float:
+        assert asyncio.get_running_loop() is self.loop
+        return 2.0
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def shop(timeout_s: float | None = 0.2) -> Any:
+    return guarded(Shop, "shop", timeout_s=timeout_s)()
+
+
+def test_tools_keep_name_signature_and_schema() -> None:
+    from transformers.utils import get_json_schema
+
+    tools = {name for name, _ in inspect.getmembers(type(shop()), inspect.isfunction) if not name.startswith("_")}
+    assert tools == {"reset", "sell", "order", "price", "get_reward"}
+    assert type(shop()).__name__ == "Shop"
+    for name in ("sell", "order", "price"):
+        assert get_json_schema(getattr(shop(), name)) == get_json_schema(getattr(Shop(), name))
+    assert inspect.iscoroutinefunction(shop().order)
+    assert not inspect.iscoroutinefunction(shop().sell)
+
+
+def test_an_environment_that_behaves_is_not_noticed() -> None:
+    one = shop()
+    assert one.reset(prompt="x") == "Welcome."
+    assert (one.sell("tea"), one.sell(what="tea", count=2), one.price("tea")) == ("sold tea", "sold tea", "tea: 3")
+    assert asyncio.run(one.order("tea")) == "ordered tea"
+    assert (one.get_reward(), one.stock, one.sold) == (3.0, 7, 3)
+    with pytest.raises(ValueError, match="nothing to sell"):
+        one.sell("nothing")
+    with pytest.raises(RuntimeError, match="SystemExit"):
+        one.sell("exit")
+    assert not is_lost(one)
+    assert not hasattr(one, "colour")
+
+
+def test_coroutines_are_awaited_on_the_environments_own_loop() -> None:
+    one = guarded(AsyncShop, "shop", timeout_s=5)()
+    assert one.reset() == "Welcome."
+    assert asyncio.run(one.sell("tea")) == "tea"
+    assert asyncio.run(one.get_reward()) == 2.0
+
+
+@pytest.mark.parametrize(("tool", "what"), [("sell", "forever"), ("order", "forever"), ("order", "stubborn")])
+def test_a_tool_that_hangs_is_answered_and_the_episode_is_over(tool: str, what: str) -> None:
+    one = shop()
+    one.reset()
+    call = getattr(one, tool)
+    begun = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"environment shop is lost: \w+ gave no answer within 0.2 s") as caught:
+        asyncio.run(call(what)) if tool == "order" else call(what)
+    assert loss_in(str(caught.value)) == "timeout"
+    with pytest.raises(RuntimeError, match="is lost"):
+        one.sell("tea")
+    assert one.get_reward() is None
+    assert time.monotonic() - begun < 10
+    assert tally([one]).num_timeouts == 1
+    assert one.sold == 0  # what a reward function reads is still there
+    with pytest.raises(AttributeError, match="is lost"):
+        _ = one.stock
+
+
+@pytest.mark.parametrize(
+    ("how", "says", "late"),
+    [
+        ("reset raises", r"reset failed \(KeyError: 'shelf'\)", 0),
+        ("reset hangs", "reset gave no answer", 1),
+        ("reset returns a dict", r"reset failed \(TypeError: it returned dict", 0),
+        ("reward hangs", "get_reward gave no answer", 1),
+        ("reward raises", r"get_reward failed \(ZeroDivisionError: division by zero\)", 0),
+        ("reward is nan", r"get_reward failed \(ValueError: it returned nan", 0),
+        ("reward is text", r"get_reward failed \(ValueError: could not convert", 0),
+    ],
+)
+def test_an_episode_that_fails_has_no_reward_and_the_next_one_is_fresh(how: str, says: str, late: int) -> None:
+    one = shop()
+    with pytest.warns(UserWarning, match=f"The environment shop is lost: {says}"):
+        outcome = one.reset(how=how), one.get_reward()
+    assert outcome[1] is None
+    assert (tally([one]).num_lost, tally([one]).num_timeouts) == (1, late)
+    assert one.reset() == "Welcome."
+    one.sell("tea")
+    assert one.get_reward() == 1.0
+    assert tally([one, object()]).num_lost == 0
+
+
+def test_an_environment_that_cannot_be_made_is_named() -> None:
+    with pytest.raises(EnvironmentFailed, match="environment shop could not be made: ZeroDivisionError"):
+        guarded(lambda: 1 / 0, "shop", timeout_s=1)()
+
+
+def test_later_environments_are_made_when_their_episode_begins() -> None:
+    made: list[int] = []
+
+    def factory() -> Shop:
+        made.append(len(made))
+        if len(made) == 2:
+            raise OSError("no more rooms")
+        return Shop()
+
+    make = guarded(factory, "shop", timeout_s=1)
+    make()
+    second = make()
+    assert made == [0]
+    assert second.reset() is None
+    assert is_lost(second)
+    assert second.reset() == "Welcome."
+
+
+def test_too_many_hanging_calls_end_the_run() -> None:
+    make = guarded(Shop, "shop", timeout_s=0.01)
+    one = make()
+    one.reset()
+    waiting = threading.Event()
+    one._guard.hung = [threading.Thread(target=waiting.wait, daemon=True) for _ in range(MAX_HUNG)]
+    for thread in one._guard.hung:
+        thread.start()
+    with pytest.raises(EnvironmentFailed, match=f"{MAX_HUNG} calls of the environment shop still hang"):
+        one.reset()
+    waiting.set()
+    for thread in one._guard.hung:
+        thread.join()
+    assert one.reset() == "Welcome."
+
+
+@pytest.mark.parametrize("how", ["", "reward raises"])
+def test_release_lets_environments_tidy_up_on_their_own_thread(how: str) -> None:
+    gone: list[threading.Thread] = []
+
+    class Tidy(Shop):
+        def __del__(self) -> None:
+            gone.append(threading.current_thread())
+
+    one = guarded(Tidy, "shop", timeout_s=5)()
+    one.reset(how=how)
+    one.get_reward()
+    thread = one.thread
+    release([one])
+    assert gone == [thread]
+    assert not thread.is_alive()
+
+
+def test_without_a_limit_calls_stay_on_the_thread_they_come_from() -> None:
+    one = shop(None)
+    one.reset()
+    assert one.sell("tea") == "sold tea"
+    assert one.thread is threading.current_thread()
+    assert asyncio.run(one.order("tea")) == "ordered tea"
+    one.reset(how="reward raises")
+    assert one.get_reward() is None
+    assert tally(None) is None
+    assert tally([Shop()]) is None
+    assert loss_in("The environment was lost: no") is None
+    assert loss_in("The environment x is lost: reset failed (KeyError).") == "tool_error"

@@ -1,0 +1,582 @@
+"""Error sites: each rule's own example, texts that only look like one, and what must hold for any session."""
+
+# ruff: noqa: E501  # a case is one line
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer_hub.errors import exits as error_exits
+from composer_hub.errors.find import MAX_MESSAGE_CHARS, excerpt, find_errors
+from composer_hub.errors.rules import ANCHORS, KINDS, STATUSES, canonical_kind
+from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
+from composer_hub.session import ResultFlag, Session
+
+STABLE = settings(max_examples=100, deadline=None, derandomize=True)
+
+
+def flag(is_error: bool | None = None, exit_code: int | None = None, status: str = "", detail: str = "") -> ResultFlag:
+    return ResultFlag(is_error=is_error, exit_code=exit_code, status=status, detail=detail)
+
+
+Made = tuple[str, object, "str | None", "ResultFlag | None"]
+
+
+def session_of(*made: Made) -> Session:
+    """A linear session: each made call is one step, (tool, arguments, result or None, flag or None)."""
+    messages = [Message("user", "Do it.")]
+    steps, flags = [], {}
+    for index, (tool, arguments, result, told) in enumerate(made):
+        action = len(messages)
+        messages.append(Message("assistant", tool_calls=(ToolCall(tool, arguments, f"call-{index}"),)))
+        results: tuple[int, ...] = ()
+        if result is not None:
+            results = (len(messages),)
+            messages.append(Message("tool", result, tool_call_id=f"call-{index}", name=tool))
+            if told is not None:
+                flags[results[0]] = told
+        steps.append(Step(f"step-{index}", index, action, ((0, action),), results))
+    trace = Trace("trace", "test", "session", tuple(messages), tuple(steps))
+    return Session(trace, flags)
+
+
+def sites(*made: Made, text_rules: bool = False) -> list[ErrorSite]:
+    trace = find_errors(session_of(*made), text_rules=text_rules)
+    return [site for step in trace.steps for site in step.error_sites]
+
+
+def shell(command: str, result: str, told: ResultFlag | None = None) -> Made:
+    return ("Bash", {"command": command}, result, told)
+
+
+FILE = {"file_path": "/repo/a.py"}
+
+# (rule, tool, arguments, what the harness wrote), from real sessions and from the harnesses' own sources
+HARNESS = [
+    ("user.declined_use", "Edit", FILE, "The user doesn't want to proceed with this tool use. The tool use was rejected (eg. if it was a file edit, the new_string was NOT written to the file)."),
+    ("user.plan_rejected", "ExitPlanMode", {}, "The agent proposed a plan that was rejected by the user. The user chose to stay in plan mode rather than proceed with implementation."),
+    ("user.declined_answer", "AskUserQuestion", {}, "User declined to answer questions"),
+    ("user.plan_not_approved", "ExitPlanMode", {}, "User has not approved your plan"),
+    ("user.plan_not_approved", "EnterPlanMode", {}, "The user declined to enter plan mode."),
+    ("user.cancelled", "mcp__x__y", {}, "user cancelled MCP tool call"),
+    ("user.cancelled", "run_shell_command", {"command": "pytest"}, "Command was cancelled by user before it could start."),
+    ("user.command_not_run", "bash", {"command": "pytest"}, "Command not executed. The user rejected your command with the following message: not now"),
+    ("user.command_not_run", "execute_command", {"command": "ls"}, "[execute_command for 'ls'] Result:\nThe user denied this operation."),
+    ("user.command_not_run", "exec_command", {"cmd": "git push"}, 'exec_command failed for `/bin/bash -lc "git push"`: CreateProcess { message: "Rejected(\\"rejected by user\\")" }'),
+    ("user.rejected", "exec_command", {"cmd": "rm x"}, "exec command rejected by user"),
+    ("user.denied", "execute_command", {"command": "ls"}, "The user denied this operation."),
+    ("user.not_allowed", "run_shell_command", {"command": "ls"}, "[Operation Cancelled] Reason: User did not allow tool call"),
+    ("harness.request_interrupted", "Bash", {"command": "ls"}, "[Request interrupted by user for tool use]"),
+    ("harness.request_interrupted", "Bash", {"command": "make test"}, "Exit code 137\n[Request interrupted by user for tool use]"),
+    ("harness.discarded", "Bash", {"command": "pytest"}, "<tool_use_error>Error: Streaming fallback - tool execution discarded</tool_use_error>"),
+    ("harness.discarded", "bash", {"command": "git status"}, "Skipped due to queued user message."),
+    ("harness.restarted", "terminal", {"command": "pytest"}, "A restart occurred while this tool was in progress. This may indicate a fatal memory error or system crash."),
+    ("harness.restarted", "execute_bash", {"command": "pytest"}, "The action has not been executed due to a runtime error. The runtime system may have crashed and restarted."),
+    ("harness.result_lost", "Bash", {"command": "pytest"}, "[Tool result missing due to internal error]"),
+    ("harness.channel_closed", "Bash", {"command": "pytest"}, "Tool permission request failed: Error: Stream closed"),
+    ("harness.channel_closed", "Edit", FILE, "Stream closed"),
+    ("harness.machine_full", "Write", FILE, "ENOSPC: no space left on device, write"),
+    ("harness.aborted_by_user", "exec_command", {"cmd": "ls"}, "aborted by user after 12.3s"),
+    ("harness.aborted", "bash", {"command": "sleep 5"}, "Command aborted"),
+    ("harness.interrupted", "Bash", {"command": "ls"}, "<error>Command was aborted before completion</error>"),
+    ("harness.sibling_errored", "Read", FILE, "<tool_use_error>Sibling tool call errored</tool_use_error>"),
+    ("harness.parallel_cancelled", "Bash", {"command": "ls"}, "<tool_use_error>Cancelled: parallel tool call Bash(cat x) errored</tool_use_error>"),
+    ("policy.hook_denied", "Edit", FILE, "Hook PreToolUse:Edit denied this tool"),
+    ("policy.asks", "Bash", {"command": "git push"}, "This command requires approval"),
+    ("policy.asks", "Bash", {"command": "git push"}, "This Bash command contains multiple operations. The following part requires approval: git push"),
+    ("policy.risk", "exec_command", {"cmd": "git push"}, "This action was rejected due to unacceptable risk.\nReason: it publishes"),
+    ("provider.limit", "Task", {}, "You've hit your limit · resets 3pm"),
+    ("policy.permission_denied", "Bash", {"command": "ls"}, "Permission to use Bash with command ls has been denied."),
+    ("policy.permission_denied", "Bash", {"command": "ls"}, "Permission for this action was denied by the Claude Code auto mode classifier. Reason: …"),
+    ("policy.not_granted", "Write", FILE, "Claude requested permissions to write to /repo/a.py, but you haven't granted it yet."),
+    ("policy.blocked_command", "Bash", {"command": "sleep 60"}, "<tool_use_error>Blocked: sleep 60 followed by: gh run view</tool_use_error>"),
+    ("policy.hook", "Bash", {"command": "ls"}, "PreToolUse:Bash hook error: [check.sh]: no network"),
+    ("policy.cwd_blocked", "Bash", {"command": "cd /"}, "cd to '/' was blocked. For security, Claude Code may only change directories to the allowed working directories."),
+    ("policy.denied_folder", "Read", FILE, "File is in a directory that is denied by your permission settings."),
+    ("policy.approval", "shell", {"command": ["ls"]}, "approval policy is Never; reject command"),
+    ("policy.unsupported_program", "bash", {"command": "vim a"}, "Operation 'vim a' is not supported by this environment."),
+    ("harness.spawn_failed", "Bash", {"command": "ls"}, "ENOENT: no such file or directory, posix_spawn '/bin/zsh'"),
+    ("harness.spawn", "Bash", {"command": "ls"}, "spawn /bin/zsh ENOENT"),
+    ("harness.sandbox_gone", "terminal", {"command": "ls"}, "Container is not running"),
+    ("provider.api_error", "Task", {"prompt": "x"}, "API Error: 529 overloaded"),
+    ("call.no_such_tool", "Foo", {}, "<tool_use_error>Error: No such tool available: Foo</tool_use_error>"),
+    ("call.unknown_tool", "Skill", {"skill": "x"}, "<tool_use_error>Unknown skill: x</tool_use_error>"),
+    ("call.tool_missing", "foo", {}, 'Tool "foo" not found in registry. Tools must use the exact names that are registered.'),
+    ("call.agent_missing", "Task", {"subagent_type": "x"}, "Agent type 'x' not found. Available agents: general-purpose, Explore"),
+    ("call.unavailable_tool", "foo", {}, "Model tried to call unavailable tool 'foo'. Available tools: bash, edit."),
+    ("call.unsupported", "foo", {}, "unsupported call: foo"),
+    ("call.mcp_method", "mcp__x__foo", {}, "MCP error -32601: Method not found"),
+    ("call.arguments_json", "shell", "{", "failed to parse function arguments: EOF while parsing an object at line 1 column 1"),
+    ("call.arguments_fields", "shell", {}, "failed to parse function arguments: missing field `command` at line 1 column 2"),
+    ("call.invalid_json", "foo", "{", "Failed to parse tool call arguments as JSON"),
+    ("call.not_parsed", "Write", "{", "<tool_use_error>InputValidationError: the tool call could not be parsed as JSON</tool_use_error>"),
+    ("call.input_validation", "Read", {}, "<tool_use_error>InputValidationError: Read failed due to the following issue:\nThe required parameter `file_path` is missing</tool_use_error>"),
+    ("call.invalid_arguments", "foo", {}, "Error validating args {'a': 1} for tool 'foo': 1 validation error"),
+    ("call.missing_argument", "foo", {}, "Missing required argument 'path'"),
+    ("call.parameter", "str_replace_editor", {"command": "view", "path": "/a"}, "Invalid `view_range` parameter: [9, 1]. Its second element should be greater."),
+    ("call.not_absolute", "str_replace_editor", {"command": "create", "path": "a"}, "The path a is not an absolute path, it should start with `/`. Maybe you meant /a?"),
+    ("form.not_formatted", "", {}, "Your output was not formatted correctly. You must always include one discussion and one command."),
+    ("form.one_action", "", {}, "Format error:\n\nPlease always provide EXACTLY ONE action in triple backticks, found 0 actions."),
+    ("form.no_tool_used", "", {}, "[ERROR] You did not use a tool in your previous response! Please retry with a tool use."),
+    ("form.many_commands", "terminal", {"command": "a\nb"}, "Cannot execute multiple commands at once.\nPlease run each command separately OR chain them"),
+    ("edit.string_missing", "Edit", FILE, "<tool_use_error>String to replace not found in file.\nString: foo</tool_use_error>"),
+    ("edit.ambiguous_old_str", "str_replace_editor", FILE, "No replacement was performed. Multiple occurrences of old_str `x` in lines [1, 2]. Please ensure it is unique"),
+    ("edit.old_str_same", "str_replace_editor", FILE, "No replacement was performed. `old_str` and `new_str` must be different."),
+    ("edit.old_str_missing", "str_replace_editor", FILE, "ERROR:\nNo replacement was performed, old_str `foo` did not appear verbatim in /repo/a.py."),
+    ("edit.no_exact_match", "run_ipython", {"code": "edit()"}, "[No exact match found in /repo/a.tsx for\n```\nfoo\n```\n]"),
+    ("edit.exact_text_missing", "edit", {"path": "a.ts"}, "Could not find the exact text in a.ts. The old text must match exactly including all whitespace and newlines."),
+    ("edit.zero_occurrences", "replace", FILE, "Failed to edit, 0 occurrences found for old_string in /repo/a.py. No edits made."),
+    ("edit.old_string_missing", "edit", FILE, "Error: oldString not found in content"),
+    ("edit.search_block", "edit", FILE, "# 1 SEARCH/REPLACE block failed to match!"),
+    ("edit.patch_lines_missing", "apply_patch", "*** Begin Patch", "apply_patch verification failed: Failed to find expected lines in a.py:\n    x"),
+    ("edit.patch_invalid", "apply_patch", "***", "apply_patch verification failed: invalid patch: The first line of the patch must be '*** Begin Patch'"),
+    ("edit.patch_file_missing", "apply_patch", "***", "apply_patch verification failed: Failed to read file to update /repo/b.py: No such file or directory (os error 2)"),
+    ("edit.patch_failed", "apply_patch", "***", "apply_patch verification failed: something new"),
+    ("edit.found_many", "Edit", FILE, "<tool_use_error>Found 3 matches of the string to replace, but replace_all is false.</tool_use_error>"),
+    ("edit.expected_one", "replace", FILE, "Failed to edit, expected 1 occurrence but found 2."),
+    ("edit.found_several", "edit", FILE, "Found multiple matches for oldString. Provide more surrounding lines."),
+    ("edit.same_strings", "Edit", FILE, "<tool_use_error>No changes to make: old_string and new_string are exactly the same.</tool_use_error>"),
+    ("edit.identical", "edit", {"path": "a.ts"}, "No changes made to a.ts. The replacement produced identical content."),
+    ("edit.syntax", "run_ipython", {"code": "edit()"}, "[Your proposed edit has introduced new syntax error(s). Please understand the errors and retry your edit command.]\n/workspace/src/App.tsx:22"),
+    ("edit.not_read", "Write", FILE, "<tool_use_error>File has not been read yet. Read it first before writing to it.</tool_use_error>"),
+    ("edit.modified_since", "Edit", FILE, "<tool_use_error>File has been modified since read, either by the user or by a linter. Read it again before attempting to write it.</tool_use_error>"),
+    ("edit.unexpectedly_modified", "Edit", FILE, "File has been unexpectedly modified. Read it again before attempting to write it."),
+    ("edit.must_read", "write", FILE, "You must read the file /repo/a.py before overwriting it. Use the Read tool first"),
+    ("edit.exists_already", "str_replace_editor", FILE, "File already exists at: /repo/a.py. Cannot overwrite files using command `create`."),
+    ("file.missing", "Read", FILE, "<tool_use_error>File does not exist. Note: your current working directory is /repo.</tool_use_error>"),
+    ("file.missing", "Grep", {"path": "/x"}, "<tool_use_error>Path does not exist: /x</tool_use_error>"),
+    ("file.path_missing", "str_replace_editor", FILE, "The path /repo/a.py does not exist. Please provide a valid path."),
+    ("file.not_found", "read_file", FILE, "File not found: /repo/a.py"),
+    ("file.enoent", "read", {"path": "a.ts"}, "ENOENT: no such file or directory, access '/repo/a.ts'"),
+    ("file.no_such", "view", FILE, "[Errno 2] No such file or directory: '/repo/a.py'"),
+    ("file.invalid_path", "view", FILE, "Invalid path: a?b"),
+    ("file.eisdir", "Read", {"file_path": "/repo"}, "EISDIR: illegal operation on a directory, read"),
+    ("file.is_directory", "str_replace_editor", {"path": "/repo"}, "The path /repo is a directory and only the `view` command can be used on directories"),
+    ("file.too_large", "Read", FILE, "File content (31337 tokens) exceeds maximum allowed tokens (25000). Please use offset and limit parameters"),
+    ("output.too_large", "mcp__x__y", {}, 'MCP tool "y" response (50000 tokens) exceeds maximum allowed tokens (25000).'),
+    ("file.pages", "Read", {"file_path": "a.pdf"}, "This PDF has 60 pages, which is too many to read at once."),
+    ("file.binary", "Read", {"file_path": "a.bin"}, "This tool cannot read binary files. The file appears to be a binary .bin file."),
+    ("file.pattern", "Grep", {"pattern": "("}, "rg: regex parse error:\n    (?:()\n unclosed group"),
+    ("file.eacces", "Read", FILE, "EACCES: permission denied, open '/repo/a.py'"),
+    ("task.missing", "TaskOutput", {"task_id": "1"}, "<tool_use_error>No task found with ID: 1</tool_use_error>"),
+    ("task.not_running", "KillShell", {"shell_id": "1"}, "<tool_use_error>Shell 1 is not running, so cannot be killed (status: completed)</tool_use_error>"),
+    ("mcp.timeout", "mcp__x__y", {}, "MCP error -32001: Request timed out"),
+    ("mcp.error", "mcp__x__y", {}, "MCP error -32603: internal"),
+    ("shell.timed_out", "Bash", {"command": "make"}, "Command timed out after 2m 0.0s\nbuilding…"),
+    ("shell.execution_timed_out", "bash", {"command": "make"}, "EXECUTION TIMED OUT BECAUSE NO OUTPUT WAS PRODUCED FOR MORE THAN 90 SECONDS."),
+    ("shell.mini_timed_out", "bash", {"command": "make"}, "<exception>The command 'make' timed out after 30 seconds</exception>"),
+    ("shell.tail_timed_out", "bash", {"command": "make"}, "building\n\nCommand timed out after 30 seconds"),
+    ("shell.tail_no_output", "execute_bash", {"command": "make"}, "building\n[The command has no new output after 30 seconds. You may wait longer to see additional output by sending empty command '']"),
+    ("shell.tail_aborted", "bash", {"command": "make"}, "building\n\n\nCommand aborted"),
+    ("shell.interrupted", "Bash", {"command": "make"}, "building\n<error>Command was aborted before completion</error>"),
+    ("shell.mini_exception", "bash", {"command": "make"}, "<exception>docker died</exception>"),
+    ("shell.syntax_check", "bash", {"command": "("}, "Your bash command contained syntax errors and was NOT executed."),
+    ("web.status", "WebFetch", {"url": "u"}, "Request failed with status code 404"),
+    ("web.unreachable", "WebFetch", {"url": "u"}, "getaddrinfo ENOTFOUND example.invalid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "tool", "arguments", "text"), HARNESS, ids=[f"{i}-{one[0]}" for i, one in enumerate(HARNESS)]
+)
+def test_a_harness_string_is_told_by_its_own_rule(rule: str, tool: str, arguments: object, text: str) -> None:
+    expected = next(one for one in ANCHORS if one.rule_id == rule)
+    (site,) = sites((tool, arguments, text, None))
+    assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, expected.blame, "anchor")
+    (flagged,) = sites((tool, arguments, text, flag(is_error=True)))
+    assert (flagged.kind, flagged.source) == (site.kind, "flag")
+
+
+def test_every_anchor_has_an_example() -> None:
+    assert {rule.rule_id for rule in ANCHORS} == {one[0] for one in HARNESS}
+
+
+# (rule, command, exit code, output)
+EXITS = [
+    ("exit.script_missing", "./run.sh", 127, "(eval):1: no such file or directory: ./run.sh"),
+    ("exit.code_127", "gsed -i s/a/b/ f", 127, "zsh: command not found: gsed"),
+    ("exit.command_not_found", "./build.sh", 1, "building\n./build.sh: line 3: jq: command not found"),
+    ("exit.timed_out", "make x", 143, "building\nCommand timed out after 2m 0.0s\nmake: [x] Terminated"),
+    ("exit.code_124", "timeout 5 ./serve", 124, "listening"),
+    ("exit.code_137", "./train", 137, "Killed"),
+    ("exit.code_130", "./train", 130, "^C"),
+    ("exit.quoting", "ls *.foo", 1, "(eval):1: no matches found: *.foo"),
+    ("exit.quoting", "echo 'x", 2, "bash: -c: line 1: unexpected EOF while looking for matching `''"),
+    ("exit.cd", "cd nope && npm test", 1, "(eval):cd:1: no such file or directory: nope"),
+    ("exit.cd", "cd nope && git status", 1, "/bin/bash: line 1: cd: nope: No such file or directory"),
+    ("exit.test_path", "pytest tests/nope.py", 4, "collected 0 items\n\nERROR: file or directory not found: tests/nope.py"),
+    ("exit.no_module", "python -m pytest", 1, "/usr/bin/python3: No module named pytest"),
+    ("exit.make", "make -C lib", 2, "make: *** [Makefile:3: all] Error 1"),
+    ("exit.test_runner", "make test", 2, "boom\nmake: *** [Makefile:3: test] Error 1"),
+    ("exit.no_target", "make tset", 2, "make: *** No rule to make target 'tset'.  Stop."),
+    ("exit.no_target", "npm run biuld", 1, 'npm error Missing script: "biuld"'),
+    ("exit.test_report", "./ci.sh", 1, "ok\n--- FAIL: TestX (0.00s)\n    x_test.go:9: got 1"),
+    ("exit.test_report", "pytest -q", 1, "F.\n=== short test summary info ===\nFAILED tests/test_a.py::test_b - assert 0"),
+    ("exit.compiler_output", "npm run build", 2, "src/a.ts(28,2): error TS2739: Type '{}' is missing"),
+    ("exit.compiler_output", "go build ./... && ./x", 1, "# pkg\n./a.go:12:5: undefined: foo"),
+    ("exit.commit_hook", "git commit -m x", 1, "lint\nhusky - pre-commit script failed (code 2)"),
+    ("exit.usage", "gh pr view --jsn x", 1, "unknown flag: --jsn\n\nUsage:  gh pr view"),
+    ("exit.usage", "ls --fooo", 2, "ls: unrecognized option '--fooo'"),
+    ("exit.usage", "pytest --foo", 4, "ERROR: usage: pytest [options]\npytest: error: unrecognized arguments: --foo"),
+    ("exit.usage", "cat a.json | jq '.[] | .b'", 5, "jq: error (at <stdin>:1): Cannot iterate over null (null)"),
+    ("exit.usage", "sed 's/a/b' f", 1, "sed: -e expression #1, char 5: unterminated `s' command"),
+    ("exit.usage", "find . -nam x", 1, "find: unknown predicate `-nam'"),
+    ("exit.remote", "gh pr create", 1, "pull request create failed: GraphQL: No commits between main and x (createPullRequest)"),
+    ("exit.usage_text", "./tool.sh", 1, "Usage: tool.sh <step>"),
+    ("exit.no_tests", "pytest tests/x", 5, "collected 0 items"),
+    ("exit.test_runner", "cd a && npm test", 1, "oops"),
+    ("exit.checker", "ruff check .", 1, "E501 line too long"),
+    ("exit.no_match", "cat a | grep foo", 1, ""),
+    ("exit.no_match", "rg -c foo a", 1, "0"),
+    ("exit.probe", "diff a b", 1, "1c1\n< a\n> b"),
+    ("exit.probe", "which foo", 1, "foo not found"),
+    ("exit.remote", "git push", 128, "fatal: unable to access 'https://x/': Could not resolve host: x"),
+    ("exit.remote", "gh api x", 1, "gh: Not Found (HTTP 404)"),
+    ("exit.remote_code", "curl -s http://127.0.0.1:9", 7, ""),
+    ("exit.git_fatal", "./sync.sh", 128, "fatal: not a git repository (or any of the parent directories): .git"),
+    ("exit.git", "git commit -m x", 1, "On branch main\nnothing to commit, working tree clean"),
+    ("exit.git", "git merge x", 1, "Auto-merging a\nCONFLICT (content): Merge conflict in a"),
+    ("exit.dependency", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1\nModuleNotFoundError: No module named \'foo\''),
+    ("exit.exception", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nKeyError: 1'),
+    ("exit.exception", "./server", 2, "panic: runtime error: index out of range"),
+    ("exit.is_directory", "cat src", 1, "cat: src: Is a directory"),
+    ("exit.permission", "touch /x", 1, "touch: /x: Permission denied"),
+    ("exit.path", "cat nope", 1, "cat: nope: No such file or directory"),
+    ("exit.path", "ls nope", 2, "ls: cannot access 'nope': No such file or directory"),
+    ("exit.last_search", "echo a; grep foo b", 1, "a"),
+    ("exit.silent", "./quiet", 3, ""),
+    ("exit.other", "./loud", 1, "it did not work"),
+]  # fmt: skip
+
+HARNESS_EXITS = {
+    "claude_code": ("Bash", "command", "Exit code {code}\n{output}"),
+    "codex": ("exec_command", "cmd", "Command: /bin/zsh -lc x\nChunk ID: 266e25\nWall time: 0.0000 seconds\nProcess exited with code {code}\nOriginal token count: 0\nOutput:\n{output}"),
+    "mini": ("bash", "command", "<returncode>{code}</returncode>\n<output>\n{output}</output>"),
+    "pi": ("bash", "command", "{output}\n\n\nCommand exited with code {code}"),
+    "openhands": ("terminal", "command", "{output}\n[The command completed with exit code {code}.]"),
+    "codex_json": ("shell", "command", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rule", "command", "code", "output"), EXITS, ids=[f"{i}-{one[0]}" for i, one in enumerate(EXITS)]
+)
+def test_a_failed_command_is_told_by_its_own_rule(rule: str, command: str, code: int, output: str) -> None:
+    expected = next(one for one in error_exits.EXITS if one.rule_id == rule)
+    (site,) = sites(shell(command, output, flag(exit_code=code)))
+    assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, KINDS[expected.kind], "exit")
+
+
+def test_every_exit_rule_has_an_example() -> None:
+    assert {rule.rule_id for rule in error_exits.EXITS} == {one[0] for one in EXITS}
+
+
+@pytest.mark.parametrize("harness", HARNESS_EXITS)
+def test_an_exit_code_is_read_from_where_each_harness_writes_it(harness: str) -> None:
+    tool, key, form = HARNESS_EXITS[harness]
+    output = "cat: nope: No such file or directory"
+    wrote = {code: form.format(code=code, output=output) if form else json.dumps({"output": output, "metadata": {"exit_code": code, "duration_seconds": 0.1}}) for code in (0, 1)}  # fmt: skip
+    assert sites((tool, {key: "cat nope"}, wrote[0], None)) == []
+    (site,) = sites((tool, {key: "cat nope"}, wrote[1], None))
+    assert (site.kind, site.source, site.rule) == ("path_not_found", "exit", "exit.path")
+
+
+TEXTS = [
+    ("text.shell_not_found", "foo x", "bash: line 1: foo: command not found"),
+    ("text.import_missing", "python a.py", "Traceback (most recent call last):\n  File\nModuleNotFoundError: No module named 'x'"),
+    ("text.exception", "python a.py | tail -3", "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad"),
+    ("text.test_summary", "pytest", "...\n=================== 1 failed, 22 passed in 0.49s ===================\n"),
+    ("text.git_fatal", "git log nope", "fatal: ambiguous argument 'nope': unknown revision"),
+    ("text.argparse", "python cli.py", "usage: cli.py\ncli.py: error: the following arguments are required: x"),
+    ("text.path", "cat nope", "cat: nope: No such file or directory"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "command", "output"), TEXTS, ids=[one[0] for one in TEXTS])
+def test_text_rules_speak_only_when_asked_for(rule: str, command: str, output: str) -> None:
+    made = shell(command, output)
+    (site,) = sites(made, text_rules=True)
+    assert (site.rule, site.source) == (rule, "text")
+    assert site.confidence < 0.9
+    assert not [site for site in sites(made) if site.source == "text"]
+
+
+def test_every_text_rule_has_an_example() -> None:
+    assert {rule.rule_id for rule in error_exits.TEXTS} == {one[0] for one in TEXTS}
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: bad\n'
+
+LOOK_ALIKES = {
+    "a file whose content is a traceback": ("Read", FILE, TRACEBACK),
+    "a numbered file full of errors": ("Read", FILE, "     1\traise ValueError('Error: No such file or directory')\n     2\texcept Exception: ..."),
+    "a raw file that starts like a harness": ("read", {"path": "notes.md"}, "File not found: what to do\n" + "text\n" * 400),
+    "search results that quote errors": ("Grep", {"pattern": "Error"}, "a.go:4:\treturn fmt.Errorf(\"command not found: %s\", x)"),
+    "names of tests": ("Bash", {"command": "ls tests"}, "test_error_handling.py\ntest_failed_login.py\nexception_test.go"),
+    "a log printed by cat": ("Bash", {"command": "cat build.log"}, "error: could not compile\nbash: foo: command not found\n" + TRACEBACK),
+    "source printed by sed": ("exec_command", {"cmd": "sed -n 1,9p a.py"}, "raise SystemExit(1)\n" + TRACEBACK),
+    "a page about errors": ("WebFetch", {"url": "u"}, "Request failed with status code 404 is a common message. " + "It means … " * 200),
+    "a subagent that reports errors": ("Task", {"prompt": "x"}, "File does not exist errors come from the loader. " * 60),
+    "git log with fix messages": ("Bash", {"command": "git log --oneline"}, "c376dc9 fix: fatal: not a git repository\n33d2f7e Error handling"),
+    "passing tests": ("Bash", {"command": "pytest"}, "tests/test_errors.py ....\n=== 4 passed in 0.1s ===\n"),
+    "an exit code quoted in a file": ("Read", FILE, "Exit code 1\nmeans failure"),
+    "an exit code in the middle": ("Bash", {"command": "cat ci.log"}, "starting\n" + "line\n" * 300 + "Process exited with code 1\nOutput:\n" + "more\n" * 300),
+    "an empty result": ("Bash", {"command": "true"}, ""),
+    "a plan update": ("TodoWrite", {"todos": []}, "Todos have been modified successfully."),
+    "an edit that worked": ("Edit", FILE, "The file /repo/a.py has been updated. Here's the result of running `cat -n` on a snippet"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_a_look_alike_is_no_error(name: str) -> None:
+    tool, arguments, text = LOOK_ALIKES[name]
+    assert sites((tool, arguments, text, None), text_rules=True) == []
+    assert sites((tool, arguments, text, flag(is_error=False)), text_rules=True) == []
+
+
+def test_a_tool_that_ran_well_may_hold_a_command_that_did_not() -> None:
+    (site,) = sites(
+        ("terminal", {"command": "cat nope"}, "cat: nope: No such file or directory", flag(is_error=False, exit_code=1))
+    )
+    assert (site.kind, site.source) == ("path_not_found", "exit")
+
+
+def test_a_message_holds_the_environments_words_without_the_harness_s_wrapping() -> None:
+    (site,) = sites(
+        ("Edit", FILE, "OBSERVATION:\r\n<tool_use_error>File has not been read yet.\r\nRead it.</tool_use_error>", None)
+    )
+    assert site.message == "File has not been read yet.\nRead it."
+
+
+def test_a_typed_success_beats_every_text() -> None:
+    assert sites(("Edit", FILE, "String to replace not found in file.", flag(is_error=False))) == []
+    assert sites(shell("x", "Exit code 1", flag(exit_code=0))) == []
+
+
+def test_a_pipe_into_tail_hides_a_failure_that_text_rules_find() -> None:
+    made = shell("python a.py 2>&1 | tail -3", TRACEBACK, flag(is_error=False))
+    assert [site.kind for site in sites(made, text_rules=True)] == ["runtime_exception"]
+    assert sites(shell("python a.py", TRACEBACK, flag(is_error=False)), text_rules=True) == []
+
+
+def test_a_flag_without_known_words_is_a_tool_error_of_the_environment() -> None:
+    (site,) = sites(("mcp__x__y", {}, "boom", flag(is_error=True)))
+    assert (site.kind, site.blame, site.source, site.rule) == ("tool_error", "env", "flag", "flag.error")
+
+
+@pytest.mark.parametrize("status", sorted({*STATUSES, *KINDS}))
+def test_a_typed_word_names_the_kind(status: str) -> None:
+    kind = canonical_kind(status) if canonical_kind(status) in KINDS else STATUSES[status]
+    (site,) = sites(("foo", {}, "boom", flag(is_error=True, status=status)))
+    assert (site.kind, site.source) == (kind, "flag")
+
+
+@pytest.mark.parametrize(
+    ("detail", "kind"),
+    [
+        ("user-rejected", "user_rejected"),
+        ("permission-rule", "policy_denied"),
+        ("hook", "policy_denied"),
+        ("", "policy_denied"),
+    ],
+)
+def test_a_denial_is_the_users_only_where_the_harness_says_so(detail: str, kind: str) -> None:
+    (site,) = sites(("foo", {}, "No.", flag(is_error=True, status="denied", detail=detail)))
+    assert site.kind == kind
+    (said,) = sites(
+        (
+            "foo",
+            {},
+            "The user doesn't want to proceed with this tool use.",
+            flag(is_error=True, status="denied", detail=detail),
+        )
+    )
+    assert said.kind == "user_rejected"
+
+
+def test_arguments_that_do_not_parse_are_a_json_error() -> None:
+    (site,) = sites(("foo", '{"a": 1,}', "bad request", flag(is_error=True)))
+    assert site.kind == "json_decode"
+    assert sites(("apply_patch", "*** Begin Patch", "Success.", flag(is_error=False))) == []
+
+
+def test_older_names_lead_to_the_same_kind() -> None:
+    assert canonical_kind("type_error") == "schema_validation"
+    assert canonical_kind("runtime_error") == "runtime_exception"
+    assert {"tool_not_found", "json_decode", "repeated_failure"} <= set(KINDS)
+
+
+# ---------------------------------------------------------------------------------------------------- derived sites
+
+
+def test_a_call_without_a_result_dangles_unless_it_ends_the_session() -> None:
+    (site,) = sites(("Bash", {"command": "ls"}, None, None))
+    assert (site.kind, site.blame) == ("dangling_call", "harness")
+    assert sites(("submit", {}, None, None)) == []
+
+
+NO_MATCH = ("Edit", FILE, "<tool_use_error>String to replace not found in file.</tool_use_error>", None)
+OTHER_NO_MATCH = ("Edit", {"file_path": "/repo/b.py"}, "String to replace not found in file.", None)
+
+
+def test_the_third_failure_in_a_row_is_a_repeated_failure() -> None:
+    found = sites(NO_MATCH, OTHER_NO_MATCH, shell("ls", "a"), NO_MATCH, OTHER_NO_MATCH)
+    assert [site.kind for site in found if site.kind == "repeated_failure"] == ["repeated_failure"] * 2
+    third = next(site for site in found if site.kind == "repeated_failure")
+    assert third.call_id == "call-3"
+    assert "3 times in a row" in third.message
+
+
+def test_a_success_between_two_failures_starts_the_count_again() -> None:
+    worked = ("Edit", FILE, "The file has been updated.", None)
+    assert "repeated_failure" not in [site.kind for site in sites(NO_MATCH, OTHER_NO_MATCH, worked, NO_MATCH)]
+
+
+def test_what_a_person_or_the_environment_stopped_does_not_count_as_repeated() -> None:
+    rejected = ("Edit", FILE, "The user doesn't want to proceed with this tool use.", None)
+    empty = shell("grep x a", "Exit code 1\n")
+    assert "repeated_failure" not in [site.kind for site in sites(*[rejected] * 4, *[empty] * 4)]
+
+
+def test_parallel_failures_of_one_step_count_once() -> None:
+    session = session_of(NO_MATCH, NO_MATCH)
+    calls = tuple(ToolCall("Read", {"file_path": f"/{i}"}, f"p{i}") for i in range(3))
+    messages = (
+        Message("assistant", tool_calls=calls),
+        *(Message("tool", "File does not exist.", tool_call_id=f"p{i}") for i in range(3)),
+    )
+    trace = Trace("t", "x", "s", messages, (Step("s", 0, 0, (), (1, 2, 3)),))
+    found = find_errors(Session(trace, {})).steps[0].error_sites
+    assert [site.kind for site in found] == ["path_not_found"] * 3
+    assert session.trace.steps
+
+
+def test_the_third_equal_call_with_an_equal_result_is_a_repeated_call() -> None:
+    found = sites(*[shell("ls", "a")] * 4)
+    assert [(site.kind, site.call_id) for site in found] == [("repeated_call", "call-2"), ("repeated_call", "call-3")]
+    assert sites(shell("ls", "a"), shell("ls", "a b"), shell("ls", "a b c")) == []
+    assert sites(*[("BashOutput", {"bash_id": "1"}, "", None)] * 5) == []
+
+
+def test_a_rewound_branch_does_not_count_for_the_other() -> None:
+    session = session_of(NO_MATCH, NO_MATCH, NO_MATCH)
+    first, second, third = session.trace.steps
+    rewound = Step("s2", 2, third.action, ((0, 1),), third.results)
+    trace = Trace("t", "x", "s", session.trace.messages, (first, second, rewound))
+    kinds = [site.kind for step in find_errors(Session(trace, {})).steps for site in step.error_sites]
+    assert kinds == ["edit_no_match"] * 3
+
+
+def test_a_provider_error_and_a_cut_answer_stand_on_the_action() -> None:
+    session = session_of(shell("ls", "a"), shell("pwd", "/"))
+    flags = {1: flag(status="max_tokens"), 3: flag(is_error=True, detail="overloaded")}
+    trace = find_errors(Session(session.trace, flags))
+    assert [(site.kind, site.blame) for step in trace.steps for site in step.error_sites] == [
+        ("truncated_output", "provider"),
+        ("api_error", "provider"),
+    ]
+
+
+SPELLED_OUT = {
+    "SWE-smith": ("Look.\n\n<function=bash>\n<parameter=command>cat nope</parameter>\n</function>", "bash", "OBSERVATION:\ncat: nope: No such file or directory"),
+    "mini-swe-agent": ("THOUGHT: look\n\n```mswea_bash_command\ncat nope\n```", "bash", "<returncode>1</returncode>\n<output>\ncat: nope: No such file or directory\n</output>"),
+    "SWE-agent": ("Look.\n```\ncat nope\n```", "bash", "cat: nope: No such file or directory"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("harness", SPELLED_OUT)
+def test_a_call_spelled_out_in_text_has_its_observation_as_result(harness: str) -> None:
+    text, tool, observation = SPELLED_OUT[harness]
+    messages = (Message("user", "Do it."), Message("assistant", text), Message("user", observation))
+    trace = Trace("t", "x", "s", messages, (Step("a", 0, 1, ((0, 1),), (2,)),))
+    (site,) = find_errors(Session(trace), text_rules=True).steps[0].error_sites
+    assert (site.kind, site.tool, site.call_id) == ("path_not_found", tool, "")
+    assert site.message == "cat: nope: No such file or directory"
+
+
+def test_a_typed_word_of_a_text_protocol_names_the_kind() -> None:
+    edit = "a/b.py\n```python\n<<<<<<< SEARCH\nx\n=======\ny\n>>>>>>> REPLACE\n```"
+    messages = (Message("assistant", edit), Message("user", "The SEARCH block failed."))
+    trace = Trace("t", "aider", "s", messages, (Step("a", 0, 0, (), (1,)),))
+    found = find_errors(Session(trace, {1: flag(True, status="failed", detail="edit_no_match")}))
+    (site,) = found.steps[0].error_sites
+    assert (site.kind, site.tool, site.source) == ("edit_no_match", "edit", "flag")
+
+
+def test_a_refused_form_is_read_from_the_reply_where_no_tool_answers() -> None:
+    messages = (
+        Message("user", "Do it."),
+        Message("assistant", "I will look around."),
+        Message("user", "Please always provide EXACTLY ONE action in triple backticks, found 0 actions."),
+        Message("assistant", "ls"),
+    )
+    steps = (Step("a", 0, 1, ((0, 1),)), Step("b", 1, 3, ((0, 3),)))
+    trace = find_errors(Session(Trace("t", "mini", "s", messages, steps), {}))
+    assert [[site.kind for site in step.error_sites] for step in trace.steps] == [["format_error"], []]
+
+
+# ------------------------------------------------------------------------------------------------------- properties
+
+FRAGMENTS = [text for _, _, _, text in HARNESS] + [output for *_, output in EXITS] + ["", "ok", TRACEBACK, "x" * 3000]
+NAMES = ["Bash", "Edit", "Read", "str_replace_editor", "mcp__a__b", "", "apply_patch", "Task"]
+ARGUMENTS = st.one_of(
+    st.none(), st.text(max_size=30), st.integers(), st.lists(st.text(max_size=5), max_size=3),
+    st.dictionaries(st.sampled_from(["command", "path", "file_path", "cmd"]), st.one_of(st.text(max_size=40), st.none(), st.integers(), st.lists(st.text(max_size=5), max_size=4)), max_size=3),
+)  # fmt: skip
+RESULTS = st.one_of(st.none(), st.sampled_from(FRAGMENTS), st.text(max_size=200), st.tuples(st.text(max_size=900), st.sampled_from(FRAGMENTS)).map("\n".join))  # fmt: skip
+FLAGS = st.one_of(
+    st.none(),
+    st.builds(
+        flag, st.sampled_from([True, False, None]), st.one_of(st.none(), st.integers(-9, 300)),
+        st.one_of(st.sampled_from(["", "error", "completed", *STATUSES]), st.text(max_size=9)),
+    ),
+)  # fmt: skip
+
+
+@STABLE
+@given(st.lists(st.tuples(st.sampled_from(NAMES), ARGUMENTS, RESULTS, FLAGS), max_size=6), st.booleans())
+def test_sites_belong_to_their_step_and_stay_short(made: Sequence[Made], text_rules: bool) -> None:
+    session = session_of(*made)
+    trace = find_errors(session, text_rules=text_rules)
+    assert len(trace.steps) == len(session.trace.steps)
+    for step in trace.steps:
+        own = {call.call_id for call in trace.messages[step.action].tool_calls}
+        for site in step.error_sites:
+            assert site.call_id in own | {""}
+            assert KINDS[site.kind] == site.blame
+            assert site.source in ("flag", "anchor", "exit", "text")
+            assert 0 < site.confidence <= 1
+            assert len(site.message) <= MAX_MESSAGE_CHARS
+    assert find_errors(Session(trace, session.flags), text_rules=text_rules) == trace
+
+
+@STABLE
+@given(st.text(alphabet="ab \n<>/error_us", max_size=3000), st.integers(60, 600))
+def test_an_excerpt_is_cut_between_lines_and_never_inside_a_word(text: str, max_chars: int) -> None:
+    cut = excerpt(text, max_chars)
+    assert len(cut) <= max_chars
+    lines = excerpt(text, 10**6).split("\n")
+    if len(lines[0]) <= max_chars // 2:
+        assert all(line in lines or line == "[…]" for line in cut.split("\n"))
+    else:
+        head = cut.split("\n")[0].removesuffix("…")
+        assert lines[0].startswith(head)
+        assert " " not in lines[0][: max_chars - 1] or lines[0][len(head) : len(head) + 1] in ("", " ")
+
+
+def test_huge_and_hostile_results_take_no_time_to_speak_of() -> None:
+    hostile = [
+        "((" * 500_000,
+        "Error: " * 300_000,
+        "a: " * 500_000,
+        "\n" * 2_000_000,
+        "Command: x\n" * 200_000,
+        "'" * 900_000,
+    ]
+    for text in hostile:
+        assert len(sites(shell(text[:300_000], text, flag(is_error=True)), text_rules=True)) == 1

@@ -1,0 +1,195 @@
+"""The store: commits, refs and bytes, without HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from composer_hub.local_hub.blobs import WrongContent
+from composer_hub.local_hub.store import Exists, Moved, NoRevision, Repo, Store
+from composer_hub.local_hub.trees import Delete, Entry, Put, git_oid, lfs_entry
+
+MAIN = "refs/heads/main"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path / "hub", clock=lambda: 1_700_000_000.25)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def repo(store: Store) -> Repo:
+    return store.create_repo("model", "me/a", author="me", files={".gitattributes": b"x"})
+
+
+def put(store: Store, repo: Repo, path: str, data: bytes, **options: str) -> str:
+    operations = [Put(path, Entry(git_oid(data), len(data)))]
+    return store.commit(repo, MAIN, operations, title=f"put {path}", small=[data], **options).oid
+
+
+def test_a_commit_can_be_read_back_after_reopening(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub")
+    repo = store.create_repo("dataset", "me/d", author="me", files={})
+    oid = put(store, repo, "a/b.txt", b"hello")
+    store.close()
+    again = Store(tmp_path / "hub")
+    found = again.find_repo("dataset", "me/d")
+    assert found == repo
+    assert again.read_bytes(repo, again.resolve(repo, "main"), "a/b.txt") == b"hello"
+    assert again.resolve(repo, oid[:10]) == oid
+    again.close()
+
+
+def test_times_are_written_as_the_hub_writes_them(store: Store) -> None:
+    assert store.now() == "2023-11-14T22:13:20.250Z"
+
+
+def test_a_commit_on_an_old_parent_is_refused_and_writes_nothing(store: Store, repo: Repo) -> None:
+    old = store.resolve(repo, "main")
+    head = put(store, repo, "a", b"1")
+    with pytest.raises(Moved):
+        put(store, repo, "b", b"2", parent=old)
+    assert store.resolve(repo, "main") == head
+
+
+def test_of_eight_racers_on_one_parent_one_wins(store: Store, repo: Repo) -> None:
+    parent, outcomes, start = store.resolve(repo, "main"), [], threading.Barrier(8)
+
+    def race(number: int) -> None:
+        start.wait()
+        try:
+            outcomes.append(put(store, repo, f"f{number}", b"%d" % number, parent=parent))
+        except Moved:
+            outcomes.append("")
+
+    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    winners = [oid for oid in outcomes if oid]
+    assert winners == [store.resolve(repo, "main")]
+
+
+def test_a_transaction_that_fails_leaves_no_trace(store: Store, repo: Repo) -> None:
+    before = store.resolve(repo, "main")
+
+    def fail(db: object, base: str) -> str:
+        raise RuntimeError("the part that opens pull requests failed")
+
+    with pytest.raises(RuntimeError):
+        store.commit(repo, MAIN, [Put("a", Entry(git_oid(b"z"), 1))], title="t", small=[b"z"], before=fail)
+    assert store.resolve(repo, "main") == before
+    assert store.read().execute("select count(*) from small where data=?", (b"z",)).fetchone() == (0,)
+
+
+def test_history_rebuilds_every_tree_across_whole_and_partial_commits(tmp_path: Path) -> None:
+    dice, expected = random.Random(7), {}
+    store = Store(tmp_path / "hub")
+    repo = store.create_repo("model", "me/long", author="me", files={})
+    current: dict[str, bytes] = {}
+    for number in range(300):
+        if current and dice.random() < 0.3:
+            gone = dice.choice(sorted(current))
+            del current[gone]
+            oid = store.commit(repo, MAIN, [Delete(gone)], title="delete").oid
+        else:
+            path = f"d{dice.randrange(5)}/f{dice.randrange(20)}"
+            current[path] = b"%d" % number
+            oid = put(store, repo, path, current[path])
+        expected[oid] = {path: git_oid(data) for path, data in current.items()}
+    store.close()
+    cold = Store(tmp_path / "hub")
+    for oid in dice.sample(sorted(expected), 40):
+        assert {path: entry.oid for path, entry in cold.tree(repo, oid).items()} == expected[oid]
+    assert len(list(cold.log(repo, cold.resolve(repo, "main")))) == 301
+    changes = {commit.oid: changes for commit, changes in cold.log_with_changes(repo, cold.resolve(repo, "main"))}
+    assert all(len(changes[oid]) <= 1 for oid in expected)
+    cold.close()
+
+
+def test_a_small_commit_to_a_large_repository_stays_small(store: Store, repo: Repo) -> None:
+    many = [Put(f"d{i % 50}/f{i}", Entry(git_oid(b"x"), 1)) for i in range(10_000)]
+    store.commit(repo, MAIN, many, title="many", small=[b"x"])
+    size = "select length(changes) from commits order by number desc limit 1"
+    put(store, repo, "one", b"more")
+    assert store.read().execute(size).fetchone()[0] < 200
+
+
+def test_a_reference_is_made_once(store: Store, repo: Repo) -> None:
+    head = store.resolve(repo, "main")
+    store.create_ref(repo, "refs/tags/v1", head, "first")
+    with pytest.raises(Exists):
+        store.create_ref(repo, "refs/tags/v1", head)
+    assert [(ref.name, ref.message) for ref in store.refs(repo, "refs/tags/")] == [("v1", "first")]
+    store.delete_ref(repo, "refs/tags/v1")
+    with pytest.raises(NoRevision):
+        store.resolve(repo, "v1")
+
+
+def test_a_squashed_branch_keeps_its_tree_and_a_tag_keeps_the_history(store: Store, repo: Repo) -> None:
+    old = put(store, repo, "a", b"1")
+    store.create_ref(repo, "refs/tags/v1", old)
+    made = store.replace_history(repo, MAIN, title="squashed", author="me")
+    assert store.tree(repo, made.oid) == store.tree(repo, old)
+    assert [len(list(store.log(repo, store.resolve(repo, name)))) for name in ("main", "v1")] == [1, 2]
+
+
+def test_a_moved_repository_is_found_from_every_name_it_had(store: Store, repo: Repo) -> None:
+    store.move_repo(repo, "me/b")
+    store.move_repo(store.repo_by_id(repo.id), "me/c")
+    assert [store.moved_to("model", name) for name in ("me/a", "me/b", "me/c")] == ["me/c", "me/c", None]
+    store.move_repo(store.repo_by_id(repo.id), "me/a")
+    assert [store.moved_to("model", name) for name in ("me/a", "me/b", "me/c")] == [None, "me/a", "me/a"]
+
+
+def test_forgotten_lfs_files_do_not_come_back_in_any_commit(store: Store, repo: Repo) -> None:
+    first, second = lfs_entry("ab" * 32, 1), lfs_entry("cd" * 32, 1)
+    oids = [store.commit(repo, MAIN, [Put("m.bin", entry)], title="t").oid for entry in (first, second)]
+    store.forget_lfs(repo, {second.sha256})
+    assert [store.tree(repo, oid).get("m.bin") for oid in oids] == [first, None]
+
+
+def test_bytes_with_another_hash_are_refused_and_leave_no_file(store: Store) -> None:
+    with store.blobs.writer() as writer:
+        writer.write(b"hello")
+        with pytest.raises(WrongContent):
+            writer.keep("ab" * 32, sha256="ab" * 32, size=5)
+    assert list(store.blobs.unfinished.iterdir()) == []
+    assert not store.blobs.holds("ab" * 32)
+
+
+def test_unfinished_files_are_swept_at_start(tmp_path: Path) -> None:
+    store = Store(tmp_path / "hub")
+    (store.blobs.unfinished / "left-over").write_bytes(b"half")
+    store.close()
+    again = Store(tmp_path / "hub")
+    assert list(again.blobs.unfinished.iterdir()) == []
+    again.close()
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(data=st.binary(max_size=3000), cuts=st.lists(st.integers(0, 3000), max_size=4))
+def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
+    tmp_path_factory, data: bytes, cuts: list[int]
+) -> None:
+    store = Store(tmp_path_factory.mktemp("store"))
+    edges = [0, *sorted(cuts), len(data)]
+    sha256 = hashlib.sha256(data).hexdigest()
+    with store.blobs.writer() as writer:
+        for start, stop in itertools.pairwise(edges):
+            writer.write(data[start:stop] if start < stop else b"")
+        if writer.size == len(data):
+            writer.keep(sha256, sha256=sha256, size=len(data))
+            assert store.blobs.path(sha256).read_bytes() == data
+    store.close()

@@ -1,0 +1,132 @@
+"""A stock `DPOTrainer` trains on the rows as they are published, if it is told how long a prompt may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub.pairs.make import build_pairs
+from composer_hub.records import Pair, Trace, Vote, features_of, to_row
+
+pytest.importorskip("trl")
+
+# ChatML with tools: the prompt is rendered the same with and without the answer behind it.
+TEMPLATE = """\
+{%- if tools %}<|im_start|>system
+Tools: {{ tools | tojson }}<|im_end|>
+{% endif %}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}
+{%- for call in message.tool_calls or [] %}
+<tool_call>{"name": "{{ call.function.name }}", "arguments": {
+{%- for key, value in call.function.arguments.items() %}"{{ key }}": {{ value | tojson }}, {% endfor %}}}</tool_call>
+{%- endfor %}<|im_end|>
+{% endfor %}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+@pytest.fixture(scope="module")
+def dataset(make_trace: Callable[..., Trace], make_vote: Callable[..., Vote], tmp_path_factory: Any) -> Any:
+    """Return pairs with short and with long prompts, read back from the Parquet file that is published."""
+    from datasets import Dataset
+
+    student = ("Bash", {"command": "ls", "timeout": 5})
+    trace = make_trace(student, student, student, results=["ok", "long " * 400])
+    answers = [
+        ("Read", {"file_path": "/repo/a.py", "limit": 20}),
+        ("Grep", {"pattern": "x", "-i": True}),
+        ("Edit", {"file_path": "a.py", "old_string": "a", "new_string": "b"}),
+    ]
+    votes = [make_vote(trace, at, name, answer) for at, answer in enumerate(answers) for name in ("a-x", "b-x")]
+    pairs, drops = build_pairs(trace, votes)
+    assert (len(pairs), dict(drops)) == (3, {})
+    path = str(tmp_path_factory.mktemp("pairs") / "train.parquet")
+    Dataset.from_list([to_row(pair) for pair in pairs], features=features_of(Pair)).to_parquet(path)
+    return Dataset.from_parquet(path, cache_dir=str(tmp_path_factory.mktemp("cache")))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    """Return a tokenizer of bytes with a chat template that shows tools."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    specials = ["<|im_start|>", "<|im_end|>", "<|pad|>"]
+    vocabulary = {token: at for at, token in enumerate([*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())])}
+    model = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    model.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    model.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=model, eos_token="<|im_end|>", pad_token="<|pad|>", additional_special_tokens=["<|im_start|>"]
+    )
+    made.chat_template = TEMPLATE
+    return made
+
+
+@pytest.fixture
+def trainer_with(dataset: Any, tokenizer: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Return a function from DPO options to a trainer with a tiny model, on the CPU."""
+
+    def make(**options: Any) -> Any:
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+        from trl import DPOConfig, DPOTrainer
+
+        model = Qwen3ForCausalLM(
+            Qwen3Config(
+                vocab_size=len(tokenizer),
+                hidden_size=16,
+                intermediate_size=32,
+                num_hidden_layers=1,
+                num_attention_heads=2,
+                num_key_value_heads=1,
+                head_dim=8,
+                pad_token_id=tokenizer.pad_token_id,
+                eos_token_id=tokenizer.eos_token_id,
+            )
+        )
+        config = DPOConfig(
+            output_dir=str(tmp_path),
+            max_steps=2,
+            per_device_train_batch_size=1,
+            learning_rate=1e-3,
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            save_strategy="no",
+            logging_steps=1,
+            **options,
+        )
+        # The trainer loads the model a second time, as the reference.
+        model.save_pretrained(tmp_path / "model")
+        return DPOTrainer(str(tmp_path / "model"), args=config, train_dataset=dataset, processing_class=tokenizer)
+
+    return make
+
+
+def test_a_stock_trainer_takes_every_published_pair_and_learns(
+    trainer_with: Callable[..., Any], tokenizer: Any
+) -> None:
+    trainer = trainer_with(max_length=None)
+    assert len(trainer.train_dataset) == 3
+    rows = list(trainer.train_dataset)
+    assert "Read" in tokenizer.decode(rows[0]["chosen_ids"])
+    assert "Bash" in tokenizer.decode(rows[0]["rejected_ids"])
+    assert "Let me think" not in tokenizer.decode(rows[2]["prompt_ids"])
+    # What both sides share is prompt, so that the loss is on the choice alone.
+    assert tokenizer.decode(rows[0]["prompt_ids"]).endswith("<|im_start|>assistant\n")
+    before = [weights.detach().clone() for weights in trainer.model.parameters()]
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 2
+    assert all(0 < loss < 2 for loss in losses)
+    assert any(not old.equal(new) for old, new in zip(before, trainer.model.parameters(), strict=True))
+
+
+def test_the_trainers_own_max_length_drops_long_prompts_without_a_word(trainer_with: Callable[..., Any]) -> None:
+    trainer = trainer_with()
+    assert trainer.args.max_length == 1024
+    assert len(trainer.train_dataset) < 3

@@ -1,0 +1,168 @@
+"""The report's numbers are those that counting by hand gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub.pairs.ballots import ballots
+from composer_hub.pairs.make import build_pairs
+from composer_hub.pairs.report import Metric, report_rows, tally
+from composer_hub.pairs.report_card import report_markdown
+from composer_hub.records import features_of, from_row, to_row
+
+LS = ("Bash", {"command": "ls"})
+READ = ("Read", {"file_path": "/repo/a.py"})
+READ_TOO = ("Read", {"file_path": "a.py"})
+READ_PART = ("Read", {"file_path": "a.py", "limit": 5})
+GREP = ("Grep", {"pattern": "x"})
+
+
+@pytest.fixture(scope="module")
+def report(make_trace: Callable[..., Any], make_vote: Callable[..., Any]) -> list[Metric]:
+    """Two traces, three teachers: the first trace gives two pairs, the second none."""
+    first = make_trace(LS, LS, name="one", errors=[0], resolved=True)
+    second = make_trace(LS, READ, name="two", resolved=False)
+    votes = [
+        make_vote(first, 0, "a-x", READ),
+        make_vote(first, 0, "b-x", READ_TOO),
+        make_vote(first, 0, "c-x", READ_PART),
+        make_vote(first, 1, "a-x", GREP),
+        make_vote(first, 1, "b-x", GREP),
+        make_vote(first, 1, "a-x", READ, attempt=1),
+        make_vote(second, 0, "a-x", LS),
+        make_vote(second, 0, "b-x", GREP),
+        make_vote(second, 1, "a-x", status="refusal", cost_usd=0.0, latency_s=0.0, usage={}, cached_tokens=0),
+    ]
+    pairs, drops = [], {}
+    cast = []
+    for trace in (first, second):
+        found, missed = build_pairs(trace, votes)
+        pairs += found
+        drops |= missed
+        cast += [tally(ballot) for ballot in ballots(trace, votes)]
+    return report_rows(pairs, cast, drops=drops, ambiguous_usd=0.5)
+
+
+def value(report: list[Metric], metric: str, scope: str = "") -> Any:
+    (row,) = [row for row in report if (row.metric, row.scope) == (metric, scope)]
+    return row.value
+
+
+@pytest.mark.parametrize(
+    ("metric", "scope", "expected"),
+    [
+        ("pairs", "", 2),
+        ("pairs_per_trace", "", 1.0),
+        ("steps_without_pair", "no_consensus", 1),
+        ("steps_without_pair", "no_vote_refusal", 1),
+        ("votes", "2 of 3", 1),
+        ("votes", "2 of 2", 1),
+        ("votes", "1 of 2", 1),
+        ("votes", "0 of 0", 1),
+        # a and b answer three steps together: reads of one file spelled twice, the same search, ls against a search.
+        ("agreement", "L1 a-x ~ b-x", 1 / 3),
+        ("agreement", "L2 a-x ~ b-x", 2 / 3),
+        ("agreement", "L4 a-x ~ b-x", 2 / 3),
+        ("agreement", "L2 a-x ~ c-x", 0.0),
+        ("agreement", "L3 a-x ~ c-x", 1.0),
+        # Tools: (read, read, read), (search, search), (list, search): P = (1 + 1 + 0) / 3, shares 3/7, 3/7, 1/7.
+        ("fleiss_kappa", "L4", (2 / 3 - 19 / 49) / (1 - 19 / 49)),
+        # Effects: (r, r, p), (g, g), (l, g): Do = 4/2 + 0 + 2, De = (49 - 4 - 1 - 9 - 1) / 6.
+        ("krippendorff_alpha", "L2", 1 - 4 / (34 / 6)),
+        ("self_agreement", "L2 a-x", 0.0),
+        ("chosen_longer", "", 0.5),
+        ("length_auc", "", 0.5),
+        ("near_equal_pairs", "L3", 0),
+        ("duplicate_pairs", "", 0),
+        ("tool_flip", "list → read", 1),
+        ("tool_flip", "list → search", 1),
+        ("tool_flip_bits", "", 0.0),
+        ("after_error", "", 0.5),
+        ("from_resolved", "", 1.0),
+        ("usd", "", 4 * 0.01 + 3 * 0.02 + 0.04),
+        ("ambiguous_usd", "", 0.5),
+        ("usd_per_pair", "", 0.07),
+        ("usd_per_trace", "", 0.07),
+        ("cached_share", "", 0.8),
+        ("calls", "a-x", 5),
+        ("latency_p50_s", "a-x", 1.5),
+        ("usd_per_call", "a-x", 0.04 / 5),
+        ("usd", "b-x", 0.06),
+        ("cached_share", "c-x", 0.8),
+        ("answers", "a-x: refusal", 1),
+        ("answers", "a-x: voted", 4),
+        ("style_leak_auc", "", None),
+    ],
+)
+def test_a_number_is_what_counting_by_hand_gives(
+    report: list[Metric], metric: str, scope: str, expected: float | None
+) -> None:
+    found = value(report, metric, scope)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_positions_of_pairs_are_set_against_those_of_all_steps(report: list[Metric]) -> None:
+    assert value(report, "position_ks") == 0
+    assert value(report, "position_ks_p") == 1
+
+
+def test_an_interval_comes_from_drawing_traces(report: list[Metric]) -> None:
+    (row,) = [row for row in report if row.metric == "pairs_per_trace"]
+    assert (row.low, row.high) == (0, 2)
+
+
+def test_without_pairs_or_votes_the_report_says_nothing_it_does_not_know() -> None:
+    rows = report_rows([], [])
+    assert {row.metric: row.value for row in rows}["pairs"] == 0
+    assert {row.metric: row.value for row in rows}["usd_per_pair"] is None
+    assert "| Pairs | 0 | 0 |" in report_markdown(rows)
+
+
+def test_a_row_survives_the_hub(report: list[Metric], tmp_path: Path) -> None:
+    from datasets import Dataset
+
+    path = str(tmp_path / "report.parquet")
+    Dataset.from_list([to_row(row) for row in report], features=features_of(Metric)).to_parquet(path)
+    assert [from_row(Metric, row) for row in Dataset.from_parquet(path)] == report
+
+
+def test_the_card_shows_every_teacher_and_headline(report: list[Metric]) -> None:
+    text = report_markdown(report)
+    assert "| `a-x` | 5 | 1.5 | 2 | 2 | 0.008 | 0.04 | 0.8 |" in text
+    assert "| Near-equal pairs | 0 | 2 |" in text
+    assert "| `a-x ~ b-x` | 0.333" in text
+    assert "| `no_consensus` | 1 |" in text
+    lines = [line for line in text.split("\n") if line.startswith("|")]
+    assert all(line.endswith("|") for line in lines)
+
+
+def test_a_name_cannot_break_the_card() -> None:
+    text = report_markdown(
+        [Metric("calls", "a|b`c", 1, n=1)]
+        + [
+            Metric(name, "a|b`c", 1.0, n=1)
+            for name in ("latency_p50_s", "latency_p95_s", "latency_p99_s", "usd_per_call", "usd", "cached_share")
+        ]
+    )
+    assert "| `a/b'c` | 1 |" in text
+
+
+def test_every_plot_comes_in_two_themes_with_words_for_those_who_do_not_see_it(
+    report: list[Metric], tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    from composer_hub.pairs.plots import draw
+
+    plots = draw(report, tmp_path / "plots")
+    assert sorted(plot.path.name for plot in plots) == [
+        f"{name}-{theme}.png" for name in ("agreement", "costs", "tools", "votes") for theme in ("dark", "light")
+    ]
+    assert all(plot.path.read_bytes().startswith(b"\x89PNG") for plot in plots)
+    alts = {plot.alt for plot in plots}
+    assert any("2 of 3 agree on 1 steps" in alt for alt in alts)
+    assert any("list to read 1" in alt for alt in alts)
+    assert draw([], tmp_path / "none") == []

@@ -1,0 +1,110 @@
+"""Reviewed verdicts decide what the next version holds, and a diff names what changed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from composer_hub.pairs.make import pair_id_of
+from composer_hub.pairs.verdicts import ChangedPair, PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs
+from composer_hub.records import Message, Pair, ToolCall
+
+
+def action(name: str, **arguments: object) -> Message:
+    return Message("assistant", "", (ToolCall(name, arguments, "abc"),))
+
+
+def pair(step: str, chosen: Message | None = None, **fields: object) -> Pair:
+    chosen = chosen or action("Read", path="a")
+    rejected = action("Bash", command="ls")
+    about = {"num_agree": 2, "num_votes": 2, "teachers": ("a", "b"), "chosen_teacher": "a"}
+    return Pair(
+        pair_id=pair_id_of("t", step, (chosen,), (rejected,)),
+        trace_id="t",
+        step_id=step,
+        index=0,
+        num_steps=3,
+        prompt=(Message("user", "Fix it."),),
+        chosen=(chosen,),
+        rejected=(rejected,),
+        tools=(),
+        level="L2",
+        excluded_teachers=(),
+        families=("x",),
+        source_model="m",
+        source_family="q",
+        chosen_text="C",
+        rejected_text="R",
+        **{**about, **fields},
+    )
+
+
+ONE, TWO, THREE = pair("1"), pair("2"), pair("3")
+
+
+def said(about: Pair, verdict: str, reviewer: str = "ann", **fields: object) -> Verdict:
+    return Verdict(about.pair_id, verdict, reviewer, **fields)
+
+
+def test_pairs_nobody_reviewed_stay_as_they_are() -> None:
+    assert apply_verdicts([ONE, TWO], []) == ([ONE, TWO], {})
+
+
+def test_keep_leaves_and_reject_takes_out() -> None:
+    assert apply_verdicts([ONE, TWO], [said(ONE, "keep"), said(TWO, "reject")]) == ([ONE], {"keep": 1, "reject": 1})
+
+
+def test_swap_prefers_the_student_under_a_new_id() -> None:
+    ((swapped,), counts) = apply_verdicts([ONE], [said(ONE, "swap")])
+    assert counts == {"swap": 1}
+    assert (swapped.chosen, swapped.rejected) == (ONE.rejected, ONE.chosen)
+    assert (swapped.chosen_text, swapped.rejected_text, swapped.chosen_teacher) == ("R", "C", "student")
+    assert swapped.pair_id == pair_id_of("t", "1", ONE.rejected, ONE.chosen) != ONE.pair_id
+
+
+def test_an_edit_puts_the_reviewers_action_in_place() -> None:
+    better = dataclasses.replace(action("Read", path="b"), content="Better.", reasoning_content="hm")
+    ((edited,), counts) = apply_verdicts([ONE], [said(ONE, "edit", edited_chosen=(better,))])
+    assert counts == {"edit": 1}
+    assert edited.chosen[0].tool_calls[0].arguments == {"path": "b"}
+    assert (edited.chosen[0].content, edited.chosen_text, edited.chosen_teacher) == ("", "Better.", "reviewer")
+    assert not edited.chosen[0].reasoning_content
+
+
+def test_an_edit_that_says_what_is_rejected_takes_the_pair_out() -> None:
+    as_rejected = action("Bash", command="ls  ")
+    assert apply_verdicts([ONE], [said(ONE, "edit", edited_chosen=(as_rejected,))]) == ([], {"edit_equals_rejected": 1})
+
+
+def test_reviewers_who_disagree_take_the_pair_out() -> None:
+    assert apply_verdicts([ONE], [said(ONE, "keep"), said(ONE, "swap", "bob")]) == ([], {"conflict": 1})
+    assert apply_verdicts([ONE], [said(ONE, "keep"), said(ONE, "keep", "bob")]) == ([ONE], {"keep": 1})
+
+
+def test_a_reviewers_later_word_counts() -> None:
+    verdicts = [said(ONE, "reject"), said(ONE, "keep")]
+    assert apply_verdicts([ONE], verdicts) == ([ONE], {"keep": 1, "superseded": 1})
+
+
+def test_verdicts_on_pairs_that_are_gone_are_counted() -> None:
+    assert apply_verdicts([ONE], [said(TWO, "reject"), said(TWO, "keep", "bob")]) == ([ONE], {"unknown_pair": 2})
+
+
+@pytest.mark.parametrize(
+    ("verdict", "edited"), [("maybe", ()), ("edit", ()), ("edit", (Message("assistant", "words"),))]
+)
+def test_a_verdict_that_cannot_be_followed_is_refused_with_its_place(verdict: str, edited: tuple) -> None:
+    with pytest.raises(VerdictError, match=f"ann.*{ONE.pair_id}"):
+        said(ONE, verdict, edited_chosen=edited)
+
+
+def test_a_diff_names_what_came_went_and_changed() -> None:
+    other = pair("2", action("Read", path="b"))
+    assert diff_pairs([ONE, TWO], [ONE, other, THREE]) == PairsDiff(
+        added=(THREE.pair_id,),
+        removed=(),
+        changed=(ChangedPair(TWO.pair_id, other.pair_id, ("pair_id", "chosen")),),
+        num_same=1,
+    )
+    assert diff_pairs([ONE, TWO], [TWO]).removed == (ONE.pair_id,)

@@ -1,0 +1,51 @@
+"""The tiny world, shared by all tests of the trainer: weights are made once and kept in a cache folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+for name, value in {"TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}.items():
+    os.environ.setdefault(name, value)
+
+
+def cache_folder() -> Path:
+    """Return where the weights are kept; processes that come at once make them once."""
+    chosen = os.environ.get("COMPOSER_TEST_CACHE")
+    return Path(chosen) if chosen else Path.home() / ".cache" / "composer_hub" / "tests"
+
+
+@pytest.fixture(scope="session")
+def world() -> Any:
+    """Return `(model, tokenizer)`; take a copy of the model before training it."""
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("trl")
+    from composer_hub.environments.desk import small_model
+
+    torch.set_num_threads(1)
+    return small_model(cache_folder())
+
+
+@pytest.fixture(scope="session")
+def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder destination with pairs, their reference log-probs, and one finished run in `runs/whole`."""
+    from tests.train.tiny_run import fill_shelf
+
+    root = tmp_path_factory.mktemp("shelf")
+    fill_shelf(world, root)
+    return root
+
+
+@pytest.fixture
+def make_trainer(world: Any, tmp_path: Path) -> Callable[..., Any]:
+    """Return a function that makes a trainer of the tiny world; keywords are options of the config."""
+    from tests.train.runs import trainer_of
+
+    def make(kind: Any = None, **options: Any) -> Any:
+        return trainer_of(world, tmp_path, kind, **options)
+
+    return make

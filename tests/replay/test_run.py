@@ -1,0 +1,149 @@
+"""A run as a whole: resumed for free, never fed unredacted text, and never a word of its keys anywhere."""
+
+from __future__ import annotations
+
+import io
+import logging
+import traceback
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.records import to_row
+from composer_hub.replay.cascade import Rules
+from composer_hub.replay.fake.policies import oracle_of
+from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.prices import NANO, per_million
+from composer_hub.replay.run import lane_cost, plan, run
+from composer_hub.replay.teachers import Teacher
+from tests.replay.sample import judge_of, teachers_at, trace_of
+
+ALL = Rules(policy="all", audit=0, repeat=0)
+KEY = "sk-planted-0123456789abcdefghij"
+
+
+@pytest.mark.parametrize("policy", ["all", "sequential", "cascade"])
+def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, policy: str) -> None:
+    traces = [trace_of(9, name=f"t{number}") for number in range(3)]
+    server, rules = Teachers(oracle=oracle_of(traces)), Rules(policy=policy, audit=0.3, repeat=0.2)
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        first = {vote.vote_id: vote for vote in run(traces, teachers_at(url), ledger, judge_of, rules, environ={})}
+        requests = sum(bill.requests for bill in server.bills.values())
+        again = {vote.vote_id: vote for vote in run(traces, teachers_at(url), ledger, judge_of, rules, environ={})}
+        assert again == first
+        assert sum(bill.requests for bill in server.bills.values()) == requests
+        assert ledger.money().settled == server.billed
+        assert sum(vote.cost_usd for vote in first.values()) == pytest.approx(server.billed / NANO)
+
+
+def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
+    server, traces = Teachers(), [trace_of(5)]
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        list(run(traces, teachers_at(url, ["small", "medium"]), ledger, judge_of, ALL, environ={}))
+        list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+    assert {name: bill.calls for name, bill in server.bills.items()} == {"small": 5, "medium": 5, "large": 5}
+
+
+def test_a_trace_that_was_never_redacted_is_not_sent(tmp_path: Path) -> None:
+    server, trace = Teachers(), trace_of(3, redaction="")
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        with pytest.raises(exits.Refused, match="never redacted"):
+            list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))
+        assert not server.bills
+        votes = list(run([trace], teachers_at(url), ledger, judge_of, ALL, own_endpoint=True, environ={}))
+        assert len(votes) == 9
+
+
+def test_a_remote_endpoint_is_nobodys_own(tmp_path: Path) -> None:
+    remote = Teacher("far", "far", "https://teachers.example/v1")
+    with Ledger(tmp_path / "ledger.sqlite", cap=1) as ledger, pytest.raises(exits.Refused, match="far is elsewhere"):
+        list(run([trace_of(1)], [remote], ledger, judge_of, own_endpoint=True, environ={}))
+
+
+@pytest.mark.parametrize("known_key", [True, False], ids=["right_key", "wrong_key"])
+def test_a_key_stands_in_no_log_ledger_vote_or_exception(
+    tmp_path: Path, known_key: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    server = Teachers(
+        api_key=KEY if known_key else "another",
+        # A teacher that repeats its key in an answer.
+        oracle={},
+        faults={"500": 0.1, "400": 0.1},
+    )
+    trace = trace_of(6, system=f"Somebody pasted {KEY} here.")
+    said = io.StringIO()
+    with serving(server) as url:
+        panel = teachers_at(url, key_env="TEACHER_KEY", environ={"TEACHER_KEY": KEY})
+        with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+            try:
+                for vote in run([trace], panel, ledger, judge_of, ALL, environ={"TEACHER_KEY": KEY}):
+                    print(to_row(vote), file=said)
+            except exits.Stopped:
+                assert not known_key
+                traceback.print_exc(file=said)
+            print(panel, ledger.by_teacher(), file=said)
+    for path in tmp_path.iterdir():
+        assert KEY.encode() not in path.read_bytes()
+    assert KEY not in said.getvalue()
+    assert KEY not in caplog.text
+    assert ("rejects the key" in said.getvalue()) == (not known_key)
+
+
+def test_without_a_key_the_users_hugging_face_token_is_not_sent_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
+    server = Teachers(api_key="none")  # what the client sends where no key is named
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        assert len(list(run([trace_of(2)], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 6
+
+
+def test_the_plans_formula_is_the_servers_bill_for_a_growing_trace(tmp_path: Path) -> None:
+    trace = trace_of(40, system="S" * 7500, growth=2200)
+    server = Teachers()
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
+        panel = teachers_at(url, cache_min_tokens=256)
+        expected = plan([trace], panel, ALL, output_tokens=40)
+        list(run([trace], panel, ledger, judge_of, ALL, environ={}))
+    for part in expected.teachers:
+        assert part.in_order == pytest.approx(server.bills[part.teacher.name].cost, rel=0.2)
+        assert part.in_order < part.uncached < part.worst
+
+
+def test_a_plan_refuses_a_cap_that_cannot_finish_the_smallest_lane_and_traces_without_questions() -> None:
+    teacher = Teacher("t", "t", "http://127.0.0.1/v1", family="f", price=per_million("5", "25"))
+    found = plan([trace_of(5)], [teacher], ALL)
+    assert found.smallest_lane is not None
+    with pytest.raises(exits.UsageError, match="smallest lane"):
+        found.check(found.smallest_lane - 1)
+    found.check(found.smallest_lane)
+    with pytest.raises(exits.NothingToDo, match="no steps"):
+        plan([], [teacher], ALL).check(NANO)
+    same = plan([trace_of(5, family="f")], [teacher], ALL)
+    assert same.smallest_lane is not None
+    own = Teacher("t", "t", "http://127.0.0.1/v1", family="student", price=teacher.price)
+    with pytest.raises(exits.NothingToDo, match="same_family 5"):
+        plan([trace_of(5)], [own], ALL).check(NANO)
+
+
+def test_a_lane_of_one_prompt_costs_the_same_in_order_and_alone() -> None:
+    teacher = Teacher("t", "t", "http://127.0.0.1/v1", price=per_million("1", "2", "0.1"))
+    cost = lane_cost([(1000, 0)], teacher, 100)
+    assert cost.in_order == cost.uncached == 1_200_000
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence_and_the_money_stays_counted(tmp_path: Path) -> None:
+    server, path = Teachers(), tmp_path / "ledger.sqlite"
+    with serving(server) as url:
+        with Ledger(path, cap=NANO) as ledger:
+            pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
+            ledger._db.execute(f"PRAGMA max_page_count = {pages + 8}")
+            with pytest.raises(OSError, match="disk is full"):
+                list(run([trace_of(200)], teachers_at(url), ledger, judge_of, ALL, environ={}))
+            ledger._db.execute("PRAGMA max_page_count = 100000")
+        with Ledger(path) as ledger:
+            money = ledger.money()
+            assert money.settled <= server.billed <= money.settled + money.ambiguous
