@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.replay import gathered
 from composer_hub.ingest.pipeline import Ingest, Options
 from composer_hub.ingest.prepare import Preparation
+from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import Rules
@@ -24,7 +25,6 @@ from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO
 from composer_hub.replay.run import run
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 

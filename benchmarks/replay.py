@@ -25,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from huggingface_hub import AsyncInferenceClient
 
+from composer_hub.money import NANO
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.client import connections
@@ -32,7 +33,7 @@ from composer_hub.replay.fake.policies import Policy
 from composer_hub.replay.fake.server import Teachers, listen, serve
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO, per_million
+from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts, paired
 from composer_hub.replay.run import run
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve

@@ -21,9 +21,9 @@ _TEMPLATE_TOKENS = 200
 
 def judge_of(name: str, max_usd: float | None, folder: Path) -> Judge:
     """Return the judge that an option like `hf:org/model:provider` or `URL#model` names."""
+    from composer_hub.money import cap_of
     from composer_hub.replay import teachers
     from composer_hub.replay.ledger import Ledger
-    from composer_hub.replay.prices import nano_of
 
     if max_usd is None:
         raise exits.UsageError("A judge costs money: say how much at most with --judge-max-usd.")
@@ -31,7 +31,7 @@ def judge_of(name: str, max_usd: float | None, folder: Path) -> Judge:
     if others:
         raise exits.UsageError("--judge takes one model.")
     folder.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(folder / "judge.sqlite", cap=nano_of(max_usd), change_cap=True)
+    ledger = Ledger(folder / "judge.sqlite", cap=cap_of(max_usd), change_cap=True)
     return Judge(
         teacher.model if not teacher.provider else f"{teacher.model}:{teacher.provider}",
         base_url=teacher.base_url,

@@ -355,14 +355,14 @@ def policy_text(policy: Policy, teachers: list[str]) -> str:
 
 
 def _ambiguous_usd(folder: Path) -> float:
+    from composer_hub.money import to_usd
     from composer_hub.replay.ledger import Ledger
-    from composer_hub.replay.prices import usd
 
     path = folder / "ledger.sqlite"
     if not path.is_file():
         return 0.0
     with Ledger(path) as ledger:
-        return usd(ledger.money().ambiguous)
+        return to_usd(ledger.money().ambiguous)
 
 
 def _reasons(drops: Counter[str]) -> str:

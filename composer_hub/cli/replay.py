@@ -19,6 +19,7 @@ import orjson
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import to_option
+from composer_hub.money import cap_of, show_usd, to_usd
 from composer_hub.output import Output
 from composer_hub.records import Trace, from_row, to_row
 
@@ -97,17 +98,16 @@ run_option = click.option(
 @format_option
 def plan(out: Output, max_usd: float, **options: Any) -> None:
     """Print what a run would ask and cost; nothing is sent but the request for the price list."""
-    from composer_hub.replay.prices import show
     from composer_hub.replay.run import plan as make_plan
 
     rules = rules_from(options)
     found = make_plan(traces_from(options), teachers_from(options), rules)
-    cap = _cap(max_usd)
+    cap = cap_of(max_usd)
     found.check(cap)
     out.table(_plan_rows(found), id_key="teacher")
     out.note(
-        f"{found.num_traces:,} traces, {found.num_steps:,} steps, policy {rules.policy}: about {show(found.expected)} "
-        f"expected, {show(found.worst)} at worst, cap {show(cap)}."
+        f"{found.num_traces:,} traces, {found.num_steps:,} steps, policy {rules.policy}: "
+        f"about {show_usd(found.expected)} expected, {show_usd(found.worst)} at worst, cap {show_usd(cap)}."
     )
     for reason, count in found.excluded.items():
         out.note(f"Left out, {reason}: {count:,} (step, teacher) pairs.")
@@ -137,7 +137,7 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
 
     rules, teachers, traces = rules_from(options), teachers_from(options), traces_from(options)
     check_endpoints(teachers, i_own_this_endpoint)
-    cap = _cap(max_usd)
+    cap = cap_of(max_usd)
     found = make_plan(traces, teachers, rules)
     found.check(cap)
     folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,6 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
 def status(out: Output, folder: Path) -> None:
     """Show what a run has asked and spent."""
     from composer_hub.replay.ledger import Ledger
-    from composer_hub.replay.prices import show, usd
 
     path = folder / "ledger.sqlite"
     if not path.exists():
@@ -175,10 +174,10 @@ def status(out: Output, folder: Path) -> None:
         rows, money = ledger.by_teacher(), ledger.money()
     for row in rows:
         row["cached_share"] = row["cached_tokens"] / row["prompt_tokens"] if row["prompt_tokens"] else 0.0
-        row["spent_usd"], row["ambiguous_usd"] = usd(row.pop("spent")), usd(row.pop("ambiguous"))
+        row["spent_usd"], row["ambiguous_usd"] = to_usd(row.pop("spent")), to_usd(row.pop("ambiguous"))
         del row["prompt_tokens"], row["cached_tokens"]
     out.table(rows, id_key="teacher", empty="Nothing was asked yet.")
-    out.note(f"{money}; {show(max(money.left, 0))} left.")
+    out.note(f"{money}; {show_usd(max(money.left, 0))} left.")
 
 
 # ------------------------------------------------------------------------------------------------------ from options
@@ -281,15 +280,6 @@ def _quantile(entropy: dict[str, float], top: float) -> float:
     return ordered[min(int(len(ordered) * top), len(ordered) - 1)]
 
 
-def _cap(max_usd: float) -> int:
-    from composer_hub.replay.prices import nano_of
-
-    cap = nano_of(max_usd)
-    if cap is None:
-        raise exits.UsageError(f"--max-usd {max_usd} is no amount of dollars.")
-    return cap
-
-
 # ----------------------------------------------------------------------------------------------------------- showing
 
 
@@ -315,8 +305,6 @@ def write_votes(path: Path, votes: Iterator[Any]) -> int:
 
 
 def _plan_rows(found: Plan) -> list[dict[str, Any]]:
-    from composer_hub.replay.prices import usd
-
     return [
         {
             "teacher": part.teacher.name,
@@ -324,10 +312,10 @@ def _plan_rows(found: Plan) -> list[dict[str, Any]]:
             "steps": part.num_steps,
             "expected_steps": part.num_expected,
             "prompt_tokens": part.prompt_tokens,
-            "worst_usd": usd(part.worst),
-            "uncached_usd": usd(part.uncached),
-            "in_order_usd": usd(part.in_order),
-            "expected_usd": usd(part.expected),
+            "worst_usd": to_usd(part.worst),
+            "uncached_usd": to_usd(part.uncached),
+            "in_order_usd": to_usd(part.in_order),
+            "expected_usd": to_usd(part.expected),
             "price_stamp": part.teacher.price.stamp,
         }
         for part in found.teachers
@@ -335,12 +323,10 @@ def _plan_rows(found: Plan) -> list[dict[str, Any]]:
 
 
 def _shown(bar: Any) -> Callable[[Progress], None]:
-    from composer_hub.replay.prices import show
-
     def advance(progress: Progress) -> None:
         bar.advance(
             progress.num_asked - bar.done,
-            spent=show(progress.spent),
+            spent=show_usd(progress.spent),
             cached=f"{progress.cached_share:.0%}",
             pairs=progress.num_pairs,
         )
@@ -354,8 +340,6 @@ def _num_lines(path: Path) -> int:
 
 
 def _summary(out: Output, folder: Path, report: Report, money: Any, num_votes: int) -> None:
-    from composer_hub.replay.prices import usd
-
     for note in report.notes:
         out.note(note)
     progress, tally = report.progress, report.tally
@@ -368,9 +352,9 @@ def _summary(out: Output, folder: Path, report: Report, money: Any, num_votes: i
             "pairs": tally.num_pairs,
             "requests": progress.num_requests,
             "cached_share": round(progress.cached_share, 4),
-            "settled_usd": usd(money.settled),
-            "ambiguous_usd": usd(money.ambiguous),
-            "cap_usd": usd(money.cap),
+            "settled_usd": to_usd(money.settled),
+            "ambiguous_usd": to_usd(money.ambiguous),
+            "cap_usd": to_usd(money.cap),
             "audited_steps": tally.num_audited,
             "recall_of_pairs": tally.recall,
         },

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
+from composer_hub.money import from_usd
 from composer_hub.records import Message, ToolCall
-from composer_hub.replay.prices import nano_of
 from composer_hub.replay.retries import Failure, error_code, error_of, error_text, from_status
 from composer_hub.replay.teachers import Teacher
 
@@ -219,13 +219,13 @@ def cost_of(response: Mapping[str, Any], teacher: Teacher) -> tuple[int | None, 
     usage = response.get("usage")
     if not isinstance(usage, Mapping):
         return None, "worst_case"
-    if (cost := nano_of(usage.get("cost"))) is not None:
+    if (cost := from_usd(usage.get("cost"))) is not None:
         details = usage.get("cost_details")
         # With a key of one's own at the provider, `cost` is the router's fee only.
         if usage.get("is_byok") and isinstance(details, Mapping):
-            cost += nano_of(details.get("upstream_inference_cost")) or 0
+            cost += from_usd(details.get("upstream_inference_cost")) or 0
         return cost, "usage"
-    if (cost := nano_of(usage.get("estimated_cost"))) is not None:
+    if (cost := from_usd(usage.get("estimated_cost"))) is not None:
         return cost, "estimated"
     counted = usage_of(response)
     if counted.prompt_tokens is None or counted.output_tokens is None:

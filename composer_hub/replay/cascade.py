@@ -18,9 +18,9 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from composer_hub.money import to_usd
 from composer_hub.records import Message, Step, Trace, Vote, stable_id
 from composer_hub.replay.answers import Answer
-from composer_hub.replay.prices import usd
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
@@ -271,7 +271,7 @@ class TraceRun:
             answer=dict(answer.message) if answer else {},
             normal_form=self.judge.normal_form(step, action) if action else "",
             usage=dict(answer.usage) if answer else {},
-            cost_usd=usd(outcome.cost),
+            cost_usd=to_usd(outcome.cost),
             cost_source=outcome.cost_source,
             cached_tokens=answer.counted.cached_tokens if answer else 0,
             latency_s=outcome.latency_s,

@@ -19,11 +19,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from typing import Any
 
+from composer_hub.money import show_usd
 from composer_hub.replay import answers
 from composer_hub.replay.cascade import Ask, Outcome, Tally, TraceRun
 from composer_hub.replay.client import Client, Reply, Request
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, Question, Reserved, Stored
-from composer_hub.replay.prices import show
 from composer_hub.replay.prompts import Counted, Prompt, marked, paired
 from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide
 from composer_hub.replay.teachers import Teacher
@@ -360,7 +360,7 @@ class Scheduler:
             # The cap rests on the price list; an endpoint that bills beyond it gets nothing more.
             self._stop(
                 pool,
-                f"billed {show(answer.cost)} for a call that its price list bounds at {show(right.amount)}. "
+                f"billed {show_usd(answer.cost)} for a call that its price list bounds at {show_usd(right.amount)}. "
                 "Give its real price with --price and run again",
             )
         cost = right.amount if answer.cost is None else answer.cost

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
+from composer_hub.money import Budget, TokenPrice, show_usd
 from composer_hub.replay.ledger_file import SCHEMA, VERSION, advice, statements
 from composer_hub.replay.owners import Owner, is_alive
-from composer_hub.replay.prices import Price, show
 
 HEARTBEAT_S = 10.0
 
@@ -81,30 +81,6 @@ class Reserved:
 @dataclass(frozen=True, slots=True)
 class Busy:
     """Another live process is asking this very question."""
-
-
-@dataclass(frozen=True, slots=True)
-class Money:
-    """Where the cap stands, in nano-dollars."""
-
-    cap: int
-    settled: int
-    reserved: int
-    ambiguous: int
-
-    @property
-    def committed(self) -> int:
-        return self.settled + self.reserved + self.ambiguous
-
-    @property
-    def left(self) -> int:
-        return self.cap - self.committed
-
-    def __str__(self) -> str:
-        return (
-            f"{show(self.settled)} spent, {show(self.reserved)} in flight, {show(self.ambiguous)} ambiguous, "
-            f"of {show(self.cap)}"
-        )
 
 
 class Ledger:
@@ -242,12 +218,12 @@ class Ledger:
 
     # ---------------------------------------------------------------------------------------------------- money
 
-    def money(self) -> Money:
+    def money(self) -> Budget:
         """Return where the cap stands."""
         with self._said():
-            return Money(*self._db.execute("SELECT cap, settled, reserved, ambiguous FROM money").fetchone())
+            return Budget(*self._db.execute("SELECT cap, settled, reserved, ambiguous FROM money").fetchone())
 
-    def audit(self) -> Money:
+    def audit(self) -> Budget:
         """Add all tries up from scratch; equal to `money()` unless the file was tampered with."""
         with self._said():
             row = self._db.execute(
@@ -256,9 +232,9 @@ class Ledger:
                 "coalesce(sum(reserved) FILTER (WHERE state = 'reserved'), 0), "
                 "coalesce(sum(reserved) FILTER (WHERE state = 'ambiguous'), 0) FROM tries"
             ).fetchone()
-        return Money(*row)
+        return Budget(*row)
 
-    def note_price(self, route: str, price: Price) -> dict[str, Any] | None:
+    def note_price(self, route: str, price: TokenPrice) -> dict[str, Any] | None:
         """Remember the price a route has now; return the one it had before, if that was another."""
         with self._said(), self._write() as db:
             last = db.execute(
@@ -331,7 +307,7 @@ class Ledger:
             return
         if not change:
             raise exits.UsageError(
-                f"This run's cap is {show(money.cap)}, not {show(cap)}. To change it, add --change-cap; "
+                f"This run's cap is {show_usd(money.cap)}, not {show_usd(cap)}. To change it, add --change-cap; "
                 "to spend apart from it, give another --run folder."
             )
         if cap < money.committed:
@@ -343,7 +319,7 @@ class Ledger:
         if amount > money.left:
             later = amount <= money.left + money.reserved
             raise CapReached(
-                f"The next call may cost {show(amount)} and {show(max(money.left, 0))} is left ({money}). "
+                f"The next call may cost {show_usd(amount)} and {show_usd(max(money.left, 0))} is left ({money}). "
                 "Run the same command with a higher --max-usd and --change-cap to go on; nothing paid is asked again.",
                 later=later,
             )

@@ -1,7 +1,7 @@
 """What a teacher costs: prices from its endpoint's list, the stamped table or the command line, in nano-dollars.
 
 In: the entries of a `/v1/models` list (OpenRouter's and the Hugging Face router's shapes), `--price` options, token
-counts. Out: `Price` with a stamp that says where and when it was read, and integer costs, always rounded up.
+counts. Out: `TokenPrice` with a stamp that says where and when it was read, and integer costs, always rounded up.
 
 A price is kept as pico-dollars a token ($1 per million tokens = 1,000,000 pico), so that $0.0036 per million is exact
 and no float touches money.
@@ -13,14 +13,11 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any
 
 from composer_hub import exits
-
-NANO = 10**9
-PICO_PER_NANO = 1000
+from composer_hub.money import TokenPrice, TokenRates
 
 TABLE_DATE = "2026-11-15"
 """The day the table below was compared with two public price maps; prices moved threefold within half a year before."""
@@ -52,93 +49,7 @@ class PriceError(exits.UsageError):
     """A price is missing or cannot be read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Pico-dollars a token. `cached` and `write` equal `input` where the route names no price of their own."""
-
-    input: int
-    output: int
-    cached: int
-    write: int
-    request: int = 0  # pico-dollars a call, whatever its size
-
-    @property
-    def worst_input(self) -> int:
-        return max(self.input, self.write, self.cached)
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """The rates of one route, by prompt size, and where they come from."""
-
-    rates: Rates
-    tiers: tuple[tuple[int, Rates], ...] = ()  # (from this many prompt tokens, rates), ascending
-    stamp: str = ""
-    caches: bool = False  # the route names a cached price
-
-    def rates_for(self, prompt_tokens: int) -> Rates:
-        """Return the rates for a prompt of this size."""
-        fitting = [rates for start, rates in self.tiers if prompt_tokens >= start]
-        return fitting[-1] if fitting else self.rates
-
-    def worst_case(self, prompt_tokens: int, output_tokens: int) -> int:
-        """Return nano-dollars that a call cannot exceed: nothing cached, all written, the dearest tier it can reach."""
-        rates = [self.rates, *(rates for start, rates in self.tiers if prompt_tokens >= start)]
-        return max(_nano(prompt_tokens * r.worst_input + output_tokens * r.output + r.request) for r in rates)
-
-    def cost(self, prompt_tokens: int, output_tokens: int, *, cached: int = 0, written: int = 0) -> int:
-        """Return nano-dollars for counted tokens; cached and written ones are part of the prompt's."""
-        rates = self.rates_for(prompt_tokens)
-        cached = min(cached, prompt_tokens)
-        written = min(written, prompt_tokens - cached)
-        plain = prompt_tokens - cached - written
-        pico = plain * rates.input + cached * rates.cached + written * rates.write + output_tokens * rates.output
-        return _nano(pico + rates.request)
-
-    @property
-    def order(self) -> int:
-        """Return what teachers are ordered by: a typical agent step, mostly cached, with a short answer."""
-        return self.cost(20_000, 400, cached=19_000 if self.caches else 0)
-
-    def as_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-
-FREE = Price(Rates(0, 0, 0, 0), stamp="free")
-
-
-def _nano(pico: int) -> int:
-    return -(-pico // PICO_PER_NANO)
-
-
-def usd(nano: int) -> float:
-    """Return nano-dollars as dollars, for showing."""
-    return nano / NANO
-
-
-def nano_of(dollars: Any) -> int | None:
-    """Return an amount of dollars as nano-dollars, rounded up; None where it is no amount (absent, negative, NaN)."""
-    if dollars is None or isinstance(dollars, bool):
-        return None
-    try:
-        amount = Decimal(str(dollars)) * NANO
-        if not amount.is_finite() or amount < 0 or amount > 2**62:
-            return None
-        return int(amount.to_integral_value(ROUND_CEILING))
-    except (InvalidOperation, ValueError):
-        return None
-
-
-def show(nano: int) -> str:
-    """Return an amount as a person reads it: enough digits to see small calls, cents for large sums."""
-    dollars = usd(nano)
-    return f"${dollars:,.2f}" if dollars >= 10 else f"${dollars:.4f}"
-
-
-# ------------------------------------------------------------------------------------------------ reading price lists
-
-
-def from_entry(entry: Mapping[str, Any], *, provider: str, stamp: str) -> Price | None:
+def from_entry(entry: Mapping[str, Any], *, provider: str, stamp: str) -> TokenPrice | None:
     """Return the price in an entry of a `/v1/models` list, or None where the entry names none."""
     if isinstance(entry.get("pricing"), Mapping):
         return _from_per_token(entry["pricing"], stamp)
@@ -154,13 +65,13 @@ def from_entry(entry: Mapping[str, Any], *, provider: str, stamp: str) -> Price 
     return None
 
 
-def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, stamp: str = "") -> Price:
+def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, stamp: str = "") -> TokenPrice:
     """Return a price from dollars per million tokens."""
     rates = _rates(input, output, cached, write, scale=10**6)
-    return _stamped(Price(rates, caches=cached is not None), stamp)
+    return _stamped(TokenPrice(rates, caches=cached is not None), stamp)
 
 
-def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> Price | None:
+def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> TokenPrice | None:
     """Read OpenRouter's shape: dollars a token as strings, dearer sizes under `overrides`."""
     if pricing.get("prompt") is None or pricing.get("completion") is None:
         return None
@@ -174,10 +85,10 @@ def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> Price | None:
     ]
     tiers.sort(key=lambda tier: tier[0])
     caches = pricing.get("input_cache_read") is not None
-    return _stamped(Price(_token_rates(pricing), tuple(tiers), caches=caches), stamp)
+    return _stamped(TokenPrice(_token_rates(pricing), tuple(tiers), caches=caches), stamp)
 
 
-def _token_rates(pricing: Mapping[str, Any]) -> Rates:
+def _token_rates(pricing: Mapping[str, Any]) -> TokenRates:
     # Reasoning that is billed apart from the answer is an answer's token as well.
     outputs = [pricing[key] for key in ("completion", "internal_reasoning") if pricing.get(key) is not None]
     output = max(outputs, key=lambda value: Decimal(str(value)))
@@ -187,9 +98,9 @@ def _token_rates(pricing: Mapping[str, Any]) -> Rates:
     return dataclasses.replace(rates, request=_pico(pricing.get("request") or 0, 10**12))
 
 
-def _rates(input: Any, output: Any, cached: Any, write: Any, *, scale: int) -> Rates:
+def _rates(input: Any, output: Any, cached: Any, write: Any, *, scale: int) -> TokenRates:
     base = _pico(input, scale)
-    return Rates(
+    return TokenRates(
         input=base,
         output=_pico(output, scale),
         cached=base if cached is None else _pico(cached, scale),
@@ -209,13 +120,13 @@ def _pico(value: Any, scale: int) -> int:
         ) from None
 
 
-def _stamped(price: Price, source: str) -> Price:
+def _stamped(price: TokenPrice, source: str) -> TokenPrice:
     """Name the price by its source and its content, so that a changed price has another stamp."""
     text = json.dumps(dataclasses.asdict(dataclasses.replace(price, stamp="")), sort_keys=True)
     return dataclasses.replace(price, stamp=f"{source} {hashlib.sha256(text.encode()).hexdigest()[:8]}")
 
 
-def from_table(model: str) -> Price | None:
+def from_table(model: str) -> TokenPrice | None:
     """Return the price that the dated table holds for a model id, or None."""
     name = model.rsplit("/", 1)[-1].split(":")[0].lower()
     if name not in TABLE:
@@ -224,12 +135,12 @@ def from_table(model: str) -> Price | None:
     price = per_million(input, output, cached, write)
     if name in TABLE_TIERS:
         start, factor = TABLE_TIERS[name]
-        dearer = Rates(*(value * factor for value in dataclasses.astuple(price.rates)))
+        dearer = TokenRates(*(value * factor for value in dataclasses.astuple(price.rates)))
         price = dataclasses.replace(price, tiers=((start, dearer),))
     return _stamped(price, f"table {TABLE_DATE}")
 
 
-def parse_given(options: Sequence[str], *, today: str) -> dict[str, Price]:
+def parse_given(options: Sequence[str], *, today: str) -> dict[str, TokenPrice]:
     """Read `--price name=in/out[/cached[/write]]` options, in dollars per million tokens."""
     given = {}
     for option in options:

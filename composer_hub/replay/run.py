@@ -18,13 +18,13 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from dataclasses import dataclass, field
 
 from composer_hub import exits
+from composer_hub.money import show_usd
 from composer_hub.records import Step, Trace, Vote
 from composer_hub.replay import voi
 from composer_hub.replay.cascade import Judge, JudgeOf, Rules, Tally, TraceRun, share_of
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.lanes import Clock, Progress, Scheduler
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import show
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher, key_of
 
@@ -101,8 +101,8 @@ class Plan:
             raise exits.NothingToDo(f"No teacher may be asked about any step ({reasons}).")
         if cap < self.smallest_lane:
             raise exits.UsageError(
-                f"--max-usd {show(cap)} cannot finish the smallest lane (one teacher through one trace), which needs "
-                f"{show(self.smallest_lane)}. Raise it, take a cheaper teacher, or a smaller --max-tokens."
+                f"--max-usd {show_usd(cap)} cannot finish the smallest lane (one teacher through one trace), which "
+                f"needs {show_usd(self.smallest_lane)}. Raise it, take a cheaper teacher, or a smaller --max-tokens."
             )
 
 
@@ -329,8 +329,8 @@ def _sweeps(
     valued = (pair for trace in traces for pair in _valued(trace, teachers, rules))
     least = voi.threshold(valued, budget)
     report.notes.append(
-        f"About {show(expected)} would be needed and the cap leaves {show(budget)}: steps of value {least:g} and more "
-        "are asked first (errors, first steps, edits)."
+        f"About {show_usd(expected)} would be needed and the cap leaves {show_usd(budget)}: steps of value {least:g} "
+        "and more are asked first (errors, first steps, edits)."
     )
     first = voi.at_least(least, rules.entropy)
     return [first, lambda trace, step: not first(trace, step)]

@@ -26,8 +26,8 @@ from urllib.parse import urlsplit
 
 from composer_hub import exits
 from composer_hub.families import family_of
+from composer_hub.money import FREE, TokenPrice
 from composer_hub.replay import prices, terms
-from composer_hub.replay.prices import FREE, Price
 
 OPENROUTER = "https://openrouter.ai/api/v1"
 HF_ROUTER = "https://router.huggingface.co/v1"
@@ -50,7 +50,7 @@ class Teacher:
     kind: str = "url"  # openrouter, hf or url
     provider: str = ""  # pinned behind a router: another provider is another cache and another price
     family: str = ""
-    price: Price = FREE
+    price: TokenPrice = FREE
     terms: str = ""  # why its answers may be trained on
     terms_accepted: bool = False  # by hand, against the endpoint's own flag
     context_length: int = 0  # tokens; 0 = not known
@@ -126,7 +126,7 @@ def resolve(
     specs: Sequence[Mapping[str, Any]],
     *,
     list_models: ListModels,
-    given: Mapping[str, Price] | None = None,
+    given: Mapping[str, TokenPrice] | None = None,
     accepted: Collection[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> list[Teacher]:
@@ -139,7 +139,7 @@ def resolve(
             lists[teacher.base_url] = list_models(teacher.base_url, key_of(teacher, environ))
         teachers.append(_complete(teacher, lists[teacher.base_url], spec, given or {}, accepted))
     _check_names(teachers, {*(given or {}), *accepted})
-    return sorted(teachers, key=lambda teacher: (teacher.price.order, teacher.name))
+    return sorted(teachers, key=lambda teacher: (teacher.price.typical, teacher.name))
 
 
 def _named(spec: Mapping[str, Any]) -> Teacher:
@@ -186,7 +186,7 @@ def _complete(
     teacher: Teacher,
     entries: Sequence[Mapping[str, Any]],
     spec: Mapping[str, Any],
-    given: Mapping[str, Price],
+    given: Mapping[str, TokenPrice],
     accepted: Collection[str],
 ) -> Teacher:
     """Fill in what the endpoint's list knows, and refuse what may not or cannot be used."""
@@ -222,7 +222,9 @@ def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     return found or {}
 
 
-def _price(teacher: Teacher, entry: Mapping[str, Any], spec: Mapping[str, Any], given: Mapping[str, Price]) -> Price:
+def _price(
+    teacher: Teacher, entry: Mapping[str, Any], spec: Mapping[str, Any], given: Mapping[str, TokenPrice]
+) -> TokenPrice:
     """Return the price that was given, else the endpoint's own, else the table's; or say how to give one."""
     if teacher.name in given:
         return given[teacher.name]

@@ -9,10 +9,10 @@ import random
 import time
 from pathlib import Path
 
+from composer_hub.money import NANO
 from composer_hub.replay.fake.policies import DEFAULT_POLICIES
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO
 from tests.replay.crash_run import main
 
 # A server process that has imported everything forks each run: a process of its own, there in milliseconds.

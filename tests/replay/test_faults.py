@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
+from composer_hub.money import NANO, Budget
 from composer_hub.records import Vote
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.fake.server import FAULTS, Teachers, serving
 from composer_hub.replay.lanes import Clock
-from composer_hub.replay.ledger import Ledger, Money
-from composer_hub.replay.prices import NANO
+from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.run import run
 from tests.replay.sample import judge_of, teachers_at, trace_of
 
@@ -28,7 +28,7 @@ ONE = Rules(policy="all", audit=0, repeat=0)
 @dataclasses.dataclass
 class Outcome:
     votes: list[Vote]
-    money: Money
+    money: Budget
     server: Teachers
     requests: int
     stopped: str = ""

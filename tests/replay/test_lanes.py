@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
+from composer_hub.money import NANO
 from composer_hub.replay.cascade import Rules, TraceRun
 from composer_hub.replay.client import Client, Request, connections
 from composer_hub.replay.fake.policies import DEFAULT_POLICIES
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.lanes import Progress, Scheduler, _Lane, _Pool
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO
 from composer_hub.replay.prompts import Prompts, paired
 from composer_hub.replay.run import Interrupted, run
 from tests.replay.sample import judge_of, teachers_at, trace_of

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub import exits
+from composer_hub.money import NANO
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
 from composer_hub.replay.owners import Owner
-from composer_hub.replay.prices import NANO, per_million
+from composer_hub.replay.prices import per_million
 
 stable = settings(max_examples=60, deadline=None, derandomize=True)
 

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.replay.prices import (
-    TABLE,
-    Price,
-    PriceError,
-    from_entry,
-    from_table,
-    nano_of,
-    parse_given,
-    per_million,
-)
+from composer_hub.money import TokenPrice
+from composer_hub.replay.prices import TABLE, PriceError, from_entry, from_table, parse_given, per_million
 
 stable = settings(max_examples=200, deadline=None, derandomize=True)
 tokens = st.integers(0, 2_000_000)
@@ -86,15 +78,6 @@ def test_a_price_that_cannot_be_read_is_refused_with_the_form(option: str) -> No
         parse_given([option], today="2026-01-01")
 
 
-@pytest.mark.parametrize("value", [None, True, "x", float("nan"), float("inf"), -1, 1e40])
-def test_what_is_no_amount_is_none(value: object) -> None:
-    assert nano_of(value) is None
-
-
-def test_dollars_are_rounded_up_to_the_next_nano_dollar() -> None:
-    assert (nano_of(1e-10), nano_of("0.25"), nano_of(0)) == (1, 250_000_000, 0)
-
-
 @stable
 @given(
     input=dollars, output=dollars, cached=dollars, write=dollars, prompt=tokens, answer=tokens, share=st.floats(0, 1)
@@ -104,7 +87,7 @@ def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
 ) -> None:
     base = per_million(input, output, cached, write)
     dearer = per_million("250", "250", "250", "250").rates
-    price = Price(base.rates, ((100_000, dearer),))
+    price = TokenPrice(base.rates, ((100_000, dearer),))
     hit = int(prompt * share)
     cost = price.cost(prompt, answer, cached=hit, written=(prompt - hit) // 2)
     assert cost <= price.worst_case(prompt, answer)

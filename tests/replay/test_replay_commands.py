@@ -74,7 +74,7 @@ def test_plan_run_status_and_run_again(
     ("options", "code", "sign"),
     [
         (["--max-usd", "0.0001"], exits.USAGE, "smallest lane"),
-        (["--max-usd", "-1"], exits.USAGE, "no amount"),
+        (["--max-usd", "-1"], exits.USAGE, "not an amount"),
         ([], exits.USAGE, "--max-usd"),
         (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
         (["--max-usd", "1", "--entropy-top", "0.4"], exits.USAGE, "needs --entropy"),

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
+from composer_hub.money import NANO
 from composer_hub.records import to_row
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.fake.policies import oracle_of
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO, per_million
+from composer_hub.replay.prices import per_million
 from composer_hub.replay.run import lane_cost, plan, run
 from composer_hub.replay.teachers import Teacher
 from tests.replay.sample import judge_of, teachers_at, trace_of

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from composer_hub.money import NANO
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO, per_million
+from composer_hub.replay.prices import per_million
 from composer_hub.replay.run import run
 from composer_hub.replay.teachers import fetch_models, resolve
 from tests.replay.sample import judge_of, trace_of

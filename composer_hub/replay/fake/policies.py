@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from composer_hub.money import TokenPrice
 from composer_hub.records import Trace, canonical_json
-from composer_hub.replay.prices import Price, per_million
+from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts, paired
 
 Action = dict[str, Any]
@@ -32,7 +33,7 @@ class Policy:
     name: str
     family: str
     accuracy: float
-    price: Price
+    price: TokenPrice
     shared_errors: float = 0.5  # share of its errors that are the same as the other policies'
     latency_s: float = 0.0
     context_length: int = 1_000_000

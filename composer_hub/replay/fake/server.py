@@ -28,9 +28,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from composer_hub import exits
+from composer_hub.money import NANO, PICO_PER_NANO
 from composer_hub.records import canonical_json
 from composer_hub.replay.fake.policies import DEFAULT_POLICIES, Action, Oracle, Policy, act
-from composer_hub.replay.prices import NANO, PICO_PER_NANO
 
 BLOCK = 128
 BYTES_PER_TOKEN = 4
