@@ -27,7 +27,14 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(name in run.stdout for name in COMMANDS)
-    assert set(run.stderr.split()) == {"composer_hub.cli.main", "composer_hub.exits", "composer_hub.output"}
+    assert set(run.stderr.split()) == {
+        "composer_hub.cli",
+        "composer_hub.cli.main",
+        "composer_hub.exits",
+        "composer_hub.local_hub",
+        "composer_hub.local_hub.errors",
+        "composer_hub.output",
+    }
 
 
 @pytest.mark.parametrize("name", COMMANDS)

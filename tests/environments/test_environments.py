@@ -103,7 +103,7 @@ def some_trouble(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
     return [row | {"trouble": kinds[number % 4]} for number, row in enumerate(tasks(count, seed=seed))]
 
 
-HERE = "tests.train.test_environments"
+HERE = "tests.environments.test_environments"
 WORDS = (
     "--num_tasks 4 --max_steps 2 --per_device_train_batch_size 16 --num_generations 4 --max_completion_length 200 "
     "--max_tool_calling_iterations 2 --alpha_sdpo 0.5 --teacher live --use_cpu true --bf16 false --report_to none "

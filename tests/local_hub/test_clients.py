@@ -56,7 +56,10 @@ def test_the_hf_command_works_unchanged(
     shown = json.loads(run([HF, "datasets", "info", name, "--format", "json"], client_env))
     assert shown["id"] == name
     assert name in run([HF, "datasets", "list", "--author", "me", "--format", "quiet"], client_env)
-    mine = {repo["id"]: repo for repo in json.loads(run([HF, "repos", "list", "--format", "json"], client_env))}
+    mine = {
+        repo["id"]: repo
+        for repo in json.loads(run([HF, "repos", "list", "--limit", "1000", "--format", "json"], client_env))
+    }
     assert (mine[name]["type"], mine[name]["visibility"]) == ("dataset", "private")
     run([HF, "repos", "delete", name, "--type", "dataset", "--yes"], client_env)
 
