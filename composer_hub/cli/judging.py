@@ -33,7 +33,7 @@ def judge_of(name: str, max_usd: float | None, folder: Path) -> Judge:
     folder.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(folder / "judge.sqlite", cap=cap_of(max_usd), change_cap=True)
     return Judge(
-        teacher.model if not teacher.provider else f"{teacher.model}:{teacher.provider}",
+        teacher.model_id,
         base_url=teacher.base_url,
         token=teachers.key_of(teacher),
         cache_dir=folder / "judge",

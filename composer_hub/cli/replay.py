@@ -375,7 +375,6 @@ def _say_changed_prices(out: Output, ledger: Any, teachers: list[Teacher]) -> No
 
 
 def _say_server_cap(out: Output, teachers: list[Teacher]) -> None:
-    if any(teacher.kind == "openrouter" for teacher in teachers):
-        out.note("Belt and braces: give the OpenRouter key a credit limit equal to the cap.")
-    if any(teacher.kind == "hf" for teacher in teachers):
-        out.note("Belt and braces: set a spending limit for the organisation that pays (settings, billing).")
+    for provider in {teacher.provider for teacher in teachers}:
+        if provider.cap_advice:
+            out.note(provider.cap_advice)

@@ -106,7 +106,7 @@ def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[
         cost=cost,
         cost_source=source,
         served_model=served,
-        provider=provider or teacher.provider,
+        provider=provider or teacher.server,
         request_id=str(response.get("id") or ""),
     )
 
@@ -171,7 +171,7 @@ def _route_problem(teacher: Teacher, served: str, provider: str) -> str:
     names = (teacher.model, *teacher.serves)
     if served and not any(same_model(name, served) for name in names):
         return "route_mismatch"
-    if teacher.provider and provider and _plain(provider) != _plain(teacher.provider):
+    if teacher.server and provider and _plain(provider) != _plain(teacher.server):
         return "route_mismatch"
     return ""
 

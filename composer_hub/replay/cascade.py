@@ -275,7 +275,7 @@ class TraceRun:
             cost_source=outcome.cost_source,
             cached_tokens=answer.counted.cached_tokens if answer else 0,
             latency_s=outcome.latency_s,
-            provider=answer.provider if answer else teacher.provider,
+            provider=answer.provider if answer else teacher.server,
             served_model=answer.served_model if answer else "",
             request_id=answer.request_id if answer else "",
             price_stamp=outcome.price_stamp,

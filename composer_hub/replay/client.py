@@ -67,10 +67,10 @@ class Client:
             # The client's timeout is per read; a server that trickles needs a limit on the whole.
             call = self._client.chat_completion(
                 list(request.chat),
-                model=model_id(self.teacher),
+                model=self.teacher.model_id,
                 max_tokens=self.teacher.max_tokens,
                 tools=list(request.tools) or None,  # type: ignore[arg-type]
-                extra_body=extra_body(self.teacher, request.lane),
+                extra_body=self.teacher.extra_body(request.lane),
             )
             await asyncio.wait_for(call, self.teacher.timeout_s * 1.5)
         except HfHubHTTPError as error:
@@ -117,27 +117,6 @@ def _lost(error: BaseException) -> Failure:
         return Failure("not_connected", 0, detail=type(error).__name__)
     kind = "timeout" if isinstance(error, (httpx.TimeoutException, TimeoutError, asyncio.TimeoutError)) else "dropped"
     return Failure(kind, None, detail=type(error).__name__)
-
-
-def model_id(teacher: Teacher) -> str:
-    """Return the model as the endpoint wants it named; the HF router takes the provider as a suffix."""
-    return f"{teacher.model}:{teacher.provider}" if teacher.kind == "hf" else teacher.model
-
-
-def extra_body(teacher: Teacher, lane: str) -> dict[str, Any]:
-    """Return the fields that pin the route and name the lane, with the teacher's own parameters."""
-    body = dict(teacher.params)
-    if teacher.cache_key:
-        body[teacher.cache_key] = lane
-    if teacher.kind == "openrouter":
-        # `only` and not `order`, which would switch sticky routing off.
-        pinned = {"only": [teacher.provider], "allow_fallbacks": False} if teacher.provider else {}
-        body["provider"] = {
-            **pinned,
-            "require_parameters": True,
-            "enforce_distillable_text": not teacher.terms_accepted,
-        }
-    return body
 
 
 def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:

@@ -1,10 +1,7 @@
-"""What a teacher costs: prices from its endpoint's list, the stamped table or the command line, in nano-dollars.
+"""Where a teacher's price comes from: its endpoint's list, a dated table, or the command line.
 
-In: the entries of a `/v1/models` list (OpenRouter's and the Hugging Face router's shapes), `--price` options, token
-counts. Out: `TokenPrice` with a stamp that says where and when it was read, and integer costs, always rounded up.
-
-A price is kept as pico-dollars a token ($1 per million tokens = 1,000,000 pico), so that $0.0036 per million is exact
-and no float touches money.
+In: the entries of a `/v1/models` list (in the shape of OpenRouter or of the Hugging Face router), `--price` options.
+Out: a `TokenPrice` whose stamp names its source, the day it was read, and a digest.
 """
 
 from __future__ import annotations
@@ -20,9 +17,9 @@ from composer_hub import exits
 from composer_hub.money import TokenPrice, TokenRates
 
 TABLE_DATE = "2026-11-15"
-"""The day the table below was compared with two public price maps; prices moved threefold within half a year before."""
+"""The day the table below was compared with two public price maps. In the half year before, prices moved threefold."""
 
-# Dollars per million tokens: input, cached, cache write, output. None: the route names no such price.
+# Dollars per million tokens: input, cached, cache write, output. None: the route lists no such price.
 TABLE: dict[str, tuple[str, str | None, str | None, str]] = {
     "claude-opus-4.7": ("5", "0.50", "6.25", "25"),
     "claude-opus-5.5": ("4", "0.20", "5", "20"),
@@ -49,31 +46,15 @@ class PriceError(exits.UsageError):
     """A price is missing or cannot be read."""
 
 
-def from_entry(entry: Mapping[str, Any], *, provider: str, stamp: str) -> TokenPrice | None:
-    """Return the price in an entry of a `/v1/models` list, or None where the entry names none."""
-    if isinstance(entry.get("pricing"), Mapping):
-        return _from_per_token(entry["pricing"], stamp)
-    for offer in entry.get("providers") or ():
-        if isinstance(offer, Mapping) and (not provider or offer.get("provider") == provider):
-            pricing = offer.get("pricing")
-            if isinstance(pricing, Mapping) and {"input", "output"} <= set(pricing):
-                return per_million(
-                    pricing["input"], pricing["output"], pricing.get("cached_input"), pricing.get("cache_write"), stamp
-                )
-            if provider:
-                return None
-    return None
+def from_entry(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenPrice | None:
+    """Return the price in an entry of a `/v1/models` list of either shape, or None if it has none."""
+    return from_pricing(entry, server=server, stamp=stamp) or from_offers(entry, server=server, stamp=stamp)
 
 
-def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, stamp: str = "") -> TokenPrice:
-    """Return a price from dollars per million tokens."""
-    rates = _rates(input, output, cached, write, scale=10**6)
-    return _stamped(TokenPrice(rates, caches=cached is not None), stamp)
-
-
-def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> TokenPrice | None:
-    """Read OpenRouter's shape: dollars a token as strings, dearer sizes under `overrides`."""
-    if pricing.get("prompt") is None or pricing.get("completion") is None:
+def from_pricing(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenPrice | None:
+    """Read `pricing` as OpenRouter writes it: dollars per token as strings, dearer sizes under `overrides`."""
+    pricing = entry.get("pricing")
+    if not isinstance(pricing, Mapping) or pricing.get("prompt") is None or pricing.get("completion") is None:
         return None
     # Negative prices mark routers whose price depends on the model they pick.
     if any(str(pricing[key]).startswith("-") for key in ("prompt", "completion")):
@@ -88,8 +69,28 @@ def _from_per_token(pricing: Mapping[str, Any], stamp: str) -> TokenPrice | None
     return _stamped(TokenPrice(_token_rates(pricing), tuple(tiers), caches=caches), stamp)
 
 
+def from_offers(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenPrice | None:
+    """Read the price of the pinned server from `providers` as the HF router writes it: dollars per million tokens."""
+    for offer in entry.get("providers") or ():
+        if isinstance(offer, Mapping) and (not server or offer.get("provider") == server):
+            pricing = offer.get("pricing")
+            if isinstance(pricing, Mapping) and {"input", "output"} <= set(pricing):
+                return per_million(
+                    pricing["input"], pricing["output"], pricing.get("cached_input"), pricing.get("cache_write"), stamp
+                )
+            if server:
+                return None
+    return None
+
+
+def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, stamp: str = "") -> TokenPrice:
+    """Return a price from dollars per million tokens."""
+    rates = _rates(input, output, cached, write, scale=10**6)
+    return _stamped(TokenPrice(rates, caches=cached is not None), stamp)
+
+
 def _token_rates(pricing: Mapping[str, Any]) -> TokenRates:
-    # Reasoning that is billed apart from the answer is an answer's token as well.
+    # Reasoning may have a separate price; its tokens count as output, so the dearer price is taken.
     outputs = [pricing[key] for key in ("completion", "internal_reasoning") if pricing.get(key) is not None]
     output = max(outputs, key=lambda value: Decimal(str(value)))
     rates = _rates(

@@ -24,20 +24,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from composer_hub import exits
 from composer_hub.families import family_of
 from composer_hub.money import FREE, TokenPrice
 from composer_hub.replay import prices, terms
-
-OPENROUTER = "https://openrouter.ai/api/v1"
-HF_ROUTER = "https://router.huggingface.co/v1"
+from composer_hub.replay.providers import SERVER, Provider, TeacherError, parse_address
 
 ListModels = Callable[[str, str], Sequence[Mapping[str, Any]]]
 """(base URL, key) -> the entries of the endpoint's `/models` list."""
-
-
-class TeacherError(exits.UsageError):
-    """A teacher cannot be used as it was named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +40,8 @@ class Teacher:
     name: str
     model: str  # as the endpoint calls it
     base_url: str
-    kind: str = "url"  # openrouter, hf or url
-    provider: str = ""  # pinned behind a router: another provider is another cache and another price
+    provider: Provider = SERVER
+    server: str = ""  # the provider that a router is pinned to: another one has another cache and another price
     family: str = ""
     price: TokenPrice = FREE
     terms: str = ""  # why its answers may be trained on
@@ -69,7 +62,19 @@ class Teacher:
     @property
     def route(self) -> str:
         """Return what tells this teacher's answers from any other's."""
-        return f"{self.base_url}#{self.model}@{self.provider}"
+        return f"{self.base_url}#{self.model}@{self.server}"
+
+    @property
+    def model_id(self) -> str:
+        """Return the model as requests name it."""
+        return self.provider.model_id(self.model, self.server)
+
+    def extra_body(self, lane: str) -> dict[str, Any]:
+        """Return the request fields that pin the server and name the lane, with the teacher's own parameters."""
+        body = dict(self.params)
+        if self.cache_key:
+            body[self.cache_key] = lane
+        return body | self.provider.extra_body(self.server, not self.terms_accepted)
 
     @property
     def is_loopback(self) -> bool:
@@ -79,7 +84,8 @@ class Teacher:
 # ------------------------------------------------------------------------------------------------------ naming them
 
 _OPTIONS = frozenset(
-    {option.name for option in dataclasses.fields(Teacher)} - {"model", "base_url", "kind", "terms", "terms_accepted"}
+    {option.name for option in dataclasses.fields(Teacher)}
+    - {"model", "base_url", "provider", "server", "terms", "terms_accepted"}
 )
 
 
@@ -143,43 +149,31 @@ def resolve(
 
 
 def _named(spec: Mapping[str, Any]) -> Teacher:
-    at = str(spec["at"])
     if unknown := set(spec) - _OPTIONS - {"at"}:
         raise TeacherError(
-            f"Teacher {at}: unknown option {', '.join(sorted(unknown))}. Known: {', '.join(sorted(_OPTIONS))}."
+            f"Teacher {spec['at']}: unknown option {', '.join(sorted(unknown))}. "
+            f"Known options: {', '.join(sorted(_OPTIONS))}."
         )
-    kind, _, rest = at.partition(":")
-    if kind == "openrouter":
-        model, _, provider = rest.partition("@")
-        made = Teacher(
-            model.rsplit("/", 1)[-1], model, OPENROUTER, kind, provider,
-            key_env="OPENROUTER_API_KEY", cache_key="session_id", bills_errors=False,
-        )  # fmt: skip
-    elif kind == "hf":
-        model, _, provider = rest.partition(":")
-        if provider in ("", "fastest", "cheapest", "preferred"):
-            raise TeacherError(
-                f"Teacher {at}: pin a provider, hf:{model}:PROVIDER. An unpinned model changes servers between steps, "
-                "which loses the cache and mixes answers of different deployments."
-            )
-        made = Teacher(
-            model.rsplit("/", 1)[-1], model, HF_ROUTER, kind, provider, key_env="HF_TOKEN", bills_errors=False
-        )
-    elif at.startswith(("http://", "https://")) and "#" in at:
-        url, _, model = at.partition("#")
-        made = Teacher(model.rsplit("/", 1)[-1], model, url.rstrip("/"), "url")
-    else:
-        raise TeacherError(
-            f"Teacher {at!r}: write openrouter:vendor/model[@provider], hf:org/model:provider or URL#model."
-        )
-    if not made.model:
-        raise TeacherError(f"Teacher {at!r} names no model.")
+    address = parse_address(str(spec["at"]))
+    provider, family = address.provider, family_of(address.model)
+    defaults = {
+        "name": address.model.rsplit("/", 1)[-1],
+        "family": family,
+        "key_env": provider.key_env,
+        "cache_key": provider.cache_key,
+        "cache_marks": family in provider.marked_families,
+        "bills_errors": provider.bills_errors,
+    }
     options = {key: value for key, value in spec.items() if key not in ("at", "price")}
     if "serves" in options:
         options["serves"] = tuple(options["serves"])
-    made = dataclasses.replace(made, **options)
-    marks = spec.get("cache_marks", made.kind == "openrouter" and family_of(made.model) == "anthropic")
-    return dataclasses.replace(made, family=made.family or family_of(made.model), cache_marks=bool(marks))
+    return Teacher(
+        model=address.model,
+        base_url=address.base_url,
+        provider=provider,
+        server=address.server,
+        **{**defaults, **options},
+    )
 
 
 def _complete(
@@ -191,11 +185,11 @@ def _complete(
 ) -> Teacher:
     """Fill in what the endpoint's list knows, and refuse what may not or cannot be used."""
     entry = next((e for e in entries if teacher.model in (e.get("id"), e.get("canonical_slug"))), {})
-    if entries and not entry and teacher.kind != "url":
+    if entries and not entry and teacher.provider.lists_every_model:
         raise TeacherError(f"Teacher {teacher.name}: {teacher.base_url} lists no model {teacher.model!r}.")
     offer = _offer(teacher, entry)
     if offer.get("supports_tools") is False:
-        raise TeacherError(f"Teacher {teacher.name}: {teacher.provider} serves it without tools, which replay needs.")
+        raise TeacherError(f"Teacher {teacher.name}: {teacher.server} serves it without tools, which replay needs.")
     family = spec.get("family") or entry.get("family") or teacher.family
     allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
     terms.check(teacher.name, allowed, accepted)
@@ -215,10 +209,10 @@ def _complete(
 def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return what a router's list says about the pinned provider."""
     offers = entry.get("providers") or ()
-    found = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.provider), None)
-    if offers and found is None and teacher.kind == "hf":
+    found = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.server), None)
+    if offers and found is None and teacher.server:
         names = ", ".join(sorted(str(o.get("provider")) for o in offers if isinstance(o, Mapping)))
-        raise TeacherError(f"Teacher {teacher.name}: {teacher.provider} does not serve it. Providers: {names}.")
+        raise TeacherError(f"Teacher {teacher.name}: {teacher.server} does not serve it. Providers: {names}.")
     return found or {}
 
 
@@ -231,7 +225,7 @@ def _price(
     if spec.get("price") is not None:
         return prices.parse_given([f"{teacher.name}={spec['price']}"], today=date.today().isoformat())[teacher.name]
     stamp = f"{urlsplit(teacher.base_url).hostname} {date.today().isoformat()}"
-    price = prices.from_entry(entry, provider=teacher.provider, stamp=stamp)
+    price = teacher.provider.read_price(entry, server=teacher.server, stamp=stamp)
     if price is None and not teacher.is_loopback:
         price = prices.from_table(teacher.model)
     if price is None:
@@ -268,11 +262,7 @@ def key_of(teacher: Teacher, environ: Mapping[str, str] = os.environ) -> str:
     """Return the key for a teacher's endpoint, or "" where it needs none; the key is never part of a message."""
     if not teacher.key_env:
         return ""
-    key = environ.get(teacher.key_env, "").strip()
-    if not key and teacher.kind == "hf":
-        from huggingface_hub import get_token
-
-        key = get_token() or ""
+    key = environ.get(teacher.key_env, "").strip() or teacher.provider.stored_key()
     if not key:
         raise TeacherError(f"Teacher {teacher.name} needs a key: set {teacher.key_env} and run again.")
     if not key.isascii() or not key.isprintable():

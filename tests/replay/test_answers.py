@@ -11,7 +11,7 @@ from composer_hub.replay.answers import cost_of, failure_in, parse, read, same_m
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
 
-TEACHER = Teacher("glm", "zai-org/GLM-5.3", "http://x/v1", provider="novita", price=per_million("1", "2", "0.1"))
+TEACHER = Teacher("glm", "zai-org/GLM-5.3", "http://x/v1", server="novita", price=per_million("1", "2", "0.1"))
 
 
 def call(name: str = "bash", arguments: Any = '{"command": "ls"}') -> dict[str, Any]:

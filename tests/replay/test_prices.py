@@ -31,7 +31,7 @@ def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> 
                 "overrides": [{"min_prompt_tokens": 272000, "prompt": "0.000008"}],
             }
         },
-        provider="",
+        server="",
         stamp="list",
     )
     assert price is not None
@@ -44,11 +44,11 @@ def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> 
 
 def test_the_hf_routers_entries_are_read_for_the_pinned_provider_only() -> None:
     entry = {"providers": [{"provider": "novita", "pricing": {"input": 1.4, "output": 4.4}}, {"provider": "scaleway"}]}
-    price = from_entry(entry, provider="novita", stamp="list")
+    price = from_entry(entry, server="novita", stamp="list")
     assert price is not None
     assert (price.rates.input, price.rates.cached, price.caches) == (1_400_000, 1_400_000, False)
-    assert from_entry(entry, provider="scaleway", stamp="list") is None
-    assert from_entry(entry, provider="together", stamp="list") is None
+    assert from_entry(entry, server="scaleway", stamp="list") is None
+    assert from_entry(entry, server="together", stamp="list") is None
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_the_hf_routers_entries_are_read_for_the_pinned_provider_only() -> None:
     ids=["nothing", "null", "empty", "router", "odd"],
 )
 def test_an_entry_without_a_price_has_none(entry: dict) -> None:
-    assert from_entry(entry, provider="", stamp="list") is None
+    assert from_entry(entry, server="", stamp="list") is None
 
 
 def test_a_changed_price_has_another_stamp() -> None:

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 
 from composer_hub import exits
-from composer_hub.replay.client import extra_body, model_id
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.prices import per_million
+from composer_hub.replay.providers import PROVIDERS, Address, Provider, TeacherError, parse_address
 from composer_hub.replay.teachers import (
     Teacher,
-    TeacherError,
     fetch_models,
     is_loopback,
     key_of,
@@ -69,7 +68,7 @@ def test_an_openrouter_teacher_is_priced_pinned_and_kept_to_distillable_models()
     assert (teacher.name, teacher.family, teacher.context_length) == ("glm-5.3", "zhipu", 200000)
     assert teacher.price.caches
     assert teacher.serves == ("z-ai/glm-5.3-20260901",)
-    body = extra_body(teacher, "lane")
+    body = teacher.extra_body("lane")
     assert body["session_id"] == "lane"
     assert body["provider"] == {
         "only": ["z-ai"], "allow_fallbacks": False, "require_parameters": True, "enforce_distillable_text": True,
@@ -78,9 +77,15 @@ def test_an_openrouter_teacher_is_priced_pinned_and_kept_to_distillable_models()
 
 def test_an_hf_teacher_is_sent_with_its_provider_and_without_fields_it_does_not_know() -> None:
     teacher = one("hf:deepseek-ai/DeepSeek-V4-Pro:novita")
-    assert model_id(teacher) == "deepseek-ai/DeepSeek-V4-Pro:novita"
-    assert extra_body(teacher, "lane") == {}
+    assert teacher.model_id == "deepseek-ai/DeepSeek-V4-Pro:novita"
+    assert teacher.extra_body("lane") == {}
     assert (teacher.context_length, teacher.price.caches) == (128000, False)
+
+
+@pytest.mark.parametrize("provider", [one for one in PROVIDERS if one.base_url], ids=lambda one: one.name)
+def test_an_address_names_its_provider_model_and_server(provider: Provider) -> None:
+    address = parse_address(f"{provider.name}:org/model{provider.pin_mark}here")
+    assert address == Address(provider, provider.base_url, "org/model", "here")
 
 
 def test_teachers_come_cheapest_first() -> None:
@@ -96,7 +101,7 @@ def test_a_teacher_that_may_not_be_trained_on_is_refused_until_its_terms_are_acc
         one(at)
     assert caught.value.exit_code == exits.REFUSED
     accepted = one(at, accepted=[at.rsplit("/", 1)[1]])
-    assert extra_body(accepted, "lane")["provider"]["enforce_distillable_text"] is False
+    assert accepted.extra_body("lane")["provider"]["enforce_distillable_text"] is False
 
 
 def test_claude_routes_get_cache_marks_and_others_do_not() -> None:
@@ -107,9 +112,9 @@ def test_claude_routes_get_cache_marks_and_others_do_not() -> None:
 @pytest.mark.parametrize(
     ("at", "sign"),
     [
-        ("glm-5.3", "write openrouter:"),
+        ("glm-5.3", "write it as hf:"),
         ("http://127.0.0.1:1/v1", "URL#model"),
-        ("http://127.0.0.1:1/v1#", "no model"),
+        ("http://127.0.0.1:1/v1#", "has no model"),
         ("hf:deepseek-ai/DeepSeek-V4-Pro", "pin a provider"),
         ("hf:deepseek-ai/DeepSeek-V4-Pro:cheapest", "pin a provider"),
         ("hf:deepseek-ai/DeepSeek-V4-Pro:together", "Providers: novita, plain, scaleway"),
