@@ -18,7 +18,8 @@ from datasets import Dataset
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from composer_hub.hub.tables import Table, build
+from composer_hub.hub import Table
+from composer_hub.hub.tables import build
 from composer_hub.records import Message, Pair, features_of, to_row
 
 

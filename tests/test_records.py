@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.hub.load import decode_rows
+from composer_hub.hub import decode_rows
 from composer_hub.hub.tables import to_arrow
 from composer_hub.records import (
     ErrorSite,

@@ -106,8 +106,7 @@ class Line:
 
     def replay(self) -> None:
         """Ask scripted teachers that know what worked later in the sessions; most are right, some err together."""
-        from composer_hub.hub.destinations import embedded_hub
-        from composer_hub.hub.load import load_traces
+        from composer_hub.hub import embedded_hub, load_traces
         from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
         from composer_hub.replay.fake.server import Teachers, serving
 

@@ -77,7 +77,7 @@ def serve(
     if host not in ("127.0.0.1", "localhost", "::1"):
         out.note(f"Listening on {host}: whoever reaches this port and has a token may read and write.")
 
-    def announce(running: server.Running) -> None:
+    def announce(running: server.RunningHub) -> None:
         shown = {"endpoint": running.endpoint, "pid": running.pid, "data": str(root), "xet": running.with_xet}
         out.record(shown, id_key="endpoint")
         out.note(f'In another shell: eval "$(composer-hub hub env --data {root})". Ctrl-C stops.')

@@ -14,7 +14,7 @@ from composer_hub.cli.main import format_option
 from composer_hub.output import Output
 
 if TYPE_CHECKING:
-    from composer_hub.hub.load import Version
+    from composer_hub.hub import Version
 
 
 @click.command()
@@ -37,10 +37,9 @@ def export(ref: str, target: str, source: str, folder: Path, out: Output) -> Non
     Traces become a file each: `<trace id>.jsonl` (sts) or `<trace id>.json` (atif). For verl, traces become a row for
     each step with a hint and pairs a row each, in a file a split: `<split>.parquet`.
     """
-    from composer_hub.hub.destinations import destination
-    from composer_hub.hub.load import open_version
+    from composer_hub.hub import destination, load
 
-    version = open_version(destination(source), ref)
+    version = load(destination(source), ref)
     try:
         count = _write_verl(version, folder, out) if target == "verl" else _write_traces(version, target, folder, out)
     except OSError as error:
@@ -71,7 +70,7 @@ def _write_traces(version: Version, target: str, folder: Path, out: Output) -> d
 
 
 def _write_verl(version: Version, folder: Path, out: Output) -> dict[str, int]:
-    from composer_hub.hub.tables import RowWriter
+    from composer_hub.hub import RowWriter
     from composer_hub.integrations.verl_parquet import features
 
     config = next((name for name in ("default", "traces") if name in version.manifest["tables"]), None)

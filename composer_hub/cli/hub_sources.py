@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Destination
-from composer_hub.hub.manifest import MANIFEST, read_manifest
+from composer_hub.hub import MANIFEST, Destination, read_manifest
 from composer_hub.ingest.one_file import Origin
 from composer_hub.ingest.values import as_dict, as_list, as_text
 

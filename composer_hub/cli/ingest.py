@@ -26,9 +26,7 @@ from composer_hub.output import Output
 from composer_hub.records import Trace, stable_id, to_row
 
 if TYPE_CHECKING:
-    from composer_hub.hub.load import Version
-    from composer_hub.hub.publish import Parent
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Parent, Table, Version
     from composer_hub.ingest.one_file import Origin
     from composer_hub.ingest.pipeline import Ingest
     from composer_hub.ingest.prepare import Preparation
@@ -218,7 +216,7 @@ class Run:
 
     def publish(self, *, with_report: bool = False) -> None:
         """Publish the version, then remember which files it holds; raw files go up where they are missing."""
-        from composer_hub.hub.publish import Lineage, NothingToPublish
+        from composer_hub.hub import Lineage, NothingToPublish
 
         numbers = self.numbers()
         if self.publication.public and numbers["unredacted"]:
@@ -250,7 +248,7 @@ class Run:
             self._publish_raw()
 
     def _parents(self) -> Iterator[Parent]:
-        from composer_hub.hub.publish import Parent
+        from composer_hub.hub import Parent
 
         if self.before:
             yield Parent("earlier version", self.before.repo, self.before.revision, tag=self.before.tag)
@@ -260,12 +258,12 @@ class Run:
     # ---- reading
 
     def _version_before(self) -> Version | None:
-        from composer_hub.hub.load import LoadError, open_version
+        from composer_hub.hub import LoadError, load
 
         if not self.publication.repo or self.options["fresh"]:
             return None
         try:
-            return open_version(self.publication.destination, self.publication.repo)
+            return load(self.publication.destination, self.publication.repo)
         except LoadError:
             return None
 
@@ -385,7 +383,7 @@ def vars_of(prepare: Preparation) -> dict[str, Any]:
 
 def trace_tables(traces: Any) -> list[Table]:
     """Return the `traces` and `steps` configs; `traces()` gives the traces anew each time."""
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.ingest.rows import config_features, step_rows, trace_row
     from composer_hub.session import Session
 
@@ -410,7 +408,7 @@ def trace_tables(traces: Any) -> list[Table]:
 
 def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bool) -> Any:
     """Return the card of a trace dataset."""
-    from composer_hub.hub.cards import Card
+    from composer_hub.hub import Card
     from composer_hub.redact.redactor import rules_digest
 
     kept = ("traces", "steps", "messages", "calls", "error_sites", "error_sites_by_kind", "error_sites_by_blame",

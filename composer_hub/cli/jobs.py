@@ -20,7 +20,7 @@ from composer_hub.cli.main import format_option
 from composer_hub.output import Output
 
 if TYPE_CHECKING:
-    from composer_hub.hub.destinations import HubDestination
+    from composer_hub.hub import HubDestination
     from composer_hub.jobs.launch import Site
     from composer_hub.jobs.plan import Plan, Wish
     from composer_hub.jobs.runs import JobRun
@@ -184,7 +184,7 @@ def cancel(out: Output, run: str, to: str, namespace: str) -> None:
 
 
 def _where(to: str) -> HubDestination:
-    from composer_hub.hub.destinations import HubDestination, destination
+    from composer_hub.hub import HubDestination, destination
 
     where = destination(to)
     assert isinstance(where, HubDestination)

@@ -1,4 +1,4 @@
-"""Options that several commands share, and what every publishing command prints."""
+"""Options shared by several commands, and the output of every publishing command."""
 
 from __future__ import annotations
 
@@ -11,13 +11,21 @@ import click
 from huggingface_hub import get_token
 
 from composer_hub import exits
-from composer_hub.hub.cards import Card
-from composer_hub.hub.destinations import Destination, destination
-from composer_hub.hub.publish import Lineage, Plan, Published, dry_run, publish
-from composer_hub.hub.tables import Table
+from composer_hub.hub import (
+    Card,
+    Destination,
+    Lineage,
+    Published,
+    PublishOptions,
+    PublishPlan,
+    Table,
+    destination,
+    dry_run,
+    publish,
+)
 from composer_hub.output import Output, size
 
-TO_HELP = "Where versions live: local (the embedded Hub), hub, or a folder."
+TO_HELP = "Destination: local (the embedded Hub), hub, or a folder."
 
 
 def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +35,7 @@ def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass(frozen=True)
 class Publication:
-    """What the publishing options of a command line say."""
+    """The publishing options of a command line."""
 
     to: str
     repo: str
@@ -39,7 +47,7 @@ class Publication:
 
     @functools.cached_property
     def destination(self) -> Destination:
-        """Where to publish; the embedded Hub starts when it is first needed."""
+        """Return the destination; the embedded Hub starts at the first call."""
         where = destination(self.to)
         if self.to == "hub" and get_token() is None:
             raise exits.Refused(
@@ -58,19 +66,13 @@ class Publication:
         title: str = "",
         report: Mapping[str, Any] | None = None,
     ) -> Published | None:
-        """Publish and print what is there now, or the plan where only that was asked for; JSON holds `report`, too."""
-        common: dict[str, Any] = {
-            "lineage": lineage,
-            "version": self.version,
-            "bump": self.bump,
-            "public": self.public,
-            "shard_bytes": self.shard_bytes,
-        }
+        """Publish and print the new version, or the plan with --dry-run; JSON also contains `report`."""
+        options = PublishOptions(self.version, self.bump, self.public, title, self.shard_bytes)
         if self.dry_run:
-            plan = dry_run(self.destination, self.repo, tables, card, **common)
+            plan = dry_run(self.destination, self.repo, tables, card, lineage=lineage, options=options)
             show_plan(out, plan, self.destination.address, report)
             return None
-        published = publish(self.destination, self.repo, tables, card, title=title, **common)
+        published = publish(self.destination, self.repo, tables, card, lineage=lineage, options=options)
         show_published(out, published, self.to, report)
         return published
 
@@ -87,24 +89,22 @@ def publish_options(command: Callable[..., Any] | None = None, *, repo_required:
         return command(*args, publication=publication, **kwargs)
 
     options = [
+        click.option("--repo", required=repo_required, metavar="OWNER/NAME", help="Dataset repository to publish to."),
+        click.option("--version", metavar="vX.Y.Z", help="Version number instead of the next free one."),
         click.option(
-            "--repo", required=repo_required, metavar="OWNER/NAME", help="The dataset repository to publish to."
+            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version number."
         ),
-        click.option("--version", metavar="vX.Y.Z", help="Publish as this version instead of the next one."),
-        click.option(
-            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Make the step at least this large."
-        ),
-        click.option("--public", is_flag=True, help="Everyone may read it. Without this, repositories are private."),
+        click.option("--public", is_flag=True, help="Let everyone read it; repositories are private otherwise."),
         click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
-        click.option("--shard-mb", default=1000, show_default=True, help="Cut data files at this many MB of rows."),
+        click.option("--shard-mb", default=1000, show_default=True, help="Largest size of a data file, in MB of rows."),
     ]
     for option in reversed(options):
         wrapped = option(wrapped)
     return to_option(wrapped)
 
 
-def show_plan(out: Output, plan: Plan, address: str, report: Mapping[str, Any] | None = None) -> None:
-    """Print what a publication would do."""
+def show_plan(out: Output, plan: PublishPlan, address: str, report: Mapping[str, Any] | None = None) -> None:
+    """Print a plan."""
     facts = plan.describe(address)
     if out.mode in ("json", "quiet"):
         out.record(facts | {"card": plan.card} | _json_only(out, report), id_key="tag")
@@ -121,7 +121,7 @@ def show_plan(out: Output, plan: Plan, address: str, report: Mapping[str, Any] |
 def show_published(
     out: Output, published: Published, to: str = "local", report: Mapping[str, Any] | None = None
 ) -> None:
-    """Print the version that is there now, and how to load it."""
+    """Print the new version and how to load it."""
     out.record(
         {
             "repo": published.repo,
@@ -134,7 +134,7 @@ def show_published(
         id_key="revision",
     )
     if published.healed:
-        out.note(f"The rows were there already; only the tag {published.tag} was missing, and is there now.")
+        out.note(f"The rows were already published; only the missing tag {published.tag} was added.")
     out.note(_how_to_load(published, to))
 
 

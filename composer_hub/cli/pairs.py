@@ -21,9 +21,7 @@ from composer_hub.output import Output
 from composer_hub.records import Message, Pair, Trace, Vote, features_of, from_row, to_row
 
 if TYPE_CHECKING:
-    from composer_hub.hub.cards import Card
-    from composer_hub.hub.load import Version
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Card, Table, Version
     from composer_hub.pairs.make import Policy
     from composer_hub.pairs.report import Metric, Tally
 
@@ -63,8 +61,7 @@ pairs.add_command(precompute_ref)
 @format_option
 def build(traces: str, folder: Path, license_: str, publication: Publication, out: Output, **options: Any) -> None:
     """Make pairs from the votes of a replay run and publish them."""
-    from composer_hub.hub.load import load_traces
-    from composer_hub.hub.publish import Lineage, Parent
+    from composer_hub.hub import Lineage, Parent, load_traces
     from composer_hub.pairs.make import Policy
 
     policy = Policy(
@@ -107,11 +104,10 @@ def build(traces: str, folder: Path, license_: str, publication: Publication, ou
 @format_option
 def report(ref: str, plots: Path | None, to: str, out: Output) -> None:
     """Print the numbers published with a pair set."""
-    from composer_hub.hub.destinations import destination
-    from composer_hub.hub.load import open_version
+    from composer_hub.hub import destination, load
     from composer_hub.pairs.report import Metric
 
-    version = open_version(destination(to), ref)
+    version = load(destination(to), ref)
     metrics = list(version.records(Metric, "report"))
     if out.mode == "human":
         from composer_hub.pairs.report_card import report_markdown
@@ -133,12 +129,11 @@ def report(ref: str, plots: Path | None, to: str, out: Output) -> None:
 @format_option
 def diff(old: str, new: str, to: str, out: Output) -> None:
     """Show which pairs came, went and changed, and in which columns."""
-    from composer_hub.hub.destinations import destination
-    from composer_hub.hub.load import open_version
+    from composer_hub.hub import destination, load
     from composer_hub.pairs.verdicts import diff_pairs
 
     where = destination(to)
-    before, after = open_version(where, old), open_version(where, new)
+    before, after = load(where, old), load(where, new)
     found = diff_pairs(before.records(Pair, "default"), after.records(Pair, "default"))
     rows = [{"change": "added", "pair": pair, "columns": ""} for pair in found.added]
     rows += [{"change": "removed", "pair": pair, "columns": ""} for pair in found.removed]
@@ -159,11 +154,10 @@ def diff(old: str, new: str, to: str, out: Output) -> None:
 @format_option
 def apply_verdicts(ref: str, path: Path, publication: Publication, out: Output) -> None:
     """Fold what reviewers said into the next version of a pair set."""
-    from composer_hub.hub.load import open_version
-    from composer_hub.hub.publish import Lineage, Parent
+    from composer_hub.hub import Lineage, Parent, load
     from composer_hub.pairs import verdicts
 
-    source = open_version(publication.destination, ref)
+    source = load(publication.destination, ref)
     kept, counts = verdicts.apply_verdicts(source.records(Pair, "default"), read_verdicts(path))
     splits = splits_of(source)
     tables = [pairs_table(kept, splits), *copied(source, ("votes", "report"))]
@@ -268,7 +262,7 @@ def pair_set(
     made: Made, votes: VoteFile, policy: Policy, repo: str, license: str, *, ambiguous_usd: float
 ) -> tuple[Card, list[Table]]:
     """Return the card and the tables of a pair set."""
-    from composer_hub.hub.cards import Card
+    from composer_hub.hub import Card
     from composer_hub.pairs.report import report_rows
     from composer_hub.pairs.report_card import report_markdown
 
@@ -291,7 +285,7 @@ def pairs_table(rows: list[Pair], splits: Mapping[str, str]) -> Table:
     """Return the `default` config: pairs with their split, and an index light enough to browse by."""
     from datasets import Value
 
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
 
     return Table(
         "default",
@@ -321,7 +315,7 @@ def family_mask(families: list[str]) -> int:
 
 def votes_table(rows: Iterator[dict[str, Any]]) -> Table:
     """Return the `votes` config."""
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
 
     return Table("votes", rows, features_of(Vote), "vote_id", ("trace_id", "index", "teacher"))
 
@@ -330,7 +324,7 @@ def report_table(metrics: list[Metric]) -> Table:
     """Return the `report` config: one number a row."""
     from datasets import Value
 
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.pairs.report import Metric
 
     # Read back, every number is a float: a count written as an int would be another row to whoever copies it.
@@ -401,7 +395,7 @@ def copied(source: Version, configs: tuple[str, ...]) -> list[Table]:
     """Return configs of a version as tables, unchanged."""
     from datasets import Value
 
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.pairs.report import Metric
 
     report_features = features_of(Metric)
@@ -417,7 +411,7 @@ def copied(source: Version, configs: tuple[str, ...]) -> list[Table]:
 
 def reviewed_card(source: Version, kept: list[Pair], counts: Counter[str]) -> Card:
     """Return the card of a reviewed version: what the source said, and what reviewers changed."""
-    from composer_hub.hub.cards import Card
+    from composer_hub.hub import Card
     from composer_hub.pairs.report import Metric
     from composer_hub.pairs.report_card import report_markdown
 

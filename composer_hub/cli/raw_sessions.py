@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Add, Destination, HubError, Moved
+from composer_hub.hub import Add, Destination, HubError, Moved
 
 _FILES_A_COMMIT = 90
 _MAX_TRIES = 5

@@ -14,9 +14,7 @@ from composer_hub.output import Output, Progress
 from composer_hub.records import Pair, features_of, to_row
 
 if TYPE_CHECKING:
-    from composer_hub.hub.cards import Card
-    from composer_hub.hub.load import Version
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Card, Table, Version
 
 CONFIG = "ref"
 
@@ -34,15 +32,13 @@ def precompute_ref(
 ) -> None:
     """Publish reference log-probs beside pairs, so that training needs no reference model."""
     from composer_hub.cli.pairs import copied, pairs_table, splits_of
-    from composer_hub.hub.load import open_version
-    from composer_hub.hub.models import fetch_model
-    from composer_hub.hub.publish import Lineage, Parent
+    from composer_hub.hub import Lineage, Parent, fetch_model, load
 
     _need_training()
     from composer_hub.train.models import load_model, load_tokenizer, pick_device
     from composer_hub.train.tokens import PairEncoder, ref_rows
 
-    source = open_version(publication.destination, ref)
+    source = load(publication.destination, ref)
     pairs = list(source.records(Pair, "default"))
     reference = fetch_model(publication.destination, model)
     tokenizer = load_tokenizer(reference.folder)
@@ -82,7 +78,7 @@ def _counted(pairs: Iterable[Pair], bar: Progress) -> Iterator[Pair]:
 
 def ref_table(rows: Sequence[Any]) -> Table:
     """Return the `ref` config."""
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.train.tokens import RefLogps
 
     return Table(CONFIG, [to_row(row) for row in rows], features_of(RefLogps), "pair_id")
@@ -90,7 +86,7 @@ def ref_table(rows: Sequence[Any]) -> Table:
 
 def _card(source: Version, num_rows: int, dropped: dict[str, int], model: str) -> Card:
     from composer_hub.cli.pairs import license_of
-    from composer_hub.hub.cards import Card
+    from composer_hub.hub import Card
     from composer_hub.pairs.report import Metric
     from composer_hub.pairs.report_card import report_markdown
 

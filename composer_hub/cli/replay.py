@@ -214,10 +214,9 @@ class _Published:
     """The traces of a published version, pinned to its commit and streamed anew each time."""
 
     def __init__(self, to: str, ref: str) -> None:
-        from composer_hub.hub.destinations import destination
-        from composer_hub.hub.load import open_version
+        from composer_hub.hub import destination, load
 
-        self.version = open_version(destination(to), ref)
+        self.version = load(destination(to), ref)
 
     def __iter__(self) -> Iterator[Trace]:
         return self.version.records(Trace, "traces")

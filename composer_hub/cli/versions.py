@@ -6,8 +6,7 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import to_option
-from composer_hub.hub import versions
-from composer_hub.hub.destinations import destination
+from composer_hub.hub import destination, versions
 from composer_hub.output import Output
 
 _SHOWN = 20

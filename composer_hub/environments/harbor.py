@@ -16,7 +16,7 @@ from composer_hub import exits
 from composer_hub.environments.open import World, load_object
 
 if TYPE_CHECKING:
-    from composer_hub.hub.destinations import Destination
+    from composer_hub.hub import Destination
 
 
 def check(rest: str) -> None:
@@ -56,7 +56,7 @@ def _roots(folder: Path) -> list[Path]:
 
 def _fetched(rest: str, where: Destination) -> tuple[Path, str]:
     """Fetch a task tree at the one commit its revision names now; TRL itself would take whatever is newest."""
-    from composer_hub.hub.refs import parse_ref
+    from composer_hub.hub import parse_ref
 
     ref = parse_ref(rest)
     revision = where.resolve(ref.repo, ref.revision)

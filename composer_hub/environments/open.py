@@ -21,7 +21,7 @@ from composer_hub import exits
 from composer_hub.environments.guard import guarded, score
 
 if TYPE_CHECKING:
-    from composer_hub.hub.destinations import Destination
+    from composer_hub.hub import Destination
 
 ENVIRONMENTS = {"desk": ("composer_hub.environments.desk:Desk", "composer_hub.environments.desk:tasks")}
 """Name -> the environment and the function that makes its tasks."""

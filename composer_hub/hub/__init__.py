@@ -1,1 +1,84 @@
-"""Rows and a card in, a dataset revision on the Hub out, and back."""
+"""Rows, cards and models to and from versions on the Hub, the embedded Hub, or in a folder.
+
+from composer_hub import hub
+
+where = hub.destination("local")
+hub.publish(where, "me/traces", tables, card)
+for trace in hub.load(where, "me/traces@v1.0.0").records(Trace, "traces"): ...
+"""
+
+from composer_hub.hub.cards import Card, CardError, card_template
+from composer_hub.hub.destinations import HubDestination, Patience, destination, embedded_hub
+from composer_hub.hub.folder import FolderDestination
+from composer_hub.hub.load import LoadError, Version, decode_rows, load, load_states, load_traces
+from composer_hub.hub.manifest import MANIFEST, ManifestError, read_manifest
+from composer_hub.hub.models import Model, ModelError, digest_of, fetch_model, publish_model
+from composer_hub.hub.protocol import Add, Change, Delete, Destination, HubError, HubRefused, Moved
+from composer_hub.hub.publish import (
+    Lineage,
+    NothingToPublish,
+    Parent,
+    Published,
+    PublishError,
+    PublishOptions,
+    PublishPlan,
+    check_visibility,
+    dry_run,
+    publish,
+)
+from composer_hub.hub.refs import RefError, RepoRef, check_repo, parse_ref
+from composer_hub.hub.tables import RowWriter, Table, TableError
+from composer_hub.hub.versions import Ancestor, Diff, diff, lineage
+
+__all__ = [
+    "MANIFEST",
+    "Add",
+    "Ancestor",
+    "Card",
+    "CardError",
+    "Change",
+    "Delete",
+    "Destination",
+    "Diff",
+    "FolderDestination",
+    "HubDestination",
+    "HubError",
+    "HubRefused",
+    "Lineage",
+    "LoadError",
+    "ManifestError",
+    "Model",
+    "ModelError",
+    "Moved",
+    "NothingToPublish",
+    "Parent",
+    "Patience",
+    "PublishError",
+    "PublishOptions",
+    "PublishPlan",
+    "Published",
+    "RefError",
+    "RepoRef",
+    "RowWriter",
+    "Table",
+    "TableError",
+    "Version",
+    "card_template",
+    "check_repo",
+    "check_visibility",
+    "decode_rows",
+    "destination",
+    "diff",
+    "digest_of",
+    "dry_run",
+    "embedded_hub",
+    "fetch_model",
+    "lineage",
+    "load",
+    "load_states",
+    "load_traces",
+    "parse_ref",
+    "publish",
+    "publish_model",
+    "read_manifest",
+]

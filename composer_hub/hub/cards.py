@@ -1,4 +1,4 @@
-"""Cards: a template from `dataset_cards/` with its holes filled, under YAML that the Hub and `load_dataset` read."""
+"""Dataset cards: a template from `dataset_cards/` with its holes filled, below YAML for the Hub and `load_dataset`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "
 
 
 class CardError(exits.ComposerError, ValueError):
-    """A template and the facts for it do not fit."""
+    """A template that is missing or has a hole without a value."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a publisher says about a dataset; the rest of the card is counted from the rows."""
+    """The publisher's part of a dataset card; the rest is counted from the rows."""
 
     template: str  # traces, pairs or tasks: a file of dataset_cards/
     pretty_name: str
@@ -32,8 +32,8 @@ class Card:
     languages: tuple[str, ...] = ("en",)
     task_categories: tuple[str, ...] = ("text-generation",)
     source_datasets: tuple[str, ...] = ()
-    counts: Mapping[str, Any] = field(default_factory=dict)  # kept: what is in it, by name
-    dropped: Mapping[str, Any] = field(default_factory=dict)  # reason -> how many
+    counts: Mapping[str, Any] = field(default_factory=dict)  # name -> number of kept things
+    dropped: Mapping[str, Any] = field(default_factory=dict)  # reason -> number
     holes: Mapping[str, str] = field(default_factory=dict)  # further named holes of the template
 
 
@@ -52,17 +52,15 @@ def render(card: Card, built: Sequence[Built], *, repo: str, version: str, paren
         **card.holes,
     }
     try:
-        body = string.Template(template(card.template)).substitute(facts)
+        body = string.Template(card_template(card.template)).substitute(facts)
     except KeyError as error:
-        raise CardError(
-            f"The template dataset_cards/{card.template}.md has a hole {error} that nothing fills."
-        ) from error
+        raise CardError(f"The template dataset_cards/{card.template}.md has a hole {error} without a value.") from error
     head = yaml.safe_dump(_metadata(card, built), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{head}---\n\n{body.strip()}\n"
 
 
-def template(name: str) -> str:
-    """Return a card template: from the installed package, else from the checkout."""
+def card_template(name: str) -> str:
+    """Return a card template from the installed package, else from the checkout."""
     packaged = resources.files("composer_hub") / "dataset_cards" / f"{name}.md"
     if packaged.is_file():
         return packaged.read_text(encoding="utf-8")
@@ -89,7 +87,7 @@ def _metadata(card: Card, built: Sequence[Built]) -> dict[str, Any]:
 
 
 def _config(built: Built, *, default: bool) -> dict[str, Any]:
-    # Explicit files: neither the index nor a raw session beside the data is ever picked up by load_dataset.
+    # Files are listed, so that load_dataset never reads the index or raw sessions beside the data.
     files = [{"split": split.name, "path": list(split.files)} for split in built.splits]
     return {"config_name": built.config, **({"default": True} if default else {}), "data_files": files}
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from composer_hub.hub.destinations import Change, Delete, Entry, HubError, Moved
+from composer_hub.hub.protocol import Change, Delete, Entry, HubError, Moved
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""A version in, rows and records out: a tag is resolved once to its commit, and everything is read at that commit.
+"""A version in, rows and records out. A tag is resolved once, and everything is read at its commit.
 
-Rows stream from the published Parquet files, a batch at a time, with JSON columns decoded exactly.
+Rows stream from the published Parquet files in batches; JSON columns are decoded exactly.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import orjson
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Destination
 from composer_hub.hub.manifest import read_manifest
-from composer_hub.hub.refs import Ref, parse_ref
+from composer_hub.hub.protocol import Destination
+from composer_hub.hub.refs import RepoRef, parse_ref
 from composer_hub.records import Trace, TraceState, from_row, states
 
 R = TypeVar("R")
@@ -22,17 +22,17 @@ _BATCH = 32
 
 
 class LoadError(exits.ComposerError, LookupError):
-    """A version that is not there or does not hold what was asked for."""
+    """A version that does not exist or lacks the requested config or file."""
 
 
 @dataclass(frozen=True)
 class Version:
-    """One version at one destination: what a tag meant when it was resolved."""
+    """One version at one destination, with its tag resolved to a commit."""
 
     destination: Destination
     repo: str
     revision: str  # the commit
-    tag: str  # v1.2.0, or "" where the revision has no tag
+    tag: str  # v1.2.0, or "" if the revision has no tag
     manifest: dict[str, Any]
 
     def rows(self, config: str, split: str | None = None) -> Iterator[dict[str, Any]]:
@@ -58,7 +58,7 @@ class Version:
         return list(self._splits(config))
 
     def num_rows(self, config: str) -> int:
-        """Return how many rows a config has, without reading them."""
+        """Return the number of rows of a config, without reading them."""
         self._splits(config)
         return self.manifest["tables"][config]["num_rows"]
 
@@ -71,8 +71,8 @@ class Version:
         return tables[config]["splits"]
 
 
-def open_version(destination: Destination, ref: str | Ref, repo_type: str = "dataset") -> Version:
-    """Resolve `owner/name@revision` once and return what is there."""
+def load(destination: Destination, ref: str | RepoRef, repo_type: str = "dataset") -> Version:
+    """Return the version that `owner/name@revision` names."""
     ref = parse_ref(ref) if isinstance(ref, str) else ref
     revision = destination.resolve(ref.repo, ref.revision, repo_type)
     if revision is None:
@@ -82,27 +82,27 @@ def open_version(destination: Destination, ref: str | Ref, repo_type: str = "dat
     manifest = read_manifest(destination, ref.repo, revision, repo_type)
     if manifest is None:
         reader = "load_dataset" if repo_type == "dataset" else "from_pretrained"
-        raise LoadError(f"{ref} was not published by composer_hub (it has no manifest): read it with {reader}.")
+        raise LoadError(f"{ref} has no manifest, so composer_hub did not publish it. Read it with {reader}.")
     tag = next((tag for tag, commit in destination.tags(ref.repo, repo_type).items() if commit == revision), "")
     return Version(destination, ref.repo, revision, tag, manifest)
 
 
-def load_traces(destination: Destination, ref: str | Ref) -> tuple[Version, Iterator[Trace]]:
-    """Return a trace dataset's version and a stream of its traces."""
-    version = open_version(destination, ref)
+def load_traces(destination: Destination, ref: str | RepoRef) -> tuple[Version, Iterator[Trace]]:
+    """Return the version of a trace dataset and a stream of its traces."""
+    version = load(destination, ref)
     return version, version.records(Trace, "traces")
 
 
 def load_states(
-    destination: Destination, ref: str | Ref, *, max_chars: int | None = None
+    destination: Destination, ref: str | RepoRef, *, max_chars: int | None = None
 ) -> tuple[Version, Iterator[TraceState]]:
-    """Return a trace dataset's version and a stream of the states before each step."""
+    """Return the version of a trace dataset and a stream of the states before each step."""
     version, traces = load_traces(destination, ref)
     return version, (state for trace in traces for state in states(trace, max_chars=max_chars))
 
 
 def decode_rows(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield the rows of an Arrow batch with its JSON columns decoded."""
+    """Yield the rows of an Arrow batch with their JSON columns decoded."""
     decoders = [(column.name, _decoder(column.type)) for column in batch.schema]
     for row in batch.to_pylist():
         yield {name: decode(row[name]) for name, decode in decoders}

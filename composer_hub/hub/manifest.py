@@ -1,4 +1,4 @@
-"""`composer_manifest.json` and the indexes: what a revision says of itself without its rows being read."""
+"""`composer_manifest.json` and the indexes, which describe a revision without its rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Destination
+from composer_hub.hub.protocol import Destination
 
 MANIFEST = "composer_manifest.json"
 
@@ -19,7 +19,7 @@ class ManifestError(exits.ComposerError, ValueError):
 def read_manifest(
     destination: Destination, repo: str, revision: str, repo_type: str = "dataset"
 ) -> dict[str, Any] | None:
-    """Return the manifest of a revision, or None where it was not published by composer_hub."""
+    """Return the manifest of a revision, or None if composer_hub did not publish it."""
     path = destination.fetch(repo, revision, MANIFEST, repo_type)
     if path is None:
         return None
@@ -34,7 +34,7 @@ def read_manifest(
 def read_index(
     destination: Destination, repo: str, revision: str, manifest: Mapping[str, Any], config: str
 ) -> dict[str, str]:
-    """Return id -> row digest of one config of a revision; a config the revision does not have is empty."""
+    """Return id -> row digest of one config of a revision; empty if the revision lacks the config."""
     if config not in manifest["tables"]:
         return {}
     import pyarrow.parquet as pq

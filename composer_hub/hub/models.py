@@ -1,6 +1,6 @@
-"""Models to and from a destination: fetched at one commit, published as ONE commit and the tag of the run.
+"""Models to and from a destination: fetched at one commit, published as one commit with the tag of the run.
 
-Names are `owner/name`, `owner/name@revision` or a folder. Weights are safetensors only: nothing fetched can run.
+Names are `owner/name`, `owner/name@revision` or a folder. Weights are safetensors only, which cannot run code.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Add, Destination, Moved
+from composer_hub.hub.protocol import Add, Destination, Moved
 from composer_hub.hub.publish import Published, check_visibility
 from composer_hub.hub.refs import check_repo, parse_ref
 
@@ -21,12 +21,12 @@ _MAX_TRIES = 20
 
 
 class ModelError(exits.ComposerError, LookupError):
-    """A model that is not there, or is not one."""
+    """A model that does not exist or cannot be used."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A model on this machine, and where it came from."""
+    """A model on this machine, with its origin."""
 
     name: str  # owner/name, or the name of a folder
     revision: str  # the commit, or for a folder the digest of its weights
@@ -39,7 +39,7 @@ class Model:
 
 
 def fetch_model(where: Destination, name: str) -> Model:
-    """Return a model's files at the one commit its revision names now; a folder is taken as it is."""
+    """Fetch the files of a model at the commit that its revision names; a folder is used in place."""
     if Path(name).expanduser().is_dir():
         folder = Path(name).expanduser().resolve()
         _check(name, folder)
@@ -76,14 +76,16 @@ def publish_model(
     """Write all files of a model as one commit and tag it; the same tag again is a no-op."""
     check_repo(repo)
     where.prepare(repo, private=not public, repo_type="model")
-    advice = "say --public if everyone may have this model, or make the repository private first. Nothing was uploaded."
+    advice = (
+        "pass --public if everyone may have this model, or make the repository private first. Nothing was uploaded."
+    )
     check_visibility(where, repo, public=public, repo_type="model", advice=advice)
     changes = [Add.of(path, content) for path, content in sorted(files.items())]
     counts = {"files": {"added": len(changes), "removed": 0, "changed": 0, "total": len(changes)}}
     for _ in range(_MAX_TRIES):
         head = where.resolve(repo, "main", "model")
         done = where.tags(repo, "model").get(tag) if head else None
-        # A crash between commit and tag leaves the run's commit at the head, only without its name.
+        # After a crash between commit and tag, the head is the commit of this run without its tag.
         done = done or (head if head and _holds(where, repo, head, files) else None)
         try:
             revision = done or where.commit(repo, changes, title=title, body=body, parent=head, repo_type="model")
@@ -91,7 +93,7 @@ def publish_model(
             continue
         where.tag(repo, tag, revision, message=title, repo_type="model")
         return Published(repo, tag, revision, where.address, counts, healed=done is not None)
-    raise ModelError(f"{repo} kept moving: run the same command again when others have finished.")
+    raise ModelError(f"{repo} kept moving. Run the same command again when other writers have finished.")
 
 
 def digest_of(folder: Path) -> str:
@@ -107,7 +109,7 @@ def digest_of(folder: Path) -> str:
 
 
 def _holds(where: Destination, repo: str, head: str, files: Mapping[str, bytes | Path]) -> bool:
-    """Tell whether a commit is of the same run: each run's record names the run."""
+    """Return True if a commit is from the same run, by the run id in its record."""
     record = files.get("composer_run.json")
     there = where.fetch(repo, head, "composer_run.json", "model")
     if record is None or there is None:
@@ -119,4 +121,4 @@ def _holds(where: Destination, repo: str, head: str, files: Mapping[str, bytes |
 def _check(name: str, folder: Path) -> None:
     if not (folder / "config.json").is_file() or not any(folder.glob("*.safetensors")):
         hint = " It is an adapter: merge it into its base model first." if any(folder.glob("adapter_*.json")) else ""
-        raise ModelError(f"{name} holds no config.json with safetensors weights, so it cannot be trained on.{hint}")
+        raise ModelError(f"{name} has no config.json with safetensors weights, so it cannot be trained.{hint}")

@@ -1,8 +1,8 @@
-"""Rows and a card in, one version out: ONE commit that holds everything, then its tag.
+"""Rows and a card in, one version out: one commit with everything, then its tag.
 
-A version is a commit of `main` named by a tag `vX.Y.Z`. Its identity is the commit; its content is what the digests in
-`composer_manifest.json` say. Publishing the same rows again changes nothing, a crash between commit and tag is healed
-by publishing again, and a head that moved meanwhile means a new plan, never a forced push.
+A version is a commit of `main` with a tag `vX.Y.Z`. The commit is its identity; the digests in `composer_manifest.json`
+are its content. Publishing the same rows again changes nothing. After a crash between commit and tag, publishing again
+adds the tag. If the head has moved meanwhile, a new plan is made; nothing is ever forced.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any, NoReturn
 
 from composer_hub import __version__, exits
 from composer_hub.hub.cards import Card, render
-from composer_hub.hub.destinations import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.manifest import MANIFEST, read_index, read_manifest
-from composer_hub.hub.refs import FIRST_VERSION, Version, check_repo, parse_version
+from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
+from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
 from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
 from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
 
@@ -35,7 +35,7 @@ class PublishError(exits.ComposerError, ValueError):
 
 
 class NothingToPublish(exits.NothingToDo):
-    """The newest version already holds exactly these rows."""
+    """The newest version already holds these rows."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +51,30 @@ class Parent:
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a version was made from and how, as far as it is not in the rows."""
+    """The origin of a version, beyond its rows."""
 
     parents: tuple[Parent, ...] = ()
-    config: Mapping[str, Any] = field(default_factory=dict)  # options of the run; digested, and kept
+    config: Mapping[str, Any] = field(default_factory=dict)  # options of the run, stored and digested
     sources: Mapping[str, Any] = field(default_factory=dict)  # digests of files, teachers, rule sets
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a publication would do, decided against one head."""
+class PublishOptions:
+    """The number, visibility and file sizes of the version to publish."""
+
+    version: str | None = None  # None: the next free one
+    bump: str | None = None  # at least this part: patch, minor or major
+    public: bool = False
+    title: str = ""  # of the commit
+    shard_bytes: int = SHARD_BYTES
+
+
+@dataclass(frozen=True)
+class PublishPlan:
+    """The effect of a publication on one head."""
 
     repo: str
-    version: Version
+    version: VersionNumber
     bump: str  # first, patch, minor or major
     head: str | None
     changes: tuple[Change, ...]
@@ -93,14 +104,14 @@ class Plan:
 
 @dataclass(frozen=True)
 class Published:
-    """A version that is there now."""
+    """A version that now exists."""
 
     repo: str
     tag: str
     revision: str
     address: str
     rows: Mapping[str, Mapping[str, int]]
-    healed: bool = False  # the commit was there already and only its tag was missing
+    healed: bool = False  # only the tag was missing
 
 
 def publish(
@@ -110,26 +121,23 @@ def publish(
     card: Card,
     *,
     lineage: Lineage | None = None,
-    version: str | None = None,
-    bump: str | None = None,
-    public: bool = False,
-    title: str = "",
-    shard_bytes: int = SHARD_BYTES,
+    options: PublishOptions | None = None,
 ) -> Published:
     """Publish tables as the next version of a dataset repository."""
     check_repo(repo)
+    options = options or PublishOptions()
     with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
-        built = build_all(tables, Path(scratch), shard_bytes=shard_bytes)
-        destination.prepare(repo, private=not public)
-        check_visibility(destination, repo, public=public)
+        built = build_all(tables, Path(scratch), shard_bytes=options.shard_bytes)
+        destination.prepare(repo, private=not options.public)
+        check_visibility(destination, repo, public=options.public)
         for _ in range(_MAX_PLANS):
             head = _Head.read(destination, repo)
             healed = head.heal(destination)
             if head.holds(built):
                 return head.published(destination, built) if healed else head.nothing()
-            plan = make_plan(head, destination, built, card, lineage or Lineage(), version, bump, public=public)
+            plan = make_plan(head, destination, built, card, lineage or Lineage(), options)
             try:
-                revision = _commit(destination, plan, title)
+                revision = _commit(destination, plan, options.title)
             except Moved:
                 continue
             destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
@@ -146,25 +154,23 @@ def dry_run(
     card: Card,
     *,
     lineage: Lineage | None = None,
-    version: str | None = None,
-    bump: str | None = None,
-    public: bool = False,
-    shard_bytes: int = SHARD_BYTES,
-) -> Plan:
-    """Return the plan that `publish` would carry out, writing nothing."""
+    options: PublishOptions | None = None,
+) -> PublishPlan:
+    """Return the plan that `publish` would carry out, and write nothing."""
     check_repo(repo)
-    check_visibility(destination, repo, public=public)
+    options = options or PublishOptions()
+    check_visibility(destination, repo, public=options.public)
     with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
-        built = build_all(tables, Path(scratch), shard_bytes=shard_bytes)
+        built = build_all(tables, Path(scratch), shard_bytes=options.shard_bytes)
         head = _Head.read(destination, repo)
         if head.holds(built) and head.is_tagged:
             head.nothing()
-        return make_plan(head, destination, built, card, lineage or Lineage(), version, bump, public=public)
+        return make_plan(head, destination, built, card, lineage or Lineage(), options)
 
 
 def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> list[Built]:
-    """Build every table; the first one is the config that `load_dataset` picks without a name."""
-    # One commit holds all files: card, manifest, an index a table, and what is left for shards of up to 3 splits.
+    """Build every table; `load_dataset` uses the first one by default."""
+    # One commit holds all files: the card, the manifest, one index per table, and shards of up to three splits.
     max_shards = max(1, (MAX_OPERATIONS - 2 - len(tables)) // (3 * len(tables)))
     built = [build(table, folder, shard_bytes=shard_bytes, max_shards=max_shards) for table in tables]
     num_files = sum(len(one.files) for one in built) + 2
@@ -176,14 +182,14 @@ def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD
 
 
 _ROWS_ADVICE = (
-    "say --public if these rows may be read by everyone, or make the repository private first. Nothing was uploaded."
+    "pass --public if everyone may read these rows, or make the repository private first. Nothing was uploaded."
 )
 
 
 def check_visibility(
     destination: Destination, repo: str, *, public: bool, repo_type: str = "dataset", advice: str = _ROWS_ADVICE
 ) -> None:
-    """Refuse a public repository unless it was asked for, reading the visibility as it is now."""
+    """Refuse a public repository unless `public` is set; the current visibility counts."""
     if destination.is_private(repo, repo_type) is False and not public:
         raise HubRefused(f"{repo} is public at {destination.address}: {advice}")
 
@@ -193,7 +199,7 @@ def check_visibility(
 
 @dataclass(frozen=True)
 class _Head:
-    """The newest commit of a repository and what composer_hub published there, if anything."""
+    """The newest commit of a repository, with its manifest if composer_hub published it."""
 
     repo: str
     revision: str | None
@@ -208,7 +214,7 @@ class _Head:
         return cls(repo, revision, read_manifest(destination, repo, revision), destination.tags(repo))
 
     @property
-    def version(self) -> Version | None:
+    def version(self) -> VersionNumber | None:
         return parse_version(self.manifest["version"]) if self.manifest else None
 
     @property
@@ -219,7 +225,7 @@ class _Head:
         return self.manifest is not None and _content(self.manifest) == _content({"tables": _tables(built)})
 
     def heal(self, destination: Destination) -> bool:
-        """Tag the newest version where a crash came between its commit and its tag."""
+        """Tag the newest version if a crash came between its commit and its tag."""
         if self.revision is None or self.version is None or self.is_tagged:
             return False
         destination.tag(self.repo, self.version.tag, self.revision, message=f"{self.repo} {self.version}")
@@ -245,29 +251,26 @@ def make_plan(
     built: Sequence[Built],
     card: Card,
     lineage: Lineage,
-    version: str | None,
-    bump: str | None,
-    *,
-    public: bool,
-) -> Plan:
-    """Decide, against the head as it is now, which version this is and which files change."""
+    options: PublishOptions,
+) -> PublishPlan:
+    """Choose the version number and the changed files, against the current head."""
     repo = head.repo
     rows = {one.config: _row_changes(head, destination, one) for one in built}
     needed = _needed_bump(head.manifest, built, rows)
-    chosen = _version(head, needed, bump, version)
+    chosen = _version(head, needed, options.bump, options.version)
     manifest = _manifest(repo, chosen, built, card, lineage)
     there = destination.files(repo, head.revision) if head.revision else {}
     text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"])
-    return Plan(
+    return PublishPlan(
         repo=repo,
         version=chosen,
-        bump=needed if needed == "first" else bump or needed,
+        bump=needed if needed == "first" else options.bump or needed,
         head=head.revision,
         changes=_changes(built, text, manifest, there),
         card=text,
         manifest=manifest,
         rows=rows,
-        public=public,
+        public=options.public,
         create=head.revision is None,
     )
 
@@ -275,7 +278,7 @@ def make_plan(
 def _needed_bump(
     before: Mapping[str, Any] | None, built: Sequence[Built], rows: Mapping[str, Mapping[str, int]]
 ) -> str:
-    """Columns changed or a config gone: major. Rows removed or edited: minor. Rows or configs added: patch."""
+    """Return major if columns changed or a config went away, minor if rows were removed or edited, else patch."""
     if before is None:
         return "first"
     old = before["tables"]
@@ -289,7 +292,7 @@ def _needed_bump(
     return "minor"  # the same rows in other splits
 
 
-def _version(head: _Head, needed: str, bump: str | None, asked: str | None) -> Version:
+def _version(head: _Head, needed: str, bump: str | None, asked: str | None) -> VersionNumber:
     newest = head.version
     if bump and needed in BUMPS and BUMPS.index(bump) < BUMPS.index(needed):
         raise PublishError(f"These rows need at least a {needed} version (docs/hub.md, Versions), not --bump {bump}.")
@@ -301,7 +304,7 @@ def _version(head: _Head, needed: str, bump: str | None, asked: str | None) -> V
     wanted = parse_version(asked)
     if wanted.tag in head.tags:
         raise PublishError(
-            f"{wanted.tag} exists and holds other rows: a version never changes. The next free one is {free.tag}."
+            f"{wanted.tag} exists with other rows, and a version never changes. The next free one is {free.tag}."
         )
     if newest is not None and wanted <= newest:
         raise PublishError(f"{wanted.tag} is not after {newest.tag}. The next free version is {free.tag}.")
@@ -321,7 +324,9 @@ def _row_changes(head: _Head, destination: Destination, built: Built) -> dict[st
     }
 
 
-def _manifest(repo: str, version: Version, built: Sequence[Built], card: Card, lineage: Lineage) -> dict[str, Any]:
+def _manifest(
+    repo: str, version: VersionNumber, built: Sequence[Built], card: Card, lineage: Lineage
+) -> dict[str, Any]:
     return {
         "composer_hub": __version__,
         "schema_version": SCHEMA_VERSION,
@@ -356,7 +361,7 @@ def _tables(built: Sequence[Built]) -> dict[str, Any]:
 
 
 def _content(manifest: Mapping[str, Any]) -> str:
-    """Return what a version holds, whatever library wrote it: the digests of its rows and columns."""
+    """Return the digests of a version's rows and columns, which do not depend on the library that wrote it."""
     tables = {
         config: [table["features_digest"], {name: split["digest"] for name, split in table["splits"].items()}]
         for config, table in manifest["tables"].items()
@@ -371,7 +376,7 @@ def _changes(
     files = {path: source for one in built for path, source in one.files.items()}
     adds = [Add.of("README.md", card.encode()), Add.of(MANIFEST, text.encode())]
     adds += [Add.of(path, source) for path, source in sorted(files.items())]
-    # Only what composer_hub itself writes is ever deleted.
+    # Delete only files that composer_hub itself writes.
     stale = [path for path in sorted(there) if path.startswith(("data/", "index/")) and path not in files]
     return (*adds, *(Delete(path) for path in stale))
 
@@ -379,7 +384,7 @@ def _changes(
 # ----------------------------------------------------------------------------------------------------------- carry out
 
 
-def _commit(destination: Destination, plan: Plan, title: str) -> str:
+def _commit(destination: Destination, plan: PublishPlan, title: str) -> str:
     changed = ", ".join(
         f"{config} {counts['total']:,} rows (+{counts['added']:,} -{counts['removed']:,} ~{counts['changed']:,})"
         for config, counts in plan.rows.items()

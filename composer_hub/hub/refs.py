@@ -15,8 +15,8 @@ class RefError(exits.UsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
-    """A repository and, where given, one of its revisions (a tag, a branch or a commit)."""
+class RepoRef:
+    """A repository and one of its revisions: a tag, a branch or a commit."""
 
     repo: str
     revision: str = "main"
@@ -25,18 +25,16 @@ class Ref:
         return f"{self.repo}@{self.revision}"
 
 
-def parse_ref(text: str) -> Ref:
+def parse_ref(text: str) -> RepoRef:
     """Read `owner/name` or `owner/name@revision`."""
     repo, _, revision = text.partition("@")
     if "@" in text and not revision:
-        raise RefError(
-            f"{text!r} ends in '@': put a tag or a commit behind it, like {repo}@v1.0.0, or leave the '@' out."
-        )
-    return Ref(check_repo(repo), revision or "main")
+        raise RefError(f"{text!r} ends in '@': add a tag or a commit, like {repo}@v1.0.0, or leave the '@' out.")
+    return RepoRef(check_repo(repo), revision or "main")
 
 
 def check_repo(repo: str) -> str:
-    """Return the name if the Hub would take it, with its owner."""
+    """Return the name if it is valid on the Hub and has an owner."""
     try:
         validate_repo_id(repo)
     except HFValidationError as error:
@@ -47,7 +45,7 @@ def check_repo(repo: str) -> str:
 
 
 @dataclass(frozen=True, order=True, slots=True)
-class Version:
+class VersionNumber:
     """Three numbers; the tag of a version is `vX.Y.Z`."""
 
     major: int
@@ -61,22 +59,22 @@ class Version:
     def tag(self) -> str:
         return f"v{self}"
 
-    def bump(self, part: str) -> Version:
+    def bump(self, part: str) -> VersionNumber:
         """Return the next version at that part."""
         if part == "major":
-            return Version(self.major + 1, 0, 0)
+            return VersionNumber(self.major + 1, 0, 0)
         if part == "minor":
-            return Version(self.major, self.minor + 1, 0)
-        return Version(self.major, self.minor, self.patch + 1)
+            return VersionNumber(self.major, self.minor + 1, 0)
+        return VersionNumber(self.major, self.minor, self.patch + 1)
 
 
-FIRST_VERSION = Version(1, 0, 0)
+FIRST_VERSION = VersionNumber(1, 0, 0)
 _VERSION = re.compile(r"v?(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
-def parse_version(text: str) -> Version:
+def parse_version(text: str) -> VersionNumber:
     """Read `1.2.3` or `v1.2.3`."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise RefError(f"{text!r} is not a version: write three numbers, like v1.2.0.")
-    return Version(*map(int, match.groups()))
+    return VersionNumber(*map(int, match.groups()))

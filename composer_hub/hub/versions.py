@@ -1,4 +1,4 @@
-"""Two versions compared, and one version followed back to everything it was made from."""
+"""Compare two versions, and trace a version back to everything it was made from."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.hub.destinations import Destination
-from composer_hub.hub.load import open_version
+from composer_hub.hub.load import load
 from composer_hub.hub.manifest import ManifestError, read_index, read_manifest
+from composer_hub.hub.protocol import Destination
 from composer_hub.hub.refs import parse_ref
 
 
 @dataclass(frozen=True)
 class RowDiff:
-    """What happened to the rows of one config between two versions, by id."""
+    """Changes to the rows of one config between two versions, by id."""
 
     config: str
     added: tuple[str, ...]
@@ -25,7 +25,7 @@ class RowDiff:
 
 @dataclass(frozen=True)
 class Diff:
-    """What happened between two versions: files by path, rows by id."""
+    """Changes between two versions: files by path, rows by id."""
 
     old: str
     new: str
@@ -45,8 +45,8 @@ class Diff:
 
 
 def diff(destination: Destination, old: str, new: str) -> Diff:
-    """Compare two versions, `owner/name@revision` each, by the digests that stand in their trees and indexes."""
-    before, after = open_version(destination, old), open_version(destination, new)
+    """Compare two versions, each `owner/name@revision`, by the digests in their trees and indexes."""
+    before, after = load(destination, old), load(destination, new)
     old_files = destination.files(before.repo, before.revision)
     new_files = destination.files(after.repo, after.revision)
     configs = list(dict.fromkeys([*before.manifest["tables"], *after.manifest["tables"]]))
@@ -80,7 +80,7 @@ def diff_rows(config: str, old: dict[str, str], new: dict[str, str]) -> RowDiff:
 
 @dataclass(frozen=True)
 class Ancestor:
-    """One link of a version's history of making."""
+    """One ancestor of a version."""
 
     depth: int
     role: str
@@ -104,11 +104,11 @@ class Ancestor:
 
 
 def lineage(destination: Destination, ref: str) -> Iterator[Ancestor]:
-    """Walk from a dataset or model to its parents, depth first; what cannot be read is named, not skipped."""
+    """Walk from a dataset or model to its ancestors, depth first; unreadable ones are listed with a note."""
     named = parse_ref(ref)
-    # Where a dataset and a model share a name, the revision tells them apart: models are tagged by run.
+    # A dataset and a model may share a name; their revisions differ, because models are tagged by run.
     kind = "model" if destination.resolve(named.repo, named.revision) is None else "dataset"
-    version = open_version(destination, named, kind)
+    version = load(destination, named, kind)
     yield Ancestor(0, "this", kind, version.repo, version.revision, version.tag, _made_by(version.manifest))
     yield from _parents(destination, version.manifest, depth=1, seen={(version.repo, version.revision)})
 

@@ -19,7 +19,8 @@ from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
 from huggingface_hub.utils import httpx
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, may_pass, sentence, status_of
+from composer_hub.hub import HubDestination, HubError, HubRefused
+from composer_hub.hub.destinations import may_pass, sentence, status_of
 
 T = TypeVar("T")
 MICRO = 1_000_000

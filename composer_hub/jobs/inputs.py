@@ -14,9 +14,7 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination
-from composer_hub.hub.publish import check_visibility
-from composer_hub.hub.refs import check_repo, parse_ref
+from composer_hub.hub import HubDestination, check_repo, check_visibility, parse_ref
 from composer_hub.jobs.client import MOUNT
 
 OF_THE_JOB = ("output_dir", "resume", "max_minutes", "to", "usd_per_hour")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination
+from composer_hub.hub import HubDestination
 from composer_hub.jobs import client as jobs
 from composer_hub.jobs.client import MICRO, MOUNT, Order, show_usd
 from composer_hub.jobs.inputs import digest

@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub import HfApi
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination
+from composer_hub.hub import HubDestination
 from composer_hub.jobs import client as jobs
 from composer_hub.jobs.client import MICRO, Price, show_usd
 from composer_hub.jobs.inputs import Request, check_inputs, check_targets, read_request

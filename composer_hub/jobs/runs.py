@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 
 from composer_hub import exits
-from composer_hub.hub.destinations import Add, HubDestination, HubError, HubRefused, Moved
+from composer_hub.hub import Add, HubDestination, HubError, HubRefused, Moved
 from composer_hub.jobs.client import (
     CANCELED,
     DONE,

@@ -51,7 +51,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningHub:
     """A Hub that answers: where, with which token, and whose folder."""
 
     endpoint: str
@@ -69,7 +69,9 @@ class Running:
 # ---------------------------------------------------------------------------------------------------- in this process
 
 
-def serve(settings: Settings, accounts: Accounts, announce: Callable[[Running], None] = lambda running: None) -> None:
+def serve(
+    settings: Settings, accounts: Accounts, announce: Callable[[RunningHub], None] = lambda running: None
+) -> None:
     """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
     import uvicorn
 
@@ -100,7 +102,7 @@ def serve(settings: Settings, accounts: Accounts, announce: Callable[[Running], 
         endpoint = f"http://{name}:{listener.getsockname()[1]}"
         (settings.root / STATE).unlink(missing_ok=True)
         keep_token(settings.root, accounts.first_token)
-        running = Running(endpoint, accounts.first_token, os.getpid(), settings.root, with_xet)
+        running = RunningHub(endpoint, accounts.first_token, os.getpid(), settings.root, with_xet)
         store = Store(settings.root)
         hub = make_hub(
             store,
@@ -142,7 +144,7 @@ def keep_token(root: Path, token: str, flags: int = os.O_TRUNC) -> None:
         file.write(token)
 
 
-def write_state(running: Running) -> None:
+def write_state(running: RunningHub) -> None:
     """Say where this folder is served."""
     state = {"endpoint": running.endpoint, "pid": running.pid, "with_xet": running.with_xet}
     beside = running.root / f"{STATE}.{running.pid}"
@@ -153,7 +155,7 @@ def write_state(running: Running) -> None:
 # ------------------------------------------------------------------------------------------------------- from outside
 
 
-def find_running(root: Path) -> Running | None:
+def find_running(root: Path) -> RunningHub | None:
     """Return the Hub that serves this folder now; what a dead one left behind does not count."""
     from filelock import FileLock, Timeout
 
@@ -166,14 +168,14 @@ def find_running(root: Path) -> Running | None:
         token = (root / TOKEN).read_text().strip()
     except (OSError, ValueError):
         return None
-    return Running(state["endpoint"], token, state["pid"], root, state["with_xet"])
+    return RunningHub(state["endpoint"], token, state["pid"], root, state["with_xet"])
 
 
 @dataclass
 class ServerProcess:
     """A child process that serves a folder; leaving the block stops it."""
 
-    running: Running
+    running: RunningHub
     process: subprocess.Popen[bytes]
 
     @property
@@ -238,7 +240,7 @@ def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = Fa
     )
 
 
-def embedded(root: Path | None = None, options: Sequence[str] = ()) -> Running:
+def embedded(root: Path | None = None, options: Sequence[str] = ()) -> RunningHub:
     """Return the Hub that serves this folder (by default the user's own), and start it if there is none.
 
     A second caller gets the first one's server; two callers at once start one. It runs until `composer-hub hub stop`.

@@ -8,11 +8,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.cli.pairs import pairs_table
-from composer_hub.hub.cards import Card
-from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.load import load_traces
-from composer_hub.hub.publish import publish
-from composer_hub.hub.tables import Table
+from composer_hub.hub import Card, FolderDestination, Table, load_traces, publish
 from composer_hub.records import Message, Trace, action_text, features_of, prompt_of, to_row
 from tests.cli.conftest import Command
 from tests.factories import make_pair, make_trace

@@ -9,10 +9,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.cli.hub_sources import card_license, local_files, local_sources
 from composer_hub.cli.ingest import trace_tables
-from composer_hub.hub.cards import Card
-from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.publish import publish
-from composer_hub.hub.tables import Table
+from composer_hub.hub import Card, FolderDestination, PublishOptions, Table, publish
 from composer_hub.records import Pair, features_of, to_row
 from tests.factories import make_pair, make_trace
 
@@ -46,7 +43,7 @@ def published(tmp_path: Path) -> FolderDestination:
     holes = {"origin": "", "redaction": "", "policy": "", "report": ""}
     traces = [make_trace(number) for number in range(4)]
     card = Card("traces", "Traces", "mit", holes=holes)
-    publish(where, "me/traces", trace_tables(lambda: iter(traces)), card, shard_bytes=2_500)
+    publish(where, "me/traces", trace_tables(lambda: iter(traces)), card, options=PublishOptions(shard_bytes=2_500))
     pairs = Table("default", [to_row(make_pair())], features_of(Pair), "pair_id")
     publish(where, "me/pairs", [pairs], Card("pairs", "Pairs", "mit", holes=holes))
     return where

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from composer_hub.cli.raw_sessions import publish_raw, raw_name
-from composer_hub.hub.destinations import Add, Change, HubError
-from composer_hub.hub.folder import FolderDestination
+from composer_hub.hub import Add, Change, FolderDestination, HubError
 
 REPO = "me/raw-sessions"
 

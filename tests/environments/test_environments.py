@@ -26,7 +26,7 @@ from composer_hub.environments.open import (  # noqa: E402
     one_by_one,
     open_world,
 )
-from composer_hub.hub.folder import FolderDestination  # noqa: E402
+from composer_hub.hub import FolderDestination  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.run.export import read_rollouts  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
@@ -289,7 +289,7 @@ def test_harbor_tasks_become_rows_tools_and_a_reward(tmp_path: Path) -> None:
 
 
 def test_harbor_tasks_of_a_dataset_are_those_of_one_commit(tmp_path: Path) -> None:
-    from composer_hub.hub.destinations import Add
+    from composer_hub.hub import Add
 
     harbor_task(tmp_path / "suite" / "tasks", "a", "7")
     where = FolderDestination(tmp_path / "hub")

@@ -9,10 +9,7 @@ import pytest
 from datasets import load_dataset
 from huggingface_hub import HfApi, get_token
 
-from composer_hub.hub.destinations import HubDestination
-from composer_hub.hub.load import load_traces
-from composer_hub.hub.publish import NothingToPublish, dry_run
-from composer_hub.hub.versions import diff, lineage
+from composer_hub.hub import HubDestination, NothingToPublish, diff, dry_run, lineage, load_traces
 from composer_hub.jobs import client as jobs
 from tests.hub.test_publish import CARD, A, B, tables
 from tests.hub.test_publish_to_hub import put

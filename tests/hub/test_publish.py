@@ -12,13 +12,28 @@ import pytest
 from datasets import load_dataset
 
 from composer_hub import exits
-from composer_hub.hub.cards import Card, CardError
-from composer_hub.hub.destinations import Change, Moved
-from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.load import LoadError, load_states, load_traces, open_version
-from composer_hub.hub.publish import Lineage, NothingToPublish, Parent, Published, PublishError, dry_run, publish
-from composer_hub.hub.tables import Table
-from composer_hub.hub.versions import diff, lineage
+from composer_hub.hub import (
+    Card,
+    CardError,
+    Change,
+    FolderDestination,
+    Lineage,
+    LoadError,
+    Moved,
+    NothingToPublish,
+    Parent,
+    Published,
+    PublishError,
+    PublishOptions,
+    Table,
+    diff,
+    dry_run,
+    lineage,
+    load,
+    load_states,
+    load_traces,
+    publish,
+)
 from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
 from tests.factories import make_trace
 
@@ -42,7 +57,7 @@ def tables(traces: Sequence[Trace]) -> list[Table]:
 
 
 def put(where: Any, traces: Sequence[Trace], **options: Any) -> Published:
-    return publish(where, REPO, tables(traces), CARD, **options)
+    return publish(where, REPO, tables(traces), CARD, options=PublishOptions(**options))
 
 
 @pytest.fixture
@@ -208,7 +223,7 @@ def test_traces_and_states_stream_back_as_records(folder: FolderDestination) -> 
 def test_a_missing_config_names_those_that_are_there(folder: FolderDestination) -> None:
     put(folder, [A])
     with pytest.raises(LoadError, match=r"it has (steps, traces|traces, steps)"):
-        list(open_version(folder, REPO).rows("votes"))
+        list(load(folder, REPO).rows("votes"))
 
 
 def test_the_card_says_what_was_kept_and_dropped_and_how_to_load_it(folder: FolderDestination) -> None:

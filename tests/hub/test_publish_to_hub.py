@@ -15,10 +15,21 @@ import pytest
 from huggingface_hub import HfApi
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
-from composer_hub.hub.load import load_traces, open_version
-from composer_hub.hub.publish import NothingToPublish, Published, dry_run, publish
-from composer_hub.hub.versions import diff, lineage
+from composer_hub.hub import (
+    HubDestination,
+    HubError,
+    HubRefused,
+    NothingToPublish,
+    Patience,
+    Published,
+    PublishOptions,
+    diff,
+    dry_run,
+    lineage,
+    load,
+    load_traces,
+    publish,
+)
 from composer_hub.local_hub.server import ServerProcess, start_server
 from tests.factories import make_trace
 from tests.hub.test_publish import CARD, A, B, C, tables
@@ -38,7 +49,7 @@ def hub(hub_server: ServerProcess) -> HubDestination:
 
 
 def put(where: HubDestination, repo: str, traces: list[Any], **options: Any) -> Published:
-    return publish(where, repo, tables(traces), CARD, **options)
+    return publish(where, repo, tables(traces), CARD, options=PublishOptions(**options))
 
 
 def test_a_version_is_one_commit_and_one_tag(hub: HubDestination, hub_repo: Name) -> None:
@@ -175,7 +186,7 @@ def test_diff_and_lineage_work_on_tags(hub: HubDestination, hub_repo: Name) -> N
 def test_a_tag_is_resolved_once_to_its_commit(hub: HubDestination, hub_repo: Name) -> None:
     repo = hub_repo("traces")
     published = put(hub, repo, [A])
-    version = open_version(hub, f"{repo}@v1.0.0")
+    version = load(hub, f"{repo}@v1.0.0")
     put(hub, repo, [B])
     assert version.revision == published.revision
     assert [row["trace_id"] for row in version.rows("traces")] == [A.trace_id]

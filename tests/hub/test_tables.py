@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from composer_hub.hub.load import decode_rows
-from composer_hub.hub.tables import Table, TableError, build, json_text
+from composer_hub.hub import Table, TableError, decode_rows
+from composer_hub.hub.tables import build, json_text
 from composer_hub.records import Message, Pair, features_of, to_row
 from tests.factories import make_pair
 

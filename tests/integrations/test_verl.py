@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.hub.tables import RowWriter  # noqa: E402
+from composer_hub.hub import RowWriter  # noqa: E402
 from composer_hub.integrations import verl as ours  # noqa: E402
 from composer_hub.integrations.channels import hint_tokens  # noqa: E402
 from composer_hub.integrations.verl_parquet import features, pair_row, site_rows  # noqa: E402

@@ -11,7 +11,7 @@ from typing import Any
 
 from huggingface_hub import HfApi
 
-from composer_hub.hub.destinations import HubDestination, Patience
+from composer_hub.hub import HubDestination, Patience
 
 Answer = tuple[int, Any]
 """A status, and a JSON value or the bytes of a stream."""

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub import HfApi, JobInfo
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
+from composer_hub.hub import HubDestination, HubError, HubRefused, Patience
 from composer_hub.jobs import client as jobs
 from composer_hub.jobs.client import CANCELED, DONE, FAILED, OUT_OF_TIME, Order, Price
 from composer_hub.local_hub.server import ServerProcess, start_server

@@ -16,7 +16,7 @@ import pytest
 from huggingface_hub import HfApi
 
 from composer_hub import exits
-from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience
+from composer_hub.hub import HubDestination, HubError, HubRefused, Patience
 from composer_hub.jobs import client as jobs
 from composer_hub.jobs.launch import Site, launch, resume, site_of
 from composer_hub.jobs.plan import Wish, make_plan

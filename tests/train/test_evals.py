@@ -22,11 +22,13 @@ from hypothesis import strategies as some  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
 from composer_hub.environments.desk import tasks  # noqa: E402
-from composer_hub.hub.cards import Card  # noqa: E402
-from composer_hub.hub.folder import FolderDestination  # noqa: E402
-from composer_hub.hub.load import open_version  # noqa: E402
-from composer_hub.hub.publish import publish  # noqa: E402
-from composer_hub.hub.tables import Table  # noqa: E402
+from composer_hub.hub import (  # noqa: E402
+    Card,
+    FolderDestination,
+    Table,
+    load,
+    publish,
+)
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  # noqa: E402
 from composer_hub.train.run.inputs import eval_rows, resolve  # noqa: E402
@@ -198,7 +200,7 @@ def test_the_same_weights_are_given_the_same_rate(shelf: Path, world: Any) -> No
 
 def test_card_plot_and_eval_results_say_what_was_measured(shelf: Path) -> None:
     folder = shelf / "hub" / "me" / "model"
-    revision = open_version(FolderDestination(shelf / "hub"), "me/tasks@v1.0.0").revision
+    revision = load(FolderDestination(shelf / "hub"), "me/tasks@v1.0.0").revision
     found = measured(history(last_complete(shelf / "runs" / "measured")))
     card = (folder / "README.md").read_text()
     assert f"| pass@1 after 0 steps | {found[0][1]} |" in card

@@ -19,8 +19,7 @@ pytest.importorskip("trl")
 
 from composer_hub import exits
 from composer_hub.cli.main import main as command
-from composer_hub.hub.destinations import Destination, embedded_hub
-from composer_hub.hub.load import load_traces, open_version
+from composer_hub.hub import Destination, embedded_hub, load, load_traces
 from composer_hub.local_hub.server import start_server
 from composer_hub.records import Pair, Trace
 from composer_hub.redact.redactor import rules_digest
@@ -136,7 +135,7 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         assert call("replay", "run", redacted, *common, "--run", root / "replay") == exits.DONE
     built = [redacted, "--run", root / "replay", "--repo", "me/pairs", "--to", "local"]
     assert call("pairs", "build", *built) == exits.DONE
-    version = open_version(where, "me/pairs@v1.0.0")
+    version = load(where, "me/pairs@v1.0.0")
     found = list(version.records(Pair, "default"))
     # Steps with the same prompt and the same wrong call train the same thing, and are kept once.
     assert found

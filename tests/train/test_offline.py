@@ -19,9 +19,11 @@ from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
 from composer_hub.cli.pairs import pairs_table  # noqa: E402
-from composer_hub.hub.cards import Card  # noqa: E402
-from composer_hub.hub.folder import FolderDestination  # noqa: E402
-from composer_hub.hub.publish import publish  # noqa: E402
+from composer_hub.hub import (  # noqa: E402
+    Card,
+    FolderDestination,
+    publish,
+)
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
@@ -293,7 +295,7 @@ OFFLINE = shlex.split(
 @pytest.fixture(scope="module")
 def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder destination with traces and pairs, and one finished offline run in `runs/whole`."""
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.ingest.rows import config_features
     from composer_hub.records import to_row
 

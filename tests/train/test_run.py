@@ -13,8 +13,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.hub.folder import FolderDestination  # noqa: E402
-from composer_hub.hub.load import load_traces, open_version  # noqa: E402
+from composer_hub.hub import (  # noqa: E402
+    FolderDestination,
+    load,
+    load_traces,
+)
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
@@ -43,7 +46,7 @@ def test_the_published_model_loads_and_says_where_it_comes_from(shelf: Path, wor
     folder = shelf / "hub" / "me" / "model"
     AutoModelForCausalLM.from_pretrained(folder)
     card = (folder / "README.md").read_text()
-    source = open_version(FolderDestination(shelf / "hub"), "me/pairs@main")
+    source = load(FolderDestination(shelf / "hub"), "me/pairs@main")
     assert "license: apache-2.0" in card
     assert source.revision in card
     assert str(shelf) not in card

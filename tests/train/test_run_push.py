@@ -16,7 +16,7 @@ pytest.importorskip("trl")
 
 from huggingface_hub import HfApi  # noqa: E402
 
-from composer_hub.hub.destinations import HubDestination, HubError, HubRefused, Patience  # noqa: E402
+from composer_hub.hub import HubDestination, HubError, HubRefused, Patience  # noqa: E402
 from composer_hub.local_hub.server import start_server  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402

@@ -9,9 +9,7 @@ from typing import Any
 from click.testing import CliRunner
 
 from composer_hub.cli.pairs import pairs, pairs_table
-from composer_hub.hub.cards import Card
-from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.publish import publish
+from composer_hub.hub import Card, FolderDestination, publish
 from tests.train.test_tokens import desk_pair
 
 # Two updates a generation batch and a checkpoint between them: the hardest place to go on from.

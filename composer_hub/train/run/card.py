@@ -9,8 +9,7 @@ from typing import Any
 
 import yaml
 
-from composer_hub.hub.cards import template
-from composer_hub.hub.publish import Parent
+from composer_hub.hub import Parent, card_template
 from composer_hub.train.run.plots import Plot, series
 
 _COURSE = {
@@ -71,7 +70,7 @@ class ModelFacts:
 
 def model_card(facts: ModelFacts) -> str:
     """Return the whole README.md of a model."""
-    body = string.Template(template("model")).substitute(
+    body = string.Template(card_template("model")).substitute(
         pretty_name=facts.repo.split("/")[-1] or "model",
         summary=_summary(facts),
         data=_data(facts),

@@ -21,9 +21,7 @@ from composer_hub.train.diagnostics import TokenDiagnostics
 from composer_hub.train.turns import Rollout, TurnError, calls_of, tool_call_of, turn_errors, turns
 
 if TYPE_CHECKING:
-    from composer_hub.hub.destinations import Destination
-    from composer_hub.hub.publish import Parent, Published
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Destination, Parent, Published, Table
 
 SOURCE = "composer_rollout"
 ROLLOUTS_A_FILE = 2_000
@@ -286,8 +284,7 @@ def publish_rollouts(
     public: bool = False,
 ) -> Published | None:
     """Publish all rollouts of a run as the next version of a trace dataset; the same rows again are a no-op."""
-    from composer_hub.hub.cards import Card
-    from composer_hub.hub.publish import Lineage, NothingToPublish, publish
+    from composer_hub.hub import Card, Lineage, NothingToPublish, PublishOptions, publish
 
     counts: Counter[str] = Counter()
     for trace in read_rollouts(folder, counts):
@@ -311,7 +308,12 @@ def publish_rollouts(
     lineage = Lineage(parents=tuple(parents), sources={"run_id": run_id})
     try:
         return publish(
-            where, repo, rollout_tables(folder), card, lineage=lineage, public=public, title=f"Rollouts of run {run_id}"
+            where,
+            repo,
+            rollout_tables(folder),
+            card,
+            lineage=lineage,
+            options=PublishOptions(public=public, title=f"Rollouts of run {run_id}"),
         )
     except NothingToPublish:
         return None
@@ -326,7 +328,7 @@ _ROLLOUTS_SAID = (
 
 def rollout_tables(folder: Path) -> list[Table]:
     """Return the `traces` and `steps` configs of exported rollouts."""
-    from composer_hub.hub.tables import Table
+    from composer_hub.hub import Table
     from composer_hub.ingest.rows import config_features
     from composer_hub.records import step_row
 

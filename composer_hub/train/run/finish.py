@@ -13,9 +13,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from composer_hub import __version__, exits
 from composer_hub.environments.open import shown_name
-from composer_hub.hub.destinations import Destination, HubError
-from composer_hub.hub.models import publish_model
-from composer_hub.hub.publish import Published, check_visibility
+from composer_hub.hub import Destination, HubError, Published, check_visibility, publish_model
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import model_files
 from composer_hub.train.evals import measured

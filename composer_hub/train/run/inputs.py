@@ -16,10 +16,7 @@ from accelerate import PartialState
 from accelerate.utils import gather_object
 
 from composer_hub.environments.open import World, load_object, open_world
-from composer_hub.hub.destinations import Destination
-from composer_hub.hub.load import Version, open_version
-from composer_hub.hub.models import Model, digest_of, fetch_model
-from composer_hub.hub.publish import Parent
+from composer_hub.hub import Destination, Model, Parent, Version, digest_of, fetch_model, load
 from composer_hub.records import Pair
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run.options import RunError, Told
@@ -73,16 +70,16 @@ def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
     if record and model.revision != record.values["base"]["revision"]:
         raise RunError(f"{name} is not the model this run began with (its weights differ): put that one back.")
     if told.run.pairs and told.config.beta_replay:
-        inputs.pairs = open_version(where, pins.get("pairs", told.run.pairs))
+        inputs.pairs = load(where, pins.get("pairs", told.run.pairs))
     if told.run.traces and told.config.alpha_sdpo:
-        inputs.traces = open_version(where, pins.get("traces", told.run.traces))
+        inputs.traces = load(where, pins.get("traces", told.run.traces))
     if told.run.tasks and _is_version(told.run.tasks):
-        inputs.tasks = open_version(where, pins.get("tasks", told.run.tasks))
+        inputs.tasks = load(where, pins.get("tasks", told.run.tasks))
     held_out = pins.get("eval_tasks", told.run.eval_tasks or "")
     if held_out.startswith("harbor:"):
         inputs.eval_world = open_world(held_out, where=where, options=told.run.world())
     elif held_out and _is_version(held_out):
-        inputs.eval_tasks = open_version(where, held_out)
+        inputs.eval_tasks = load(where, held_out)
     name = pins.get("environment", told.run.environment)
     inputs.world = open_world(name, told.run.rewards, where=where, options=told.run.world())
     return inputs

@@ -27,8 +27,7 @@ from trl.trainer.utils import get_quantization_config
 from composer_hub import exits
 from composer_hub.environments.guard import release
 from composer_hub.environments.open import check_environment, rewards_of, shown_name
-from composer_hub.hub.destinations import Destination, destination
-from composer_hub.hub.refs import check_repo
+from composer_hub.hub import Destination, check_repo, destination
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.models import load_model, load_tokenizer

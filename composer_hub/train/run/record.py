@@ -19,7 +19,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from composer_hub import __version__, exits
-from composer_hub.hub.publish import Parent
+from composer_hub.hub import Parent
 
 RECORD = "composer_run.json"
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft")

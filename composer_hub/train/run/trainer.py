@@ -14,7 +14,7 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.environments.guard import EnvironmentFailed, Tally, tally
-from composer_hub.hub.models import Model
+from composer_hub.hub import Model
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.evals import Evals
 from composer_hub.train.run.export import RolloutFile
