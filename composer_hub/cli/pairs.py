@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,14 +16,15 @@ import orjson
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options, to_option
+from composer_hub.cli.policy import policy_options
 from composer_hub.cli.reference import precompute_ref
 from composer_hub.families import FAMILIES
 from composer_hub.output import Output
+from composer_hub.pairs.policy import Policy, Poll
 from composer_hub.records import Message, Pair, Trace, Vote, features_of, from_row, to_row
 
 if TYPE_CHECKING:
     from composer_hub.hub import Card, Table, Version
-    from composer_hub.pairs.make import Policy
     from composer_hub.pairs.report import Metric, Tally
 
 INDEX_COLUMNS = (
@@ -50,31 +52,32 @@ pairs.add_command(precompute_ref)
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder of the replay run.",
 )
-@click.option("--min-agree", default=2, show_default=True, help="Teachers that must agree.")
-@click.option("--agree-level", default="L2", show_default=True, help="Level at which they must agree.")
-@click.option("--veto-level", default="L3", show_default=True, help="Level at which the student must differ.")
-@click.option("--same-family", is_flag=True, help="Let teachers of the student's own family count.")
+@policy_options
 @click.option("--with-prose", is_flag=True, help="Keep the words beside the calls in chosen and rejected.")
-@click.option("--max-prompt-chars", type=int, help="Leave out pairs with longer prompts.")
 @click.option("--license", "license_", default="other", show_default=True, help="Licence of the pair set.")
 @publish_options
 @format_option
-def build(traces: str, folder: Path, license_: str, publication: Publication, out: Output, **options: Any) -> None:
-    """Make pairs from the votes of a replay run and publish them."""
-    from composer_hub.hub import Lineage, Parent, load_traces
-    from composer_hub.pairs.make import Policy
+def build(
+    traces: str,
+    folder: Path,
+    policy_changes: dict[str, Any],
+    with_prose: bool,
+    license_: str,
+    publication: Publication,
+    out: Output,
+) -> None:
+    """Make pairs from the votes of a replay run and publish them.
 
-    policy = Policy(
-        min_agree=options["min_agree"],
-        agree_level=options["agree_level"],
-        veto_level=options["veto_level"],
-        exclude_same_family=not options["same_family"],
-        with_prose=options["with_prose"],
-        max_prompt_chars=options["max_prompt_chars"],
-    )
+    The policy is the one the run asked for, with the options given here; votes that cannot answer it are refused.
+    """
+    from composer_hub.hub import Lineage, Parent, load_traces
+
+    poll = Poll.read(folder)
+    policy = dataclasses.replace(poll.policy, **policy_changes)
+    poll.check(policy)
     source, stream = load_traces(publication.destination, traces)
     votes = VoteFile(folder / "votes.jsonl")
-    made = make_pairs(stream, votes, policy)
+    made = make_pairs(stream, votes, policy, with_prose=with_prose)
     if votes.unused:
         out.note(
             f"The votes of {len(votes.unused):,} traces are left out: {source.repo} {source.tag} does not have them."
@@ -87,7 +90,7 @@ def build(traces: str, folder: Path, license_: str, publication: Publication, ou
     card, tables = pair_set(made, votes, policy, publication.repo, license_, ambiguous_usd=money)
     lineage = Lineage(
         parents=(Parent("traces", source.repo, source.revision, tag=source.tag),),
-        config=vars_of(policy),
+        config=dataclasses.asdict(policy) | {"with_prose": with_prose, "order": poll.order},
         sources={
             "teachers": sorted(made.teachers),
             "price_stamps": sorted(made.price_stamps),
@@ -233,7 +236,7 @@ class Made:
     num_votes: int = 0
 
 
-def make_pairs(traces: Iterator[Trace], votes: VoteFile, policy: Policy) -> Made:
+def make_pairs(traces: Iterator[Trace], votes: VoteFile, policy: Policy, *, with_prose: bool = False) -> Made:
     """Turn traces and their votes into pairs, one trace at a time."""
     from composer_hub.pairs.ballots import ballots
     from composer_hub.pairs.make import pairs_from, split_of, without_duplicates
@@ -245,7 +248,7 @@ def make_pairs(traces: Iterator[Trace], votes: VoteFile, policy: Policy) -> Made
         if not cast:
             continue
         counted = list(ballots(trace, cast, exclude_same_family=policy.exclude_same_family))
-        found, drops = pairs_from(counted, policy=policy)
+        found, drops = pairs_from(counted, policy=policy, with_prose=with_prose)
         fresh = list(without_duplicates(found, seen))
         made.pairs += fresh
         made.tallies += [tally(ballot) for ballot in counted]
@@ -364,11 +367,6 @@ def _reasons(drops: Counter[str]) -> str:
         ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in drops.most_common())
         or "there are no votes"
     )
-
-
-def vars_of(policy: Policy) -> dict[str, Any]:
-    """Return a policy as plain values, for the manifest."""
-    return {name: getattr(policy, name) for name in policy.__dataclass_fields__}
 
 
 # ----------------------------------------------------------------------------------------------------------- reviewing

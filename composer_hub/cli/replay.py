@@ -19,8 +19,10 @@ import orjson
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import to_option
+from composer_hub.cli.policy import policy_options
 from composer_hub.money import cap_of, show_usd, to_usd
 from composer_hub.output import Output
+from composer_hub.pairs.policy import Policy, Poll
 from composer_hub.records import Trace, from_row, to_row
 
 if TYPE_CHECKING:
@@ -68,13 +70,12 @@ trace_options = _options(
 
 rule_options = _options(
     click.option("--policy", type=click.Choice(["cascade", "sequential", "all"]), default="cascade", show_default=True,
-                 help="Who is asked where."),
+                 help="Order in which teachers are asked."),
+    policy_options,
     click.option("--audit", type=click.FloatRange(0, 1), default=0.03, show_default=True,
                  help="Share of steps asked on although the policy would stop."),
     click.option("--repeat", type=click.FloatRange(0, 1), default=0.02, show_default=True,
                  help="Share of steps on which the first teacher is asked twice."),
-    click.option("--same-family", is_flag=True, help="Let teachers of the student's own family vote."),
-    click.option("--max-prompt-chars", type=int, help="Leave out steps with longer prompts."),
     click.option("--entropy", type=_FILE, help="JSONL of {step_id, entropy} of the student."),
     click.option("--entropy-top", type=click.FloatRange(0, 1, min_open=True),
                  help="Ask only this share of the steps, by entropy; the audit measures what that misses."),
@@ -100,11 +101,12 @@ def plan(out: Output, max_usd: float, **options: Any) -> None:
     """Print what a run would ask and cost; nothing is sent but the request for the price list."""
     from composer_hub.replay.run import plan as make_plan
 
-    rules = rules_from(options)
-    found = make_plan(traces_from(options), teachers_from(options), rules)
+    rules, teachers = rules_from(options), teachers_from(options)
+    found = make_plan(traces_from(options), teachers, rules)
     cap = cap_of(max_usd)
     found.check(cap)
     out.table(_plan_rows(found), id_key="teacher")
+    _say_too_few(out, rules, teachers)
     out.note(
         f"{found.num_traces:,} traces, {found.num_steps:,} steps, policy {rules.policy}: "
         f"about {show_usd(found.expected)} expected, {show_usd(found.worst)} at worst, cap {show_usd(cap)}."
@@ -113,7 +115,7 @@ def plan(out: Output, max_usd: float, **options: Any) -> None:
         out.note(f"Left out, {reason}: {count:,} (step, teacher) pairs.")
     if found.expected > cap:
         out.note("The cap will not cover all: errors, first steps and edits are asked first.")
-    _say_server_cap(out, teachers_from(options))
+    _say_server_cap(out, teachers)
 
 
 @replay.command()
@@ -140,8 +142,9 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
     cap = cap_of(max_usd)
     found = make_plan(traces, teachers, rules)
     found.check(cap)
+    _say_too_few(out, rules, teachers)
     folder.mkdir(parents=True, exist_ok=True)
-    report = Report()
+    report, poll = Report(), Poll(rules.policy, tuple(teacher.name for teacher in teachers), rules.agreement)
     with Ledger(folder / "ledger.sqlite", cap=cap, change_cap=change_cap) as ledger:
         _say_changed_prices(out, ledger, teachers)
         with out.progress("asking", sum(teacher.num_expected for teacher in found.teachers)) as bar:
@@ -150,7 +153,7 @@ def run(out: Output, max_usd: float, change_cap: bool, i_own_this_endpoint: bool
                 own_endpoint=i_own_this_endpoint, report=report, on_progress=_shown(bar),
             )  # fmt: skip
             try:
-                num_votes = write_votes(folder / "votes.jsonl", votes)
+                num_votes = write_votes(folder / "votes.jsonl", votes, poll)
             except exits.Stopped:
                 _summary(out, folder, report, ledger.money(), _num_lines(folder / "votes.jsonl"))
                 raise
@@ -256,8 +259,7 @@ def rules_from(options: dict[str, Any]) -> Rules:
         policy=options["policy"],
         audit=options["audit"],
         repeat=options["repeat"],
-        exclude_same_family=not options["same_family"],
-        max_prompt_chars=options["max_prompt_chars"],
+        agreement=Policy(**options["policy_changes"]),
         entropy=entropy,
         min_entropy=_quantile(entropy, options["entropy_top"]) if options["entropy_top"] else None,
     )
@@ -282,8 +284,8 @@ def _quantile(entropy: dict[str, float], top: float) -> float:
 # ----------------------------------------------------------------------------------------------------------- showing
 
 
-def write_votes(path: Path, votes: Iterator[Any]) -> int:
-    """Write votes as JSONL rows, whole or (where the run stops early) up to there; return how many."""
+def write_votes(path: Path, votes: Iterator[Any], poll: Poll) -> int:
+    """Write votes as JSONL rows (up to where a run stops early) with the poll beside them; return how many."""
     partial = path.with_suffix(".partial")
     count = 0
     try:
@@ -299,6 +301,7 @@ def write_votes(path: Path, votes: Iterator[Any]) -> int:
         ) from error
     finally:
         if partial.exists():
+            poll.write(path.parent)
             os.replace(partial, path)
     return count
 
@@ -371,6 +374,11 @@ def _say_changed_prices(out: Output, ledger: Any, teachers: list[Teacher]) -> No
                 f"{new.input / 1e6:g}, output {old['output'] / 1e6:g} to {new.output / 1e6:g} dollars per million "
                 "tokens. New calls are reserved at the new price; `replay plan` shows what is ahead."
             )
+
+
+def _say_too_few(out: Output, rules: Rules, teachers: list[Teacher]) -> None:
+    if len(teachers) < rules.agreement.min_agree:
+        out.note(f"No step can give a pair: {rules.agreement.min_agree} teachers must agree, {len(teachers)} named.")
 
 
 def _say_server_cap(out: Output, teachers: list[Teacher]) -> None:

@@ -10,54 +10,29 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from composer_hub import exits
-from composer_hub.actions.forms import LEVELS, parsed_arguments, same
+from composer_hub.actions.forms import parsed_arguments, same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
+from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, Pair, Step, ToolCall, Trace, Vote, num_prompt_chars, prompt_of, stable_id
 
 TEST_SHARE = 0.05
 
 
-class PolicyError(exits.UsageError):
-    """A policy for pairs asks for what cannot be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """When votes become a pair."""
-
-    min_agree: int = 2  # teachers that must agree; never less than a strict majority of those that count
-    agree_level: str = "L2"  # at which they must agree
-    veto_level: str = "L3"  # at which the student must differ from them
-    exclude_same_family: bool = True  # teachers of the student's own family do not count
-    with_prose: bool = False  # keep the words beside the calls in chosen and rejected
-    max_prompt_chars: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.min_agree < 2:
-            raise PolicyError(f"min_agree is {self.min_agree}; a pair needs at least 2 teachers that agree.")
-        for level in (self.agree_level, self.veto_level):
-            if level not in LEVELS:
-                raise PolicyError(f"{level!r} is not a level; choose one of {', '.join(LEVELS)}.")
-        if self.agree_level > self.veto_level:
-            raise PolicyError(
-                f"The veto level {self.veto_level} is stricter than the level of agreement {self.agree_level}: "
-                "a pair could prefer an action over itself. Choose a veto level that is the same or coarser."
-            )
-
-
 def build_pairs(
-    trace: Trace, votes: Iterable[Vote], *, policy: Policy | None = None
+    trace: Trace, votes: Iterable[Vote], *, policy: Policy | None = None, with_prose: bool = False
 ) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs of a trace, in the order of its steps, and for every other step the reason why it gave none."""
     policy = policy or Policy()
-    return pairs_from(ballots(trace, votes, exclude_same_family=policy.exclude_same_family), policy=policy)
+    cast_ballots = ballots(trace, votes, exclude_same_family=policy.exclude_same_family)
+    return pairs_from(cast_ballots, policy=policy, with_prose=with_prose)
 
 
-def pairs_from(cast_ballots: Iterable[Ballot], *, policy: Policy) -> tuple[list[Pair], Counter[str]]:
+def pairs_from(
+    cast_ballots: Iterable[Ballot], *, policy: Policy, with_prose: bool = False
+) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs of one trace's ballots, and the steps without one, counted by reason."""
     counted = list(cast_ballots)
     pairs: list[Pair] = []
@@ -72,7 +47,7 @@ def pairs_from(cast_ballots: Iterable[Ballot], *, policy: Policy) -> tuple[list[
         if not winners:
             drops[reason] += 1
             continue
-        pair = _pair(ballot, winners, _medoid(winners, prices), tools, policy)
+        pair = _pair(ballot, winners, _medoid(winners, prices), tools, policy.agree_level, with_prose)
         if fresh := list(without_duplicates([pair], seen)):
             pairs += fresh
         else:
@@ -93,16 +68,12 @@ def consensus(ballot: Ballot, policy: Policy) -> tuple[tuple[Cast, ...], str]:
         return (), "agrees_with_student"
     if len(counted) < policy.min_agree:
         return (), "too_few_votes"
-    # With a strict majority there is never a second cluster of the same size.
-    if size < max(policy.min_agree, len(counted) // 2 + 1):
+    if size < policy.needed(len(counted)):
         return (), "no_consensus"
     if _as_student(ballot, winners[0], policy):
         return (), "agrees_with_student"
-    if any(same(cast.form, ballot.form, policy.veto_level) for cast in winners):
-        return (), "too_close_to_student"
-    if any(cast.form.results and cast.form.results == ballot.form.results for cast in winners):
-        return (), "same_result_as_student"
-    return winners, ""
+    veto = next((why for cast in winners if (why := policy.veto(ballot.form, cast.form))), "")
+    return ((), veto) if veto else (winners, "")
 
 
 def _as_student(ballot: Ballot, cast: Cast, policy: Policy) -> bool:
@@ -165,10 +136,12 @@ def _distance(one: frozenset[str], other: frozenset[str]) -> float:
 # ------------------------------------------------------------------------------------------------------- the pair
 
 
-def _pair(ballot: Ballot, winners: Sequence[Cast], medoid: Cast, tools: tuple[Any, ...], policy: Policy) -> Pair:
+def _pair(
+    ballot: Ballot, winners: Sequence[Cast], medoid: Cast, tools: tuple[Any, ...], level: str, with_prose: bool
+) -> Pair:
     trace, step = ballot.trace, ballot.step
-    chosen = published_action(medoid.action, with_prose=policy.with_prose)
-    rejected = published_action(ballot.student, with_prose=policy.with_prose)
+    chosen = published_action(medoid.action, with_prose=with_prose)
+    rejected = published_action(ballot.student, with_prose=with_prose)
     sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
     return Pair(
         pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),
@@ -180,7 +153,7 @@ def _pair(ballot: Ballot, winners: Sequence[Cast], medoid: Cast, tools: tuple[An
         chosen=(chosen,),
         rejected=(rejected,),
         tools=tools,
-        level=policy.agree_level,
+        level=level,
         num_agree=len(winners),
         num_votes=len(ballot.counted),
         teachers=tuple(cast.vote.teacher for cast in winners),

@@ -4,8 +4,8 @@ In: a trace, teachers in order of price, what has been answered so far. Out: the
 teacher in step order (so that each becomes a lane over a growing prefix), and in the end the `Vote`s.
 
 - `all`: every eligible teacher at every step.
-- `sequential`: the first k teachers everywhere, each further one only where no k agree yet and still could. The
-  winning action is the same as with `all` for 2 of 3: once two agree, the third cannot undo it.
+- `sequential`: the first k teachers everywhere (k is the policy's `min_agree`), each further one only where too few
+  agree and enough still could. The winning action is the same as with `all` for 2 of 3 and for 3 of 3.
 - `cascade`: the cheapest everywhere; the rest, as above, only where it does not repeat the student. Where it does
   although two others would agree on something else, a pair is missed; `audit` of the steps are asked on all the
   same, so that the share of missed pairs is measured and not assumed.
@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from composer_hub.money import to_usd
-from composer_hub.records import Message, Step, Trace, Vote, stable_id
+from composer_hub.pairs.policy import Policy
+from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id
 from composer_hub.replay.answers import Answer
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
@@ -39,19 +40,17 @@ class Judge:
     normal_form: Callable[[Step, Message], str]
 
 
-JudgeOf = Callable[[Trace], Judge]
+JudgeOf = Callable[[Trace, Policy], Judge]
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What is asked."""
 
-    policy: str = "cascade"
-    num_agree: int = 2  # teachers that must agree
+    policy: str = "cascade"  # the order of asking
+    agreement: Policy = field(default_factory=Policy)  # what pairs will be made by
     audit: float = 0.03  # share of steps asked on although the policy would stop
     repeat: float = 0.02  # share of steps on which the first teacher is asked twice
-    exclude_same_family: bool = True
-    max_prompt_chars: int | None = None
     entropy: Mapping[str, float] = field(default_factory=dict)  # of the student, by step id
     min_entropy: float | None = None  # steps below are left out, but for the audit
 
@@ -123,6 +122,8 @@ class TraceRun:
         self.trace, self.rules, self._judge_of = trace, rules, judge_of
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.prompts = Prompts(trace)
+        limited = rules.agreement.max_prompt_chars is not None
+        self._chars = [message_chars(message) for message in trace.messages] if limited else []
         self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
         self._states = {
             step.step_id: self._state(step, teachers) for step in trace.steps if wanted is None or wanted(trace, step)
@@ -130,7 +131,7 @@ class TraceRun:
 
     @functools.cached_property
     def judge(self) -> Judge:
-        return self._judge_of(self.trace)
+        return self._judge_of(self.trace, self.rules.agreement)
 
     def next_round(self) -> dict[str, list[Ask]]:
         """Return what to ask now that everything asked so far has an outcome; empty when the trace is done."""
@@ -194,10 +195,11 @@ class TraceRun:
         if not self.trace.messages[step.action].tool_calls:
             return "student_text_only"  # never becomes a pair, whatever teachers do
         family = step.family or self.trace.family
-        if self.rules.exclude_same_family and family and teacher.family == family:
+        agreement = self.rules.agreement
+        if agreement.exclude_same_family and family and teacher.family == family:
             return "same_family"
-        limit = self.rules.max_prompt_chars
-        if limit is not None and num_bytes > limit:
+        limit = agreement.max_prompt_chars
+        if limit is not None and sum(sum(self._chars[start:stop]) for start, stop in step.prompt) > limit:
             return "over_prompt_window"
         if teacher.context_length and expected_tokens(num_bytes) + teacher.max_tokens > teacher.context_length:
             return "too_long"
@@ -211,11 +213,12 @@ class TraceRun:
         if self.rules.policy == "all":
             return unasked
         if not outcomes:
-            return unasked[:1] if self.rules.policy == "cascade" else unasked[: self.rules.num_agree]
+            return unasked[:1] if self.rules.policy == "cascade" else unasked[: self.rules.agreement.min_agree]
         if self._stops_early(state) and not state.audited:
             return ()
-        largest = max((len(cluster) for cluster in self._clusters(state)), default=0)
-        still_open = largest < self.rules.num_agree <= largest + len(unasked)
+        sizes = [len(cluster) for cluster in self._clusters(state)]
+        largest, num_votes, needed = max(sizes, default=0), sum(sizes), self.rules.agreement.needed
+        still_open = largest < needed(num_votes) and largest + len(unasked) >= needed(num_votes + len(unasked))
         return unasked[:1] if still_open else ()
 
     def _stops_early(self, state: _State) -> bool:
@@ -235,8 +238,8 @@ class TraceRun:
         for teacher in state.eligible:
             outcome = outcomes.get(teacher.name)
             action = outcome.answer.action if outcome and outcome.answer else None
-            if action is None:
-                continue
+            if action is None or not self.judge.agree(state.step, action, action):
+                continue  # It abstained, or gave no valid action, which does not count as a vote.
             for cluster in clusters:
                 if self.judge.agree(state.step, cluster[0], action):
                     cluster.append(action)
@@ -248,9 +251,10 @@ class TraceRun:
     def _has_pair(self, state: _State) -> bool:
         clusters = self._clusters(state)
         winner = max(clusters, key=len, default=[])
-        if len(winner) < self.rules.num_agree:
+        if len(winner) < self.rules.agreement.needed(sum(len(cluster) for cluster in clusters)):
             return False
-        return not self.judge.repeats(state.step, self._student(state), winner[0])
+        student = self._student(state)
+        return not any(self.judge.repeats(state.step, student, action) for action in winner)
 
     def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
         # Only the first teacher is asked again: its lane is warm, and one teacher's noise is what the floor needs.

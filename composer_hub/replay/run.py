@@ -30,8 +30,9 @@ from composer_hub.replay.teachers import Teacher, key_of
 
 CACHE_BLOCK = 128  # tokens; caches hold whole blocks
 
-# Share of the steps that the first, second and each further teacher is asked about. Simulated with three teachers, 55 %
-# easy steps and correlated errors (docs/replay.md): an expectation for planning, never a limit.
+# Share of the steps that the first teacher, each of the others that must agree with it, and each further one is asked
+# about. Simulated with 2 of 3 teachers, 55 % easy steps and correlated errors (docs/replay.md): an expectation for
+# planning, never a limit.
 EXPECTED_SHARE: Mapping[str, tuple[float, float, float]] = {
     "all": (1.0, 1.0, 1.0),
     "sequential": (1.0, 1.0, 0.33),
@@ -151,11 +152,13 @@ def _plan_trace(result: Plan, trace: Trace, output_tokens: int) -> None:
         if not steps:
             continue
         lane = _lane_cost_of(run.prompts, steps, part.teacher, output_tokens)
-        shares = EXPECTED_SHARE[result.rules.policy]
+        first, needed, further = EXPECTED_SHARE[result.rules.policy]
+        shares = [first, *[needed] * (result.rules.agreement.min_agree - 1), further]
         asked = [
             step
             for step in steps
-            if share_of(step.step_id, "plan") < shares[min(ranks[step.step_id].index(part.teacher.name), 2)]
+            if share_of(step.step_id, "plan")
+            < shares[min(ranks[step.step_id].index(part.teacher.name), len(shares) - 1)]
         ]
         part.num_steps += len(steps)
         part.num_expected += len(asked)

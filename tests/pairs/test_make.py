@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.errors.rules import KINDS
-from composer_hub.pairs.make import Policy, PolicyError, build_pairs, published_tools, split_of, without_duplicates
+from composer_hub.pairs.make import build_pairs, published_tools, split_of, without_duplicates
+from composer_hub.pairs.policy import Policy, PolicyError
 from composer_hub.records import ErrorSite, Message, Pair, Trace, Vote, from_row, to_row
 
 LS = ("Bash", {"command": "ls"})
@@ -27,13 +28,13 @@ Make = Callable[..., Any]
 def judge(make_trace: Make, make_vote: Make) -> Make:
     """Return a function from the student's call and each teacher's to the pairs and the drops of one step."""
 
-    def run(student: Any, *answers: Any, policy: Policy | None = None, **fields: Any):
+    def run(student: Any, *answers: Any, policy: Policy | None = None, with_prose: bool = False, **fields: Any):
         trace = make_trace(student)
         votes = [
             make_vote(trace, 0, "abcdef"[at] + "-teacher", *([answer] if answer else []), **fields)
             for at, answer in enumerate(answers)
         ]
-        return build_pairs(trace, votes, policy=policy)
+        return build_pairs(trace, votes, policy=policy, with_prose=with_prose)
 
     return run
 
@@ -163,7 +164,7 @@ def test_a_pair_carries_the_action_alone_and_the_words_in_columns(judge: Make) -
     (pair,), _ = judge(LS, READ, READ_TOO, text="Let me look.")
     assert (pair.chosen[0].content, pair.rejected[0].content) == ("", "")
     assert (pair.chosen_text, pair.rejected_text) == ("Let me look.", "On it.")
-    (with_prose,), _ = judge(LS, READ, READ_TOO, text="Let me look.", policy=Policy(with_prose=True))
+    (with_prose,), _ = judge(LS, READ, READ_TOO, text="Let me look.", with_prose=True)
     assert (with_prose.chosen[0].content, with_prose.rejected[0].content) == ("Let me look.", "On it.")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from composer_hub.pairs.policy import Policy
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, action_text
 from composer_hub.replay.cascade import Judge
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
@@ -47,7 +48,7 @@ def trace_of(
     return Trace(name, "test", name, tuple(messages), tuple(steps), **{**defaults, **fields})
 
 
-def judge_of(trace: Trace) -> Judge:
+def judge_of(trace: Trace, policy: Policy | None = None) -> Judge:
     """Compare actions by their text: the teachers of these tests do not paraphrase."""
 
     def equal(step: Step, one: Message, other: Message) -> bool:

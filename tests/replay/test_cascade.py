@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer_hub.pairs.policy import Policy
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
 from composer_hub.replay.answers import Answer
 from composer_hub.replay.cascade import Outcome, Rules, TraceRun, share_of
@@ -140,7 +141,9 @@ def test_a_teacher_of_the_students_family_is_left_out_and_recorded() -> None:
     left_out = [vote for vote in run.votes() if vote.excluded]
     assert {(vote.teacher, vote.excluded, vote.status) for vote in left_out} == {("cheap", "same_family", "not_asked")}
     assert len(left_out) == 4
-    allowed = play(trace, Rules(policy="all", exclude_same_family=False), draw(trace, random.Random(1)), panel)
+    allowed = play(
+        trace, Rules(policy="all", agreement=Policy(exclude_same_family=False)), draw(trace, random.Random(1)), panel
+    )
     assert not [vote for vote in allowed.votes() if vote.excluded == "same_family"]
 
 
@@ -173,7 +176,12 @@ def test_nobody_is_asked_about_a_step_where_the_student_only_talked() -> None:
 def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its_reason() -> None:
     panel = [dataclasses.replace(PANEL[0], context_length=4500), *PANEL[1:]]
     trace = trace_of(20, growth=400)
-    run = play(trace, Rules(policy="all", repeat=0, max_prompt_chars=9000), draw(trace, random.Random(1)), panel)
+    run = play(
+        trace,
+        Rules(policy="all", repeat=0, agreement=Policy(max_prompt_chars=7000)),
+        draw(trace, random.Random(1)),
+        panel,
+    )
     reasons = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.excluded}
     assert ("cheap", "too_long") in reasons
     assert ("dear", "over_prompt_window") in reasons
@@ -206,7 +214,7 @@ def test_what_is_drawn_by_chance_is_the_same_on_every_machine() -> None:
 
 def test_the_judge_of_normal_forms_sees_through_the_spelling() -> None:
     trace = trace_of(1, cwd="/repo")
-    step, judge = trace.steps[0], by_normal_form(trace)
+    step, judge = trace.steps[0], by_normal_form(trace, Policy())
 
     def act(command: str) -> Message:
         return Message("assistant", "", (ToolCall("bash", {"command": command}),))

@@ -1,0 +1,133 @@
+"""When votes become a pair: one policy, followed by the cascade that asks for votes and by the pairs made from them.
+
+In: normal forms of actions. Out: whether two teachers agree, whether an action repeats the student's, and how many of
+the votes that count must agree. A replay run leaves a `Poll` beside its votes, so that pairs are never made by a policy
+that those votes cannot answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from composer_hub import exits
+from composer_hub.actions.forms import LEVELS, NormalForm, same
+
+POLL_FILE = "poll.json"
+
+
+class PolicyError(exits.UsageError):
+    """A policy that contradicts itself, or that the recorded votes cannot answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """When the votes at a step become a pair."""
+
+    min_agree: int = 2  # teachers that must agree; a strict majority of the votes that count is needed in any case
+    agree_level: str = "L2"  # at which they must agree
+    veto_level: str = "L3"  # at which the student must differ from them
+    exclude_same_family: bool = True  # teachers of the student's own family do not count
+    max_prompt_chars: int | None = None  # steps with longer prompts give no pair
+
+    def __post_init__(self) -> None:
+        if self.min_agree < 2:
+            raise PolicyError(f"min_agree is {self.min_agree}; a pair needs at least 2 teachers that agree.")
+        for level in (self.agree_level, self.veto_level):
+            if level not in LEVELS:
+                raise PolicyError(f"{level!r} is not a level; choose one of {', '.join(LEVELS)}.")
+        if self.agree_level > self.veto_level:
+            raise PolicyError(
+                f"The veto level {self.veto_level} is stricter than the level of agreement {self.agree_level}: "
+                "a pair could prefer an action over itself. Choose a veto level that is the same or coarser."
+            )
+
+    def needed(self, num_votes: int) -> int:
+        """Return how many of the votes that count must agree; a majority leaves no second group of the same size."""
+        return max(self.min_agree, num_votes // 2 + 1)
+
+    def agree(self, one: NormalForm, other: NormalForm) -> bool:
+        """Return whether two teachers chose the same action."""
+        # An answer that is not a valid action agrees with nothing, not even with its equal.
+        return not one.problem and same(one, other, self.agree_level)
+
+    def veto(self, student: NormalForm, action: NormalForm) -> str:
+        """Return why an action is too close to the student's to be preferred over it, "" if it is not."""
+        if same(student, action, self.veto_level):
+            return "too_close_to_student"
+        return "same_result_as_student" if action.results and action.results == student.results else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """How a run collected its votes: who was asked, in which order, and for which policy."""
+
+    order: str  # all, sequential or cascade
+    teachers: tuple[str, ...]
+    policy: Policy = Policy()
+
+    def write(self, folder: Path) -> None:
+        """Record the poll in the folder of its run."""
+        text = json.dumps(dataclasses.asdict(self), indent=1)
+        (folder / POLL_FILE).write_text(f"{text}\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> Poll:
+        """Return the poll recorded with a run."""
+        path = folder / POLL_FILE
+        try:
+            row = json.loads(path.read_text(encoding="utf-8"))
+            return cls(str(row["order"]), tuple(row["teachers"]), Policy(**row["policy"]))
+        except FileNotFoundError:
+            problem = "is missing"
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = f"cannot be read ({error})"
+        raise PolicyError(
+            f"{path} {problem}, so it is unknown which policy the votes can answer. Run the same `composer-hub replay "
+            f"run` with --run {folder} again: it writes the file, and no answer is paid for twice."
+        )
+
+    def check(self, policy: Policy) -> None:
+        """Refuse a policy under which these votes would silently give fewer pairs than the teachers agree on."""
+        if policy.min_agree > len(self.teachers):
+            names = ", ".join(self.teachers)
+            raise PolicyError(
+                f"{policy.min_agree} teachers cannot agree: the run asked {len(self.teachers)} ({names}). "
+                "Run `composer-hub replay run` with more --teachers, or choose a smaller --min-agree."
+            )
+        if gaps := self._gaps(policy):
+            reasons = "; ".join(reason for reason, _ in gaps)
+            options = " ".join(option for _, option in gaps if option)
+            raise PolicyError(
+                f"These votes cannot answer that policy: {reasons}. Run the same `composer-hub replay run` again with "
+                f"{options or 'the policy you want'}: only the missing answers are paid for."
+            )
+
+    def _gaps(self, policy: Policy) -> Sequence[tuple[str, str]]:
+        """Return each reason why votes are missing for a policy, with the option that makes replay ask for them."""
+        asked, gaps = self.policy, list[tuple[str, str]]()
+        if self.order != "all":
+            for name, stop in (("min_agree", "teachers that agreed"), ("agree_level", "the level of agreement")):
+                wanted, given = getattr(policy, name), getattr(asked, name)
+                if wanted != given:
+                    reason = f"the order {self.order} stopped asking by {stop} ({given}, not {wanted})"
+                    gaps.append((reason, f"--{name.replace('_', '-')} {wanted}"))
+            if policy.exclude_same_family and not asked.exclude_same_family:
+                reason = (
+                    f"the order {self.order} stopped asking once teachers agreed, the student's own family among them"
+                )
+                gaps.append((reason, "--no-same-family"))
+        if self.order == "cascade" and policy.veto_level < asked.veto_level:
+            reason = f"the cascade ended where the cheapest teacher repeats the student at {asked.veto_level}"
+            gaps.append((reason, f"--veto-level {policy.veto_level}"))
+        if asked.exclude_same_family and not policy.exclude_same_family:
+            gaps.append(("teachers of the student's own family were not asked", "--same-family"))
+        limit = asked.max_prompt_chars
+        if limit is not None and (policy.max_prompt_chars is None or policy.max_prompt_chars > limit):
+            wanted = policy.max_prompt_chars
+            reason = f"nobody was asked about prompts above {limit:,} characters"
+            gaps.append((reason, f"--max-prompt-chars {wanted}" if wanted else "no --max-prompt-chars"))
+        return gaps
