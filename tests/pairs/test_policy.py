@@ -11,11 +11,8 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.cli.main import main
-from composer_hub.hub.cards import Card
-from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.load import open_version
-from composer_hub.hub.publish import publish
-from composer_hub.hub.tables import Table
+from composer_hub.hub import Card, FolderDestination, Table, load, publish
+from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
@@ -24,7 +21,6 @@ from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
 from composer_hub.replay.fake.server import Teachers, serving
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.prices import NANO
 from composer_hub.replay.run import run
 from tests.replay.sample import teachers_at, trace_of
 
@@ -104,7 +100,7 @@ def test_the_command_line_refuses_votes_that_stopped_too_early_and_says_what_to_
     assert "--min-agree 3" in error
     assert call(*replay, "--min-agree", 3) == exits.DONE
     assert call(*build) == exits.DONE
-    pairs = open_version(FolderDestination(store), "me/pairs").records(Pair, "default")
+    pairs = load(FolderDestination(store), "me/pairs").records(Pair, "default")
     assert [pair.num_agree for pair in pairs] == [3] * NUM_ERRORS
     assert call(*build, "--min-agree", 4) == exits.USAGE
     assert "the run asked 3 (small, medium, large)" in capsys.readouterr().err
