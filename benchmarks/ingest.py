@@ -25,9 +25,10 @@ from typing import Any
 import orjson
 
 from composer_hub.ingest.lines import json_lines
-from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
 from composer_hub.ingest.readers import claude_code
+from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 
 FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_code"
@@ -72,12 +73,12 @@ def reader_only(paths: list[Path], workers: int) -> int:
 
 
 def pipeline(paths: list[Path], workers: int) -> int:
-    return sum(len(session.trace.steps) for session in Ingest(paths, Options(workers=workers)))
+    return sum(len(session.trace.steps) for session in Reading(paths, ReadOptions(workers=workers)))
 
 
 def with_errors_and_hints(paths: list[Path], workers: int) -> int:
-    options = Options(workers=workers, transform=Preparation(None))
-    return sum(len(session.trace.steps) for session in Ingest(paths, options))
+    options = ReadOptions(workers=workers, transform=Preparation(None))
+    return sum(len(session.trace.steps) for session in Reading(paths, options))
 
 
 def measured(way: Callable[[list[Path], int], int], paths: list[Path], workers: int) -> dict[str, Any]:

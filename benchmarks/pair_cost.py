@@ -15,8 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.replay import gathered
-from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
+from composer_hub.ingest.reading import Reading
 from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.records import Trace
@@ -53,7 +54,7 @@ def replayed(traces: list[Trace], policy: str) -> tuple[int, int]:
 
 def main() -> None:
     sessions = str(resources.files("composer_hub") / "demo_sessions")
-    traces = [session.trace for session in Ingest([sessions], Options(transform=Preparation(None)))]
+    traces = [session.trace for session in Reading([sessions], ReadOptions(transform=Preparation(None)))]
     server = Teachers(oracle=oracle_of(traces), min_cached_tokens=64)
     with serving(server) as url:
         for teacher in teachers_at(url):

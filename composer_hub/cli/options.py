@@ -56,6 +56,10 @@ class Publication:
             )
         return where
 
+    def options(self, title: str = "") -> PublishOptions:
+        """Return the options for `hub.publish`."""
+        return PublishOptions(self.version, self.bump, self.public, title, self.shard_bytes)
+
     def carry_out(
         self,
         out: Output,
@@ -67,7 +71,7 @@ class Publication:
         report: Mapping[str, Any] | None = None,
     ) -> Published | None:
         """Publish and print the new version, or the plan with --dry-run; JSON also contains `report`."""
-        options = PublishOptions(self.version, self.bump, self.public, title, self.shard_bytes)
+        options = self.options(title)
         if self.dry_run:
             plan = dry_run(self.destination, self.repo, tables, card, lineage=lineage, options=options)
             show_plan(out, plan, self.destination.address, report)

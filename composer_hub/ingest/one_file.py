@@ -32,8 +32,8 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to ingest."""
+class ReadOptions:
+    """How to read files."""
 
     format: str = ""  # the name of a source; "" = look at each file
     strict: bool = False  # a corrupt line or an unknown record ends the run
@@ -51,7 +51,7 @@ class Job:
     """A file to read."""
 
     path: Path
-    options: Options  # without manifest, origins and transform
+    options: ReadOptions  # without manifest, origins and transform
     known_digest: str = ""
     origin: Origin = Origin()
 

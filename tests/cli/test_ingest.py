@@ -173,7 +173,7 @@ def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_to
     assert [link["repo"] for link in json.loads(back.stdout)] == ["me/rolled-clean", "me/rolled"]
     again = composer_hub(*words[:-3])
     assert again.returncode == exits.NOTHING_TO_DO, again.stderr
-    assert "Redaction changed the text of 1 trace, so the token ids, which spelled it, are not kept." in again.stderr
+    assert "Redaction changed the text of 1 trace, so their token ids" in again.stderr
 
 
 @pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])
@@ -210,11 +210,11 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS"], exits.USAGE, "--repo"),
         (["SESSIONS", "--repo", "no-owner"], exits.USAGE, "write it as owner/name"),
         (["SESSIONS", "--repo", "me/x", "--no-redact", "--public"], exits.REFUSED, "not redacted"),
-        (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never go into a public"),
+        (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never become public"),
         (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
         (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
         (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
-        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is no UTF-8 text"),
+        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is not UTF-8"),
         (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],
 )

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from composer_hub.ingest import compressed
-from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.one_file import ReadOptions
+from composer_hub.ingest.reading import Reading
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def zstd(data):
 
 
 def run(*paths, **options):
-    ingest = Ingest(paths, Options(workers=1, **options))
+    ingest = Reading(paths, ReadOptions(workers=1, **options))
     return list(ingest), ingest
 
 

@@ -11,14 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from composer_hub.cli.ingest import trace_tables
 from composer_hub.hub.tables import build
-from composer_hub.ingest.one_file import Options
-from composer_hub.ingest.pipeline import Ingest
+from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_tables
+from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
 from composer_hub.ingest.readers import published_traces
+from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.rows import Tally, ingest_report
 from composer_hub.ingest.sources import HEAD_BYTES, sniff
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
 from composer_hub.redact.redactor import Redactor, rules_digest
@@ -95,7 +94,7 @@ def read(path: Path) -> tuple[list[Trace], FileReport]:
 
 
 def ingested(*paths: Path) -> list[Trace]:
-    return [session.trace for session in Ingest(paths, Options(transform=Preparation(Redactor(SALT))))]
+    return [session.trace for session in Reading(paths, ReadOptions(transform=Preparation(Redactor(SALT))))]
 
 
 # ---------------------------------------------------------------------------------------------------------- round trip
@@ -122,7 +121,7 @@ def test_a_published_trace_comes_back_field_by_field(trace: Trace, write: Any, t
 
 def test_only_the_table_of_traces_is_read_of_a_published_folder(tmp_path: Path) -> None:
     as_parquet(tmp_path, rollout(1), rollout(2))
-    ingest = Ingest([tmp_path])
+    ingest = Reading([tmp_path])
     assert {session.trace.trace_id for session in ingest} == {"trace-1", "trace-2"}
     assert ingest.report.counts["read"] == 1
 
@@ -178,10 +177,10 @@ def test_a_secret_in_a_tools_answer_is_gone_and_so_are_the_tokens_that_spell_it(
     assert kept.provenance == clean.provenance | {"file_digest": kept.provenance["file_digest"]}
     assert dataclasses.replace(kept, redaction="", provenance=clean.provenance, counts={}) == clean
 
-    tally = Tally()
-    for session in Ingest([tmp_path], Options(transform=Preparation(Redactor(SALT)))):
-        tally.add(session)
-    numbers = ingest_report(FileReport(), tally)
+    tally = TraceCounts()
+    for session in Reading([tmp_path], ReadOptions(transform=Preparation(Redactor(SALT)))):
+        tally.add(session.trace)
+    numbers = numbers_of(FileReport(), tally)
     assert (numbers["tokens_dropped"], numbers["unredacted"]) == (1, 0)
     assert (numbers["messages"], numbers["steps"], numbers["calls"], numbers["results"]) == (8, 4, 2, 2)
 

@@ -296,7 +296,7 @@ OFFLINE = shlex.split(
 def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder destination with traces and pairs, and one finished offline run in `runs/whole`."""
     from composer_hub.hub import Table
-    from composer_hub.ingest.rows import config_features
+    from composer_hub.ingest.dataset import config_features
     from composer_hub.records import to_row
 
     root = tmp_path_factory.mktemp("shelf")

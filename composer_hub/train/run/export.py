@@ -329,7 +329,7 @@ _ROLLOUTS_SAID = (
 def rollout_tables(folder: Path) -> list[Table]:
     """Return the `traces` and `steps` configs of exported rollouts."""
     from composer_hub.hub import Table
-    from composer_hub.ingest.rows import config_features
+    from composer_hub.ingest.dataset import config_features
     from composer_hub.records import step_row
 
     features = config_features()

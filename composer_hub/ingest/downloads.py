@@ -1,13 +1,14 @@
-"""Sources of ingest as files: datasets on the Hub are downloaded at one commit and read like folders.
+"""The sources of a run as local files: datasets on the Hub are downloaded at one commit and read like folders.
 
-Of what composer_hub published, only the config `traces` is read: the other files repeat it.
+From a dataset that composer_hub published, only the config `traces` is read; the other files repeat it.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,33 +22,33 @@ _READABLE = (".jsonl", ".json", ".parquet", ".traj", ".md", ".eval", ".jsonl.zst
 
 
 def local_sources(
-    sources: Iterable[str], destination: Callable[[], Destination]
+    sources: Iterable[str | os.PathLike[str]], destination: Destination | None
 ) -> tuple[list[Path], dict[str, Origin]]:
-    """Return the sources as paths and where the downloaded ones come from; the Hub is read at today's commit.
-
-    The destination is made when a source first needs it.
-    """
+    """Return the sources as paths, and the origin of each downloaded file; `hf://` sources need a destination."""
     paths: list[Path] = []
     origins: dict[str, Origin] = {}
     for source in sources:
-        if source.startswith("hf://"):
-            files = download(destination(), source)
-            paths += files
-            origins |= {str(path): origin for path, origin in files.items()}
-        else:
+        uri = str(source)
+        if not uri.startswith("hf://"):
             path = Path(source).expanduser()
             paths += local_files(path) if path.is_dir() else [path]
+        elif destination is None:
+            raise exits.UsageError(f"Give ingest() a destination to download {uri} from.")
+        else:
+            files = download(destination, uri)
+            paths += files
+            origins |= {str(path): origin for path, origin in files.items()}
     return paths, origins
 
 
 def download(destination: Destination, uri: str) -> dict[Path, Origin]:
-    """Return the session files of a dataset at the commit its revision means now, and what their rows say of it."""
-    found = _URI.fullmatch(uri)
-    if found is None:
+    """Return the session files of a dataset, with their origin, at the current commit of its revision."""
+    parts = _URI.fullmatch(uri)
+    if parts is None:
         raise exits.UsageError(
-            f"{uri!r} names no dataset: write hf://datasets/owner/name or hf://datasets/owner/name@revision."
+            f"{uri!r} is not a dataset: write hf://datasets/owner/name or hf://datasets/owner/name@revision."
         )
-    repo, revision, under = found["repo"], found["revision"] or "main", (found["under"] or "").rstrip("/")
+    repo, revision, under = parts["repo"], parts["revision"] or "main", (parts["under"] or "").rstrip("/")
     commit = destination.resolve(repo, revision)
     if commit is None:
         raise exits.UsageError(f"There is no dataset {repo}@{revision} at {destination.address}.")
@@ -67,7 +68,7 @@ def download(destination: Destination, uri: str) -> dict[Path, Origin]:
 
 
 def local_files(folder: Path) -> list[Path]:
-    """Return what of a folder is to be read: the trace tables where composer_hub has published it, else all of it."""
+    """Return the trace tables of a folder that composer_hub published, else the folder."""
     try:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -77,7 +78,7 @@ def local_files(folder: Path) -> list[Path]:
 
 
 def trace_files(manifest: Any, there: Iterable[str], where: str) -> list[str]:
-    """Return the files of a published version's config `traces`; the others hold nothing more, or no traces at all."""
+    """Return the files of a published version's config `traces`."""
     tables = as_dict(as_dict(manifest).get("tables"))
     if "traces" not in tables:
         raise exits.UsageError(
@@ -92,15 +93,15 @@ def trace_files(manifest: Any, there: Iterable[str], where: str) -> list[str]:
 
 
 def card_license(readme: Path | None) -> str:
-    """Return the licence that a dataset's card names, "" where it names none."""
+    """Return the license that a dataset's card names, or ""."""
     from huggingface_hub.repocard import metadata_load
     from yaml import YAMLError
 
     try:
-        told = (metadata_load(readme) if readme else None) or {}
+        metadata = (metadata_load(readme) if readme else None) or {}
     except (ValueError, YAMLError):
-        return ""  # a card that cannot be read says nothing
-    license = told.get("license") or ""
+        return ""
+    license = metadata.get("license") or ""
     if license == "other":
-        license = told.get("license_name") or license
+        license = metadata.get("license_name") or license
     return ", ".join(map(str, license)) if isinstance(license, list) else str(license)

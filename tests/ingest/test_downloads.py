@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.cli.hub_sources import card_license, local_files, local_sources
-from composer_hub.cli.ingest import trace_tables
 from composer_hub.hub import Card, FolderDestination, PublishOptions, Table, publish
+from composer_hub.ingest.dataset import trace_tables
+from composer_hub.ingest.downloads import card_license, local_files, local_sources
 from composer_hub.records import Pair, features_of, to_row
 from tests.factories import make_pair, make_trace
 
@@ -54,7 +54,7 @@ def test_of_a_version_that_composer_hub_published_the_tables_of_traces_are_read(
     expected = sorted(folder.glob("data/traces/*.parquet")) or sorted(folder.rglob("traces*/*.parquet"))
     assert len(expected) > 1
     assert local_files(folder) == expected
-    paths, origins = local_sources(["hf://datasets/me/traces"], lambda: published)
+    paths, origins = local_sources(["hf://datasets/me/traces"], published)
     assert paths == expected
     assert {origin.provenance["dataset"] for origin in origins.values()} == {"me/traces"}
     assert {origin.license for origin in origins.values()} == {"mit"}
@@ -64,7 +64,7 @@ def test_of_a_version_that_composer_hub_published_the_tables_of_traces_are_read(
 def test_a_version_without_traces_is_named_with_what_it_holds(published: FolderDestination, source: str) -> None:
     folder = published.root / "me" / "pairs"
     with pytest.raises(exits.UsageError, match=r"me/pairs was published by composer_hub and holds default, but no"):
-        local_sources([source.format(folder=folder)], lambda: published)
+        local_sources([source.format(folder=folder)], published)
 
 
 def test_a_copy_of_a_version_that_lacks_a_table_is_not_read_in_part(published: FolderDestination) -> None:

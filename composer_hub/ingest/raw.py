@@ -1,4 +1,4 @@
-"""Raw session files as a private dataset of their own, as the Hub's trace viewer opens them."""
+"""Raw session files in a private dataset, as the Hub's trace viewer opens them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from composer_hub import exits
 from composer_hub.hub import Add, Destination, HubError, Moved
 
-_FILES_A_COMMIT = 90
+_FILES_PER_COMMIT = 90
 _MAX_TRIES = 5
 _CARD = """---
 pretty_name: "{title}"
@@ -27,19 +27,19 @@ redacted, structured traces made from them are in the dataset without `-sessions
 
 
 def publish_raw(destination: Destination, repo: str, paths: Iterable[Path]) -> int:
-    """Upload session files that are not there yet; return how many."""
+    """Upload the session files that the dataset lacks; return how many."""
     destination.prepare(repo, private=True)
     if destination.is_private(repo) is False:
         raise exits.Refused(
             f"{repo} is public: raw sessions are not redacted. Make it private first. Nothing was uploaded."
         )
-    # Two files of the same bytes have one name, and a commit may write a name once.
+    # Files with the same bytes share a name, and a commit may write a name once.
     wanted = {raw_name(path): path for path in paths}
     head, missing = _missing(destination, repo, wanted)
     count = moved = 0
     card = Add.of("README.md", _CARD.format(title=f"{repo.split('/')[1]}: raw agent sessions").encode())
     while missing:
-        batch = missing[:_FILES_A_COMMIT]
+        batch = missing[:_FILES_PER_COMMIT]
         try:
             head = destination.commit(repo, [card, *batch], title="Add raw sessions", body="", parent=head)
         except Moved:
@@ -64,6 +64,6 @@ def _missing(destination: Destination, repo: str, wanted: Mapping[str, Path]) ->
 
 
 def raw_name(path: Path) -> str:
-    """Return where a session file stands: named by its content, so that nothing of the machine's paths shows."""
+    """Return the path of a session file in the dataset, named by content so that no local path shows."""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     return f"sessions/{digest}{path.suffix}"

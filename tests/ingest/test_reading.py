@@ -10,10 +10,11 @@ import shutil
 import pytest
 
 from composer_hub.exits import UsageError
-from composer_hub.ingest.pipeline import Ingest, Options
+from composer_hub.ingest.dataset import TraceCounts, config_features, numbers_of
+from composer_hub.ingest.one_file import ReadOptions
+from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import MAX_PROBLEMS, FileReport, SessionError
-from composer_hub.ingest.rows import Tally, config_features, ingest_report, step_rows, trace_row
-from composer_hub.records import StepRow, Trace, from_row
+from composer_hub.records import StepRow, Trace, from_row, step_row, to_row
 from composer_hub.session import Session
 
 
@@ -52,7 +53,7 @@ def folder(written, tmp_path):
 
 
 def run(*paths, **options):
-    ingest = Ingest(paths, Options(**options))
+    ingest = Reading(paths, ReadOptions(**options))
     return list(ingest), ingest
 
 
@@ -240,7 +241,7 @@ def test_deep_nesting_and_odd_bytes_in_a_session_cost_a_line_at_most(folder):
     assert ingest.report.counts["repaired"] == 1
     assert "nested too deeply" in ingest.report.problems[0].message
     assert any(m.content == "\ufffd" for m in session.trace.messages)
-    json.dumps(trace_row(session))
+    json.dumps(to_row(session.trace))
 
 
 def test_a_line_of_many_megabytes_is_read(folder):
@@ -292,10 +293,10 @@ def test_every_row_has_the_columns_of_its_config_and_comes_back_the_same(folder)
     sessions, _ = run(folder)
     features = config_features()
     for session in sessions:
-        row = json.loads(json.dumps(trace_row(session)))
+        row = json.loads(json.dumps(to_row(session.trace)))
         assert list(row) == list(features["traces"])
         assert from_row(Trace, row) == session.trace
-        rows = [json.loads(json.dumps(row)) for row in step_rows(session)]
+        rows = [json.loads(json.dumps(to_row(step_row(session.trace, step)))) for step in session.trace.steps]
         assert len(rows) == len(session.trace.steps)
         for step in rows:
             assert list(step) == list(features["steps"])
@@ -306,7 +307,10 @@ def test_published_rows_load_again_with_datasets(folder, tmp_path):
     from datasets import Dataset, load_dataset
 
     sessions, _ = run(folder)
-    rows = {"traces": [trace_row(s) for s in sessions], "steps": [row for s in sessions for row in step_rows(s)]}
+    rows = {
+        "traces": [to_row(s.trace) for s in sessions],
+        "steps": [to_row(step_row(s.trace, step)) for s in sessions for step in s.trace.steps],
+    }
     for name, features in config_features().items():
         Dataset.from_list(rows[name], features=features).to_parquet(tmp_path / f"{name}.parquet")
         loaded = load_dataset(
@@ -319,10 +323,10 @@ def test_published_rows_load_again_with_datasets(folder, tmp_path):
 
 
 def test_the_report_adds_up(folder):
-    ingest, tally = Ingest([folder]), Tally()
+    ingest, tally = Reading([folder]), TraceCounts()
     for session in ingest:
-        tally.add(session)
-    numbers = ingest_report(ingest.report, tally)
+        tally.add(session.trace)
+    numbers = numbers_of(ingest.report, tally)
     assert numbers["traces"] == 11
     assert numbers["steps"] == sum(numbers["steps_by_family"].values()) == sum(numbers["steps_by_reasoning"].values())
     assert (numbers["forks"], numbers["boundaries"], numbers["bridged"], numbers["corrupt"]) == (3, 5, 1, 3)

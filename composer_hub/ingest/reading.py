@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.discover import find_files
-from composer_hub.ingest.one_file import Job, Options, Origin, digest_of, sessions_of, size_of
+from composer_hub.ingest.one_file import Job, Origin, ReadOptions, digest_of, sessions_of, size_of
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.ingest.workers import Pool, unspooled
@@ -28,16 +28,16 @@ MIN_PARALLEL_BYTES = 16_000_000
 """Below this, starting processes takes longer than reading."""
 
 
-_DEFAULTS = Options()
+_DEFAULTS = ReadOptions()
 
 
-class Ingest:
+class Reading:
     """One run: iterate over it for the sessions, then read `report` and `manifest`."""
 
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options = _DEFAULTS,
+        options: ReadOptions = _DEFAULTS,
         on_file: Callable[[FileReport], None] = lambda report: None,
     ) -> None:
         self.options, self.on_file = options, on_file

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from composer_hub.cli.raw_sessions import publish_raw, raw_name
 from composer_hub.hub import Add, Change, FolderDestination, HubError
+from composer_hub.ingest.raw import publish_raw, raw_name
 
 REPO = "me/raw-sessions"
 

@@ -1,0 +1,172 @@
+"""Traces as a dataset: the tables `traces` and `steps`, the card, and the numbers that it shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from composer_hub.hub import Card, Table
+from composer_hub.ingest.assemble import counts_of
+from composer_hub.ingest.report import FileReport
+from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
+from composer_hub.redact.redactor import rules_digest
+from composer_hub.redact.tokens import COUNT as TOKENS_DROPPED
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+CONFIGS: dict[str, type] = {"traces": Trace, "steps": StepRow}
+"""The configs that ingest publishes and the record of a row in each."""
+
+
+def config_features() -> dict[str, Features]:
+    """Return the features of each config."""
+    return {name: features_of(record) for name, record in CONFIGS.items()}
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows that are made again for each reader, so that they are never all in memory."""
+
+    make: Callable[[], Iterator[dict[str, Any]]]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self.make()
+
+
+def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
+    """Return the `traces` and `steps` configs; each call of `traces` gives all traces from the first."""
+    features = config_features()
+    steps = _Rows(lambda: (to_row(step_row(trace, step)) for trace in traces() for step in trace.steps))
+    return [
+        Table("traces", _Rows(lambda: map(to_row, traces())), features["traces"], "trace_id",
+              index_columns=("source", "model", "family", "repository")),
+        Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"),
+              index_columns=("trace_id", "index", "family")),
+    ]  # fmt: skip
+
+
+def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bool) -> Card:
+    """Return the card of a trace dataset."""
+    kept = ("traces", "steps", "messages", "calls", "error_sites", "error_sites_by_kind", "error_sites_by_blame",
+            "hints_by_writer", "hint_coverage", "steps_by_family", "inexact_prefixes")  # fmt: skip
+    dropped = ("corrupt", "unknown", "empty", "unrecognised", "unreadable", "duplicate_steps", "duplicate_traces",
+               "no_steps", "denied", "tokens_dropped")  # fmt: skip
+    return Card(
+        "traces",
+        pretty_name=f"{repo.split('/')[1]}: coding agent traces",
+        license=license,
+        tags=("agents", "coding-agents", "tool-use", "traces"),
+        counts={name: numbers[name] for name in kept if numbers[name] not in (None, {}, 0)},
+        dropped={name: numbers[name] for name in dropped if numbers[name]},
+        holes={
+            "origin": "Sessions of coding agents, read by composer_hub from the logs that their harnesses write.",
+            "redaction": _redaction(numbers) if redacted else _NOT_REDACTED,
+        },
+    )
+
+
+_NOT_REDACTED = "**These traces were not redacted.** Keep the dataset private."
+
+
+def _redaction(numbers: dict[str, Any]) -> str:
+    """Return the card's paragraph on redaction."""
+    counts = ", ".join(f"{kind} {number:,}" for kind, number in numbers["redactions_by_kind"].items()) or "nothing"
+    text = (
+        "Secrets and personal data were replaced by placeholders such as `[EMAIL_3]`, the same one for the same value "
+        f"in every row (rule set `{rules_digest()}`): {counts}."
+    )
+    if numbers["unredacted"]:
+        text += f" **Traces of earlier versions that were not: {numbers['unredacted']:,}.** Keep the dataset private."
+    return text
+
+
+@dataclass
+class TraceCounts:
+    """Counts of the traces of a version."""
+
+    traces: Counter[str] = field(default_factory=Counter)  # by source
+    families: Counter[str] = field(default_factory=Counter)  # steps by model family
+    reasoning: Counter[str] = field(default_factory=Counter)  # steps by reasoning status
+    inexact: Counter[str] = field(default_factory=Counter)  # steps by the reason that their prompt is not exact
+    totals: Counter[str] = field(default_factory=Counter)
+    sites: Counter[str] = field(default_factory=Counter)  # error sites by kind
+    blame: Counter[str] = field(default_factory=Counter)  # error sites by blame
+    hints: Counter[str] = field(default_factory=Counter)  # hints by writer
+    redactions: Counter[str] = field(default_factory=Counter)  # by kind
+
+    def add(self, trace: Trace) -> None:
+        """Count a trace."""
+        self.traces[trace.source] += 1
+        self.totals["subagents"] += bool(trace.parent_trace_id)
+        self.totals["synthetic_system_prompts"] += trace.system_prompt_source == "synthetic"
+        # Rollouts come without counts.
+        counts = trace.counts if "num_steps" in trace.counts else counts_of(trace.messages, trace.steps)
+        for name in ("num_messages", "num_steps", "num_calls", "num_results"):
+            self.totals[name] += counts.get(name, 0)
+        self.totals["unredacted"] += not trace.redaction
+        self.totals["tokens_dropped"] += bool(trace.counts.get(TOKENS_DROPPED))
+        self.redactions.update(trace.counts.get("redactions", {}))
+        for step in trace.steps:
+            self.families[step.family or "unknown"] += 1
+            self.reasoning[step.reasoning_status] += 1
+            self.inexact.update(step.prefix_reason.split("; ") if not step.prefix_exact else ())
+            self.totals["steps_off_main_branch"] += not step.on_main_branch
+            self.totals["steps_inexact"] += not step.prefix_exact
+            self.totals["steps_with_errors"] += bool(step.error_sites)
+            self.sites.update(site.kind for site in step.error_sites)
+            self.blame.update(site.blame for site in step.error_sites)
+            hinted = {(hint.call_id, hint.kind) for hint in step.hints}
+            of_model = [(site.call_id, site.kind) for site in step.error_sites if site.blame == "model"]
+            self.totals["sites_by_model"] += len(of_model)
+            self.totals["sites_by_model_hinted"] += sum(site in hinted for site in of_model)
+            self.totals["hints"] += len(step.hints)
+            self.hints.update(hint.writer for hint in step.hints)
+
+
+FILE_COUNTS = (
+    "files", "read", "empty", "unrecognised", "unreadable", "unchanged", "bytes", "lines", "corrupt", "repaired",
+    "unknown", "merged", "forks", "boundaries", "bridged", "orphan_results", "dangling_calls", "synthetic", "retracted",
+    "empty_actions", "provider_errors", "no_steps", "duplicate_lines", "duplicate_steps", "duplicate_traces",
+    "same_session", "denied",
+)  # fmt: skip
+
+
+def numbers_of(report: FileReport, counts: TraceCounts) -> dict[str, Any]:
+    """Return the numbers of a version: `--report` prints them, the manifest and the card hold them."""
+    of_model, hinted = counts.totals["sites_by_model"], counts.totals["sites_by_model_hinted"]
+    return {
+        **{name: report.counts[name] for name in FILE_COUNTS},
+        "unknown_types": _ordered(report.unknown_types),
+        "traces": sum(counts.traces.values()),
+        "traces_by_source": _ordered(counts.traces),
+        "subagents": counts.totals["subagents"],
+        "steps": counts.totals["num_steps"],
+        "steps_off_main_branch": counts.totals["steps_off_main_branch"],
+        "steps_by_family": _ordered(counts.families),
+        "steps_by_reasoning": _ordered(counts.reasoning),
+        "messages": counts.totals["num_messages"],
+        "calls": counts.totals["num_calls"],
+        "results": counts.totals["num_results"],
+        "inexact_prefixes": counts.totals["steps_inexact"],
+        "inexact_by_reason": _ordered(counts.inexact),
+        "synthetic_system_prompts": counts.totals["synthetic_system_prompts"],
+        "error_sites": sum(counts.sites.values()),
+        "error_sites_by_kind": _ordered(counts.sites),
+        "error_sites_by_blame": _ordered(counts.blame),
+        "hints": counts.totals["hints"],
+        "hints_by_writer": _ordered(counts.hints),
+        "hint_coverage": round(hinted / of_model, 4) if of_model else None,
+        "redactions": sum(counts.redactions.values()),
+        "redactions_by_kind": _ordered(counts.redactions),
+        "unredacted": counts.totals["unredacted"],
+        "tokens_dropped": counts.totals["tokens_dropped"],
+        "num_problems": report.num_problems,
+    }
+
+
+def _ordered(counts: Counter[str]) -> dict[str, int]:
+    """Sort counts, the largest first and ties by name, so that a report is the same in every run."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

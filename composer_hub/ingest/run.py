@@ -1,0 +1,318 @@
+"""One ingest run, from session files to the next version of a trace dataset.
+
+In: files, folders and `hf://` datasets. Out: an `Ingested` with the traces of the version, its numbers, and `plan`,
+`publish` and `publish_raw`.
+
+A version keeps every trace that was ever ingested into it, unless the trace is denied or the run is `fresh`: harnesses
+delete old sessions, datasets should not. Files that have not changed since the last run are not read again; their
+traces come from the version that the last run published.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from composer_hub import __version__, exits
+from composer_hub.hints.judge import Judge
+from composer_hub.hints.writers import write_hints, writers_named
+from composer_hub.hub import (
+    Card,
+    Destination,
+    Lineage,
+    LoadError,
+    NothingToPublish,
+    Parent,
+    Published,
+    PublishOptions,
+    PublishPlan,
+    Table,
+    Version,
+    dry_run,
+    load,
+    publish,
+)
+from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_card, trace_tables
+from composer_hub.ingest.downloads import local_sources
+from composer_hub.ingest.one_file import ReadOptions
+from composer_hub.ingest.prepare import DEFAULT_WRITERS, Preparation
+from composer_hub.ingest.raw import publish_raw
+from composer_hub.ingest.reading import Reading
+from composer_hub.ingest.report import FileReport
+from composer_hub.records import Trace, stable_id, to_row
+from composer_hub.redact.exact import dotenv_secrets, environment_secrets
+from composer_hub.redact.numbering import Numbering
+from composer_hub.redact.redactor import RedactionError, Redactor, drop_denied, read_denylist, rules_digest
+from composer_hub.redact.scanner import find_kingfisher, refuse_leaks
+
+_LAYOUT = 4
+"""Version of the memory file; a file with another layout is ignored and every session is read again."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to ingest. The fields are the options of `composer-hub ingest`."""
+
+    format: str = ""  # name of a harness; "" = recognize each file
+    redact: bool = True
+    scan: bool | None = None  # check the result with kingfisher; None = if it is installed
+    denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
+    env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
+    writers: str = DEFAULT_WRITERS  # hint writers, in order
+    outcome_hints: bool = False  # also from failed tests and compilers
+    user_hints: bool = False  # also from the user's words at a rejection
+    text_rules: bool = False  # also look for failures that an exit code hides
+    license: str = "other"  # of sessions that do not state one
+    strict: bool = False  # a corrupt line or an unknown record ends the run
+    workers: int = 0  # worker processes; 0 = one per core
+    fresh: bool = False  # ignore earlier versions and read every file again
+
+    def refuse_unredacted(self) -> None:
+        """Raise Refused if these options give traces that must not be public."""
+        if not self.redact:
+            raise exits.Refused("Traces that were not redacted are not made public: leave --no-redact or --public out.")
+
+
+_SHAPING = ("format", "redact", "writers", "outcome_hints", "user_hints", "text_rules")
+"""Options that change the traces of a file."""
+
+
+def ingest(
+    paths: Iterable[str | os.PathLike[str]],
+    options: Options = Options(),  # frozen
+    *,
+    destination: Destination | None = None,
+    repo: str = "",
+    judge: Judge | None = None,
+    on_file: Callable[[str, int], None] = lambda path, num_files: None,
+) -> Ingested:
+    """Read sessions and return the traces of the next version of `repo`.
+
+    `destination` is needed for `hf://` paths and to publish. `judge` writes the hints that no earlier writer has
+    written. `on_file` is called after each file with its path and the number of files.
+    """
+    return Ingested(paths, options, destination, repo, judge, on_file)
+
+
+def memory_folder(destination: Destination | None, repo: str) -> Path:
+    """Return the folder on this machine with what ingest remembers of a dataset: files, salt, placeholder numbers."""
+    home = Path(os.environ.get("COMPOSER_HUB_STATE") or Path.home() / ".local" / "state" / "composer_hub")
+    return home / "ingest" / (stable_id(destination.address, repo) if destination and repo else "report")
+
+
+def read_denied(path: Path) -> frozenset[str]:
+    """Return the trace ids of a denylist; a broken list is a usage error."""
+    try:
+        return read_denylist(path)
+    except (RedactionError, UnicodeDecodeError) as error:
+        reason = error if isinstance(error, RedactionError) else f"{path} is not UTF-8: write one trace id per line."
+        raise exits.UsageError(f"--deny {reason}") from error
+
+
+class Ingested:
+    """The traces of one run and of the version before it, spooled to disk until this object is gone."""
+
+    def __init__(
+        self,
+        paths: Iterable[str | os.PathLike[str]],
+        options: Options,
+        destination: Destination | None,
+        repo: str,
+        judge: Judge | None,
+        on_file: Callable[[str, int], None],
+    ) -> None:
+        self.options, self.repo, self.judge = options, repo, judge
+        self._destination = destination
+        self._memory = memory_folder(destination, repo)
+        self._scratch = tempfile.TemporaryDirectory(prefix="composer-ingest-")
+        self._counts = TraceCounts()
+        self._before = self._version_before()
+        self._numbering = Numbering.open(self._memory / "redaction.jsonl") if options.redact else None
+        files, self._origins = local_sources(paths, destination)
+        self._reading = Reading(
+            files, self._read_options(), lambda report: on_file(report.path, len(self._reading.files))
+        )
+        with self._spool.open("wb") as spool:
+            for trace in self._all_traces():
+                pickle.dump(trace, spool, protocol=pickle.HIGHEST_PROTOCOL)
+        self._reading.raise_if_nothing_read()
+
+    @property
+    def report(self) -> FileReport:
+        """What happened while the files were read."""
+        return self._reading.report
+
+    def traces(self) -> Iterator[Trace]:
+        """Yield the traces of the version."""
+        with self._spool.open("rb") as spool:
+            while spool.peek(1):
+                yield pickle.load(spool)
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the numbers of the version: `--report` prints them, the manifest and the card hold them."""
+        return numbers_of(self._reading.version_report(), self._counts)
+
+    def plan(self, options: PublishOptions) -> PublishPlan:
+        """Return what `publish` would do; nothing is written."""
+        tables, card, lineage = self._content(public=options.public)
+        return dry_run(self._hub, self.repo, tables, card, lineage=lineage, options=options)
+
+    def publish(self, options: PublishOptions) -> Published:
+        """Publish the version and remember its files."""
+        tables, card, lineage = self._content(public=options.public)
+        try:
+            published = publish(self._hub, self.repo, tables, card, lineage=lineage, options=options)
+        except NothingToPublish:
+            if self._before is not None:
+                self._remember(self._before.revision)
+            raise
+        self._remember(published.revision)
+        return published
+
+    def publish_raw(self) -> tuple[int, int]:
+        """Add the raw files to the private dataset `OWNER/NAME-sessions`; return how many were added and held back.
+
+        Files with a denied trace are held back. Files that gave no trace stay on this machine.
+        """
+        read = {path: self._manifest[str(path)] for path in self._reading.files if str(path) in self._manifest}
+        paths = [path for path, entry in read.items() if entry["traces"] and not entry["denied"]]
+        held_back = sum(bool(entry["denied"]) for entry in read.values())
+        return publish_raw(self._hub, f"{self.repo}-sessions", paths), held_back
+
+    # ---- reading
+
+    @property
+    def _hub(self) -> Destination:
+        if self._destination is None or not self.repo:
+            raise exits.UsageError("Give ingest() a destination and a repo to publish to.")
+        return self._destination
+
+    @property
+    def _spool(self) -> Path:
+        return Path(self._scratch.name) / "traces"
+
+    @property
+    def _manifest(self) -> Mapping[str, Any]:
+        return self._reading.manifest
+
+    def _version_before(self) -> Version | None:
+        if self._destination is None or not self.repo or self.options.fresh:
+            return None
+        try:
+            return load(self._destination, self.repo)
+        except LoadError:
+            return None
+
+    def _read_options(self) -> ReadOptions:
+        options = self.options
+        judge = self.judge.model if self.judge else ""
+        shape = {name: getattr(options, name) for name in _SHAPING}
+        return ReadOptions(
+            format=options.format,
+            strict=options.strict,
+            workers=options.workers,
+            transform=self._preparation(),
+            denied=options.denied,
+            license=options.license,
+            origins=self._origins,
+            manifest=self._remembered_files(),
+            # A new release may read the same file better.
+            version=stable_id(__version__, rules_digest(), shape, judge),
+        )
+
+    def _preparation(self) -> Preparation:
+        redactor = None
+        if self._numbering is not None:
+            exact = [*environment_secrets(os.environ), *dotenv_secrets(self.options.env_files)]
+            redactor = Redactor(self._numbering.salt, exact=exact)
+        return Preparation(
+            redactor,
+            # A judge sees only redacted text, so with a judge all hints are written after redaction.
+            writers="" if self.judge else self.options.writers,
+            outcome=self.options.outcome_hints,
+            user_feedback=self.options.user_hints,
+            text_rules=self.options.text_rules,
+        )
+
+    def _all_traces(self) -> Iterator[Trace]:
+        new_ids = set()
+        for session in self._reading:
+            trace = session.trace if self._numbering is None else self._numbering.number(session.trace)
+            if self.judge and not session.is_prepared:
+                trace = self._with_judged_hints(trace, self.judge)
+            new_ids.add(trace.trace_id)
+            self._counts.add(trace)
+            yield trace
+        yield from self._earlier_traces(new_ids | self._ids_of_changed_files())
+
+    def _with_judged_hints(self, trace: Trace, judge: Judge) -> Trace:
+        names = [name.strip() for name in self.options.writers.split(",")]
+        names = names if "judge" in names else [*names, "judge"]
+        writers = [judge if name == "judge" else writers_named(name)[0] for name in names]
+        return write_hints(trace, writers, outcome=self.options.outcome_hints, user_feedback=self.options.user_hints)
+
+    def _earlier_traces(self, replaced: set[str]) -> Iterator[Trace]:
+        """Yield the traces of the version before that this run did not read again."""
+        if self._before is None:
+            return
+        for trace in drop_denied(self._before.records(Trace, "traces"), self.options.denied):
+            if trace.trace_id not in replaced:
+                self._counts.add(trace)
+                yield trace
+
+    def _ids_of_changed_files(self) -> set[str]:
+        """Return the traces that changed files held before: a trace that left its file leaves the version."""
+        then, now = self._reading.options.manifest, self._manifest
+        changed = [path for path, entry in now.items() if path in then and entry["digest"] != then[path]["digest"]]
+        return {trace_id for path in changed for trace_id in then[path]["traces"]}
+
+    # ---- publishing
+
+    def _content(self, *, public: bool) -> tuple[Sequence[Table], Card, Lineage]:
+        """Return what `hub.publish` takes, after all checks: nothing unredacted gets out."""
+        numbers = self.numbers()
+        if public:
+            self.options.refuse_unredacted()
+            if numbers["unredacted"]:
+                raise exits.Refused(
+                    f"{self.repo} holds traces of earlier versions that were never redacted "
+                    f"({numbers['unredacted']:,}), and those are not made public: add --fresh or leave --public out."
+                )
+        if self.options.scan or (self.options.scan is None and find_kingfisher()):
+            refuse_leaks(json.dumps(to_row(trace), ensure_ascii=False) for trace in self.traces())
+        config = {name: getattr(self.options, name) for name in ("redact", "writers", "text_rules")}
+        # The paths of the files stay on this machine.
+        files = stable_id(sorted(entry["digest"] for entry in self._manifest.values()))
+        lineage = Lineage(tuple(self._parents()), config, {"files": files, "numbers": numbers})
+        card = trace_card(self.repo, self.options.license, numbers, redacted=self.options.redact)
+        return trace_tables(self.traces), card, lineage
+
+    def _parents(self) -> Iterator[Parent]:
+        if self._before:
+            yield Parent("earlier version", self._before.repo, self._before.revision, tag=self._before.tag)
+        downloads = {(origin.provenance["dataset"], origin.provenance["revision"]) for origin in self._origins.values()}
+        yield from (Parent("source", repo, revision) for repo, revision in sorted(downloads))
+
+    # ---- memory
+
+    def _remembered_files(self) -> dict[str, Any]:
+        """Return the files of the last run, if the version that it published is still the newest."""
+        try:
+            memory = json.loads((self._memory / "files.json").read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return {}
+        holds = self._before is not None and memory.get("revision") == self._before.revision
+        return memory["files"] if holds and memory.get("layout") == _LAYOUT else {}
+
+    def _remember(self, revision: str) -> None:
+        self._memory.mkdir(parents=True, exist_ok=True)
+        fresh = self._memory / f"files.json.{os.getpid()}"
+        memory = {"layout": _LAYOUT, "revision": revision, "files": self._manifest}
+        fresh.write_text(json.dumps(memory), encoding="utf-8")
+        fresh.replace(self._memory / "files.json")
