@@ -22,8 +22,7 @@ from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import Rules
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.run import run
@@ -31,15 +30,13 @@ from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 
 
 def teachers_at(url: str) -> list[Teacher]:
-    specs = [
-        {"at": f"{url}#{policy.name}", "cache_key": "session_id", "max_tokens": 200} for policy in DEFAULT_POLICIES
-    ]
+    specs = [{"at": f"{url}#{policy.name}", "cache_key": "session_id", "max_tokens": 200} for policy in SCRIPTED]
     return resolve(specs, list_models=fetch_models, environ={})
 
 
 def replayed(traces: list[Trace], policy: str) -> tuple[int, int]:
     """Return the server's bill in nano-dollars and the pairs of a replay in lanes."""
-    server = Teachers(oracle=oracle_of(traces), min_cached_tokens=64)
+    server = TeacherServer(oracle=oracle_of(traces), min_cached_tokens=64)
     rules = Rules(policy=policy, audit=0, repeat=0)
     votes = defaultdict(list)
     with (
@@ -55,7 +52,7 @@ def replayed(traces: list[Trace], policy: str) -> tuple[int, int]:
 def main() -> None:
     sessions = str(resources.files("composer_hub") / "demo_sessions")
     traces = [session.trace for session in Reading([sessions], ReadOptions(transform=Preparation(None)))]
-    server = Teachers(oracle=oracle_of(traces), min_cached_tokens=64)
+    server = TeacherServer(oracle=oracle_of(traces), min_cached_tokens=64)
     with serving(server) as url:
         for teacher in teachers_at(url):
             gathered(traces, teacher)

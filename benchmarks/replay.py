@@ -29,8 +29,7 @@ from composer_hub.money import NANO
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import Rules
 from composer_hub.replay.client import connections
-from composer_hub.replay.fake.policies import Policy
-from composer_hub.replay.fake.server import Teachers, listen, serve
+from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, listen, serve
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.prices import per_million
@@ -46,7 +45,7 @@ PRICE = per_million("5", "25", "0.50", "6.25", stamp="benchmark")
 def start_server(latency_s: float) -> tuple[Any, str]:
     """Serve one dear, caching teacher from another process; return the process and its URL."""
     listener = listen()
-    teachers = Teachers([Policy("dear", "scripted", 0.9, PRICE, latency_s=latency_s)])
+    teachers = TeacherServer([ScriptedTeacher("dear", "scripted", 0.9, PRICE, latency_s=latency_s)])
     process = multiprocessing.get_context("fork").Process(target=serve, args=(teachers, listener), daemon=True)
     process.start()
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"

@@ -107,12 +107,11 @@ class Line:
     def replay(self) -> None:
         """Ask scripted teachers that know what worked later in the sessions; most are right, some err together."""
         from composer_hub.hub import embedded_hub, load_traces
-        from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
-        from composer_hub.replay.fake.server import Teachers, serving
+        from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
 
         _, traces = load_traces(embedded_hub(self.server), f"{TRACES}@v1.0.0")
-        with serving(Teachers(oracle=oracle_of(traces))) as url:
-            teachers = ",".join(f"{url}#{policy.name}" for policy in DEFAULT_POLICIES)
+        with serving(TeacherServer(oracle=oracle_of(traces))) as url:
+            teachers = ",".join(f"{url}#{policy.name}" for policy in SCRIPTED)
             common = (f"{TRACES}@v1.0.0", "--teachers", teachers, "--max-usd", "1")
             self._say("Plan a replay: what every step would cost with three teachers, under a hard cap of $1.")
             self._command("replay", "plan", *common)

@@ -38,22 +38,21 @@ def serve(port: int, faults: tuple[str, ...], latency: float, seed: int, out: Ou
     import dataclasses
 
     try:
-        from composer_hub.replay.fake import policies as scripted
-        from composer_hub.replay.fake import server as embedded
+        from composer_hub.replay import fake
     except ModuleNotFoundError as error:
         raise exits.UsageError(f"The server needs {error.name}: pip install 'composer-hub[hub]'.") from None
 
-    policies = [dataclasses.replace(policy, latency_s=latency) for policy in scripted.DEFAULT_POLICIES]
-    oracle = scripted.oracle_of(traces_from(options)) if options["traces"] or options["traces_file"] else {}
-    server = embedded.Teachers(policies, oracle=oracle, faults=_rates(faults, embedded.FAULTS), seed=seed)
-    listener = embedded.listen(port)
+    scripted = [dataclasses.replace(teacher, latency_s=latency) for teacher in fake.SCRIPTED]
+    oracle = fake.oracle_of(traces_from(options)) if options["traces"] or options["traces_file"] else {}
+    server = fake.TeacherServer(scripted, oracle=oracle, faults=_rates(faults, fake.FAULTS), seed=seed)
+    listener = fake.listen(port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-    names = ",".join(f"{url}#{policy.name}" for policy in policies)
+    names = ",".join(f"{url}#{teacher.name}" for teacher in scripted)
     out.record({"url": url, "teachers": names}, id_key="url")
     out.note("Press Ctrl-C to stop.")
     # Whoever started the server through a pipe waits for the line above.
     sys.stdout.flush()
-    embedded.serve(server, listener)
+    fake.serve(server, listener)
 
 
 @teachers.command(name="list")

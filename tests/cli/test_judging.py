@@ -10,7 +10,7 @@ from composer_hub import exits
 from composer_hub.cli.judging import judge_of
 from composer_hub.hints.templates import SiteContext
 from composer_hub.records import ErrorSite
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import TeacherServer, serving
 from composer_hub.replay.ledger import Ledger
 
 
@@ -24,7 +24,7 @@ def test_a_judge_without_a_cap_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_hint_is_asked_for_once_and_billed_as_the_server_bills_it(tmp_path: Path) -> None:
-    teachers = Teachers()
+    teachers = TeacherServer()
     with serving(teachers) as url:
         hint = judge_of(f"{url}#small", 1.0, tmp_path)(context())
         again = judge_of(f"{url}#small", 1.0, tmp_path)(context())
@@ -38,7 +38,7 @@ def test_a_hint_is_asked_for_once_and_billed_as_the_server_bills_it(tmp_path: Pa
 
 
 def test_a_cap_that_is_too_small_means_no_hint_and_no_request(tmp_path: Path) -> None:
-    teachers = Teachers()
+    teachers = TeacherServer()
     with serving(teachers) as url:
         judge = judge_of(f"{url}#large", 0.000001, tmp_path)
         assert judge(context()) is None

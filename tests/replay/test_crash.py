@@ -10,14 +10,13 @@ import time
 from pathlib import Path
 
 from composer_hub.money import NANO
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
 from composer_hub.replay.ledger import Ledger
 from tests.replay.crash_run import main
 
 # A server process that has imported everything forks each run: a process of its own, there in milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["composer_hub.replay.run", "composer_hub.replay.fake.policies"])
+FORKS.set_forkserver_preload(["composer_hub.replay.run", "composer_hub.replay.fake"])
 NUM_KILLS = 20
 CAP = 2 * NANO
 MAX_IN_FLIGHT = 3 * 16
@@ -41,7 +40,7 @@ def settled(path: Path) -> set[str]:
 def test_twenty_kills_at_random_moments_lose_no_answer_and_never_pass_the_cap(tmp_path: Path) -> None:
     rng = random.Random(7)
     # Slow enough that a kill finds calls in flight, with answers lost on the way as well.
-    server = Teachers([dataclasses.replace(p, latency_s=0.03) for p in DEFAULT_POLICIES], faults={"drop_billed": 0.02})
+    server = TeacherServer([dataclasses.replace(p, latency_s=0.03) for p in SCRIPTED], faults={"drop_billed": 0.02})
     path = tmp_path / "ledger.sqlite"
     known: set[str] = set()
     kills = 0

@@ -15,7 +15,7 @@ from composer_hub import exits
 from composer_hub.money import NANO, Budget
 from composer_hub.records import Vote
 from composer_hub.replay.cascade import Rules
-from composer_hub.replay.fake.server import FAULTS, Teachers, serving
+from composer_hub.replay.fake import FAULTS, TeacherServer, serving
 from composer_hub.replay.lanes import Clock
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.run import run
@@ -29,7 +29,7 @@ ONE = Rules(policy="all", audit=0, repeat=0)
 class Outcome:
     votes: list[Vote]
     money: Budget
-    server: Teachers
+    server: TeacherServer
     requests: int
     stopped: str = ""
 
@@ -60,7 +60,7 @@ Ask = Callable[..., Outcome]
 def ask(tmp_path: Path) -> Iterator[Ask]:
     """Replay a trace of three steps by one teacher, with faults queued for its first requests."""
 
-    server = Teachers()
+    server = TeacherServer()
 
     def play(url: str, *faults: str, num_steps: int = 3, **options: object) -> Outcome:
         server.queued.extend(faults)
@@ -185,7 +185,7 @@ def test_an_answer_beyond_the_time_limit_stays_counted(ask: Ask) -> None:
 def test_any_mix_of_faults_keeps_the_bill_within_the_ledger(tmp_path: Path) -> None:
     stopping = {"401", "402", "403", "404", "overbill"}
     rates = {fault: 0.015 for fault in FAULTS if fault not in stopping}
-    server = Teachers(faults=rates, seed=3)
+    server = TeacherServer(faults=rates, seed=3)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
         traces = [trace_of(12, name=f"t{number}") for number in range(6)]
         votes = list(

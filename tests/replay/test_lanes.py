@@ -14,8 +14,7 @@ from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.replay.cascade import Rules, TraceRun
 from composer_hub.replay.client import Client, Request, connections
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
 from composer_hub.replay.lanes import Progress, Scheduler, _Lane, _Pool
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.prompts import Prompts, paired
@@ -31,7 +30,8 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
     # The shape of an agent's trace: 2k tokens at first, 600 more a step.
     trace = trace_of(50, system="S" * 7500, growth=2200)
     # All of a gather's calls are under way before the first has ended and left its prefix in the cache.
-    lanes, gathered = Teachers(), Teachers([dataclasses.replace(policy, latency_s=3.0) for policy in DEFAULT_POLICIES])
+    lanes = TeacherServer()
+    gathered = TeacherServer([dataclasses.replace(teacher, latency_s=3.0) for teacher in SCRIPTED])
     with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
         assert len(list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 150
 
@@ -57,7 +57,7 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
 def test_without_a_session_a_lane_loses_its_cache_behind_a_router(tmp_path: Path) -> None:
     shares = []
     for cache_key in ("session_id", ""):
-        server = Teachers(backends=8)
+        server = TeacherServer(backends=8)
         with serving(server) as url, Ledger(tmp_path / f"{cache_key}.sqlite", cap=NANO) as ledger:
             panel = teachers_at(url, ["small"], cache_key=cache_key)
             list(run([trace_of(12, growth=1500)], panel, ledger, judge_of, ALL, environ={}))
@@ -97,7 +97,7 @@ def test_the_limit_grows_while_a_teacher_answers_and_falls_once_for_a_burst_of_r
 
 
 def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_path: Path) -> None:
-    server, path = Teachers(), tmp_path / "ledger.sqlite"
+    server, path = TeacherServer(), tmp_path / "ledger.sqlite"
     traces = [trace_of(8, name=f"t{number}") for number in range(4)]
     with serving(server) as url:
         panel = teachers_at(url)
@@ -113,7 +113,7 @@ def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_p
 
 def test_what_the_cap_cannot_cover_is_asked_in_order_of_promise(tmp_path: Path) -> None:
     traces = [trace_of(12, name=f"t{number}") for number in range(4)]
-    with serving(Teachers()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
+    with serving(TeacherServer()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
         with pytest.raises(exits.Stopped):
             list(run(traces, teachers_at(url, ["small"]), ledger, judge_of, ALL, environ={}))
         sql = "SELECT q.step_id FROM tries t JOIN questions q USING (key) ORDER BY t.id LIMIT 4"
@@ -123,7 +123,7 @@ def test_what_the_cap_cannot_cover_is_asked_in_order_of_promise(tmp_path: Path) 
 
 
 def test_two_runs_on_one_ledger_share_its_cap_and_buy_nothing_twice(tmp_path: Path) -> None:
-    server = Teachers()
+    server = TeacherServer()
     traces = [trace_of(6, name=f"t{number}") for number in range(4)]
 
     def gather(number: int, url: str) -> list:
@@ -145,8 +145,8 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
 ) -> None:
     path = tmp_path / "ledger.sqlite"
     # One teacher answers so late that its calls are in flight when the others' fifth and sixth are settled.
-    *quick, late = DEFAULT_POLICIES
-    server = Teachers([*quick, dataclasses.replace(late, latency_s=1.0)])
+    *quick, late = SCRIPTED
+    server = TeacherServer([*quick, dataclasses.replace(late, latency_s=1.0)])
     server.queued.extend(["slow"] * 1000)
 
     def press(progress: Progress) -> None:
@@ -188,7 +188,7 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
                     finished += 1
             await client.close()
 
-    with serving(Teachers()) as url:
+    with serving(TeacherServer()) as url:
         asyncio.run(play(url))
     assert finished == 150
     assert most <= 34

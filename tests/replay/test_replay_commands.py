@@ -13,15 +13,14 @@ import pytest
 from composer_hub import exits
 from composer_hub.cli.main import main
 from composer_hub.records import Vote, from_row, to_row
-from composer_hub.replay.fake.policies import oracle_of
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from tests.replay.sample import trace_of
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[tuple[Teachers, str]]:
+def server() -> Iterator[tuple[TeacherServer, str]]:
     traces = [trace_of(6, name=f"t{number}") for number in range(2)]
-    teachers = Teachers(oracle=oracle_of(traces))
+    teachers = TeacherServer(oracle=oracle_of(traces))
     with serving(teachers) as url:
         yield teachers, ",".join(f"{url}#{name}" for name in ("small", "medium", "large"))
 
@@ -43,7 +42,7 @@ def call(*arguments: Any) -> int:
 
 
 def test_plan_run_status_and_run_again(
-    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teachers, names = server
     common = ["--traces-file", traces, "--teachers", names, "--max-tokens", 300, "--format", "json", "--max-usd", 1]
@@ -82,7 +81,7 @@ def test_plan_run_status_and_run_again(
     ],
 )
 def test_a_run_that_cannot_start_says_why(
-    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     options: list[str], code: int, sign: str,
 ) -> None:  # fmt: skip
     common = ["--traces-file", traces, "--teachers", server[1], "--run", tmp_path / "run"]
@@ -92,7 +91,7 @@ def test_a_run_that_cannot_start_says_why(
 
 
 def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
-    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
     common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 301, "--policy", "all", "--run", folder]
@@ -105,7 +104,7 @@ def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
 
 
 def test_unredacted_traces_are_refused_with_4(
-    server: tuple[Teachers, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: tuple[TeacherServer, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(orjson.dumps(to_row(trace_of(2, redaction=""))))
@@ -128,7 +127,7 @@ def test_unredacted_traces_are_refused_with_4(
 
 @pytest.mark.parametrize("line", [b"{not json", b"[]", b'{"trace_id": 3}'])
 def test_a_line_that_is_no_trace_is_named(
-    server: tuple[Teachers, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
+    server: tuple[TeacherServer, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
 ) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(line)
@@ -139,7 +138,7 @@ def test_a_line_that_is_no_trace_is_named(
 
 
 def test_teachers_are_listed_with_price_and_terms(
-    server: tuple[Teachers, str], capsys: pytest.CaptureFixture[str]
+    server: tuple[TeacherServer, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert call("teachers", "list", "--teachers", server[1], "--format", "json") == exits.DONE
     rows = json.loads(capsys.readouterr().out)
@@ -149,7 +148,7 @@ def test_teachers_are_listed_with_price_and_terms(
 
 
 def test_a_changed_price_is_said_before_anything_is_asked(
-    server: tuple[Teachers, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = server[1].split(",")[0]
     common = ["--traces-file", traces, "--teachers", name, "--max-tokens", 302, "--max-usd", 1, "--run", tmp_path / "r"]

@@ -13,8 +13,7 @@ from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.records import to_row
 from composer_hub.replay.cascade import Rules
-from composer_hub.replay.fake.policies import oracle_of
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.run import lane_cost, plan, run
@@ -28,7 +27,7 @@ KEY = "sk-planted-0123456789abcdefghij"
 @pytest.mark.parametrize("policy", ["all", "sequential", "cascade"])
 def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, policy: str) -> None:
     traces = [trace_of(9, name=f"t{number}") for number in range(3)]
-    server, rules = Teachers(oracle=oracle_of(traces)), Rules(policy=policy, audit=0.3, repeat=0.2)
+    server, rules = TeacherServer(oracle=oracle_of(traces)), Rules(policy=policy, audit=0.3, repeat=0.2)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         first = {vote.vote_id: vote for vote in run(traces, teachers_at(url), ledger, judge_of, rules, environ={})}
         requests = sum(bill.requests for bill in server.bills.values())
@@ -40,7 +39,7 @@ def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, pol
 
 
 def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
-    server, traces = Teachers(), [trace_of(5)]
+    server, traces = TeacherServer(), [trace_of(5)]
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         list(run(traces, teachers_at(url, ["small", "medium"]), ledger, judge_of, ALL, environ={}))
         list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
@@ -48,7 +47,7 @@ def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
 
 
 def test_a_trace_that_was_never_redacted_is_not_sent(tmp_path: Path) -> None:
-    server, trace = Teachers(), trace_of(3, redaction="")
+    server, trace = TeacherServer(), trace_of(3, redaction="")
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         with pytest.raises(exits.Refused, match="never redacted"):
             list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))
@@ -68,7 +67,7 @@ def test_a_key_stands_in_no_log_ledger_vote_or_exception(
     tmp_path: Path, known_key: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    server = Teachers(
+    server = TeacherServer(
         api_key=KEY if known_key else "another",
         # A teacher that repeats its key in an answer.
         oracle={},
@@ -97,14 +96,14 @@ def test_without_a_key_the_users_hugging_face_token_is_not_sent_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
-    server = Teachers(api_key="none")  # what the client sends where no key is named
+    server = TeacherServer(api_key="none")  # what the client sends where no key is named
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         assert len(list(run([trace_of(2)], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 6
 
 
 def test_the_plans_formula_is_the_servers_bill_for_a_growing_trace(tmp_path: Path) -> None:
     trace = trace_of(40, system="S" * 7500, growth=2200)
-    server = Teachers()
+    server = TeacherServer()
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
         panel = teachers_at(url, cache_min_tokens=256)
         expected = plan([trace], panel, ALL, output_tokens=40)
@@ -137,7 +136,7 @@ def test_a_lane_of_one_prompt_costs_the_same_in_order_and_alone() -> None:
 
 
 def test_a_full_disk_ends_the_run_with_a_sentence_and_the_money_stays_counted(tmp_path: Path) -> None:
-    server, path = Teachers(), tmp_path / "ledger.sqlite"
+    server, path = TeacherServer(), tmp_path / "ledger.sqlite"
     with serving(server) as url:
         with Ledger(path, cap=NANO) as ledger:
             pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]

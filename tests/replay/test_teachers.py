@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from composer_hub import exits
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import TeacherServer, serving
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.providers import PROVIDERS, Address, Provider, TeacherError, parse_address
 from composer_hub.replay.teachers import (
@@ -204,5 +204,5 @@ def test_a_server_that_is_not_there_is_named() -> None:
 
 
 def test_the_embedded_list_is_read_like_any_other() -> None:
-    with serving(Teachers()) as url:
+    with serving(TeacherServer()) as url:
         assert [entry["id"] for entry in fetch_models(url, "")] == ["small", "medium", "large"]

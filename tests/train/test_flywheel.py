@@ -23,8 +23,7 @@ from composer_hub.hub import Destination, embedded_hub, load, load_traces
 from composer_hub.local_hub.server import start_server
 from composer_hub.records import Pair, Trace
 from composer_hub.redact.redactor import rules_digest
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES, Action, digest_of, oracle_of
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import SCRIPTED, Action, TeacherServer, digest_of, oracle_of, serving
 from composer_hub.replay.prompts import Prompts, paired
 from composer_hub.train.run.main import main as train
 
@@ -120,8 +119,8 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         if any(site.kind == "tool_not_found" for site in step.error_sites)
     }
     assert {step.family for trace in traces for step in trace.steps} == {"qwen"}  # so that teachers of it do not vote
-    policies = [dataclasses.replace(policy, accuracy=1.0) for policy in DEFAULT_POLICIES]
-    with serving(Teachers(policies, oracle=wise(traces))) as url:
+    policies = [dataclasses.replace(policy, accuracy=1.0) for policy in SCRIPTED]
+    with serving(TeacherServer(policies, oracle=wise(traces))) as url:
         teachers = ",".join(f"{url}#{policy.name}" for policy in policies)
         common = ["--to", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
         capsys.readouterr()

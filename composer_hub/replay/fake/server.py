@@ -1,9 +1,10 @@
-"""The embedded teachers: a small OpenAI-compatible server on loopback, with a bill of its own and faults on demand.
+"""The embedded teachers: a small OpenAI-compatible server on loopback, with a bill and faults on demand.
 
-In: policies, an oracle, faults. Out: `/v1/models` with prices, `/v1/chat/completions` with tool calls and usage,
-`/billing` (what the server charged, delivered or not) and `/faults`. It counts cached prefixes as providers do: one
-is cached once a call that read it has ended, for as long as its time to live, in whole blocks, on the backend the
-session sticks to.
+In: scripted teachers, an oracle, faults. Out: `/v1/models` with prices, `/v1/chat/completions` with tool calls and
+usage, `/billing` with the charges (for lost answers as well) and `/faults` to queue faults.
+
+It counts cached prefixes as providers do: in whole blocks, on the backend that the session sticks to, from the end of
+the call that read the prefix until its time to live is over.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import socket
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
@@ -24,59 +25,26 @@ from typing import Any
 import orjson
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from composer_hub import exits
 from composer_hub.money import NANO, PICO_PER_NANO
 from composer_hub.records import canonical_json
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES, Action, Oracle, Policy, act
+from composer_hub.replay.fake.answers import REFUSALS, Dropped, FakeAnswer, answer_to, refuse, respond
+from composer_hub.replay.fake.scripts import SCRIPTED, Oracle, ScriptedTeacher
 
 BLOCK = 128
 BYTES_PER_TOKEN = 4
 
-REFUSALS: Mapping[str, tuple[int, dict[str, str], Any]] = {
-    "429": (429, {"retry-after": "0.02"}, "slow down"),
-    "429_ms": (429, {"retry-after-ms": "20"}, "slow down"),
-    "429_date": (429, {}, "slow down"),  # the date is set when it is sent
-    "429_bare": (429, {}, "slow down"),
-    "503": (503, {"retry-after": "0.02"}, "busy"),
-    "529": (529, {"retry-after": "0.02"}, "overloaded"),
-    "402_wait": (402, {"retry-after": "0.02"}, "budget in flight"),
-    "402": (402, {}, "insufficient credit"),
-    "401": (401, {}, "no such key"),
-    "403": (403, {}, "not for you"),
-    "404": (404, {}, "no such model"),
-    "400": (400, {}, "cannot read the tools"),
-    "too_long": (400, {}, "maximum context length exceeded"),
-    "500": (500, {}, "internal"),
-    "502": (502, {}, "bad gateway"),
-    "redirect": (307, {"location": "http://127.0.0.1:9/v1/chat/completions"}, "elsewhere"),
-}
-"""Faults before any work: never billed."""
-
-LOST = ("drop", "drop_billed", "html", "bad_json", "error_200", "error_429", "empty_choices", "flagged")
-ODD = (
-    "length",
-    "refusal",
-    "invalid_args",
-    "text_only",
-    "unknown_tool",
-    "route_mismatch",
-    "no_usage",
-    "overbill",
-    "slow",
-)
-FAULTS = (*REFUSALS, *LOST, *ODD)
-
 
 class ServeError(exits.UsageError, OSError):
-    """The server cannot be started as asked."""
+    """The server cannot be started."""
 
 
 @dataclass(slots=True)
 class Bill:
-    """What the server charged, in nano-dollars."""
+    """The charges of one teacher, in nano-dollars."""
 
     requests: int = 0
     calls: int = 0
@@ -89,17 +57,17 @@ class Bill:
 
 @dataclass(slots=True)
 class _Cache:
-    """Prefixes of one backend: digest of a chain of messages -> (tokens, time it is forgotten)."""
+    """Prefixes of one backend: digest of a chain of messages -> (tokens, time of expiry)."""
 
     prefixes: dict[bytes, tuple[int, float]] = field(default_factory=dict)
 
 
-class Teachers:
+class TeacherServer:
     """The server's state and its handlers."""
 
     def __init__(
         self,
-        policies: Sequence[Policy] = DEFAULT_POLICIES,
+        teachers: Sequence[ScriptedTeacher] = SCRIPTED,
         *,
         oracle: Oracle | None = None,
         faults: Mapping[str, float] | None = None,
@@ -110,7 +78,7 @@ class Teachers:
         tells_cost: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.policies = {policy.name: policy for policy in policies}
+        self.teachers = {teacher.name: teacher for teacher in teachers}
         self.oracle: Oracle = oracle or {}
         self.rates, self.api_key, self.tells_cost = dict(faults or {}), api_key, tells_cost
         self.min_cached_tokens, self.backends, self.clock = min_cached_tokens, backends, clock
@@ -121,7 +89,7 @@ class Teachers:
 
     @property
     def billed(self) -> int:
-        """Return everything charged so far, in nano-dollars."""
+        """Return all charges so far, in nano-dollars."""
         return sum(bill.cost for bill in self.bills.values())
 
     def app(self) -> Starlette:
@@ -137,7 +105,7 @@ class Teachers:
     # ----------------------------------------------------------------------------------------------------- handlers
 
     async def _models(self, request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [_entry(policy) for policy in self.policies.values()]})
+        return JSONResponse({"object": "list", "data": [_entry(teacher) for teacher in self.teachers.values()]})
 
     async def _billing(self, request: Request) -> Response:
         models = {
@@ -158,37 +126,37 @@ class Teachers:
         self.queued.extend((await request.json())["faults"])
         return JSONResponse({"queued": len(self.queued)})
 
-    async def _complete(self, request: Request) -> Response | _Dropped:
+    async def _complete(self, request: Request) -> Response:
         if self.api_key and request.headers.get("authorization") != f"Bearer {self.api_key}":
-            # Servers do repeat the key they refuse.
-            return _refusal(401, {}, f"Incorrect API key provided: {request.headers.get('authorization')}")
+            # Real servers repeat the key that they refuse.
+            return refuse(401, {}, f"Incorrect API key provided: {request.headers.get('authorization')}")
         body = orjson.loads(await request.body())
-        policy = self.policies.get(body.get("model", "").split(":")[0])
-        if policy is None:
-            return _refusal(404, {}, f"no model {body.get('model')!r}")
-        self.bills[policy.name].requests += 1
+        teacher = self.teachers.get(body.get("model", "").split(":")[0])
+        if teacher is None:
+            return refuse(404, {}, f"no model {body.get('model')!r}")
+        self.bills[teacher.name].requests += 1
         fault = self._fault()
         if fault in REFUSALS:
             status, headers, message = REFUSALS[fault]
             if fault == "429_date":
                 headers = {"retry-after": formatdate(time.time(), usegmt=True)}
-            return _refusal(status, headers, message)
+            return refuse(status, headers, message)
         if fault == "flagged":
             return JSONResponse({"error": {"code": 403, "message": "flagged", "metadata": {"flagged_input": "…"}}}, 403)
         if fault == "drop":
-            return _Dropped()
-        return await self._work(policy, body, fault)
+            return Dropped()
+        return await self._work(teacher, body, fault)
 
-    async def _work(self, policy: Policy, body: Mapping[str, Any], fault: str) -> Response | _Dropped:
+    async def _work(self, teacher: ScriptedTeacher, body: Mapping[str, Any], fault: str) -> Response:
         session = body.get("session_id") or body.get("prompt_cache_key") or ""
-        counted = self._read_prompt(policy, body, session)
-        latency = policy.latency_s + (0.2 if fault == "slow" else 0.0)
+        counted = self._read_prompt(teacher, body, session)
+        latency = teacher.latency_s + (0.2 if fault == "slow" else 0.0)
         if latency:
             await asyncio.sleep(latency)
-        answer = _answer(policy, body, self.oracle, fault, draw=self._draws(policy, counted.digest))
-        usage = self._charge(policy, counted, answer, fault, int(body.get("max_tokens") or 4096))
-        self._remember(policy, counted)
-        return _respond(answer, usage, fault)
+        answer = answer_to(teacher, body, self.oracle, fault, draw=self._draws(teacher, counted.digest))
+        usage = self._charge(teacher, counted, answer, fault, int(body.get("max_tokens") or 4096))
+        self._remember(teacher, counted)
+        return respond(answer, usage, fault)
 
     def _fault(self) -> str:
         if self.queued:
@@ -202,10 +170,10 @@ class Teachers:
 
     # ------------------------------------------------------------------------------------------------------ counting
 
-    def _read_prompt(self, policy: Policy, body: Mapping[str, Any], session: str) -> _Counted:
-        """Count a prompt's tokens and how many of them this backend still holds."""
-        where = hashlib.sha256(session.encode()).digest()[0] if session else self.bills[policy.name].requests
-        cache = self._caches[policy.name, where % self.backends]
+    def _read_prompt(self, teacher: ScriptedTeacher, body: Mapping[str, Any], session: str) -> _CountedPrompt:
+        """Count the tokens of a prompt, and those that this backend still holds."""
+        where = hashlib.sha256(session.encode()).digest()[0] if session else self.bills[teacher.name].requests
+        cache = self._caches[teacher.name, where % self.backends]
         tools = canonical_json(body.get("tools") or [])
         chain, tokens = hashlib.sha256(tools.encode()).digest(), tokens_of(tools)
         prefixes, cached, now = [], 0, self.clock()
@@ -218,15 +186,15 @@ class Teachers:
             if held and held[1] > now:
                 cached = held[0]
         cached = cached // BLOCK * BLOCK if cached >= self.min_cached_tokens else 0
-        return _Counted(tokens, cached, prefixes, cache, chain.hex())
+        return _CountedPrompt(tokens, cached, prefixes, cache, chain.hex())
 
-    def _draws(self, policy: Policy, digest: str) -> int:
-        return self.bills[policy.name].keys[digest]
+    def _draws(self, teacher: ScriptedTeacher, digest: str) -> int:
+        return self.bills[teacher.name].keys[digest]
 
     def _charge(
-        self, policy: Policy, counted: _Counted, answer: _Answer, fault: str, max_tokens: int
+        self, teacher: ScriptedTeacher, counted: _CountedPrompt, answer: FakeAnswer, fault: str, max_tokens: int
     ) -> dict[str, Any]:
-        price = policy.price
+        price = teacher.price
         output = min(max_tokens, tokens_of(canonical_json(answer.message)))
         output = max_tokens if fault == "length" else output
         explicit = price.rates.write != price.rates.input
@@ -234,7 +202,7 @@ class Teachers:
         cost = price.cost(counted.tokens, output, cached=counted.cached, written=written)
         if fault == "overbill":
             cost = cost * 1000 + NANO
-        bill = self.bills[policy.name]
+        bill = self.bills[teacher.name]
         bill.calls += 1
         bill.cost += cost
         bill.prompt_tokens += counted.tokens
@@ -249,15 +217,15 @@ class Teachers:
         }
         return {**usage, "cost": cost / NANO} if self.tells_cost else usage
 
-    def _remember(self, policy: Policy, counted: _Counted) -> None:
-        until = self.clock() + policy.cache_ttl_s
-        # The whole prompt and everything before it: any of its prefixes can be read again.
+    def _remember(self, teacher: ScriptedTeacher, counted: _CountedPrompt) -> None:
+        until = self.clock() + teacher.cache_ttl_s
+        # Any prefix of the prompt can be read again.
         for chain, tokens in counted.prefixes:
             counted.cache.prefixes[chain] = (tokens, until)
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class _CountedPrompt:
     tokens: int
     cached: int
     prefixes: list[tuple[bytes, int]]
@@ -265,39 +233,32 @@ class _Counted:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    model: str
-    message: dict[str, Any]
-    finish: str
-
-
 def tokens_of(text: str) -> int:
-    """Count tokens the way this server does: four bytes each, and four for a message's frame."""
+    """Count tokens as this server does: one per four bytes, and four per message."""
     return -(-len(text.encode("utf-8", "replace")) // BYTES_PER_TOKEN) + 4
 
 
 def _unmarked(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message without cache marks: marked or not, it is the same text."""
+    """Return a message without its cache marks, which do not change its text."""
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(part.get("text") or "" for part in content)
     return {**message, "content": content}
 
 
-def _entry(policy: Policy) -> dict[str, Any]:
-    rates = policy.price.rates
+def _entry(teacher: ScriptedTeacher) -> dict[str, Any]:
+    rates = teacher.price.rates
     return {
-        "id": policy.name,
+        "id": teacher.name,
         "object": "model",
         "owned_by": "composer_hub",
-        "family": policy.family,
-        "context_length": policy.context_length,
+        "family": teacher.family,
+        "context_length": teacher.context_length,
         "is_trainable_text": True,
         "pricing": {
             "prompt": _per_token(rates.input),
             "completion": _per_token(rates.output),
-            **({"input_cache_read": _per_token(rates.cached)} if policy.price.caches else {}),
+            **({"input_cache_read": _per_token(rates.cached)} if teacher.price.caches else {}),
             **({"input_cache_write": _per_token(rates.write)} if rates.write != rates.input else {}),
         },
     }
@@ -305,62 +266,6 @@ def _entry(policy: Policy) -> dict[str, Any]:
 
 def _per_token(pico: int) -> str:
     return f"{pico / (NANO * PICO_PER_NANO):.12f}"
-
-
-# ------------------------------------------------------------------------------------------------------------ answers
-
-
-def _answer(policy: Policy, body: Mapping[str, Any], oracle: Oracle, fault: str, draw: int) -> _Answer:
-    action: Action = act(policy, body["messages"], body.get("tools") or [], oracle, draw)
-    if fault in ("text_only", "refusal", "length"):
-        action = {"content": "I would rather not." if fault == "refusal" else "Let me think about it."}
-    if fault == "unknown_tool":
-        action = {"name": "no_such_tool", "arguments": {}}
-    message: dict[str, Any] = {"role": "assistant", "content": action.get("content")}
-    if "name" in action:
-        text = "{not json" if fault == "invalid_args" else canonical_json(action["arguments"])
-        message["tool_calls"] = [
-            {"id": "call_0", "type": "function", "function": {"name": action["name"], "arguments": text}}
-        ]
-    finish = {"length": "length", "refusal": "content_filter"}.get(fault, "tool_calls" if "name" in action else "stop")
-    return _Answer("another-model" if fault == "route_mismatch" else policy.name, message, finish)
-
-
-def _respond(answer: _Answer, usage: Mapping[str, Any], fault: str) -> Response | _Dropped:
-    if fault == "drop_billed":
-        return _Dropped()
-    if fault == "html":
-        return HTMLResponse("<html><body>Gateway</body></html>")
-    if fault == "bad_json":
-        return Response('{"id": "x", "choices": [', media_type="application/json")
-    content: dict[str, Any] = {
-        "id": f"gen-{hashlib.sha256(canonical_json([answer.message, usage]).encode()).hexdigest()[:12]}",
-        "object": "chat.completion",
-        "created": int(time.time()),
-        "model": answer.model,
-        "choices": [{"index": 0, "finish_reason": answer.finish, "message": answer.message}],
-        "usage": usage,
-    }
-    if fault in ("error_200", "error_429"):
-        return JSONResponse({"error": {"code": 429 if fault == "error_429" else 502, "message": "upstream failed"}})
-    if fault == "empty_choices":
-        content["choices"] = []
-    if fault == "no_usage":
-        del content["usage"]
-    return JSONResponse(content)
-
-
-def _refusal(status: int, headers: Mapping[str, str], message: str) -> Response:
-    return JSONResponse({"error": {"code": status, "message": message}}, status, headers=dict(headers))
-
-
-class _Dropped(Response):
-    """A response that promises a body and then closes the connection."""
-
-    async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": b'{"id":', "more_body": True})
 
 
 # ------------------------------------------------------------------------------------------------------------ serving
@@ -374,18 +279,18 @@ def listen(port: int = 0) -> socket.socket:
         listener.bind(("127.0.0.1", port))
     except OSError as error:
         raise ServeError(f"Port {port} of 127.0.0.1 is taken ({error.strerror}); give another --port.") from error
-    listener.listen(1024)  # from here on clients may connect; they wait until the server answers
+    listener.listen(1024)  # clients may connect from now on, and wait until the server answers
     return listener
 
 
-def serve(teachers: Teachers, listener: socket.socket) -> None:
+def serve(teachers: TeacherServer, listener: socket.socket) -> None:
     """Serve until interrupted."""
     _server(teachers).run(sockets=[listener])
 
 
 @contextlib.contextmanager
-def serving(teachers: Teachers) -> Iterator[str]:
-    """Serve in a thread while the block runs; yield the base URL."""
+def serving(teachers: TeacherServer) -> Iterator[str]:
+    """Serve in a thread while the block runs, and yield the base URL."""
     listener = listen()
     server = _server(teachers)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
@@ -400,8 +305,8 @@ def serving(teachers: Teachers) -> Iterator[str]:
         listener.close()
 
 
-def _server(teachers: Teachers) -> Any:
+def _server(teachers: TeacherServer) -> Any:
     import uvicorn
 
-    # Dropped connections are the point of some faults; uvicorn reports each as an error.
+    # Some faults drop the connection on purpose; uvicorn would report each as an error.
     return uvicorn.Server(uvicorn.Config(teachers.app(), log_level=60, lifespan="off", timeout_keep_alive=60))

@@ -1,12 +1,12 @@
-"""Scripted teachers: policies that answer by rule, for the demo and for tests without a network.
+"""Scripted teachers answer by rule, for the demo and for tests without a network.
 
-In: the chat and tools of a request, optionally the traces it was made from. Out: an action, always the same for the
-same prompt and policy. A policy is right as often as its accuracy says; where it errs, it sometimes errs like
-the others, as real models do.
+In: the chat and tools of a request, and optionally an oracle made from traces. Out: an action, always the same for the
+same prompt and teacher. A teacher is right as often as its `accuracy`. When it errs, it sometimes errs like the others,
+as real models do.
 
-What is right comes from an *oracle*. Made from traces, it proposes at a step with an error the call that later worked,
-and the student's own call elsewhere. Without traces it looks at the prompt alone: after an error it looks before it
-leaps (lists or reads what the failing call was about), otherwise it takes the next plain step.
+The oracle knows the right action. At a step with an error it is the call that later worked, at any other step the
+student's own call. Without an oracle, a teacher looks at the prompt alone: after an error it lists the folder that the
+failing call was about, otherwise it takes the next plain step.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ Action = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class ScriptedTeacher:
     """One scripted teacher."""
 
     name: str
     family: str
     accuracy: float
     price: TokenPrice
-    shared_errors: float = 0.5  # share of its errors that are the same as the other policies'
+    shared_errors: float = 0.5  # share of its errors that it has in common with the other teachers
     latency_s: float = 0.0
     context_length: int = 1_000_000
     cache_ttl_s: float = 300.0
 
 
-DEFAULT_POLICIES = (
-    Policy("small", "scripted-a", 0.75, per_million("0.15", "0.50", "0.03", stamp="embedded")),
-    Policy("medium", "scripted-b", 0.85, per_million("1.40", "4.40", "0.26", stamp="embedded")),
-    Policy("large", "scripted-c", 0.95, per_million("5", "25", "0.50", "6.25", stamp="embedded")),
+SCRIPTED = (
+    ScriptedTeacher("small", "scripted-a", 0.75, per_million("0.15", "0.50", "0.03", stamp="embedded")),
+    ScriptedTeacher("medium", "scripted-b", 0.85, per_million("1.40", "4.40", "0.26", stamp="embedded")),
+    ScriptedTeacher("large", "scripted-c", 0.95, per_million("5", "25", "0.50", "6.25", stamp="embedded")),
 )
 
 Oracle = Mapping[str, Action]
-"""Digest of a chat -> the action to propose there."""
+"""Digest of a chat -> the right action."""
 
 
 def oracle_of(traces: Iterable[Trace]) -> dict[str, Action]:
-    """Return the right action at every step of some traces."""
+    """Return the right action of every step of some traces."""
     known: dict[str, Action] = {}
     for trace in traces:
         prompts = Prompts(trace)
@@ -75,21 +75,25 @@ def _right_action(trace: Trace, place: int) -> Action:
 
 
 def digest_of(chat: Sequence[Mapping[str, Any]]) -> str:
-    """Return the digest of a chat, cache marks and call ids aside."""
+    """Return the digest of a chat without its cache marks and call ids."""
     plain = [[m.get("role"), _text(m.get("content")), [c["function"] for c in m.get("tool_calls") or ()]] for m in chat]
     return hashlib.sha256(canonical_json(plain).encode("utf-8", "replace")).hexdigest()
 
 
 def act(
-    policy: Policy, chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], oracle: Oracle, draw: int = 0
+    teacher: ScriptedTeacher,
+    chat: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]],
+    oracle: Oracle,
+    draw: int = 0,
 ) -> Action:
-    """Return what a policy does next; another `draw` is another sample at the same prompt."""
+    """Return the next action of a teacher; another `draw` is another sample for the same prompt."""
     digest = digest_of(chat)
     right = oracle.get(digest) or _sensible(chat, tools)
-    if _chance(policy.name, digest, "right", draw) < policy.accuracy:
+    if _chance(teacher.name, digest, "right", draw) < teacher.accuracy:
         return right
-    shared = _chance(policy.name, digest, "shared", 0) < policy.shared_errors
-    return _wrong(right, "common" if shared else f"{policy.name}-{draw}")
+    shared = _chance(teacher.name, digest, "shared", 0) < teacher.shared_errors
+    return _wrong(right, "common" if shared else f"{teacher.name}-{draw}")
 
 
 def _sensible(chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> Action:
@@ -109,13 +113,13 @@ def _sensible(chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, An
     return {"content": "There is nothing left to do."}
 
 
-def _wrong(right: Action, flavour: str) -> Action:
+def _wrong(right: Action, variant: str) -> Action:
     if "name" not in right:
-        return {"content": f"{right['content']} ({flavour})"}
+        return {"content": f"{right['content']} ({variant})"}
     arguments = dict(right["arguments"]) if isinstance(right["arguments"], Mapping) else {}
     texts = [key for key, value in sorted(arguments.items()) if isinstance(value, str)]
     key = texts[0] if texts else "note"
-    return {"name": right["name"], "arguments": {**arguments, key: f"{arguments.get(key, '')} --{flavour}".strip()}}
+    return {"name": right["name"], "arguments": {**arguments, key: f"{arguments.get(key, '')} --{variant}".strip()}}
 
 
 def _text(content: Any) -> str:
