@@ -17,8 +17,7 @@ from composer_hub.pairs.make import build_pairs
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 from composer_hub.replay.cascade import POLICIES, Rules
-from composer_hub.replay.fake.policies import DEFAULT_POLICIES, oracle_of
-from composer_hub.replay.fake.server import Teachers, serving
+from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
 from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.run import run
@@ -49,8 +48,8 @@ TRACES = [own_program_at_each_step(trace_of(9, name=f"t{number}")) for number in
 @pytest.fixture(scope="module")
 def unanimous() -> Iterator[str]:
     """Serve three teachers that always do what is right: the call that later worked, or what the student did."""
-    always_right = [dataclasses.replace(policy, accuracy=1.0) for policy in DEFAULT_POLICIES]
-    with serving(Teachers(always_right, oracle=oracle_of(TRACES))) as url:
+    always_right = [dataclasses.replace(policy, accuracy=1.0) for policy in SCRIPTED]
+    with serving(TeacherServer(always_right, oracle=oracle_of(TRACES))) as url:
         yield url
 
 
