@@ -163,7 +163,7 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
             assert money.settled <= server.billed <= money.settled + money.ambiguous
             assert (money.ambiguous > 0) == (presses == 2)
             server.queued.clear()
-            server.policies[late.name] = late
+            server.teachers[late.name] = late
             votes = list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
     assert len(votes) == 4 * 8 * 3
 
