@@ -1,0 +1,247 @@
+"""A Space that shows a pair set, its hints, runs and tasks, and sends reviewers' verdicts back as pull requests.
+
+`SPACE_DATASETS` (or `space.json` beside this file) lists datasets as owner/name@revision, separated by spaces; the
+first one opens. On Hugging Face a visitor signs in; elsewhere the token of this machine is used.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+
+import gradio as gr
+from fastapi import Body, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from gradio.oauth import attach_oauth
+from huggingface_hub import constants, get_token
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
+from inspector.desk import Desk
+from inspector.guard import Guard
+from inspector.library import Library, NotShown
+from inspector.page import message, page
+from inspector.pair_index import BadFilter
+from inspector.verdicts import BadVerdict
+
+HERE = Path(__file__).resolve().parent
+ON_HUB = "SPACE_ID" in os.environ
+REFUSED = (NotShown, BadFilter, BadVerdict)
+EXPECTED = (*REFUSED, HfHubHTTPError, httpx.HTTPError, OSError)
+
+
+def datasets() -> list[str]:
+    """Return the datasets to show."""
+    named = os.environ.get("SPACE_DATASETS", "").split()
+    settings = HERE / "space.json"
+    return named or (json.loads(settings.read_text())["datasets"] if settings.is_file() else [])
+
+
+def visitor(request: Request) -> tuple[str | None, str]:
+    """Return the visitor's token and name: of their own sign-in on the Hub, of this machine elsewhere."""
+    if not ON_HUB:
+        return get_token(), ""
+    info = request.session.get("oauth_info") if "session" in request.scope else None
+    return (info["access_token"], str(info["userinfo"].get("preferred_username", ""))) if info else (None, "")
+
+
+def sentence(error: Exception) -> str:
+    """Return what went wrong without addresses, which can hold a signature."""
+    if isinstance(error, REFUSED):
+        return str(error)
+    if isinstance(error, HfHubHTTPError):
+        status = error.response.status_code if error.response is not None else 0
+        return f"The Hub answered {status}: {error.server_message or 'no reason given'}"
+    return f"The Hub cannot be read at the moment ({type(error).__name__})."
+
+
+def reply(call: Callable[[], dict[str, Any]]) -> JSONResponse:
+    """Return what a call gives, or its error in words."""
+    try:
+        return JSONResponse(call(), headers={"Cache-Control": "no-store"})
+    except EXPECTED as error:
+        status = 404 if isinstance(error, NotShown) else 400 if isinstance(error, REFUSED) else 502
+        return JSONResponse({"error": sentence(error)}, status_code=status)
+
+
+def build(desk: Desk) -> gr.Server:
+    """Return the server: the page, its parts, verdicts, and three functions for API and MCP clients."""
+    # FastAPI's own pages load scripts from elsewhere.
+    server = gr.Server(title="composer_hub Space", docs_url=None, redoc_url=None, openapi_url=None)
+    files = {path.name: path for path in sorted((HERE / "static").iterdir())}
+    stamp = hashlib.sha256(b"".join(path.read_bytes() for path in files.values())).hexdigest()[:12]
+    if ON_HUB:
+        attach_oauth(server)
+
+    @server.get("/")
+    def root(request: Request) -> HTMLResponse:
+        token, user = visitor(request)
+        common = {"user": user, "sign_in": ON_HUB, "stamp": stamp, "hub": desk.library.api.endpoint}
+        try:
+            shown = desk.show(request.query_params, token)
+            _, dataset = desk.place(request.query_params, token)
+            versions = desk.library.versions(shown.place["dataset"], token)
+            text = page(
+                shown.place,
+                list_=shown.list_,
+                detail=shown.detail or message("", ""),
+                versions=versions,
+                datasets=[name.repo for name in desk.library.names],
+                views=desk.views(dataset, token),
+                **common,
+            )
+            return HTMLResponse(text, headers={"Cache-Control": "no-store"})
+        except EXPECTED as error:
+            place = {"dataset": "", "revision": "", "view": "overview"}
+            text = page(
+                place,
+                list_=None,
+                detail=message("This cannot be shown", sentence(error)),
+                versions=[],
+                datasets=[],
+                views=[],
+                **common,
+            )
+            return HTMLResponse(text, status_code=404 if isinstance(error, REFUSED) else 502)
+
+    @server.get("/part")
+    def part(request: Request) -> JSONResponse:
+        want = tuple(request.query_params.get("want", "list,detail").split(","))
+        return reply(lambda: desk.part(request.query_params, visitor(request)[0], want))
+
+    @server.get("/filters")
+    def filters(request: Request) -> JSONResponse:
+        return reply(lambda: {"html": desk.filters(request.query_params, visitor(request)[0])})
+
+    @server.get("/text")
+    def text(request: Request) -> JSONResponse:
+        return reply(lambda: desk.text(request.query_params, visitor(request)[0]))
+
+    @server.post("/verdicts")
+    def submit(request: Request, body: Annotated[Any, Body()]) -> JSONResponse:
+        token, _ = visitor(request)
+        if token is None:
+            advice = "Sign in with Hugging Face" if ON_HUB else "Log in with `hf auth login`"
+            return JSONResponse({"error": f"{advice} to submit verdicts."}, status_code=401)
+        return reply(lambda: desk.submit(body, token))
+
+    @server.get("/static/{name}")
+    def static(name: str) -> Response:
+        if name not in files:
+            return JSONResponse({"error": "There is no such file."}, status_code=404)
+        return FileResponse(files[name], headers={"Cache-Control": "public, max-age=31536000, immutable"})
+
+    @server.get("/healthz")
+    def healthz() -> dict[str, bool]:
+        return {"ok": True}
+
+    add_functions(server, desk)
+    return server
+
+
+def add_functions(server: gr.Server, desk: Desk) -> None:
+    """Offer the functions that programs call; each one reads with the caller's own rights."""
+
+    def asked(request: gr.Request | None) -> str | None:
+        return visitor(request.request)[0] if request is not None else None
+
+    @server.api(name="search_pairs")
+    def search_pairs(
+        request: gr.Request,
+        query: str = "",
+        dataset: str = "",
+        revision: str = "",
+        error_kind: str = "",
+        teacher: str = "",
+        review: str = "",
+        page: int = 0,
+    ) -> dict:
+        """Search the preference pairs of a published set, unreviewed and most disputed first.
+
+        Args:
+            query: Text in the actions, the repository or an id.
+            dataset: Dataset as owner/name; empty for the first one of this Space.
+            revision: Tag or commit; empty for the one that this Space shows.
+            error_kind: Kind of error at the step, such as edit_no_match.
+            teacher: Name of a teacher that agrees with the chosen action.
+            review: new, accepted, rejected, edited, swapped or disputed.
+            page: Page of 50 pairs, from 0.
+        """
+        names = {
+            "q": query,
+            "dataset": dataset,
+            "revision": revision,
+            "error_kind": error_kind,
+            "teacher": teacher,
+            "review": review,
+            "page": str(page),
+        }
+        return answer(lambda: desk.search(names, asked(request)))
+
+    @server.api(name="get_pair")
+    def get_pair(request: gr.Request, pair_id: str, dataset: str = "", revision: str = "") -> dict:
+        """Return one preference pair: both actions, the votes of the teachers, and the last messages before the step.
+
+        Args:
+            pair_id: Id of the pair.
+            dataset: Dataset as owner/name; empty for the first one of this Space.
+            revision: Tag or commit; empty for the one that this Space shows.
+        """
+        names = {"pair": pair_id, "dataset": dataset, "revision": revision}
+        return answer(lambda: desk.pair(names, asked(request)))
+
+    @server.api(name="stats")
+    def stats(request: gr.Request, dataset: str = "", revision: str = "") -> dict:
+        """Return the numbers of a published set: its report, counts by error kind and teacher, and review agreement.
+
+        Args:
+            dataset: Dataset as owner/name; empty for the first one of this Space.
+            revision: Tag or commit; empty for the one that this Space shows.
+        """
+        return answer(lambda: desk.stats({"dataset": dataset, "revision": revision}, asked(request)))
+
+
+def answer(call: Callable[[], dict[str, Any]]) -> dict:
+    """Return what a call gives, or its error as a value, so that no address or token ends in a traceback."""
+    try:
+        return call()
+    except EXPECTED as error:
+        return {"error": sentence(error)}
+
+
+def main() -> None:
+    """Serve until stopped."""
+    desk = Desk(Library(datasets(), endpoint=constants.ENDPOINT))
+    server = build(desk)
+    host = os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0" if ON_HUB else "127.0.0.1")
+    port = int(os.environ.get("GRADIO_SERVER_PORT", "7860"))
+    # A server that listens on this machine alone answers only to its names.
+    hosts = ("localhost", "127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else ()
+    server.add_middleware(Guard, hosts=hosts, proxied=ON_HUB)
+    server.launch(
+        server_name=host,
+        server_port=port,
+        quiet=True,
+        share=False,
+        run_history=False,
+        ssr_mode=False,
+        footer_links=[],
+        mcp_server=True,
+        enable_monitoring=False,
+        max_file_size="1kb",
+        prevent_thread_lock=True,
+        strict_cors=True,
+    )
+    print(f"Serving {', '.join(map(str, desk.library.names)) or 'nothing'} at http://{host}:{port}/", file=sys.stderr)
+    server.blocks.block_thread()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""From a query string and a visitor's token to what the page shows: opens datasets, asks them, calls the views."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from inspector import heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
+from inspector.library import Dataset, Library, NotShown
+from inspector.markup import MAX_CHARS, Html, h, parsed, pretty, visible
+from inspector.messages import conversation
+from inspector.page import ITEMS, VIEWS, message
+from inspector.pair_index import BadFilter, PairIndex, Query, compare
+
+CHUNK = 200_000  # characters of one answer of text on demand
+_VIEW_OF = {"pairs": "pairs", "traces": "hints", "rollouts": "runs", "tasks": "tasks"}
+_KINDS = {"pairs": ("pairs",), "hints": ("traces", "rollouts"), "runs": ("rollouts",), "tasks": ("tasks",)}
+_MAX_VALUE = 300
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a place looks like; a part that was not asked for is None."""
+
+    place: dict[str, str]
+    list_: Html | None
+    detail: Html | None
+
+
+class Desk:
+    """One Space: its datasets and their reviews."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self.reviews = verdicts.Reviews(library.api)
+
+    # ------------------------------------------------------------------------------------------------------- places
+
+    def place(self, parameters: Mapping[str, str], token: str | None) -> tuple[dict[str, str], Dataset]:
+        """Complete a query string: dataset, revision and view are always named, and nothing is overlong."""
+        given = {name: value for name, value in parameters.items() if value and name.isidentifier()}
+        if any(len(value) > _MAX_VALUE for value in given.values()):
+            raise BadFilter(f"A parameter is longer than {_MAX_VALUE} characters.")
+        name = self.library.shown(given.get("dataset", ""), given.get("revision", ""))
+        dataset = self.library.open(name.repo, name.revision, token)
+        view = given.get("view", "")
+        if view not in dict(VIEWS):
+            view = _VIEW_OF.get(dataset.kind, "overview")
+        return {**given, "dataset": name.repo, "revision": name.revision, "view": view}, dataset
+
+    def views(self, dataset: Dataset, token: str | None) -> list[str]:
+        """Return the views that have something to show."""
+        found = [view for view in _KINDS if self._source(dataset, view, token) is not None]
+        return [*found, "overview"]
+
+    def _source(self, dataset: Dataset, view: str, token: str | None) -> Dataset | None:
+        if dataset.kind in _KINDS[view]:
+            return dataset
+        linked = (self.library.linked(dataset, kind, token) for kind in _KINDS[view])
+        return next((one for one in linked if one is not None), None)
+
+    # -------------------------------------------------------------------------------------------------------- views
+
+    def show(
+        self, parameters: Mapping[str, str], token: str | None, want: tuple[str, ...] = ("list", "detail")
+    ) -> Shown:
+        """Return the list and the detail of a place."""
+        place, dataset = self.place(parameters, token)
+        view = place["view"]
+        if view == "overview":
+            return Shown(place, None, self._overview(place, dataset, token) if "detail" in want else None)
+        source = self._source(dataset, view, token)
+        if source is None:
+            text = f"Neither {place['dataset']} nor its lineage holds anything for this view that you can read."
+            return Shown(place, Html(), message("Nothing to show", text))
+        shown = getattr(self, f"_{view}")(place, source, token, want)
+        return Shown(place, shown[0], self._signed(shown[1], source))
+
+    def part(self, parameters: Mapping[str, str], token: str | None, want: tuple[str, ...]) -> dict[str, Any]:
+        """Return the parts that a page asks for when it moves."""
+        shown = self.show(parameters, token, want)
+        return {"list": shown.list_, "detail": shown.detail}
+
+    def _signed(self, detail: Html | None, source: Dataset) -> Html | None:
+        """Name the dataset that verdicts on this detail belong to."""
+        if detail is None:
+            return None
+        return h("div", detail, data_repo=source.name.repo, data_revision=source.revision)
+
+    def index(self, dataset: Dataset, token: str | None) -> PairIndex:
+        """Return the list of a pair set, marked with its reviews."""
+        index = dataset.once("pairs", lambda: PairIndex(self.library, dataset))
+        rows, _ = self.reviews.of(dataset.name.repo, token)
+        marks = verdicts.states(rows)
+        if dataset.tables.get("marks", {}) != marks:
+            dataset.tables["marks"] = marks
+            index.mark(marks)
+        return index
+
+    def _pairs(
+        self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
+    ) -> tuple[Html | None, Html | None]:
+        index = self.index(dataset, token)
+        query = Query.of(place)
+        current = place.get("pair", "")
+        list_ = detail = None
+        if "list" in want:
+            if current and "page" not in place:
+                query = Query(query.filters, index.page_of(current, query) or 0)
+            page = index.page(query)
+            if not current and page.rows and "detail" in want:
+                current = page.rows[0]["id"]
+            list_ = view_pairs.pair_list(page, place, current)
+        if "detail" in want:
+            detail = self._pair(place, dataset, index, token, current)
+        return list_, detail
+
+    def _pair(self, place: dict[str, str], dataset: Dataset, index: PairIndex, token: str | None, id: str) -> Html:
+        if not id:
+            return message("No pair", "No pair passes these filters.")
+        light = index.row(id)
+        pair = heavy.pair(self.library, dataset, light) if light else None
+        if light is None or pair is None:
+            return message("No such pair", f"{place['dataset']} {place['revision']} has no pair {id}.")
+        votes = heavy.votes(self.library, dataset, pair["trace_id"], pair["index"])
+        context, hints_place = None, None
+        traces = self.library.linked(dataset, "traces", token)
+        if traces is not None:
+            context = heavy.context(self.library, traces, pair["trace_id"], pair["index"])
+            if context is not None and context.error_sites:
+                kept = {name: place[name] for name in ("dataset", "revision") if name in place}
+                hints_place = {**kept, "view": "hints", "hint": f"{pair['step_id']}:1"}
+        rows, _ = self.reviews.of(dataset.name.repo, token)
+        said = [row for row in rows if row["pair_id"] == id]
+        return view_pairs.pair_detail(pair, light, votes, context, place, verdicts=said, hints_place=hints_place)
+
+    def _hints(
+        self, place: dict[str, str], traces: Dataset, token: str | None, want: tuple[str, ...]
+    ) -> tuple[Html | None, Html | None]:
+        table = view_hints.SiteTable.of(self.library, traces)
+        id = place.get("hint", "")
+        list_ = detail = None
+        if "list" in want:
+            list_ = view_hints.hint_list(*table.page(place), place, id)
+        if "detail" in want:
+            site = table.row(id) if id else None
+            if id and site is None:
+                detail = message("No such site", f"{traces.name} has no error site {id}.")
+            elif site is None:
+                detail = view_hints.hint_summary(table.counts())
+            else:
+                trace = heavy.trace(self.library, traces, site["trace_id"])
+                rows, _ = self.reviews.of(traces.name.repo, token)
+                said = [row for row in rows if row["site_id"] == id]
+                detail = view_hints.hint_detail(site, trace, place, said)
+        return list_, detail
+
+    def _runs(
+        self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
+    ) -> tuple[Html | None, Html | None]:
+        rows = view_runs.rollouts(self.library, dataset)
+        watched = next((row for row in rows if row["watched"] and row["num_hints"]), rows[0] if rows else None)
+        id = place.get("rollout") or (watched["trace_id"] if watched else "")
+        detail = None
+        if "detail" in want:
+            trace = heavy.trace(self.library, dataset, id) if id else None
+            detail = (
+                view_runs.run_detail(trace)
+                if trace
+                else message("No such rollout", f"{dataset.name} has no rollout {id}.")
+            )
+        return view_runs.run_list(rows, place, id) if "list" in want else None, detail
+
+    def _tasks(
+        self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
+    ) -> tuple[Html | None, Html | None]:
+        rows = dataset.once("tasks", lambda: heavy.tasks(self.library, dataset))
+        id = place.get("task") or (view_tasks.task_id(rows[0]) if rows else "")
+        row = next((row for row in rows if view_tasks.task_id(row) == id), None)
+        detail = view_tasks.task_detail(row) if row else message("No such task", f"{dataset.name} has no task {id}.")
+        return view_tasks.task_list(rows, place, id), detail
+
+    def _overview(self, place: dict[str, str], dataset: Dataset, token: str | None) -> Html:
+        if dataset.kind != "pairs":
+            return view_overview.overview(str(dataset.name), dataset.manifest, [], None, None, [])
+        index = self.index(dataset, token)
+        rows, pending = self.reviews.of(dataset.name.repo, token)
+        agreed = view_overview.agreement_card(verdicts.agreement(rows), len(verdicts.states(rows)), pending)
+        changes = None
+        if place.get("base"):
+            old = self.library.open(dataset.name.repo, place["base"], token)
+            changes = view_pairs.change_list(*compare(self.library, old, dataset), place)
+        report = heavy.report(self.library, dataset)
+        kinds = index.facets()["error_kind"]
+        return view_overview.overview(
+            f"{place['dataset']} {dataset.version}", dataset.manifest, report, agreed, changes, kinds
+        )
+
+    # ------------------------------------------------------------------------------------------------------ on demand
+
+    def filters(self, parameters: Mapping[str, str], token: str | None) -> Html:
+        """Return the controls of the filter panel."""
+        place, dataset = self.place(parameters, token)
+        source = self._source(dataset, place["view"], token) if place["view"] in ITEMS else None
+        if place["view"] == "pairs" and source is not None:
+            return view_pairs.filter_bar(self.index(source, token).facets(), place)
+        if place["view"] == "hints" and source is not None:
+            return view_hints.hint_filters(view_hints.SiteTable.of(self.library, source).counts(), place)
+        return Html()
+
+    def text(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
+        """Return a piece of a long text, or the messages before the window."""
+        place, dataset = self.place(parameters, token)
+        part, offset = place.get("part", "prompt"), _whole(place.get("offset"))
+        if place.get("hint"):
+            source = self._source(dataset, "hints", token) or dataset
+            messages = self._hint_prompt(source, place["hint"])
+            values = {"prompt": messages}
+        else:
+            source = self._source(dataset, "pairs", token) or dataset
+            light = self.index(source, token).row(place.get("pair", ""))
+            pair = heavy.pair(self.library, source, light) if light else None
+            if pair is None:
+                raise NotShown("There is no such pair.")
+            messages = pair["prompt"]
+            values = {name: pair[name] for name in ("prompt", "chosen", "rejected", "tools")}
+        if part == "prompt" and "at" not in place:
+            earlier = messages[: max(0, len(messages) - view_pairs.WINDOW)]
+            return {"html": conversation(earlier)}
+        value = values.get(part, [])
+        if part == "prompt":
+            at = _whole(place.get("at"))
+            content = messages[at].get("content") if at < len(messages) and isinstance(messages[at], dict) else ""
+            value = content or ""
+        whole = pretty(parsed(value))
+        piece = whole[offset : offset + CHUNK]
+        return {"text": visible(piece), "next": offset + len(piece) if offset + len(piece) < len(whole) else None}
+
+    def _hint_prompt(self, traces: Dataset, id: str) -> list[Any]:
+        site = view_hints.SiteTable.of(self.library, traces).row(id)
+        trace = heavy.trace(self.library, traces, site["trace_id"]) if site else None
+        step = next((one for one in (trace or {}).get("steps") or [] if site and one["index"] == site["step"]), None)
+        if trace is None or step is None:
+            raise NotShown("There is no such error site.")
+        return [trace["messages"][at] for start, stop in step["prompt"] for at in range(start, stop)]
+
+    def submit(self, body: Any, token: str) -> dict[str, Any]:
+        """Open a pull request with the verdicts in a request's body."""
+        if not isinstance(body, dict) or not isinstance(body.get("dataset"), str):
+            raise verdicts.BadVerdict("Name the dataset that the verdicts are on.")
+        repo, revision = body["dataset"], str(body.get("revision") or "main")[:100]
+        self.library.check_access(repo, token)
+        if all(dataset.name.repo != repo for dataset in self.library.opened()):
+            raise NotShown(f"{repo} is not shown by this Space.")
+        result = verdicts.submit(self.library.api, repo, revision, body.get("verdicts"), token)
+        self.reviews.forget(repo)
+        return result
+
+    # ------------------------------------------------------------------------------------------------------------ API
+
+    def search(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
+        """Return a page of light rows."""
+        place, dataset = self.place({**parameters, "view": "pairs"}, token)
+        source = self._source(dataset, "pairs", token)
+        if source is None:
+            raise NotShown(f"{place['dataset']} is not a set of pairs.")
+        page = self.index(source, token).page(Query.of(place))
+        return {"dataset": str(source.name), "total": page.total, "page": page.number, "pairs": page.rows}
+
+    def pair(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
+        """Return one pair with its votes; texts are cut to what a tool's answer can bear."""
+        place, dataset = self.place({**parameters, "view": "pairs"}, token)
+        source = self._source(dataset, "pairs", token)
+        light = self.index(source, token).row(place.get("pair", "")) if source else None
+        pair = heavy.pair(self.library, source, light) if source and light else None
+        if pair is None or source is None:
+            raise NotShown(f"{place['dataset']} has no pair {place.get('pair', '')}.")
+        window = pair.pop("prompt")[-view_pairs.WINDOW :]
+        votes = heavy.votes(self.library, source, pair["trace_id"], pair["index"])
+        return _cut({**pair, "last_messages": window, "votes": votes})
+
+    def stats(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
+        """Return the report, the counts of each filter and the reviewers' agreement."""
+        place, dataset = self.place(parameters, token)
+        facts: dict[str, Any] = {
+            "dataset": place["dataset"],
+            "revision": dataset.revision,
+            "kind": dataset.kind,
+            "counts": dataset.manifest.get("counts", {}),
+        }
+        if dataset.kind == "pairs":
+            rows, pending = self.reviews.of(dataset.name.repo, token)
+            facts |= {
+                "report": heavy.report(self.library, dataset),
+                "agreement": verdicts.agreement(rows),
+                "open_pull_requests": pending,
+                "facets": self.index(dataset, token).facets(),
+            }
+        return facts
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_CHARS else value[:MAX_CHARS] + f"… ({len(value):,} characters)"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,173 @@
+"""How two actions differ: first their structure (tools, then arguments key by key), words only inside a changed one.
+
+In: the assistant messages of both sides. Out: escaped rows; the student's action is on the left.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+from rapidfuzz.distance import Indel
+
+from inspector.markup import Html, badge, block, esc, h, parsed, pretty
+
+MIN_SIMILARITY = 0.3  # Below it a word diff is colored noise.
+MAX_DIFF_TOKENS = 4_000
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call, with whatever arguments it came with."""
+
+    tool: str
+    arguments: Any
+
+
+def calls_of(message: Mapping[str, Any] | None) -> list[Call]:
+    """Return the calls of a message; unusual shapes are kept, not refused."""
+    listed = (message or {}).get("tool_calls")
+    calls = []
+    for call in listed if isinstance(listed, list) else []:
+        function = call.get("function", call) if isinstance(call, Mapping) else {}
+        function = function if isinstance(function, Mapping) else {}
+        calls.append(Call(str(function.get("name") or "?"), parsed(function.get("arguments"))))
+    return calls
+
+
+def text_of(message: Mapping[str, Any] | None) -> str:
+    """Return the text of a message; parts that are not text are shown as JSON."""
+    content = (message or {}).get("content") or ""
+    return content if isinstance(content, str) else pretty(content)
+
+
+def action_diff(rejected: Mapping[str, Any] | None, chosen: Mapping[str, Any] | None) -> Html:
+    """Return both actions side by side, call by call."""
+    left, right = calls_of(rejected), calls_of(chosen)
+    sections = [_call_diff(*both) for both in zip_longest(left, right)]
+    words = [text_of(rejected), text_of(chosen)]
+    if any(words):
+        sections.insert(0, _section("Text", "", [_value_row("text", *words)]))
+    return h("div", sections or h("p", "Neither side acts.", cls="quiet"), cls="diff")
+
+
+def _call_diff(left: Call | None, right: Call | None) -> Html:
+    if left is None or right is None:
+        only = left or right
+        assert only is not None
+        side = "Only the student calls" if right is None else "Only the teachers call"
+        rows = [
+            _value_row(key, *((value, None) if right is None else (None, value)))
+            for key, value in _arguments(only).items()
+        ]
+        return _section(only.tool, badge(side, "warn"), rows)
+    if left.tool != right.tool:
+        title = [
+            h("span", left.tool, cls="name del"),
+            h("span", " → ", cls="quiet"),
+            h("span", right.tool, cls="name ins"),
+        ]
+        rows = [_whole_row(_arguments(left), _arguments(right))]
+        return _section(title, badge("another tool", "warn"), rows)
+    before, after = _arguments(left), _arguments(right)
+    keys = list(dict.fromkeys([*before, *after]))
+    changed = [key for key in keys if before.get(key, _MISSING) != after.get(key, _MISSING)]
+    rows = [_value_row(key, before.get(key), after.get(key)) for key in changed]
+    rows += [_same_row(key, before[key]) for key in keys if key not in changed]
+    note = f"{len(changed)} of {len(keys)} arguments differ" if changed else "the same call"
+    return _section(left.tool, badge(note, "" if changed else "ok"), rows)
+
+
+_MISSING = object()
+
+
+def _arguments(call: Call) -> dict[str, Any]:
+    if isinstance(call.arguments, dict):
+        return {str(key): value for key, value in call.arguments.items()}
+    return {"(not an object)": call.arguments} if call.arguments not in (None, "") else {}
+
+
+def _section(title: Any, note: Any, rows: Sequence[Html]) -> Html:
+    head = h("h3", h("span", title, cls="name"), " ", note, cls="call")
+    if not rows:
+        return h("section", head, h("p", "No arguments.", cls="quiet"))
+    columns = h(
+        "div",
+        h("span", "argument", role="columnheader", cls="key"),
+        h("span", "student (rejected)", role="columnheader"),
+        h("span", "teachers (chosen)", role="columnheader"),
+        role="row",
+        cls="row titles",
+    )
+    return h("section", head, h("div", columns, rows, role="table", aria_label="Arguments of both calls", cls="sides"))
+
+
+def _row(key: str, left: Any, right: Any, kind: str) -> Html:
+    name = h("span", key, cls="key", role="rowheader")
+    cells = [h("div", left, role="cell", cls="cell left"), h("div", right, role="cell", cls="cell right")]
+    return h("div", name, cells, cls=f"row {kind}", role="row")
+
+
+def _value_row(key: str, left: Any, right: Any) -> Html:
+    if left is None or right is None:
+        absent = h("span", "not given", cls="quiet")
+        shown = [absent if value is None else block(pretty(value)) for value in (left, right)]
+        return _row(key, *shown, "changed")
+    before, after = pretty(left), pretty(right)
+    marked = word_diff(before, after)
+    if marked is None:
+        return _row(key, block(before), block(after), "changed")
+    return _row(key, *(h("pre", side, cls="text") for side in marked), "changed")
+
+
+def _whole_row(left: Mapping[str, Any], right: Mapping[str, Any]) -> Html:
+    sides = [
+        h("dl", [(h("dt", key), h("dd", block(pretty(value)))) for key, value in side.items()])
+        if side
+        else h("span", "no arguments", cls="quiet")
+        for side in (left, right)
+    ]
+    return _row("all", *sides, "changed")
+
+
+def _same_row(key: str, value: Any) -> Html:
+    text = pretty(value)
+    return _row(key, block(text, limit=400), h("span", "the same", cls="quiet"), "same")
+
+
+def word_diff(before: str, after: str) -> tuple[Html, Html] | None:
+    """Return both texts with what differs marked, or None if they are too unlike or too long for it."""
+    left, right = _WORDS.findall(before), _WORDS.findall(after)
+    if len(left) + len(right) > MAX_DIFF_TOKENS:
+        return None
+    if Indel.normalized_similarity(left, right) < MIN_SIMILARITY:
+        return None
+    sides: tuple[list[Any], list[Any]] = ([], [])
+    for code in Indel.opcodes(left, right):
+        first, second = "".join(left[code.src_start : code.src_end]), "".join(right[code.dest_start : code.dest_end])
+        if code.tag == "equal":
+            sides[0].append(esc(first))
+            sides[1].append(esc(second))
+            continue
+        if first:
+            sides[0].append(h("del", first))
+        if second:
+            sides[1].append(h("ins", second))
+    return h("span", sides[0]), h("span", sides[1])
+
+
+def short_action(message: Mapping[str, Any] | None, limit: int = 160) -> str:
+    """Return an action in one line: the tool and its first telling argument, or the beginning of the text."""
+    calls = calls_of(message)
+    if not calls:
+        return text_of(message)[:limit] or "no action"
+    lines = []
+    for call in calls:
+        arguments = _arguments(call)
+        values = [pretty(value) for value in arguments.values() if value not in (None, "", False)]
+        lines.append(f"{call.tool} {' · '.join(values)}")
+    return " ; ".join(lines)[:limit].replace("\n", " ⏎ ")

@@ -1,0 +1,120 @@
+"""HTML from values: everything is escaped here, in Python, and nowhere else.
+
+`h("p", text, cls="quiet")` gives `Html`. A plain `str` child is data: it is escaped, and characters that a reader
+cannot see (control characters, ANSI escapes, bidirectional marks, tags) are shown by name.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+MAX_CHARS = 4_000  # of one block of text; the rest is fetched on demand
+_VOID = {"input", "br", "hr", "img", "meta", "link"}
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f\ud800-\udfff]"
+)
+
+
+class Html(str):
+    """Markup that was made here, so that it is not escaped again."""
+
+    __slots__ = ()
+
+
+def visible(text: str) -> str:
+    """Return text with its invisible characters named: an escape becomes ␛, a right-to-left override ⟦U+202E⟧."""
+    return _HIDDEN.sub(_named, text)
+
+
+def _named(match: re.Match[str]) -> str:
+    code = ord(match.group())
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "␡" if code == 0x7F else f"⟦U+{code:04X}⟧"
+
+
+def esc(value: Any) -> Html:
+    """Return a value as markup: `Html` as it is, anything else escaped."""
+    return value if isinstance(value, Html) else Html(html.escape(visible(str(value)), quote=True))
+
+
+def h(tag: str, /, *children: Any, **attributes: Any) -> Html:
+    """Return an element; None children and None or False attributes are left out, `cls` is `class`."""
+    words = "".join(_attribute(name, value) for name, value in attributes.items() if value not in (None, False))
+    if tag in _VOID:
+        return Html(f"<{tag}{words}>")
+    return Html(f"<{tag}{words}>{join(children)}</{tag}>")
+
+
+def _attribute(name: str, value: Any) -> str:
+    name = {"cls": "class", "for_": "for"}.get(name, name.replace("_", "-"))
+    return f" {name}" if value is True else f' {name}="{esc(value)}"'
+
+
+def join(children: Iterable[Any]) -> Html:
+    """Return children one after the other; nested iterables are walked."""
+    return Html("".join(_flat(children)))
+
+
+def _flat(children: Iterable[Any]) -> Iterable[str]:
+    for child in children:
+        if child is None:
+            continue
+        if isinstance(child, (list, tuple)) or hasattr(child, "__next__"):
+            yield from _flat(child)
+        else:
+            yield esc(child)
+
+
+def block(text: str, *, more: str = "", limit: int = MAX_CHARS, cls: str = "") -> Html:
+    """Return a text block, cut at `limit`; `more` is the address of the rest."""
+    rest = len(text) - limit
+    if rest <= 0:
+        return h("pre", text, cls=f"text {cls}", tabindex="0" if len(text) > 600 else None)
+    button = h("button", f"Show {rest:,} more characters", type="button", cls="more", data_more=more, data_at=limit)
+    tail = button if more else h("p", f"{rest:,} more characters are in the dataset.", cls="quiet")
+    return h("div", h("pre", text[:limit], cls=f"text {cls}", tabindex="0"), tail)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Return a number for reading: 12,345, 0.0123, or a dash."""
+    if value is None:
+        return "-"
+    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1_000 else f"{value:.{digits}g}"
+
+
+def usd(value: float | None) -> str:
+    """Return an amount of money."""
+    if value is None:
+        return "-"
+    return f"${value:,.2f}" if value >= 0.1 or value == 0 else f"${value:.4f}"
+
+
+def pretty(value: Any) -> str:
+    """Return a value as text for reading: strings as they are, the rest as indented JSON."""
+    return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def parsed(value: Any) -> Any:
+    """Return a JSON column's value; text that is not JSON stays text."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def badge(text: str, kind: str = "", title: str | None = None) -> Html:
+    """Return a small label."""
+    return h("span", text, cls=f"badge {kind}".strip(), title=title)
+
+
+def words(text: str) -> str:
+    """Return an identifier as words: `edit_no_match` becomes `edit no match`."""
+    return text.replace("_", " ")

@@ -1,0 +1,298 @@
+"""The list of pairs: the published index in, filtered pages, counts and comparisons out.
+
+The index is queried as a Parquet file until its copy in memory is ready, so the first page waits for nothing. Every
+value of a visitor is a bound parameter; names of columns come from this module alone.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from inspector.library import Dataset, Library
+
+PAGE = 50
+MAX_QUERY_CHARS = 200
+# Column of the list -> its expression over the index, and the value for an older index without that column.
+_COLUMNS = {
+    "id": ("id", "''"),
+    "split": ("split", "''"),
+    "trace_id": ("trace_id", "''"),
+    "step": ('"index"::int', "0"),
+    "num_steps": ("num_steps::int", "0"),
+    "num_agree": ("num_agree::int", "0"),
+    "num_votes": ("num_votes::int", "0"),
+    "dispute": ("(num_votes - num_agree) * 100 // greatest(num_votes, 1)", "0"),
+    "teachers": ("array_to_string(teachers, '|')", "''"),
+    "families": ("array_to_string(families, '|')", "''"),
+    "scripted": ("array_to_string(families, '|') like '%scripted%'", "false"),
+    "same_family": ("list_contains(families, source_family)", "false"),
+    "chosen_teacher": ("chosen_teacher", "''"),
+    "model": ("source_model", "''"),
+    "error_kind": ("error_kind", "''"),
+    "after_error": ("after_error", "false"),
+    "resolved": ("resolved", "null::bool"),
+    "cost_usd": ("cost_usd::float", "0"),
+    "repository": ("repository", "''"),
+    "chosen_tool": ("chosen_tool", "''"),
+    "rejected_tool": ("rejected_tool", "''"),
+    "chosen_preview": ("chosen_preview", "''"),
+    "rejected_preview": ("rejected_preview", "''"),
+    "review": ("'new'", "'new'"),
+}
+_SOURCES = {
+    "step": "index",
+    "dispute": "num_agree",
+    "scripted": "families",
+    "same_family": "families",
+    "model": "source_model",
+    "review": "id",
+}
+ORDER = ("(review <> 'new')", "-dispute", "-num_votes", "trace_id", "step", "id")
+
+Clause = tuple[str, list[Any]]
+
+
+def _equals(column: str) -> Callable[[str], Clause]:
+    return lambda value: (f"{column} = ?", ["" if value == "none" else value])
+
+
+def _member(column: str) -> Callable[[str], Clause]:
+    # contains() takes the value literally; LIKE would read _ and % as wildcards.
+    return lambda value: (f"contains('|' || {column} || '|', ?)", [f"|{value}|"])
+
+
+def _flag(expression: str) -> Callable[[str], Clause]:
+    return lambda value: (expression if value == "yes" else f"not ({expression})", [])
+
+
+def _amount(comparison: str) -> Callable[[str], Clause]:
+    return lambda value: (f"cost_usd {comparison} ?", [float(value)])
+
+
+def _search(value: str) -> Clause:
+    text = value.lower()
+    columns = ("chosen_preview", "rejected_preview", "repository", "trace_id", "id")
+    return "(" + " or ".join(f"contains(lower({column}), ?)" for column in columns) + ")", [text] * len(columns)
+
+
+# Name in the URL -> the clause for a value. The order is that of the filter bar.
+FILTERS: Mapping[str, Callable[[str], Clause]] = {
+    "q": _search,
+    "review": _equals("review"),
+    "agree": _flag("num_agree = num_votes"),
+    "error_kind": _equals("error_kind"),
+    "after_error": _flag("after_error"),
+    "teacher": _member("teachers"),
+    "family": _member("families"),
+    "same_family": _flag("same_family"),
+    "scripted": _flag("scripted"),
+    "model": _equals("model"),
+    "repository": _equals("repository"),
+    "tool": lambda value: ("(chosen_tool = ? or rejected_tool = ?)", [value, value]),
+    "split": _equals("split"),
+    "min_cost": _amount(">="),
+    "max_cost": _amount("<="),
+}
+FACETS = ("review", "error_kind", "teachers", "families", "model", "repository", "chosen_tool", "split")
+MAX_CHOICES = 200
+
+
+class BadFilter(ValueError):
+    """A filter whose value cannot be used."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """What the list shows: filters by name, and the page."""
+
+    filters: Mapping[str, str] = field(default_factory=dict)
+    page: int = 0
+    change: str = ""  # added, removed or changed, when two versions are compared
+
+    @classmethod
+    def of(cls, parameters: Mapping[str, str]) -> Query:
+        """Read the query string; what is not a filter is left to others."""
+        filters = {name: parameters[name] for name in FILTERS if parameters.get(name)}
+        for name, value in filters.items():
+            if len(value) > MAX_QUERY_CHARS:
+                raise BadFilter(f"The filter {name} is longer than {MAX_QUERY_CHARS} characters.")
+            if name.endswith("_cost"):
+                _checked_amount(name, value)
+        page = parameters.get("page", "")
+        number = int(page) if page.isascii() and page.isdigit() and len(page) < 9 else 0
+        return cls(filters, number, parameters.get("change", ""))
+
+    def where(self) -> Clause:
+        """Return the condition and its values."""
+        clauses = [FILTERS[name](value) for name, value in self.filters.items()]
+        return " and ".join(sql for sql, _ in clauses) or "true", [value for _, values in clauses for value in values]
+
+
+def _checked_amount(name: str, value: str) -> None:
+    try:
+        amount = float(value)
+    except ValueError:
+        amount = -1.0
+    if not 0 <= amount < 1e9:
+        raise BadFilter(f"{name} is an amount in dollars such as 0.01, not {value[:40]!r}.")
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of the list."""
+
+    rows: list[dict[str, Any]]
+    total: int
+    number: int
+
+    @property
+    def num_pages(self) -> int:
+        return max(1, -(-self.total // PAGE))
+
+
+class PairIndex:
+    """The index of one revision, ready for queries."""
+
+    _names = itertools.count()
+
+    def __init__(self, library: Library, dataset: Dataset, *, in_background: bool = True) -> None:
+        self.library = library
+        self.path = dataset.index_path("default")
+        self.relation = f"pairs_{next(self._names)}"
+        there = {row[0] for row in library.query("describe select * from read_parquet(?)", [self.path])}
+        columns = (
+            f"{expression if _SOURCES.get(name, name) in there else missing} as {name}"
+            for name, (expression, missing) in _COLUMNS.items()
+        )
+        quoted = self.path.replace("'", "''")
+        self._select = f"select {', '.join(columns)} from read_parquet('{quoted}')"
+        library.query(f"create view {self.relation} as {self._select}")
+        self._lock = threading.Lock()
+        self._reviews: dict[str, str] = {}
+        self._facets: dict[str, list[tuple[str, int]]] | None = None
+        self.ready = threading.Event()
+        if in_background:
+            threading.Thread(target=self._copy, daemon=True).start()
+        else:
+            self._copy()
+
+    def _copy(self) -> None:
+        """Bring the index into memory; until then the view answers."""
+        name = f"{self.relation}_copy"
+        self.library.query(f"create table {name} as {self._select}")
+        with self._lock:
+            self.relation = name
+            self._mark()
+            self.ready.set()
+
+    def drop(self) -> None:
+        """Free the memory."""
+        self.ready.wait(60)
+        self.library.query(f"drop table if exists {self.relation}")
+
+    def page(self, query: Query) -> Page:
+        """Return a page, the unreviewed and most disputed pairs first."""
+        where, values = query.where()
+        total = self.count(query)
+        number = min(query.page, max(0, (total - 1) // PAGE))
+        rows = self.library.rows(
+            f"select * from {self.relation} where {where} order by {', '.join(ORDER)} limit {PAGE} offset ?",
+            [*values, number * PAGE],
+        )
+        return Page(rows, total, number)
+
+    def count(self, query: Query) -> int:
+        """Return how many pairs pass the filters."""
+        where, values = query.where()
+        return self.library.query(f"select count(*) from {self.relation} where {where}", values)[0][0]
+
+    def row(self, pair_id: str) -> dict[str, Any] | None:
+        """Return a pair's row of the list."""
+        rows = self.library.rows(f"select * from {self.relation} where id = ?", [pair_id])
+        return rows[0] if rows else None
+
+    def page_of(self, pair_id: str, query: Query) -> int | None:
+        """Return the page on which a pair is, or None if the filters hide it."""
+        where, values = query.where()
+        keys = ", ".join(ORDER)
+        found = self.library.query(f"select {keys} from {self.relation} where id = ? and {where}", [pair_id, *values])
+        if not found:
+            return None
+        before = self.library.query(
+            f"select count(*) from {self.relation} where {where} and row({keys}) < row({', '.join('?' * len(ORDER))})",
+            [*values, *found[0]],
+        )
+        return before[0][0] // PAGE
+
+    def facets(self) -> dict[str, list[tuple[str, int]]]:
+        """Return the values of each filter with their counts, the most frequent first."""
+        if self._facets is None:
+            self._facets = {column: self._values(column) for column in FACETS}
+        return self._facets
+
+    def _values(self, column: str) -> list[tuple[str, int]]:
+        counted = self.library.query(f"select {column}, count(*) from {self.relation} group by all")
+        if column not in ("teachers", "families"):
+            return _most(counted)
+        apart: dict[str, int] = {}
+        for combination, count in counted:
+            for one in filter(None, combination.split("|")):
+                apart[one] = apart.get(one, 0) + count
+        return _most(apart.items())
+
+    def mark(self, reviews: Mapping[str, str]) -> None:
+        """Set the review state of pairs: id -> accepted, rejected, edited, swapped or disputed."""
+        with self._lock:
+            self._reviews = dict(reviews)
+            if self.ready.is_set():
+                self._mark()
+
+    def _mark(self) -> None:
+        cursor = self.library.db.cursor()
+        cursor.execute(f"update {self.relation} set review = 'new' where review <> 'new'")
+        ids, states = list(self._reviews), list(self._reviews.values())
+        if ids:
+            cursor.execute(
+                f"update {self.relation} set review = r.state"
+                f" from (select unnest(?) as id, unnest(?) as state) r where {self.relation}.id = r.id",
+                [ids, states],
+            )
+        self._facets = None
+
+
+def _most(counted: Iterable[tuple[Any, int]]) -> list[tuple[str, int]]:
+    rows = sorted(((str(value or ""), count) for value, count in counted), key=lambda row: (-row[1], row[0]))
+    return rows[:MAX_CHOICES]
+
+
+@dataclass(frozen=True)
+class Change:
+    """How a step's pair differs between two versions."""
+
+    kind: str  # added, removed or changed
+    before: str  # pair id, "" if added
+    after: str  # pair id, "" if removed
+    trace_id: str
+    step: int
+
+
+def compare(library: Library, old: Dataset, new: Dataset, *, limit: int = 500) -> tuple[dict[str, int], list[Change]]:
+    """Compare two versions by their indexes alone; pairs are matched by step."""
+    joined = """
+        with a as (select id, digest, trace_id, "index" as step from read_parquet(?)),
+             b as (select id, digest, trace_id, "index" as step from read_parquet(?))
+        select case when a.id is null then 'added' when b.id is null then 'removed' else 'changed' end as kind,
+               coalesce(a.id, '') as before, coalesce(b.id, '') as after,
+               coalesce(a.trace_id, b.trace_id) as trace_id, coalesce(a.step, b.step)::int as step
+        from a full join b on a.trace_id = b.trace_id and a.step = b.step
+        where a.digest is distinct from b.digest
+    """
+    paths = [old.index_path("default"), new.index_path("default")]
+    counts = {"added": 0, "removed": 0, "changed": 0}
+    counts |= dict(library.query(f"select kind, count(*) from ({joined}) group by all", paths))
+    rows = library.rows(f"select * from ({joined}) order by kind, trace_id, step limit {limit}", paths)
+    return counts, [Change(**row) for row in rows]

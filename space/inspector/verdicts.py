@@ -1,0 +1,231 @@
+"""Reviewers' verdicts: drafts from a browser in, one pull request on the dataset out; and back, as review states.
+
+A submission adds one file `verdicts/<reviewer>/<time>-<digest>.jsonl` and changes no other file, so pull requests never
+conflict. The last verdict of a reviewer on a pair counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from itertools import combinations
+from typing import Any
+
+from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
+from huggingface_hub.hf_api import RepoFile
+
+FOLDER = "verdicts"
+PAIR_VERDICTS = ("accept", "reject", "edit", "swap")
+HINT_VERDICTS = ("good_hint", "bad_hint", "wrong_blame")
+MAX_VERDICTS = 1_000  # of one submission
+MAX_NOTE = 500
+MAX_EDIT = 100_000
+_MAX_FILES = 2_000
+_MAX_PULLS = 50
+_REMEMBER_S = 60.0
+_STATES = {"accept": "accepted", "reject": "rejected", "edit": "edited", "swap": "swapped"}
+
+Row = dict[str, Any]
+
+
+class BadVerdict(ValueError):
+    """A verdict that cannot be published."""
+
+
+def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> Row:
+    """Return a draft as the row that is published; all rows have the same columns."""
+    if not isinstance(draft, Mapping) or not isinstance(draft.get("id"), str) or not 0 < len(draft["id"]) <= 200:
+        raise BadVerdict("A verdict needs the id of a pair or of an error site.")
+    verdict = draft.get("verdict")
+    if verdict not in (*PAIR_VERDICTS, *HINT_VERDICTS):
+        raise BadVerdict(f"{str(verdict)[:40]!r} is not a verdict.")
+    on_pair = verdict in PAIR_VERDICTS
+    row = {
+        "target": "pair" if on_pair else "hint",
+        "pair_id": draft["id"] if on_pair else "",
+        "site_id": "" if on_pair else draft["id"],
+        "trace_id": _text(draft.get("trace_id"), 200),
+        "verdict": verdict,
+        "edited_chosen": [edited_message(draft.get("edited"))] if verdict == "edit" else [],
+        "note": _text(draft.get("note"), MAX_NOTE),
+        "dataset": repo,
+        "dataset_revision": revision,
+        "reviewer": reviewer,
+        "reviewer_kind": "human",
+        "created_at": now,
+    }
+    return {"verdict_id": _digest(row), **row}
+
+
+def edited_message(calls: Any) -> Row:
+    """Return an edited action as an assistant message; it must hold at least one call."""
+    if not isinstance(calls, list) or not calls or len(json.dumps(calls)) > MAX_EDIT:
+        raise BadVerdict("An edit is a list of calls, each with a name and an object of arguments.")
+    listed = []
+    for number, call in enumerate(calls):
+        name, arguments = (call.get("name"), call.get("arguments")) if isinstance(call, dict) else (None, None)
+        if not isinstance(name, str) or not name or not isinstance(arguments, dict):
+            raise BadVerdict(f"Call {number + 1} of the edit needs a name and an object of arguments.")
+        listed.append({"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}})
+    return {"role": "assistant", "content": "", "tool_calls": listed}
+
+
+def submit(api: HfApi, repo: str, revision: str, drafts: Sequence[Any], token: str) -> Row:
+    """Open one pull request with all drafts, in the name of the token's owner; return its number and address."""
+    if not isinstance(drafts, list) or not 0 < len(drafts) <= MAX_VERDICTS:
+        raise BadVerdict(f"Submit between 1 and {MAX_VERDICTS:,} verdicts at a time.")
+    reviewer = str(api.whoami(token=token)["name"])
+    now = datetime.now(timezone.utc)
+    rows = [
+        check(draft, repo=repo, revision=revision, reviewer=reviewer, now=now.isoformat(timespec="seconds"))
+        for draft in drafts
+    ]
+    content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "replace")
+    path = f"{FOLDER}/{reviewer}/{now:%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:8]}.jsonl"
+    counts = ", ".join(f"{name} {count}" for name, count in Counter(row["verdict"] for row in rows).most_common())
+    info = api.create_commit(
+        repo,
+        [CommitOperationAdd(path, content)],
+        commit_message=f"Add {len(rows)} verdicts of {reviewer}",
+        commit_description=f"{counts}. Reviewed at {revision}. Merge, then run `composer-hub pairs apply-verdicts`.",
+        repo_type="dataset",
+        create_pr=True,
+        token=token,
+    )
+    return {"num": info.pr_num, "url": info.pr_url, "path": path, "count": len(rows), "reviewer": reviewer}
+
+
+class Reviews:
+    """The verdicts on a dataset, merged or still in open pull requests; read again after a minute."""
+
+    def __init__(self, api: HfApi) -> None:
+        self.api = api
+        self._known: dict[str, tuple[float, list[Row], int]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, repo: str, token: str | None) -> tuple[list[Row], int]:
+        """Return the verdicts that count, and the number of open pull requests with verdicts."""
+        with self._lock:
+            asked, rows, pending = self._known.get(repo, (-_REMEMBER_S, [], 0))
+        if time.monotonic() - asked >= _REMEMBER_S:
+            rows, pending = self._read(repo, token)
+            with self._lock:
+                self._known[repo] = (time.monotonic(), rows, pending)
+        return rows, pending
+
+    def forget(self, repo: str) -> None:
+        """Read a dataset's verdicts again when they are asked for next."""
+        with self._lock:
+            self._known.pop(repo, None)
+
+    def _read(self, repo: str, token: str | None) -> tuple[list[Row], int]:
+        rows = self._rows_at(repo, "main", token)
+        pending = 0
+        try:
+            discussions = self.api.get_repo_discussions(
+                repo,
+                repo_type="dataset",
+                discussion_type="pull_request",
+                discussion_status="open",
+                token=token or False,
+            )
+            for _, discussion in zip(range(_MAX_PULLS), discussions, strict=False):
+                own = self._rows_at(repo, f"refs/pr/{discussion.num}", token)
+                merged = {row["verdict_id"] for row in rows}
+                fresh = [row for row in own if row["verdict_id"] not in merged]
+                pending += bool(fresh)
+                # Who opened a pull request is known; what its file calls the reviewer is not proven.
+                rows += [row | {"reviewer": discussion.author} for row in fresh]
+        except HfHubHTTPError:
+            pass  # Discussions can be turned off; merged verdicts still count.
+        return latest(rows), pending
+
+    def _rows_at(self, repo: str, revision: str, token: str | None) -> list[Row]:
+        try:
+            entries = self.api.list_repo_tree(
+                repo, FOLDER, recursive=True, revision=revision, repo_type="dataset", token=token or False
+            )
+            paths = [entry.path for entry in entries if isinstance(entry, RepoFile) and entry.path.endswith(".jsonl")]
+        except (EntryNotFoundError, RevisionNotFoundError):
+            return []
+        rows = []
+        for path in sorted(paths)[:_MAX_FILES]:
+            local = self.api.hf_hub_download(repo, path, repo_type="dataset", revision=revision, token=token or False)
+            rows += read_file(local)
+        return rows
+
+
+def read_file(path: str) -> list[Row]:
+    """Return the rows of a verdict file that are verdicts; anyone may have written it."""
+    rows = []
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for _, line in zip(range(MAX_VERDICTS), file, strict=False):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                continue
+            known = isinstance(row, dict) and all(isinstance(row.get(key), str) for key in ("verdict_id", "verdict"))
+            if known and row["verdict"] in (*PAIR_VERDICTS, *HINT_VERDICTS):
+                rows.append(
+                    {key: value for key, value in row.items() if key in _COLUMNS}
+                    | {key: str(row.get(key) or "")[:MAX_NOTE] for key in _TEXTS}
+                )
+    return rows
+
+
+_TEXTS = ("pair_id", "site_id", "note", "reviewer", "created_at")
+_COLUMNS = {"verdict_id", "verdict", *_TEXTS}
+
+
+def latest(rows: Iterable[Row]) -> list[Row]:
+    """Keep each reviewer's last verdict on each pair or site."""
+    last: dict[tuple[str, str], Row] = {}
+    for row in sorted(rows, key=lambda row: row["created_at"]):
+        last[row["pair_id"] or row["site_id"], row["reviewer"]] = row
+    return list(last.values())
+
+
+def states(rows: Iterable[Row]) -> dict[str, str]:
+    """Return the review state of each pair; reviewers who differ make it disputed."""
+    found: dict[str, str] = {}
+    for row in rows:
+        if row["pair_id"]:
+            state = _STATES.get(row["verdict"], "disputed")
+            found[row["pair_id"]] = state if found.get(row["pair_id"], state) == state else "disputed"
+    return found
+
+
+def agreement(rows: Iterable[Row]) -> Row:
+    """Return how often two reviewers of a pair agree, and Cohen's kappa if there are exactly two reviewers."""
+    by_pair: dict[str, dict[str, str]] = {}
+    for row in rows:
+        if row["pair_id"]:
+            by_pair.setdefault(row["pair_id"], {})[row["reviewer"]] = row["verdict"]
+    shared = {pair: votes for pair, votes in by_pair.items() if len(votes) > 1}
+    both = [(votes[one], votes[other]) for votes in shared.values() for one, other in combinations(sorted(votes), 2)]
+    reviewers = sorted({reviewer for votes in shared.values() for reviewer in votes})
+    if not both:
+        return {"n": 0, "reviewers": len(reviewers), "agreement": None, "kappa": None}
+    observed = sum(one == other for one, other in both) / len(both)
+    kappa = _kappa(both, observed) if len(reviewers) == 2 else None
+    return {"n": len(shared), "reviewers": len(reviewers), "agreement": observed, "kappa": kappa}
+
+
+def _kappa(both: Sequence[tuple[str, str]], observed: float) -> float | None:
+    first, second = Counter(one for one, _ in both), Counter(other for _, other in both)
+    chance = sum(first[verdict] * second[verdict] for verdict in first) / len(both) ** 2
+    return None if chance == 1 else (observed - chance) / (1 - chance)
+
+
+def _text(value: Any, limit: int) -> str:
+    return value[:limit].encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
+
+def _digest(row: Row) -> str:
+    return hashlib.sha256(json.dumps(row, sort_keys=True).encode()).hexdigest()[:24]
