@@ -289,7 +289,9 @@ def pairs_table(rows: list[Pair], splits: Mapping[str, str]) -> Table:
     from datasets import Value
 
     from composer_hub.hub import Table
+    from composer_hub.pairs.preview import preview, tool_names
 
+    text = Value("string")
     return Table(
         "default",
         [to_row(pair) | {"split": splits[pair.trace_id]} for pair in rows],
@@ -299,7 +301,13 @@ def pairs_table(rows: list[Pair], splits: Mapping[str, str]) -> Table:
         split=None,
         index_name="pairs",
         index_columns=INDEX_COLUMNS,
-        index_derived={"family_mask": (Value("int64"), lambda row: family_mask(row["families"]))},
+        index_derived={
+            "family_mask": (Value("int64"), lambda row: family_mask(row["families"])),
+            "chosen_tool": (text, lambda row: tool_names(row["chosen"])),
+            "rejected_tool": (text, lambda row: tool_names(row["rejected"])),
+            "chosen_preview": (text, lambda row: preview(row["chosen"])),
+            "rejected_preview": (text, lambda row: preview(row["rejected"])),
+        },
     )
 
 

@@ -1,0 +1,27 @@
+"""What the index shows of an action."""
+
+from __future__ import annotations
+
+from composer_hub.pairs.preview import MAX_CHARS, preview, tool_names
+from composer_hub.records import Message, ToolCall
+
+
+def action(*calls: ToolCall) -> list[dict]:
+    return [Message("assistant", "words", calls).to_chat()]
+
+
+def test_tools_of_several_calls_are_joined() -> None:
+    assert tool_names(action(ToolCall("Glob", {}), ToolCall("Grep", {}))) == "Glob+Grep"
+    assert tool_names(action()) == ""
+
+
+def test_a_preview_holds_the_values_of_the_arguments_on_one_line() -> None:
+    assert preview(action(ToolCall("Bash", {"command": "ls\n  -la", "timeout": 5, "quiet": False}))) == "ls -la · 5"
+
+
+def test_a_preview_is_cut() -> None:
+    assert preview(action(ToolCall("Write", {"content": "x" * 10_000_000}))) == "x" * MAX_CHARS
+
+
+def test_arguments_that_are_not_an_object_have_no_preview() -> None:
+    assert preview(action(ToolCall("Bash", "{broken"))) == ""
