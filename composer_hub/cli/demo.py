@@ -52,7 +52,7 @@ TRAINING = {
     "model_name_or_path": "small", "environment": "desk", "num_tasks": 16, "max_steps": 12,
     "per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 64,
     "max_tool_calling_iterations": 2, "learning_rate": 3e-4, "alpha_sdpo": 0.5, "beta_replay": 0.1,
-    "replay_nll_weight": 1.0, "replay_length_normalised": True, "preflight": True,
+    "replay_nll_weight": 1.0, "replay_length_normalised": True, "preflight": True, "token_diagnostics": 2,
     "pairs": f"{PAIRS}@v1.0.0", "pairs_split": "all", "pair_batch_size": 1, "max_pair_tokens": 1024,
     "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "logging_steps": 1, "save_steps": 6,
     "report_to": "none", "disable_tqdm": True, "repo": MODEL, "rollouts_repo": ROLLOUTS,

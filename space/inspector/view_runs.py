@@ -175,7 +175,7 @@ def probability(logps: Sequence[float | None], uplift: Sequence[float | None], s
 
 def _heat(facts: Row) -> Html:
     ids = facts.get("completion_ids") or []
-    texts = facts.get("tokens") or []
+    texts = facts.get("token_texts") or []
     mask = facts.get("tool_mask") or []
     measured = [(name, title, facts.get(column) or []) for name, column, title in _MAPS]
     maps = [one for one in measured if any(value is not None for value in one[2])]

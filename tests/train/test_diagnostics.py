@@ -49,7 +49,7 @@ def test_sampled_rollouts_are_exported_with_their_numbers_and_all_rows_have_the_
     traces = list(read_rollouts(tmp_path / "rollouts"))
     assert len(traces) == 8
     assert len({tuple(trace.provenance) for trace in traces}) == 1
-    names = ("token_divergence", "token_uplift", "token_advantage")
+    names = ("token_divergence", "token_uplift", "token_advantage", "token_texts")
     looked = [trace for trace in traces if trace.provenance["token_advantage"]]
     assert len(looked) == 2
     for trace in looked:

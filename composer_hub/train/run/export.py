@@ -41,6 +41,7 @@ class Scored:
     environment: str = ""
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
     tokens: TokenDiagnostics = field(default_factory=TokenDiagnostics)  # of a sampled few
+    token_texts: Sequence[str] = ()  # of the same few: readers of the rollouts have no tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "token_divergence": scored.tokens.divergence,
         "token_uplift": scored.tokens.uplift,
         "token_advantage": scored.tokens.advantage,
+        "token_texts": list(scored.token_texts),
         "turns": [[turn.start, turn.stop] for turn in turns(rollout)],
         "writers": [hint.writer for hint in scored.hints.values()],
     }
@@ -144,6 +146,7 @@ class RolloutFile:
         hints = _hints(trainer)
         rows = []
         for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
+            diagnosed = trainer._token_diagnostics.get(row)
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
                 policy_step=step,
@@ -158,7 +161,10 @@ class RolloutFile:
                 logps_source=source,
                 environment=str(given.get("environment") or self.environment),
                 hints=hints.get(row, {}),
-                tokens=trainer._token_diagnostics.get(row, TokenDiagnostics()),
+                tokens=diagnosed or TokenDiagnostics(),
+                token_texts=[_valid(trainer.hinter.decode([token])) for token in rollout.completion_ids]
+                if diagnosed
+                else (),
             )
             errors = list(turn_errors(rollout, trainer.hinter.decode))
             rows.append(to_row(to_trace(rollout, errors, scored, self.run)))
