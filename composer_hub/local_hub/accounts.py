@@ -15,7 +15,7 @@ from typing import Any
 from composer_hub.local_hub.errors import LocalHubUsageError
 
 ROLES = ("read", "contributor", "write", "admin")
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
+_NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 RESERVED = ("api", "datasets", "spaces", "models", "kernels", "buckets", "jobs", "settings", "organizations")
 
 

@@ -71,7 +71,7 @@ class App:
                 if (args := route.match(request.method, path)) is not None:
                     user = None if route.own_auth else self._user(request)
                     return await route.handler(Call(self.hub, request, user, args))
-            raise _missing(request.method, path)
+            raise self._unanswered(request, path)
         except HubError as error:
             return error_response(error)
         except (Exists, Moved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
@@ -79,6 +79,13 @@ class App:
         except UnicodeEncodeError:
             # JSON may hold half of a surrogate pair, which no database, file name or answer can.
             return error_response(HubError(400, "A text of the request is not valid Unicode.", "BadRequest"))
+
+    def _unanswered(self, request: Request, path: str) -> HubError:
+        """Return 404 for a repository without a namespace, which cannot exist here, and 501 for everything else."""
+        for route in self.routes:
+            if (args := route.match_bare(request.method, path)) is not None:
+                return Call(self.hub, request, self._user(request), args).repo_not_found(args["name"])
+        return _missing(request.method, path)
 
     def _check_host(self, request: Request) -> None:
         """Refuse a Host that is not ours: a web page of a stranger can point its own name at 127.0.0.1."""

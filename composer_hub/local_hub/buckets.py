@@ -164,7 +164,7 @@ async def show_tree(call: Call) -> Response:
 
     def read() -> tuple[list[dict[str, Any]], str]:
         db = call.store.read()
-        if not call.flag("recursive"):
+        if call.query.get("recursive") and not call.flag("recursive"):
             return bucketstore.listing(db, bucket, prefix, after, limit)
         found: list[dict[str, Any]] = []
         for file in bucketstore.walk(db, bucket, prefix, after):

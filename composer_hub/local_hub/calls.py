@@ -91,14 +91,25 @@ class Route:
 
     @functools.cached_property
     def _regex(self) -> re.Pattern[str]:
-        return re.compile(re.sub(r"\{(\w+)(\.\.\.)?\}|[^{]+", _group, self.pattern))
+        return _regex(self.pattern)
+
+    @functools.cached_property
+    def _bare_regex(self) -> re.Pattern[str]:
+        return _regex(self.pattern.replace("{ns}/", ""))
 
     def match(self, method: str, raw_path: str) -> dict[str, str] | None:
         """Return the decoded words of the path if this route is meant."""
+        return self._words(self._regex, method, raw_path)
+
+    def match_bare(self, method: str, raw_path: str) -> dict[str, str] | None:
+        """Return the decoded words if this route is meant with a name that has no namespace, such as `gpt2`."""
+        return self._words(self._bare_regex, method, raw_path) if "{ns}/{name}" in self.pattern else None
+
+    def _words(self, regex: re.Pattern[str], method: str, raw_path: str) -> dict[str, str] | None:
         if method != self.method and not (method == "HEAD" and self.method == "GET"):
             return None
-        found = self._regex.fullmatch(raw_path)
-        return {key: unquote(value) for key, value in found.groupdict().items()} if found else None
+        words = regex.fullmatch(raw_path)
+        return {key: unquote(value) for key, value in words.groupdict().items()} if words else None
 
 
 @dataclass
@@ -224,6 +235,10 @@ def text_field(body: Mapping[str, Any], key: str, default: str | None = None) ->
     if not isinstance(value, str):
         raise HubError(400, f"The field {key!r} must be a text.", "BadRequest")
     return value
+
+
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(re.sub(r"\{(\w+)(\.\.\.)?\}|[^{]+", _group, pattern))
 
 
 def _group(found: re.Match[str]) -> str:

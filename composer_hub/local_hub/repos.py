@@ -156,11 +156,6 @@ async def list_repos(call: Call) -> Response:
     return call.json(shown)
 
 
-async def no_namespace(call: Call) -> Response:
-    """Answer for a name without a namespace: there are no such repositories here."""
-    raise call.repo_not_found(call.args["name"])
-
-
 async def who_am_i(call: Call) -> Response:
     user = call.need_user()
     organisations = [call.hub.accounts.organisations[name] for name in user.roles]
@@ -349,5 +344,4 @@ ROUTES = (
     Route("PUT", "/api/{kinds}/{ns}/{name}/settings", change_settings),
     Route("GET", "/api/{kinds}/{ns}/{name}/auth-check", check_right),
     Route("GET", "/api/{kinds}/{ns}/{name}/auth-check/{right}", check_right),
-    Route("GET", "/api/{kinds}/{name}", no_namespace),
 )

@@ -9,6 +9,10 @@ import pytest
 from composer_hub.local_hub.accounts import AccountsError, User, accounts_from_words, read_accounts
 
 
+def test_names_may_begin_with_an_underscore() -> None:
+    assert accounts_from_words(["__ci__:secret"]).user_of("secret").name == "__ci__"  # type: ignore[union-attr]
+
+
 def test_a_token_names_its_user_and_no_other_word_does() -> None:
     accounts = accounts_from_words(["ada:secret", "bob:other"], ["team"])
     assert accounts.user_of("secret").name == "ada"

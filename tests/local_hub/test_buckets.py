@@ -119,6 +119,7 @@ def test_folders_are_listed_one_level_at_a_time_and_in_pages(ada: HfApi, bucket:
     ada.batch_bucket_files(bucket, add=[(b"x", name) for name in [*names, "many-not", "top", "a/b/c"]])
     assert paths(ada, bucket, recursive=False) == ["a", "many-not", "many", "top"]
     assert paths(ada, bucket, "many", recursive=False) == names
+    assert len(list(ada.list_bucket_tree(bucket))) == len(names) + 3, "a client that does not choose gets every file"
     assert paths(ada, bucket, "many") == names
     assert len(paths(ada, bucket)) == 1503
     assert paths(ada, bucket, "a/b/c") == ["a/b/c"]

@@ -357,6 +357,22 @@ def test_metadata_that_cannot_be_read_is_refused_before_the_commit(http: Any) ->
 
 
 @pytest.mark.parametrize(
+    "path",
+    [
+        "/api/models/gpt2",
+        "/api/models/gpt2/revision/main",
+        "/api/datasets/squad/tree/main",
+        "/api/buckets/scratch/tree",
+        "/gpt2/resolve/main/config.json",
+        "/datasets/squad/resolve/main/data/train.parquet",
+    ],
+)
+def test_a_name_without_a_namespace_is_a_repository_that_does_not_exist(http: Any, path: str) -> None:
+    answer = http.get(path, headers=auth("me"))
+    assert (answer.status_code, answer.headers["X-Error-Code"]) == (404, "RepoNotFound")
+
+
+@pytest.mark.parametrize(
     ("method", "path"),
     [
         ("GET", "/"),
