@@ -40,7 +40,7 @@ class Broken(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Tally:
+class EpisodeCounts:
     """What became of the episodes of one generation batch."""
 
     num_episodes: int = 0
@@ -49,13 +49,13 @@ class Tally:
     reason: str = ""  # why the first of them was lost
 
 
-def tally(environments: Iterable[Any] | None) -> Tally | None:
+def count_episodes(environments: Iterable[Any] | None) -> EpisodeCounts | None:
     """Count the lost episodes among guarded environments; None where there are none."""
     guarded = [environment for environment in environments or () if isinstance(environment, Guarded)]
     if not guarded:
         return None
     reasons = [environment._lost for environment in guarded if environment._lost]
-    return Tally(len(guarded), sum(_LATE in reason for reason in reasons), len(reasons), "".join(reasons[:1]))
+    return EpisodeCounts(len(guarded), sum(_LATE in reason for reason in reasons), len(reasons), "".join(reasons[:1]))
 
 
 def is_lost(environment: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Harbor task directories as an environment, through TRL's own adapter: a folder or a dataset of tasks in, a world out.
+"""Harbor tasks through TRL's adapter: a folder or a dataset of tasks in, a `World` out.
 
 Each task is a folder with `task.toml`, `instruction.md`, `environment/` and `tests/`. Harbor starts a sandbox for every
 episode, the tools of the agent act in it, and the task's verifier gives the reward. Harbor needs Python 3.12 and, for
@@ -10,43 +10,44 @@ from __future__ import annotations
 import importlib.util
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from composer_hub import exits
-from composer_hub.environments.open import World, load_object
+from composer_hub.environments.world import EnvironmentFactory, World, load_object
 
 if TYPE_CHECKING:
     from composer_hub.hub import Destination
 
 
 def check(rest: str) -> None:
-    """Refuse what cannot name tasks, and a missing package."""
+    """Refuse a name without tasks, and a missing package."""
     if not rest:
-        raise exits.UsageError("harbor: names no tasks: write harbor:folder or harbor:owner/name@revision.")
+        raise exits.UsageError("harbor: does not name tasks. Write harbor:folder or harbor:owner/name@revision.")
     if sys.version_info < (3, 12):
-        raise exits.UsageError(f"harbor:{rest} needs Python 3.12 or newer, as Harbor does; this is {sys.version[:4]}.")
+        raise exits.UsageError(f"harbor:{rest} needs Python 3.12 or newer; this is {sys.version[:4]}.")
     if importlib.util.find_spec("harbor") is None:
-        raise exits.UsageError(f"harbor:{rest} needs another package: pip install 'composer-hub[harbor]'.")
+        raise exits.UsageError(f"harbor:{rest} needs a package: pip install 'composer-hub[harbor]'.")
 
 
 def world_of(rest: str, where: Destination, *, agent: str = "bash", environment: str = "docker") -> World:
-    """Return the tasks, the factory and the verifier's reward."""
+    """Return the tasks with their sandboxes, and the verifier as the reward."""
     from trl.experimental.harbor import AGENTS, HarborSpec
 
     folder, pin = Path(rest).expanduser(), f"harbor:{rest}"
     if not folder.is_dir():
         folder, pin = _fetched(rest, where)
     if not _roots(folder):
-        raise exits.UsageError(f"harbor:{rest} holds no tasks, folders with a task.toml, neither here nor in tasks/.")
+        raise exits.UsageError(f"harbor:{rest} holds no tasks: folders with a task.toml, in it or in its tasks/.")
     if agent not in AGENTS and ":" not in agent:
-        raise exits.UsageError(f"There is no Harbor agent {agent!r}: {', '.join(AGENTS)}, or pkg.module:Class.")
+        raise exits.UsageError(f"There is no Harbor agent {agent!r}. Name {', '.join(AGENTS)}, or pkg.module:Class.")
     tools: Any = AGENTS[agent] if agent in AGENTS else load_object(agent, "Harbor agent")
     try:
         spec = HarborSpec(str(folder), agent=tools, environment_type=environment)
     except TypeError as error:
-        raise exits.UsageError(f"{agent} is no Harbor agent: {error}.") from error
-    rows = [_without_nothing(row) for row in spec.train_dataset]
-    return World(f"harbor:{rest}", spec.environment_factory, (spec.reward_funcs,), rows, pin=pin)
+        raise exits.UsageError(f"{agent} is not a Harbor agent: {error}.") from error
+    rows = [_without_unused(row) for row in spec.train_dataset]
+    factory = cast("EnvironmentFactory", spec.environment_factory)
+    return World(f"harbor:{rest}", factory, (spec.reward_funcs,), rows, pin=pin)
 
 
 def _roots(folder: Path) -> list[Path]:
@@ -55,7 +56,7 @@ def _roots(folder: Path) -> list[Path]:
 
 
 def _fetched(rest: str, where: Destination) -> tuple[Path, str]:
-    """Fetch a task tree at the one commit its revision names now; TRL itself would take whatever is newest."""
+    """Fetch a task tree at one commit; TRL itself would take the newest."""
     from composer_hub.hub import parse_ref
 
     ref = parse_ref(rest)
@@ -69,10 +70,10 @@ def _fetched(rest: str, where: Destination) -> tuple[Path, str]:
         if path.startswith("tasks/") and (local := where.fetch(ref.repo, revision, path)) is not None:
             folder = local.parents[path.count("/")]
     if folder is None:
-        raise exits.UsageError(f"{ref} holds no folder tasks/, so it is no dataset of Harbor tasks.")
+        raise exits.UsageError(f"{ref} has no folder tasks/, so it is not a dataset of Harbor tasks.")
     return folder, f"harbor:{ref.repo}@{revision}"
 
 
-def _without_nothing(row: dict[str, Any]) -> dict[str, Any]:
-    """Drop the columns TRL fills for suites that have them; a column of nothing has no type."""
+def _without_unused(row: dict[str, Any]) -> dict[str, Any]:
+    """Drop the columns that this suite does not use: TRL fills them with None, which has no type."""
     return {name: value for name, value in row.items() if value is not None}

@@ -32,20 +32,20 @@ _DAY_S = 86_400.0
 def check(rest: str) -> None:
     """Refuse a server that cannot be meant, and a missing package."""
     if not rest:
-        raise exits.UsageError("openenv: names no server: write openenv:http://host:port or openenv:image.")
+        raise exits.UsageError("openenv: does not name a server. Write openenv:http://host:port or openenv:image.")
     if _is_url(rest) and urlsplit(rest).password:
         raise exits.UsageError(f"Names of environments are published: put the token into {TOKEN}, not into the URL.")
     if importlib.util.find_spec("openenv") is None:
-        raise exits.UsageError(f"openenv:{rest} needs another package: pip install 'composer-hub[openenv]'.")
+        raise exits.UsageError(f"openenv:{rest} needs a package: pip install 'composer-hub[openenv]'.")
 
 
 def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:
     """Return a factory of sessions; the first one asks the server for its tools."""
     if reward not in _REWARDS:
         raise exits.UsageError(f"openenv_reward is {' or '.join(_REWARDS)}, not {reward!r}.")
-    kinds: list[type[Session]] = []
+    kinds: list[type[OpenEnvSession]] = []
 
-    def make() -> Session:
+    def make() -> OpenEnvSession:
         client = _connect(rest, timeout_s)
         if not kinds:
             kinds.append(session_kind(tools_of(client)))
@@ -78,7 +78,7 @@ def _connect(rest: str, timeout_s: float | None) -> Any:
         ) from error
 
 
-class Session:
+class OpenEnvSession:
     """One episode after another on one connection; subclasses have the server's tools as methods."""
 
     def __init__(self, client: Any, reward: str) -> None:
@@ -159,7 +159,7 @@ def tools_of(client: Any) -> list[dict[str, Any]]:
     return client.step({"type": "list_tools"}).observation["tools"]
 
 
-def session_kind(tools: Sequence[Mapping[str, Any]]) -> type[Session]:
+def session_kind(tools: Sequence[Mapping[str, Any]]) -> type[OpenEnvSession]:
     """Make the class whose public methods are the server's tools."""
     methods: dict[str, Any] = {}
     for tool in tools:
@@ -169,13 +169,13 @@ def session_kind(tools: Sequence[Mapping[str, Any]]) -> type[Session]:
         methods[name] = _method(name, tool)
     if not methods:
         raise EnvironmentFailed("The OpenEnv server has no tools, so there is nothing a model could do.")
-    return type("OpenEnv", (Session,), methods)
+    return type("OpenEnv", (OpenEnvSession,), methods)
 
 
 def _method(name: str, tool: Mapping[str, Any]) -> Callable[..., str]:
     is_action = tool.get("is_action", False)
 
-    def method(self: Session, **arguments: Any) -> str:
+    def method(self: OpenEnvSession, **arguments: Any) -> str:
         return self._act(**arguments) if is_action else self._call(name, **arguments)
 
     schema = tool.get("input_schema") or {}

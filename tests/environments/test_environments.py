@@ -15,22 +15,24 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.environments import harbor  # noqa: E402
-from composer_hub.environments.desk import Desk, tasks  # noqa: E402
-from composer_hub.environments.guard import EnvironmentFailed, guarded, is_lost, release  # noqa: E402
-from composer_hub.environments.open import (  # noqa: E402
+from composer_hub.environments import (  # noqa: E402
+    EnvironmentFailed,
     RewardError,
     WorldOptions,
     check_environment,
-    checked_reward,
-    one_by_one,
+    guarded,
+    harbor,
+    is_lost,
     open_world,
+    release,
 )
+from composer_hub.environments.desk import Desk, tasks  # noqa: E402
+from composer_hub.environments.rewards import checked_reward, one_by_one  # noqa: E402
 from composer_hub.hub import FolderDestination  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.run.export import read_rollouts  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import RunError, parse, shown  # noqa: E402
+from composer_hub.train.run.options import RunError, parse, settings_of  # noqa: E402
 
 # ------------------------------------------------------------------- environments and rewards that runs below name
 
@@ -162,7 +164,7 @@ def test_a_run_ends_when_every_episode_of_a_batch_is_lost(world: Any, tmp_path: 
 
 
 def test_fewer_tasks_than_a_batch_takes_are_refused(world: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="There are 3 tasks, but one generation batch takes 4"):
+    with pytest.raises(RunError, match="One generation batch takes 4 tasks, but there are only 3"):
         run(parse(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
 
 
@@ -171,7 +173,7 @@ def test_fewer_tasks_than_a_batch_takes_are_refused(world: Any, tmp_path: Path) 
     [
         ("late_nan", "late_nan returned NaN"),
         ("late_error", "late_error raised ZeroDivisionError: division by zero"),
-        ("one_number", "one_number returned 0.5: return a number or None"),
+        ("one_number", "one_number returned 0.5. Return a number or None"),
     ],
 )
 def test_a_run_ends_with_the_name_of_a_reward_function_that_fails(
@@ -190,8 +192,8 @@ def test_a_run_ends_with_the_name_of_a_reward_function_that_fails(
         ("nowhere", "no environment 'nowhere'"),
         ("nowhere:Class", "cannot be imported"),
         ("composer_hub.environments.desk:Chair", "cannot be imported"),
-        ("openenv:", "names no server"),
-        ("harbor:", "names no tasks"),
+        ("openenv:", "does not name a server"),
+        ("harbor:", "does not name tasks"),
     ],
 )
 def test_a_name_that_means_nothing_is_refused_before_anything_is_fetched(name: str, says: str) -> None:
@@ -217,7 +219,7 @@ def test_a_world_knows_its_tasks_and_its_pin(tmp_path: Path) -> None:
     assert (desk.name, desk.pin, desk.task_function) == ("desk", "desk", "composer_hub.environments.desk:tasks")
     assert desk.factory is not None
     assert type(desk.factory()).__name__ == "Desk"
-    assert shown({"environment": "harbor:/home/me/tasks", "tasks": "/home/me/x.jsonl"}, {}) == {
+    assert settings_of({"environment": "harbor:/home/me/tasks", "tasks": "/home/me/x.jsonl"}, {}) == {
         "environment": "harbor:tasks",
         "tasks": "x.jsonl",
     }
@@ -228,11 +230,11 @@ def test_reward_functions_are_checked_when_they_are_called() -> None:
         checked_reward(lambda **_: [1 / 0], "pkg:bad")()
     with pytest.raises(RewardError, match="pkg:nan returned NaN"):
         checked_reward(lambda **_: [float("nan")], "pkg:nan")()
-    with pytest.raises(RewardError, match="return a number or None"):
+    with pytest.raises(RewardError, match="Return a number or None"):
         checked_reward(lambda **_: ["good"], "pkg:word")()
     with pytest.raises(RewardError, match="1 rewards for 2 completions"):
         checked_reward(lambda **_: [1.0], "pkg:short")(completions=["a", "b"])
-    with pytest.raises(exits.UsageError, match="name a function"):
+    with pytest.raises(exits.UsageError, match="Name a function"):
         checked_reward("good", "pkg:text")  # type: ignore[arg-type]
     assert checked_reward(lambda **_: [None, 1.0], "pkg:fine")() == [None, 1.0]
 
@@ -309,7 +311,7 @@ def test_harbor_tasks_of_a_dataset_are_those_of_one_commit(tmp_path: Path) -> No
         ("empty", "bash", "holds no tasks"),
         ("me/nothing@v1", "bash", "no dataset me/nothing@v1"),
         ("suite", "fish", "no Harbor agent 'fish'"),
-        ("suite", "composer_hub.environments.desk:Desk", "is no Harbor agent"),
+        ("suite", "composer_hub.environments.desk:Desk", "is not a Harbor agent"),
     ],
 )
 def test_harbor_tasks_that_cannot_be_run_are_refused(

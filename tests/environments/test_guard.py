@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from composer_hub.environments.guard import MAX_HUNG, EnvironmentFailed, guarded, is_lost, loss_in, release, tally
+from composer_hub.environments.guard import (
+    MAX_HUNG,
+    EnvironmentFailed,
+    count_episodes,
+    guarded,
+    is_lost,
+    loss_in,
+    release,
+)
 
 
 class Shop:
@@ -161,7 +169,7 @@ def test_a_tool_that_hangs_is_answered_and_the_episode_is_over(tool: str, what: 
         one.sell("tea")
     assert one.get_reward() is None
     assert time.monotonic() - begun < 10
-    assert tally([one]).num_timeouts == 1
+    assert count_episodes([one]).num_timeouts == 1
     assert one.sold == 0  # what a reward function reads is still there
     with pytest.raises(AttributeError, match="is lost"):
         _ = one.stock
@@ -184,11 +192,11 @@ def test_an_episode_that_fails_has_no_reward_and_the_next_one_is_fresh(how: str,
     with pytest.warns(UserWarning, match=f"The environment shop is lost: {says}"):
         outcome = one.reset(how=how), one.get_reward()
     assert outcome[1] is None
-    assert (tally([one]).num_lost, tally([one]).num_timeouts) == (1, late)
+    assert (count_episodes([one]).num_lost, count_episodes([one]).num_timeouts) == (1, late)
     assert one.reset() == "Welcome."
     one.sell("tea")
     assert one.get_reward() == 1.0
-    assert tally([one, object()]).num_lost == 0
+    assert count_episodes([one, object()]).num_lost == 0
 
 
 def test_an_environment_that_cannot_be_made_is_named() -> None:
@@ -255,7 +263,7 @@ def test_without_a_limit_calls_stay_on_the_thread_they_come_from() -> None:
     assert asyncio.run(one.order("tea")) == "ordered tea"
     one.reset(how="reward raises")
     assert one.get_reward() is None
-    assert tally(None) is None
-    assert tally([Shop()]) is None
+    assert count_episodes(None) is None
+    assert count_episodes([Shop()]) is None
     assert loss_in("The environment was lost: no") is None
     assert loss_in("The environment x is lost: reset failed (KeyError).") == "tool_error"

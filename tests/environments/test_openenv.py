@@ -17,14 +17,13 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits
-from composer_hub.environments import openenv
-from composer_hub.environments.guard import EnvironmentFailed, guarded, is_lost
+from composer_hub.environments import EnvironmentFailed, guarded, is_lost, openenv
 
 SERVER = Path(__file__).parent / "openenv_server.py"
 
 
 def test_names_that_cannot_mean_a_server_are_refused() -> None:
-    with pytest.raises(exits.UsageError, match="names no server"):
+    with pytest.raises(exits.UsageError, match="does not name a server"):
         openenv.check("")
     with pytest.raises(exits.UsageError, match="OPENENV_TOKEN"):
         openenv.check("http://me:secret@127.0.0.1:1")

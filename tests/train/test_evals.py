@@ -31,9 +31,9 @@ from composer_hub.hub import (  # noqa: E402
 )
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  # noqa: E402
-from composer_hub.train.run.inputs import eval_rows, resolve  # noqa: E402
+from composer_hub.train.run.inputs import eval_rows, input_names, resolve  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import RunError, parse, shown  # noqa: E402
+from composer_hub.train.run.options import RunError, parse, settings_of  # noqa: E402
 from tests.train.test_run import weights  # noqa: E402
 from tests.train.test_run_ends import ringing  # noqa: E402
 
@@ -206,7 +206,7 @@ def test_card_plot_and_eval_results_say_what_was_measured(shelf: Path) -> None:
     assert f"| pass@1 after 0 steps | {found[0][1]} |" in card
     assert f"| pass@1 after 4 steps | {found[-1][1]} |" in card
     assert f"`me/tasks` at `{revision}`, split test: 5 tasks, 2 attempts each" in card
-    assert "stand among the training tasks" not in card
+    assert "are also training tasks" not in card
     assert (folder / "plots" / "pass_at_1-dark.png").stat().st_size > 1000
     assert 'alt="pass@1 on held-out tasks: pass@1 from' in card
     (entry,) = parse_eval_result_entries(yaml.safe_load((folder / ".eval_results" / "pass_at_1.yaml").read_text()))
@@ -222,7 +222,7 @@ def test_tasks_that_are_no_dataset_stand_on_the_card_only(shelf: Path, world: An
     final = run(parse(arguments(world, shelf, "function", *more.split(), "--num_eval_tasks", "3", "--max_steps", "1")))
     card = (final / "README.md").read_text()
     assert "`composer_hub.environments.desk:tasks` (not a version that composer_hub published)" in card
-    assert "**3 of these tasks stand among the training tasks, too**" in card
+    assert "**3 of these tasks are also training tasks**" in card
     assert not (final / ".eval_results").exists()
 
 
@@ -230,7 +230,7 @@ def test_tasks_that_are_no_dataset_stand_on_the_card_only(shelf: Path, world: An
     ("more", "says"),
     [
         ("--num_eval_samples 0", "1 or more"),
-        ("--env_timeout_s -1", "0 .for none. or more"),
+        ("--env_timeout_s -1", "0 .no limit. or more"),
         ("--eval_strategy steps", "--eval_tasks"),
         ("--eval_tasks nothing.jsonl", "no file of tasks"),
     ],
@@ -248,12 +248,13 @@ def test_harbor_tasks_may_be_held_out(tmp_path: Path, world: Any) -> None:
     words = arguments(
         world, tmp_path, "harbor", "--eval_tasks", f"harbor:{tmp_path / 'suite'}", "--num_eval_tasks", "2"
     )
-    told = parse([*words, "--tasks", "composer_hub.environments.desk:tasks"])
-    inputs = resolve(told, FolderDestination(tmp_path / "hub"), None)
-    assert [Path(row["task_dir"]).name for row in eval_rows(told, inputs)] == ["a", "b"]
-    assert shown(told.given, inputs.pins())["eval_tasks"] == "harbor:suite"
+    options = parse([*words, "--tasks", "composer_hub.environments.desk:tasks"])
+    names = input_names(options.sources, options.evals, options.config, options.model)
+    inputs = resolve(names, FolderDestination(tmp_path / "hub"), options.sources)
+    assert [Path(row["task_dir"]).name for row in eval_rows(inputs, options.evals)] == ["a", "b"]
+    assert settings_of(options.given, inputs.pins())["eval_tasks"] == "harbor:suite"
 
 
 def test_a_split_that_is_not_there_is_said(shelf: Path, world: Any) -> None:
-    with pytest.raises(RunError, match=r"no split 'dev', but .*: say --eval_split, or --eval_split all"):
+    with pytest.raises(RunError, match=r"no split 'dev', only .* Choose one with --eval_split, or --eval_split all"):
         run(parse(arguments(world, shelf, "dev", *MEASURED, "--eval_split", "dev")))

@@ -21,8 +21,10 @@ from composer_hub.hub import (  # noqa: E402
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
-from composer_hub.train.run.main import check, main, run  # noqa: E402
-from composer_hub.train.run.options import RunError, option_names, parse, pinned  # noqa: E402
+from composer_hub.train.run.checks import keep_metrics_private  # noqa: E402
+from composer_hub.train.run.finish import config_file  # noqa: E402
+from composer_hub.train.run.main import main, run  # noqa: E402
+from composer_hub.train.run.options import RunError, option_names, parse, settings_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 
 TASKS = "--tasks composer_hub.environments.desk:tasks "
@@ -104,9 +106,9 @@ def test_every_preset_is_read_and_knows_only_options_there_are(path: Path) -> No
     import yaml
 
     assert set(yaml.safe_load(path.read_text())) <= option_names()
-    told = parse(["--config", str(path), "--bf16", "false", "--use_cpu", "true"])
-    assert told.given["output_dir"] == told.config.output_dir
-    assert yaml.safe_load(pinned(told.given, {"pairs": "a/b@sha"}))["pairs"] == "a/b@sha"
+    options = parse(["--config", str(path), "--bf16", "false", "--use_cpu", "true"])
+    assert options.given["output_dir"] == options.config.output_dir
+    assert yaml.safe_load(config_file(settings_of(options.given, {"pairs": "a/b@sha"})))["pairs"] == "a/b@sha"
 
 
 def test_presets_are_there() -> None:
@@ -114,8 +116,8 @@ def test_presets_are_there() -> None:
 
 
 def test_only_what_was_given_counts_as_given() -> None:
-    told = parse(["--use_cpu", "true", "--learning_rate", "2e-4", "--bf16", "false"])
-    assert told.given == {"use_cpu": True, "learning_rate": 2e-4, "bf16": False}
+    options = parse(["--use_cpu", "true", "--learning_rate", "2e-4", "--bf16", "false"])
+    assert options.given == {"use_cpu": True, "learning_rate": 2e-4, "bf16": False}
 
 
 @pytest.mark.parametrize(
@@ -138,8 +140,8 @@ def test_only_what_was_given_counts_as_given() -> None:
         ("--environment desk --push_every 2", "--checkpoints_repo or --rollouts_repo"),
         ("--environment desk --checkpoints_repo me/steps", "--push_every"),
         ("--environment desk --preflight true", "alpha_sdpo is 0"),
-        ("--environment desk --enable_jit_checkpoint true", "SIGTERM saves a checkpoint already"),
-        ("--environment desk --save_only_model true", "no run can go on from"),
+        ("--environment desk --enable_jit_checkpoint true", "SIGTERM already saves a checkpoint"),
+        ("--environment desk --save_only_model true", "writes checkpoints that cannot be resumed"),
         (TASKS + "--environment tests.train.unfit:NoDocs", "no docstring"),
         (TASKS + "--environment tests.train.unfit:NoStart", "reset failed (ConnectionError"),
         (
@@ -198,7 +200,7 @@ def test_a_set_of_other_rows_is_not_taken_for_pairs(shelf: Path, world: Any) -> 
 
 @pytest.mark.parametrize(("more", "private"), [([], True), (["--public", "true"], None)], ids=["private", "public"])
 def test_metrics_are_published_only_if_that_was_said(more: list[str], private: bool | None) -> None:
-    told = parse(["--use_cpu", "true", "--bf16", "false", "--environment", "desk", *more])
-    check(told)
-    assert told.config.trackio_static_space_id is False
-    assert told.config.hub_private_repo is private
+    options = parse(["--use_cpu", "true", "--bf16", "false", "--environment", "desk", *more])
+    keep_metrics_private(options.config, public=options.publishing.public)
+    assert options.config.trackio_static_space_id is False
+    assert options.config.hub_private_repo is private

@@ -27,8 +27,8 @@ from composer_hub.records import Hint  # noqa: E402
 from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, torn  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import RunError, parse  # noqa: E402
-from composer_hub.train.run.preflight import preflight, unfit  # noqa: E402
-from composer_hub.train.run.record import Record  # noqa: E402
+from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
+from composer_hub.train.run.record import RunRecord  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
@@ -193,14 +193,13 @@ def test_a_look_before_training_prints_a_table_changes_nothing_and_is_taken_once
 
 
 def test_writers_that_seldom_lift_are_refused_on_every_later_launch(make_trainer: Any, tmp_path: Path) -> None:
-    told = parse(["--preflight", "true", "--preflight_batches", "2", "--bf16", "false", "--use_cpu", "true"])
-    record = Record(tmp_path / "composer_run.json", {})
+    record = RunRecord(tmp_path / "composer_run.json", {})
     for launch in ("first", "resumed"):
         trainer = make_trainer(alpha_sdpo=0.5)
         trainer.hinter = dataclasses.replace(trainer.hinter, writers=(misleading,))
         if launch == "first":
             assert batch_of(trainer)["num_hint_items"] > 0
-        preflight(told, trainer, record)
+        preflight(trainer, record, num_batches=2)
         assert {writer for writer, _ in trainer.hinter.refused} == {"misleading"}
         assert batch_of(trainer)["num_hint_items"] == 0
 
@@ -211,8 +210,8 @@ def misleading(context: SiteContext) -> Hint:
 
 def test_control_hints_are_never_refused() -> None:
     lines = [WriterUplift("control", "tool_not_found", 9, 5.0, -5.0, 0.0)]
-    assert unfit(lines, are_controls=True) == frozenset()
-    assert unfit(lines, are_controls=False) == {("control", "tool_not_found")}
+    assert unfit_writers(lines, are_controls=True) == frozenset()
+    assert unfit_writers(lines, are_controls=False) == {("control", "tool_not_found")}
 
 
 def test_a_process_that_is_killed_anywhere_goes_on_to_the_same_weights(shelf: Path, world: Any) -> None:

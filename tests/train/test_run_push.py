@@ -66,7 +66,7 @@ def test_a_hub_that_is_gone_stops_nothing_and_all_is_published_later(world: Any,
     folder = tmp_path / "runs" / "run"
     with start_server(tmp_path / "gone", ["--user", "me:hf_me", "--inject", "503:1.0"]) as server:
         with (
-            pytest.raises(HubError, match=r"What was trained is in .*final.* --resume true") as caught,
+            pytest.raises(HubError, match=r"The trained model is in .*final.* --resume true") as caught,
             pytest.warns(UserWarning, match="was not published"),
             pytest.warns(UserWarning, match="Training begins"),
         ):

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from composer_hub.hub import Parent, card_template
-from composer_hub.train.run.plots import Plot, series
+from composer_hub.train.run.plots import RunPlot, series
 
 _COURSE = {
     "reward": "mean reward",
@@ -29,6 +29,10 @@ _COURSE = {
     "channel/replay/accuracy": "replay accuracy",
     "channel/replay/chosen_drift": "drift of log p(chosen)",
 }
+NO_HINTS = (
+    "No hint was placed: no turn went wrong, no writer had a hint, all were refused, or the hinted prompts are longer "
+    "than"
+)
 _WRITERS = {"channel/hint/writer/": "", "channel/hint_traces/writer/": " in traces"}  # metric -> where
 _ALARMS = 5  # more are only counted
 _WINDOW = 5  # log lines at each end that are averaged; fewer where the two ends would overlap
@@ -52,7 +56,7 @@ class ModelFacts:
     hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: sites, and those as they were sampled
     dropped_steps: Mapping[str, int] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
-    plots: Sequence[Plot] = ()
+    plots: Sequence[RunPlot] = ()
     evals: Mapping[str, str] = field(default_factory=dict)  # name -> value with its interval, only what was measured
     hardware: str = ""
     seconds: float = 0.0
@@ -209,7 +213,7 @@ def _course(history: Sequence[Mapping[str, Any]]) -> str:
     return f"Means of {_WINDOW} log lines, or of fewer where a metric was logged less often.\n\n{table}"
 
 
-def _pictures(plots: Sequence[Plot]) -> str:
+def _pictures(plots: Sequence[RunPlot]) -> str:
     return "\n\n".join(
         f'<picture><source media="(prefers-color-scheme: dark)" srcset="plots/{plot.name}-dark.png">'
         f'<img src="plots/{plot.name}-light.png" alt="{plot.alt}"></picture>'

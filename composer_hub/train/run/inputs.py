@@ -1,50 +1,48 @@
-"""What a run reads: model, pairs and tasks, each resolved to one commit before anything is loaded.
+"""The inputs of a run: model, data and environment, each resolved to one commit before anything is loaded.
 
-In: the options, a destination and, for a run that goes on, its record, whose commits it takes whatever the tags mean by
-now. Out: `Inputs`, and from them task rows and the loader of pairs.
+In: names (a resumed run takes them from its record, at the commits it began with) and a destination. Out: `Inputs`, and
+from them task rows.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
-from accelerate.utils import gather_object
+from trl import ModelConfig
 
-from composer_hub.environments.open import World, load_object, open_world
+from composer_hub.environments import World, load_object, open_world
 from composer_hub.hub import Destination, Model, Parent, Version, digest_of, fetch_model, load
-from composer_hub.records import Pair
-from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.run.options import RunError, Told
-from composer_hub.train.run.record import Record
-from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
+from composer_hub.train.config import ComposerConfig
+from composer_hub.train.run.options import EvalOptions, RunError, SourceOptions
 
 DATA = ("pairs", "tasks", "traces")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Inputs:
-    """What a run reads, each at one commit."""
+    """The inputs of a run, each at one commit."""
 
     model: Model
     pairs: Version | None = None
     tasks: Version | None = None
     traces: Version | None = None
     world: World = field(default_factory=World)
-    eval_tasks: Version | None = None  # not a parent: nothing was learned from it
-    eval_world: World | None = None  # or Harbor tasks, which the environment is reset with
+    eval_tasks: Version | None = None  # not a parent: nothing is learned from it
+    eval_world: World | None = None  # or Harbor tasks, which the environment's reset takes
 
     def parents(self) -> tuple[Parent, ...]:
-        """Return the data a run was made from."""
+        """Return the data that the run learns from."""
         versions = ((role, getattr(self, role)) for role in DATA)
         return tuple(Parent(role, one.repo, one.revision, tag=one.tag) for role, one in versions if one)
 
     def base(self) -> Parent:
-        """Return the model a run starts from."""
+        """Return the model that the run starts from."""
         kind = "model" if self.model.is_published else "folder"
         return Parent("base model", self.model.name, self.model.revision, kind, self.model.tag)
 
@@ -60,45 +58,57 @@ class Inputs:
         return pins | {"model_name_or_path": f"{model.name}@{model.revision}" if model.is_published else model.name}
 
 
-def resolve(told: Told, where: Destination, record: Record | None) -> Inputs:
-    """Turn every name into a commit, once; a resumed run takes the commits it began with."""
-    pins = record.values["pins"] if record else {}
-    pin = pins.get("model_name_or_path", "")
-    name = pin if "@" in pin else _model_name(told)
-    model = _small() if name == "small" else fetch_model(where, name)
-    inputs = Inputs(model)
-    if record and model.revision != record.values["base"]["revision"]:
-        raise RunError(f"{name} is not the model this run began with (its weights differ): put that one back.")
-    if told.run.pairs and told.config.beta_replay:
-        inputs.pairs = load(where, pins.get("pairs", told.run.pairs))
-    if told.run.traces and told.config.alpha_sdpo:
-        inputs.traces = load(where, pins.get("traces", told.run.traces))
-    if told.run.tasks and _is_version(told.run.tasks):
-        inputs.tasks = load(where, pins.get("tasks", told.run.tasks))
-    held_out = pins.get("eval_tasks", told.run.eval_tasks or "")
-    if held_out.startswith("harbor:"):
-        inputs.eval_world = open_world(held_out, where=where, options=told.run.world())
-    elif held_out and _is_version(held_out):
-        inputs.eval_tasks = load(where, held_out)
-    name = pins.get("environment", told.run.environment)
-    inputs.world = open_world(name, told.run.rewards, where=where, options=told.run.world())
-    return inputs
+def input_names(
+    sources: SourceOptions, evals: EvalOptions, config: ComposerConfig, model: ModelConfig
+) -> dict[str, str]:
+    """Return option -> name for every input that these options read."""
+    names = {
+        "model_name_or_path": _model_name(model),
+        "environment": sources.environment,
+        "tasks": sources.tasks,
+        "eval_tasks": evals.eval_tasks,
+        "pairs": sources.pairs if config.beta_replay else None,
+        "traces": sources.traces if config.alpha_sdpo else None,
+    }
+    return {option: name for option, name in names.items() if name}
+
+
+def resolve(names: Mapping[str, str], where: Destination, options: SourceOptions) -> Inputs:
+    """Open every named input at one commit."""
+
+    def version(option: str) -> Version | None:
+        name = names.get(option, "")
+        return load(where, name) if name and _is_version(name) else None
+
+    def world(name: str | None, rewards: Sequence[str] | None = None) -> World:
+        return open_world(name, rewards, where=where, options=options.world_options())
+
+    model, held_out = names["model_name_or_path"], names.get("eval_tasks", "")
+    return Inputs(
+        _small() if model == "small" else fetch_model(where, model),
+        pairs=version("pairs"),
+        tasks=version("tasks"),
+        traces=version("traces"),
+        world=world(names.get("environment"), options.rewards),
+        eval_tasks=version("eval_tasks"),
+        eval_world=world(held_out) if held_out.startswith("harbor:") else None,
+    )
 
 
 def _is_version(name: str) -> bool:
     return ":" not in name and not name.endswith(".jsonl")
 
 
-def _model_name(told: Told) -> str:
-    name, revision = told.model.model_name_or_path, told.model.model_revision
+def _model_name(model: ModelConfig) -> str:
+    name, revision = model.model_name_or_path, model.model_revision
     if not name:
-        raise RunError("There is no model: name --model_name_or_path owner/name@revision, a folder, or small.")
+        raise RunError("There is no model. Name --model_name_or_path owner/name@revision, a folder, or small.")
     is_pinned = "@" in name or not revision or revision == "main" or Path(name).is_dir()
     return name if is_pinned else f"{name}@{revision}"
 
 
 def _small() -> Model:
-    """Return the tiny world's own model, made on this machine the first time."""
+    """Return the model of the tiny world, which is made here the first time."""
     from composer_hub.environments.desk import small_model
 
     cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
@@ -107,26 +117,25 @@ def _small() -> Model:
     return Model("small", digest_of(folder), folder)
 
 
-def task_rows(told: Told, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the tasks: rows of a version, of a file, of a function, or those that come with the environment."""
-    name, world = told.run.tasks or inputs.world.task_function, inputs.world
+def task_rows(inputs: Inputs, options: SourceOptions, *, seed: int) -> list[dict[str, Any]]:
+    """Return the tasks of a version, a file or a function, or those of the environment."""
+    name, world = options.tasks or inputs.world.task_function, inputs.world
     if not name and world.rows is None and not world.owns_prompts:
-        raise RunError("There are no tasks: name --tasks owner/name@revision, a .jsonl file or pkg.module:function.")
+        raise RunError("There are no tasks. Name --tasks owner/name@revision, a .jsonl file or pkg.module:function.")
     if not name:
-        # The environment says what to do when it is reset; each row is one of its episodes.
-        return [dict(row) for row in world.rows or [{"prompt": [{"role": "user", "content": ""}]}] * told.run.num_tasks]
-    return _rows(name, inputs.tasks, told.run.tasks_split, told.run.num_tasks, told.config.seed, "--tasks_split")
+        # The prompt comes from the environment's reset; each row is one of its episodes.
+        return [dict(row) for row in world.rows or [{"prompt": [{"role": "user", "content": ""}]}] * options.num_tasks]
+    return _rows(name, inputs.tasks, options.tasks_split, options.num_tasks, seed, "--tasks_split")
 
 
-def eval_rows(told: Told, inputs: Inputs) -> list[dict[str, Any]]:
-    """Return the held-out tasks; the same ones for every seed of the training."""
-    run = told.run
-    if not run.eval_tasks:
+def eval_rows(inputs: Inputs, options: EvalOptions) -> list[dict[str, Any]]:
+    """Return the held-out tasks; they do not depend on the seed of the training."""
+    name, count = options.eval_tasks, options.num_eval_tasks
+    if not name:
         return []
     if inputs.eval_world is not None:
-        return [dict(row) for row in inputs.eval_world.rows or ()][: run.num_eval_tasks]
-    rows = _rows(run.eval_tasks, inputs.eval_tasks, run.eval_split, run.num_eval_tasks, run.eval_seed, "--eval_split")
-    return rows[: run.num_eval_tasks]
+        return [dict(row) for row in inputs.eval_world.rows or ()][:count]
+    return _rows(name, inputs.eval_tasks, options.eval_split, count, options.eval_seed, "--eval_split")[:count]
 
 
 def _rows(name: str, version: Version | None, split: str, count: int, seed: int, option: str) -> list[dict[str, Any]]:
@@ -135,7 +144,8 @@ def _rows(name: str, version: Version | None, split: str, count: int, seed: int,
         rows = list(version.rows(table, None if split == "all" else split))
         if not rows:
             raise RunError(
-                f"{name} has no split {split!r}, but {', '.join(version.splits(table))}: say {option}, or {option} all."
+                f"{name} has no split {split!r}, only {', '.join(version.splits(table))}. Choose one with {option}, or "
+                f"{option} all."
             )
     elif name.endswith(".jsonl"):
         rows = _read_lines(Path(name))
@@ -146,14 +156,14 @@ def _rows(name: str, version: Version | None, split: str, count: int, seed: int,
         except Exception as error:
             raise RunError(
                 f"The task function {name} raised {type(error).__name__}: {error}. It is called as function(count, "
-                "seed=…) and returns rows."
+                "seed=…) and must return rows."
             ) from error
     for number, row in enumerate(rows):
         prompt = row.get("prompt") if isinstance(row, dict) else None
         if not isinstance(prompt, (str, list)) or not prompt:
-            raise RunError(f"Task {number} of {name} has no prompt: each row needs a text or a list of messages there.")
+            raise RunError(f"Task {number} of {name} has no prompt. Give each row a text or a list of messages.")
     if not rows:
-        raise RunError(f"There are no tasks in {name}: give it rows with a column prompt.")
+        raise RunError(f"{name} holds no tasks. Give it rows with a column prompt.")
     return rows
 
 
@@ -165,12 +175,12 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
         try:
             rows += [json.loads(line)] if line.strip() else []
         except ValueError as error:
-            raise RunError(f"{path}:{number} is not JSON ({error}): write one task a line.") from error
+            raise RunError(f"{path}:{number} is not JSON ({error}). Write one task per line.") from error
     return rows
 
 
 def as_dataset(rows: list[dict[str, Any]]) -> Any:
-    """Return the tasks as the trainer takes them."""
+    """Return the tasks as a table, which is what the trainer takes."""
     from datasets import Dataset
     from pyarrow import ArrowException
 
@@ -178,50 +188,3 @@ def as_dataset(rows: list[dict[str, Any]]) -> Any:
         return Dataset.from_list(rows)
     except (ArrowException, TypeError) as error:
         raise RunError(f"The tasks do not fit into one table: {error}. Give each column one type.") from error
-
-
-def load_pairs(told: Told, inputs: Inputs, network: Any, tokenizer: Any) -> tuple[PairLoader | None, Encoded]:
-    if inputs.pairs is None:
-        return None, Encoded()
-    split = None if told.run.pairs_split == "all" else told.run.pairs_split
-    missing = _missing_columns(inputs.pairs)
-    if missing:
-        raise RunError(
-            f"{inputs.pairs.repo} holds no preference pairs: it lacks {', '.join(missing)}. Make a set with "
-            "`composer-hub pairs build`, or name another with --pairs."
-        )
-    encoder = PairEncoder.of(tokenizer, max_tokens=told.run.max_pair_tokens)
-    encoded = encoder.encode(inputs.pairs.records(Pair, "default", split))
-    if not encoded.pairs:
-        raise RunError(
-            f"No pair of {inputs.pairs.repo} (split {told.run.pairs_split}) can be trained on: "
-            f"{dict(encoded.dropped) or 'the split is empty'}. Try --pairs_split all, or a larger --max_pair_tokens."
-        )
-    expected = encoder.fingerprint(inputs.model.name, inputs.model.revision)
-    if "ref" in inputs.pairs.manifest["tables"]:
-        rows = list(inputs.pairs.records(RefLogps, "ref"))
-    else:
-        rows = _reference(network, encoded, expected, told.run.pair_batch_size)
-    state = PartialState()
-    loader = PairLoader(
-        with_reference(encoded, rows, expected),
-        told.run.pair_batch_size,
-        padding=tokenizer.pad_token_id,
-        seed=told.config.seed,
-        rank=state.process_index,
-        num_ranks=state.num_processes,
-    )
-    return loader, encoded
-
-
-def _missing_columns(pairs: Version) -> list[str]:
-    first = next(pairs.rows("default"), None) if "default" in pairs.manifest["tables"] else {}
-    return [field.name for field in fields(Pair) if field.name not in first][:5] if first is not None else []
-
-
-def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
-    """Compute reference log-probs where none are published; each rank does its share."""
-    state = PartialState()
-    mine = dict(list(encoded.pairs.items())[state.process_index :: state.num_processes])
-    network.to(state.device)
-    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size))

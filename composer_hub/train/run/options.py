@@ -1,4 +1,4 @@
-"""What a run is told: the options beside TRL's own, read from the command line and a YAML file, and objects by name."""
+"""The options of a run beside TRL's own: read from the command line and a YAML file, and shown on its card."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,110 +15,70 @@ import yaml
 from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
-from composer_hub.environments.open import WorldOptions, shown_name
+from composer_hub.environments import WorldOptions, shown_name
+from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EvalPlan
-from composer_hub.train.trainer import ComposerConfig
 
 
 class RunError(exits.ComposerError, ValueError):
     """A run that cannot start as asked."""
 
 
-@dataclass
-class RunOptions:
-    """Where a run's inputs come from and where its results go."""
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
 
-    environment: str | None = field(
-        default=None,
-        metadata={
-            "help": "desk (the tiny world), pkg.module:Class with tools as public methods, openenv:URL, openenv:image, "
-            "harbor:folder or harbor:owner/name@revision."
-        },
-    )
-    env_timeout_s: float = field(
-        default=300.0,
-        metadata={"help": "A call of an environment that takes longer loses its episode; 0: wait for ever."},
-    )
-    openenv_reward: str = field(
-        default="last", metadata={"help": "An OpenEnv episode's reward: the last one a step gave, or their sum."}
-    )
-    harbor_agent: str = field(
-        default="bash", metadata={"help": "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv)."}
-    )
-    harbor_environment: str = field(
-        default="docker", metadata={"help": "Where Harbor runs its tasks: docker, podman, modal, …"}
-    )
-    tasks: str | None = field(
-        default=None,
-        metadata={"help": "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."},
-    )
-    num_tasks: int = field(default=256, metadata={"help": "How many tasks a task function is asked for."})
-    tasks_split: str = field(default="train", metadata={"help": "The split of a task dataset to train on, or all."})
-    eval_tasks: str | None = field(
-        default=None, metadata={"help": "Held-out tasks, named like tasks: pass@1 is measured on them."}
-    )
-    eval_split: str = field(default="test", metadata={"help": "The split of a dataset of held-out tasks, or all."})
-    num_eval_tasks: int = field(default=64, metadata={"help": "At most so many held-out tasks."})
-    num_eval_samples: int = field(default=4, metadata={"help": "Attempts at each held-out task."})
-    eval_every: int = field(
-        default=0, metadata={"help": "Measure after every n-th step, too; always before the first and after the last."}
-    )
-    eval_seed: int = field(default=1001, metadata={"help": "Seed of the attempts, and of a function of tasks."})
-    pass_reward: float = field(default=1.0, metadata={"help": "An attempt passes with this reward or more."})
-    rewards: list[str] | None = field(default=None, metadata={"help": "Reward functions, each pkg.module:function."})
-    traces: str | None = field(
-        default=None, metadata={"help": "The student's own traces, for hints without rollouts: repo@revision."}
-    )
-    trace_batch_size: int = field(default=2, metadata={"help": "Hinted steps of traces a micro-batch."})
-    other_families: str = field(
-        default="refuse", metadata={"help": "Traces of another model than the student: refuse, leave_out or take."}
-    )
-    pairs: str | None = field(default=None, metadata={"help": "Preference pairs of the replay channel: repo@revision."})
-    pairs_split: str = field(default="train", metadata={"help": "The split of the pairs to train on, or all."})
-    pair_batch_size: int = field(default=2, metadata={"help": "Pairs a micro-batch."})
-    max_pair_tokens: int = field(default=4096, metadata={"help": "Longer pairs are left out, and counted."})
-    to: str = field(
-        default="local", metadata={"help": "Where versions live: local (the embedded Hub), hub, or a folder."}
-    )
-    repo: str | None = field(default=None, metadata={"help": "Publish the model to this repository at the end."})
-    rollouts_repo: str | None = field(
-        default=None, metadata={"help": "Publish every rollout to this dataset repository at the end."}
-    )
-    checkpoints_repo: str | None = field(
-        default=None, metadata={"help": "Publish checkpoints to this model repository during the run, each with a tag."}
-    )
-    push_every: int = field(
-        default=0,
-        metadata={"help": "Publish at every n-th save what the two repositories above name; 0 only at the end."},
-    )
-    public: bool = field(default=False, metadata={"help": "Everyone may read what is published."})
-    license: str = field(default="other", metadata={"help": "Licence of the model and its rollouts."})
-    resume: bool = field(default=False, metadata={"help": "Go on from the last complete checkpoint in output_dir."})
-    max_minutes: float | None = field(
-        default=None, metadata={"help": "Save and leave with exit code 3 after this many minutes."}
-    )
-    watchdogs: bool = field(
-        default=True,
-        metadata={"help": "Watch metrics: outside its band one warns, weakens a channel or ends the run."},
-    )
-    bands: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Metric -> what differs from its usual band, or false for none."}
-    )
-    preflight: bool = field(
-        default=False,
-        metadata={"help": "Before training, measure what hints do, and refuse the writers that do not lift."},
-    )
-    preflight_only: bool = field(default=False, metadata={"help": "Print that table and leave."})
-    preflight_batches: int = field(default=1, metadata={"help": "Generation batches to measure before training."})
-    usd_per_hour: float | None = field(default=None, metadata={"help": "Price of the machine, for the card."})
-    keep_rollouts: bool = field(default=True, metadata={"help": "Write every rollout to output_dir/rollouts."})
 
-    def world(self) -> WorldOptions:
+@dataclass(frozen=True)
+class SourceOptions:
+    """The environment, tasks, rewards and recorded data that a run learns from."""
+
+    environment: str | None = _option(
+        None,
+        "desk (the tiny world), pkg.module:Class with tools as public methods, openenv:URL, openenv:image, "
+        "harbor:folder or harbor:owner/name@revision.",
+    )
+    env_timeout_s: float = _option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
+    openenv_reward: str = _option("last", "Reward of an OpenEnv episode: its last one, or the sum of all.")
+    harbor_agent: str = _option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
+    harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: docker, podman, modal, …")
+    tasks: str | None = _option(
+        None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
+    )
+    num_tasks: int = _option(256, "Number of tasks requested from a task function.")
+    tasks_split: str = _option("train", "Split of a task dataset to train on, or all.")
+    rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
+    traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
+    trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
+    other_families: str = _option("refuse", "Traces of another model than the student: refuse, leave_out or take.")
+    pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
+    pairs_split: str = _option("train", "Split of the pairs to train on, or all.")
+    pair_batch_size: int = _option(2, "Pairs per micro-batch.")
+    max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer ones are counted and left out.")
+
+    @property
+    def is_offline(self) -> bool:
+        """True if nothing is generated: neither an environment nor rewards are named."""
+        return not self.environment and not self.rewards
+
+    def world_options(self) -> WorldOptions:
         """Return how environments are reached."""
         limit = self.env_timeout_s or None
         return WorldOptions(limit, self.harbor_agent, self.harbor_environment, self.openenv_reward)
 
-    def evals(self) -> EvalPlan | None:
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """The held-out tasks that pass@1 is measured on."""
+
+    eval_tasks: str | None = _option(None, "Held-out tasks for pass@1, named like tasks.")
+    eval_split: str = _option("test", "Split of a dataset of held-out tasks, or all.")
+    num_eval_tasks: int = _option(64, "Maximum number of held-out tasks.")
+    num_eval_samples: int = _option(4, "Attempts per held-out task.")
+    eval_every: int = _option(0, "Steps between measurements (0: only before the first step and after the last).")
+    eval_seed: int = _option(1001, "Seed of the attempts, and of a task function.")
+    pass_reward: float = _option(1.0, "Lowest reward of an attempt that passes.")
+
+    def plan(self) -> EvalPlan | None:
         """Return what is measured on held-out tasks, and when."""
         if not self.eval_tasks:
             return None
@@ -126,24 +86,65 @@ class RunOptions:
 
 
 @dataclass(frozen=True)
-class Told:
-    """The parsed options, and those that differ from their defaults as they were given."""
+class PublishingOptions:
+    """Where versions live, and which repositories a run publishes to."""
 
-    run: RunOptions
+    to: str = _option("local", "Destination of versions: local (the embedded Hub), hub, or a folder.")
+    repo: str | None = _option(None, "Model repository for the finished model.")
+    rollouts_repo: str | None = _option(None, "Dataset repository for every rollout.")
+    checkpoints_repo: str | None = _option(None, "Model repository for checkpoints during the run, each with a tag.")
+    push_every: int = _option(0, "Saves between two publications during the run (0: only at the end).")
+    public: bool = _option(False, "Let everyone read what is published.")
+    license: str = _option("other", "License of the model and its rollouts.")
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """How one launch of a run behaves: when it stops, what it checks first and what it keeps."""
+
+    resume: bool = _option(False, "Continue from the last complete checkpoint in output_dir.")
+    max_minutes: float | None = _option(None, "Minutes after which to save and leave with exit code 3.")
+    watchdogs: bool = _option(True, "Watch metrics, and warn, weaken a channel or stop when one leaves its band.")
+    bands: dict[str, Any] | str | None = _option(  # noqa: RUF009
+        None, "Changes to the bands: metric -> what differs from its usual band, or false for none."
+    )
+    preflight: bool = _option(False, "Measure hints before training and refuse the writers that do not help.")
+    preflight_only: bool = _option(False, "Print the table of --preflight and leave.")
+    preflight_batches: int = _option(1, "Generation batches to measure before training.")
+    usd_per_hour: float | None = _option(None, "Price of the machine in USD per hour, for the card.")
+    keep_rollouts: bool = _option(True, "Write every rollout to output_dir/rollouts.")
+
+
+_KINDS = (SourceOptions, EvalOptions, PublishingOptions, LaunchOptions, ComposerConfig, ModelConfig)
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """The parsed options by subject, and those that differ from their defaults as they were given."""
+
+    sources: SourceOptions
+    evals: EvalOptions
+    publishing: PublishingOptions
+    launch: LaunchOptions
     config: ComposerConfig
     model: ModelConfig
     given: dict[str, Any]
 
+    @property
+    def output(self) -> Path:
+        """The folder that a run lives in."""
+        return Path(str(self.config.output_dir))
 
-def parse(argv: Sequence[str] | None = None) -> Told:
-    """Read the command line and the file that `--config` names; what stands on the line wins."""
+
+def parse(argv: Sequence[str] | None = None) -> TrainingOptions:
+    """Read the command line and the file that `--config` names; the command line wins."""
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser([RunOptions, ComposerConfig, ModelConfig])  # type: ignore[list-item]
-    # Parsed like the words, so that a default that is written otherwise than it is parsed does not count as given.
+    parser = TrlParser(list(_KINDS))  # type: ignore[arg-type]
+    # Parsed like the words, so that a default that is written differently than it is parsed does not count as given.
     defaults = vars(parser.parse_known_args([])[0])
     check_config(words)
     try:
-        run, config, model = parser.parse_args_and_config(list(words))
+        sources, evals, publishing, launch, config, model = parser.parse_args_and_config(list(words))
     except ValueError as error:
         unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
         if unknown:
@@ -155,11 +156,11 @@ def parse(argv: Sequence[str] | None = None) -> Told:
         del words[at : at + 2]
     values = vars(parser.parse_known_args(words)[0])
     given = {name: _plain(value) for name, value in values.items() if value != defaults.get(name)}
-    return Told(run, config, model, given)
+    return TrainingOptions(sources, evals, publishing, launch, config, model, given)
 
 
 def check_config(words: Sequence[str]) -> None:
-    """Say what is wrong with the file that `--config` names, before it is read as options."""
+    """Refuse a `--config` file that cannot be read or names an unknown option."""
     if "--config" not in words:
         return
     path = Path((*words, "")[words.index("--config") + 1])
@@ -170,7 +171,7 @@ def check_config(words: Sequence[str]) -> None:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
-        raise exits.UsageError(f"{path} holds no options: write one a line, like max_steps: 20.")
+        raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")
     for name in values:
         if name not in option_names() | {"env"}:
             raise exits.UsageError(f"{path}: there is no option {name!r}{_nearest(str(name))}.")
@@ -181,24 +182,19 @@ def _nearest(name: str) -> str:
     return f"; did you mean {near[0]}? --help lists all" if near else "; --help lists all"
 
 
-# Where a run lives and how it is launched: not what it is.
+# These say where a run lives and how it is launched; they do not define it.
 _OF_THE_LAUNCH = (
     "to", "repo", "rollouts_repo", "checkpoints_repo", "push_every", "public", "resume", "max_minutes", "usd_per_hour",
     "output_dir", "local_rank", "run_name", "preflight_only",
 )  # fmt: skip
 
 
-def shown(given: dict[str, Any], pins: dict[str, str]) -> dict[str, Any]:
-    """Return the options that make a run what it is, every input at its commit and no path of this machine."""
-    values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | pins
+def settings_of(given: Mapping[str, Any], pins: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options that define a run: every input at its commit, and no path of this machine."""
+    values = {name: value for name, value in given.items() if name not in _OF_THE_LAUNCH} | dict(pins)
     values = {name: Path(value).name if _is_path(value) else value for name, value in values.items()}
     named = {name: shown_name(values[name]) for name in ("environment", "eval_tasks") if values.get(name)}
     return values | named
-
-
-def pinned(given: dict[str, Any], pins: dict[str, str]) -> str:
-    """Return a config file that starts the same run again."""
-    return yaml.safe_dump(shown(given, pins), sort_keys=True, allow_unicode=True)
 
 
 def _is_path(value: Any) -> bool:
@@ -217,4 +213,4 @@ def _plain(value: Any) -> Any:
 
 def option_names() -> set[str]:
     """Return the names a config file may hold."""
-    return {f.name for cls in (RunOptions, ComposerConfig, ModelConfig) for f in dataclasses.fields(cls)}
+    return {f.name for kind in _KINDS for f in dataclasses.fields(kind)}

@@ -14,7 +14,7 @@ THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de", "first": "#0072b2"},
     "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d", "first": "#56b4e9"},
 }
-_COLOURS = ("#d55e00", "#009e73", "#cc79a7")  # behind a theme's first; told apart by colour-blind readers too
+_COLORS = ("#d55e00", "#009e73", "#cc79a7")  # behind a theme's first; told apart by color-blind readers too
 _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
     "pass_at_1": (
@@ -37,7 +37,7 @@ _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Plot:
+class RunPlot:
     """One picture in both themes: `<name>-light.png` and `<name>-dark.png`."""
 
     name: str
@@ -45,7 +45,7 @@ class Plot:
     alt: str
 
 
-def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[Plot]:
+def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[RunPlot]:
     """Write every plot the log has numbers for; none where matplotlib is not installed."""
     try:
         from matplotlib.figure import Figure
@@ -58,14 +58,14 @@ def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[Plot]:
         if not lines:
             continue
         files = []
-        for theme, colours in THEMES.items():
-            figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colours["paper"], layout="constrained")
-            _paint(figure.add_subplot(facecolor=colours["paper"]), title, lines, colours)
+        for theme, colors in THEMES.items():
+            figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colors["paper"], layout="constrained")
+            _paint(figure.add_subplot(facecolor=colors["paper"]), title, lines, colors)
             path = folder / f"{name}-{theme}.png"
             # Without the library's version in it, the same numbers give the same bytes.
             figure.savefig(path, metadata={"Software": None})
             files.append(path)
-        plots.append(Plot(name, tuple(files), _alt(title, lines)))
+        plots.append(RunPlot(name, tuple(files), _alt(title, lines)))
     return plots
 
 
@@ -74,21 +74,21 @@ def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, fl
     return [(line["step"], float(line[key])) for line in history if isinstance(line.get(key), (int, float))]
 
 
-def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], colours: Mapping[str, str]) -> None:
-    for (label, points), colour in zip(lines.items(), (colours["first"], *_COLOURS), strict=False):
-        axes.plot([step for step, _ in points], [value for _, value in points], color=colour, label=label)
-    axes.set_title(title, color=colours["ink"])
-    axes.set_xlabel("step", color=colours["ink"])
-    axes.tick_params(colors=colours["ink"])
-    axes.grid(color=colours["grid"])
+def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], colors: Mapping[str, str]) -> None:
+    for (label, points), color in zip(lines.items(), (colors["first"], *_COLORS), strict=False):
+        axes.plot([step for step, _ in points], [value for _, value in points], color=color, label=label)
+    axes.set_title(title, color=colors["ink"])
+    axes.set_xlabel("step", color=colors["ink"])
+    axes.tick_params(colors=colors["ink"])
+    axes.grid(color=colors["grid"])
     for side in axes.spines.values():
-        side.set_color(colours["grid"])
-    axes.legend(facecolor=colours["paper"], edgecolor=colours["grid"], labelcolor=colours["ink"], fontsize=8)
+        side.set_color(colors["grid"])
+    axes.legend(facecolor=colors["paper"], edgecolor=colors["grid"], labelcolor=colors["ink"], fontsize=8)
 
 
 def _alt(title: str, lines: Mapping[str, list[tuple[int, float]]]) -> str:
-    told = "; ".join(
+    ranges = "; ".join(
         f"{label} from {points[0][1]:.3g} at step {points[0][0]} to {points[-1][1]:.3g} at step {points[-1][0]}"
         for label, points in lines.items()
     )
-    return f"{title}: {told}."
+    return f"{title}: {ranges}."

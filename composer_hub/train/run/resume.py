@@ -1,85 +1,79 @@
-"""Going on with a run: from where, and whether it is still the same run.
+"""Resuming a run: its last complete checkpoint, and a check that it is still the same run.
 
-Nothing that changes the mathematics or the data may differ from what the run began with; what may differ is recorded
-with the launch. The commits of the inputs come from the record, whatever the tags mean by now.
+Nothing that changes the mathematics or the data may differ from the options that the run began with. Other changes are
+recorded with the launch.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerState
 
+from composer_hub.hub import Model
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import last_complete, torn
-from composer_hub.train.run.inputs import DATA
-from composer_hub.train.run.options import RunError, Told, shown
-from composer_hub.train.run.record import Record
+from composer_hub.train.run.options import RunError, settings_of
+from composer_hub.train.run.record import RunRecord
 
-# How long a run goes on, what it prints and keeps, and what the machine needs: never what is computed.
+# The length of a run, its output and the needs of its machine: nothing that changes what is computed.
 MAY_CHANGE = (
     "max_steps", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
     "save_*", "hub_*", "watchdogs", "bands", "keep_rollouts", "license", "dataloader_num_workers",
     "dataloader_pin_memory", "gradient_checkpointing*", "ddp_*", "vllm_gpu_memory_utilization", "vllm_server_*",
     "preflight_batches", "env_timeout_s", "eval_every",
 )  # fmt: skip
+_OTHER_FOLDER = "or begin another run in another output_dir."
 
-Changes = dict[str, tuple[Any, Any]]  # option -> what it was, what it is now
+Changes = dict[str, tuple[Any, Any]]  # option -> old value, new value
 
 
-def where_it_stands(told: Told, output: Path) -> tuple[Record | None, Path | None]:
-    """Return the record and the checkpoint to go on from; a folder with a run is never trained over."""
-    checkpoint, record = last_complete(output), Record.read(output)
-    if told.run.resume:
+def find_run(output: Path, *, resume: bool) -> tuple[RunRecord | None, Path | None]:
+    """Return the record and the checkpoint to resume from; a folder that holds a run is never trained over."""
+    checkpoint, record = last_complete(output), RunRecord.read(output)
+    if resume:
         return record, checkpoint
     begun = [*torn(output), *output.glob("rollouts/rank*.jsonl")]
     if checkpoint is not None or begun:
-        what = checkpoint.name if checkpoint else f"{begun[0].name}, and no complete checkpoint"
-        raise RunError(f"{output} already holds a run ({what}): say --resume true, or choose another output_dir.")
+        evidence = checkpoint.name if checkpoint else f"{begun[0].name}, and no complete checkpoint"
+        raise RunError(f"{output} already holds a run ({evidence}). Add --resume true, or choose another output_dir.")
     return None, None
 
 
-def asked_of(told: Told) -> dict[str, Any]:
-    """Return the inputs as they were named."""
-    names = {name: getattr(told.run, name) for name in (*DATA, "eval_tasks", "environment")}
-    names["model_name_or_path"] = told.model.model_name_or_path
-    return {name: value for name, value in names.items() if value}
-
-
-def changes(told: Told, record: Record) -> Changes:
-    """Return what differs from how the run began, and refuse what would make it another run."""
-    old, asked, pins = record.values["options"], record.values.get("asked", {}), record.values["pins"]
+def changes(record: RunRecord, given: Mapping[str, Any], names: Mapping[str, str]) -> Changes:
+    """Return the options that differ from the run's first launch; refuse those that would make it another run."""
+    old, named, pins = record.values["options"], record.values.get("names", {}), record.values["pins"]
     # An input may be named as it was then, or at the commit that it is pinned to.
-    named = asked_of(told)
-    same = {name for name in named if named[name] in (asked.get(name), pins.get(name)) or _is_here(named[name])}
-    new = _plain(shown(told.given, {name: pin for name, pin in pins.items() if name in same}))
-    found = {name: (old.get(name), new.get(name)) for name in sorted({*old, *new}) if old.get(name) != new.get(name)}
-    refused = {name: pair for name, pair in found.items() if not _may_change(name)}
-    if refused:
-        listed = "; ".join(f"{name} was {_said(then)}, now {_said(now)}" for name, (then, now) in refused.items())
-        raise RunError(
-            f"This would not be the run that {record.path.parent} holds: {listed}. Put it back, or begin another run "
-            "in another output_dir."
-        )
-    return found
+    same = {name for name in names if names[name] in (named.get(name), pins.get(name)) or _is_here(names[name])}
+    new = _plain(settings_of(given, {name: pin for name, pin in pins.items() if name in same}))
+    changed = {name: (old.get(name), new.get(name)) for name in sorted({*old, *new}) if old.get(name) != new.get(name)}
+    if refused := {name: values for name, values in changed.items() if not _may_change(name)}:
+        listed = "; ".join(f"{name} was {_show(then)}, now {_show(now)}" for name, (then, now) in refused.items())
+        raise RunError(f"{record.path.parent} holds a run with other options: {listed}. Restore them, {_OTHER_FOLDER}")
+    return changed
 
 
-def check_tasks(record: Record, rows: list[dict[str, Any]]) -> None:
+def check_model(record: RunRecord, model: Model) -> None:
+    """Refuse a model with other weights than the run began with."""
+    if model.revision != record.values["base"]["revision"]:
+        raise RunError(f"The weights of {model.name} differ from those this run began with. Restore them.")
+
+
+def check_tasks(record: RunRecord, rows: Sequence[Mapping[str, Any]]) -> None:
     """Refuse other tasks than the run began with, wherever they come from."""
     digest = stable_id(rows)
     if record.values.setdefault("tasks_digest", digest) != digest:
         raise RunError(
-            "The tasks are not those that this run began with: put the file or the function back, or begin another "
-            "run in another output_dir."
+            f"The tasks differ from those this run began with. Restore the file or the function, {_OTHER_FOLDER}"
         )
 
 
 def is_finished(trainer: Any, checkpoint: Path) -> bool:
-    """Take a last checkpoint as it is: transformers would train on for a step after the last one."""
+    """Load a checkpoint of the last step; transformers would train one step beyond it."""
     saved = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
     wanted = trainer.args.max_steps
     if saved.global_step < (wanted if wanted > 0 else saved.max_steps):
@@ -90,7 +84,7 @@ def is_finished(trainer: Any, checkpoint: Path) -> bool:
 
 
 def _is_here(name: str) -> bool:
-    # Files may lie elsewhere now; what is in them is compared by digest.
+    # Files may have moved; their contents are compared by digest.
     return "@" not in name and Path(name).exists()
 
 
@@ -102,5 +96,5 @@ def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
     return json.loads(json.dumps(values))
 
 
-def _said(value: Any) -> str:
+def _show(value: Any) -> str:
     return "its default" if value is None else str(value)

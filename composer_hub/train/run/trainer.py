@@ -13,7 +13,7 @@ import torch
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from composer_hub.environments.guard import EnvironmentFailed, Tally, tally
+from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes
 from composer_hub.hub import Model
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.evals import Evals
@@ -64,7 +64,6 @@ class RunTrainer(ComposerTrainer):
         *args: Any,
         base: Model | None = None,
         rollouts: RolloutFile | None = None,
-        card: Callable[[RunTrainer], str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -72,7 +71,8 @@ class RunTrainer(ComposerTrainer):
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
         self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
-        self.base, self.rollouts, self.card = base, rollouts, card
+        self.base, self.rollouts = base, rollouts
+        self.card: Callable[[], str] | None = None
         self.evals: Evals | None = None
         # TRL keeps the functions' names, one a column of the rewards.
         self._rewards_by_function: torch.Tensor | None = None
@@ -105,11 +105,11 @@ class RunTrainer(ComposerTrainer):
 
     def _note_environments(self) -> None:
         """Count the episodes that were lost, and end the run where all of them were."""
-        mine = tally(self.environments)
+        mine = count_episodes(self.environments)
         if mine is None:
             return
         counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
-        found = Tally(*self.accelerator.gather(counts).sum(dim=0).tolist())
+        found = EpisodeCounts(*self.accelerator.gather(counts).sum(dim=0).tolist())
         metrics = self._metrics[self._mode]
         metrics["rollout/env_timeouts"].append(float(found.num_timeouts))
         metrics["rollout/env_lost"].append(float(found.num_lost))
@@ -186,4 +186,4 @@ class RunTrainer(ComposerTrainer):
         elif self.is_world_process_zero():
             folder = Path(str(self.args.output_dir))
             folder.mkdir(parents=True, exist_ok=True)
-            (folder / "README.md").write_text(self.card(self), encoding="utf-8")
+            (folder / "README.md").write_text(self.card(), encoding="utf-8")

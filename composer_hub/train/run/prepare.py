@@ -1,0 +1,215 @@
+"""From resolved inputs to a trainer with everything that accompanies it, ready to train."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers.utils.chat_template_utils import DocstringParsingException, TypeHintParsingException
+from trl import get_peft_config
+from trl.trainer.utils import get_quantization_config
+
+from composer_hub import exits
+from composer_hub.environments import release, shown_name
+from composer_hub.train.evals import Evals, num_also_in
+from composer_hub.train.models import load_model, load_tokenizer
+from composer_hub.train.offline import OfflineTrainer
+from composer_hub.train.run.card import ModelFacts, model_card
+from composer_hub.train.run.checks import check_batches
+from composer_hub.train.run.export import RolloutFile, RunFacts
+from composer_hub.train.run.finish import (
+    publish_results,
+    reproduce_command,
+    warn_without_hints,
+    with_progress,
+    write_results,
+)
+from composer_hub.train.run.held_out import HeldOutTasks
+from composer_hub.train.run.inputs import Inputs, as_dataset, eval_rows, task_rows
+from composer_hub.train.run.options import EvalOptions, RunError, TrainingOptions, settings_of
+from composer_hub.train.run.publisher import RunPublisher
+from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
+from composer_hub.train.run.record import LaunchRecorder, RunRecord
+from composer_hub.train.run.recorded import load_pairs, load_sites
+from composer_hub.train.run.resume import check_tasks
+from composer_hub.train.run.stops import EarlyEnd, raise_if_early
+from composer_hub.train.run.trainer import RunTrainer
+from composer_hub.train.tokens import Encoded, tokenizer_digest
+from composer_hub.train.trace_sites import Student, TraceSites
+from composer_hub.train.watchdogs import Watchdogs, bands_of
+
+_SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken away
+
+
+@dataclass(frozen=True)
+class PreparedRun:
+    """A trainer, its callbacks, and the facts that its results are published with."""
+
+    trainer: RunTrainer
+    record: RunRecord
+    publisher: RunPublisher
+    facts: ModelFacts  # as known before training
+    held_out: HeldOutTasks | None
+    watchdogs: Watchdogs | None
+    pusher: Pusher | None
+
+    def attach(self, early: EarlyEnd, launch: LaunchRecorder) -> None:
+        """Add all callbacks in the order in which they must see a step."""
+        trainer, evals = self.trainer, self.trainer.evals
+        if evals is not None:
+            evals.is_ending = lambda: bool(early.asked(trainer.state))
+        # A measurement belongs to the step that is saved, so it comes before anything that may end the run.
+        for callback in (evals, early, launch, self.watchdogs, self.pusher):
+            if callback is not None:
+                trainer.add_callback(callback)
+
+    def card(self) -> str:
+        """Return the card of an unfinished model."""
+        self._record_watchdogs()
+        state = self.trainer.state
+        return model_card(with_progress(self.facts, self.record, state, self.held_out, is_finished=False))
+
+    def end(self, early: EarlyEnd) -> None:
+        """Finish pushes, raise the reason if training ended early, and measure the last step."""
+        if self.pusher is not None:
+            self.pusher.close(wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+        self._record_watchdogs()
+        raise_if_early(self.trainer, early, self.watchdogs)
+        if self.trainer.evals is not None:
+            self.trainer.evals.measure()  # nothing, if the last step was measured already
+        self.release(wait_s=60.0)
+
+    def write_and_publish(self, final: Path) -> None:
+        """Write the results beside the final weights and publish all of it."""
+        trainer, state = self.trainer, self.trainer.state
+        if trainer.args.alpha_sdpo:
+            warn_without_hints(state.log_history, trainer.args.max_teacher_tokens)
+        write_results(final, self.facts, self.record, state, self.held_out)
+        publish_results(final, self.publisher, self.record, state.global_step, is_adapter=self.facts.is_adapter)
+
+    def release(self, *, wait_s: float = _SHORT_WAIT_S) -> None:
+        """Let environments clean up."""
+        release((one for pool in self.trainer.environment_pools() for one in pool), timeout_s=wait_s)
+
+    def _record_watchdogs(self) -> None:
+        if self.watchdogs is not None:
+            self.record.add_watchdogs(self.watchdogs, Path(str(self.trainer.args.output_dir)))
+
+
+def prepare(
+    options: TrainingOptions,
+    inputs: Inputs,
+    record: RunRecord,
+    settings: Mapping[str, Any],
+    publisher: RunPublisher,
+) -> PreparedRun:
+    """Make the trainer of a run and everything that accompanies it."""
+    sources, config, launch, publishing = options.sources, options.config, options.launch, options.publishing
+    rows = [] if sources.is_offline else task_rows(inputs, sources, seed=config.seed)
+    check_tasks(record, rows)
+    if not sources.is_offline:
+        check_batches(rows, config)
+    held_out = held_out_tasks(inputs, options.evals, rows, temperature=config.temperature)
+    record.values["num_eval_tasks_trained_on"] = held_out.num_trained_on if held_out else 0
+    trainer = make_trainer(options, inputs, record, rows)
+    if held_out is not None:
+        trainer.evals = Evals(held_out.rows, held_out.plan)
+        trainer.evals.trainer = trainer
+    facts = ModelFacts(
+        repo=publishing.repo or options.output.name,
+        run_id=record.run_id,
+        license=publishing.license,
+        base=publisher.base,
+        parents=publisher.parents,
+        weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": config.beta_replay},
+        teacher=config.teacher,
+        options=settings,
+        environment=shown_name(sources.environment or ""),
+        rewards=tuple(trainer.reward_func_names),
+        dropped=record.values["pairs_left_out"],
+        hinted_steps=record.values["hinted_steps"],
+        dropped_steps=record.values["hinted_steps_left_out"],
+        hardware=record.values["hardware"],
+        usd_per_hour=launch.usd_per_hour,
+        is_adapter=options.model.use_peft,
+        versions=record.values["libraries"],
+        reproduce=reproduce_command(publishing.repo, record.run_id),
+    )
+    dogs = Watchdogs(bands_of(launch.bands), turn_down=trainer.turn_down) if launch.watchdogs else None
+    pusher = None
+    if publishing.push_every:
+        pusher = Pusher(publisher.publish_checkpoint, options.output, every=publishing.push_every, note=record.add_push)
+    prepared = PreparedRun(trainer, record, publisher, facts, held_out, dogs, pusher)
+    trainer.card = prepared.card
+    return prepared
+
+
+def held_out_tasks(
+    inputs: Inputs, options: EvalOptions, rows: Sequence[Mapping[str, Any]], *, temperature: float
+) -> HeldOutTasks | None:
+    """Return the held-out tasks that the options name, and how many of them are also training tasks."""
+    plan = options.plan()
+    if plan is None:
+        return None
+    held_out = eval_rows(inputs, options)
+    name = inputs.eval_world.pin if inputs.eval_world else str(options.eval_tasks)
+    return HeldOutTasks(
+        settings_of({"eval_tasks": name}, {})["eval_tasks"],
+        held_out,
+        plan,
+        temperature,
+        inputs.eval_tasks,
+        options.eval_split,
+        num_also_in(held_out, rows),
+    )
+
+
+def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, rows: list[dict[str, Any]]) -> RunTrainer:
+    """Load model and recorded data, and return the trainer of the channels that are on."""
+    sources, config, model = options.sources, options.config, options.model
+    config.model_init_kwargs = None
+    network = load_model(
+        inputs.model.folder,
+        dtype=model.dtype,
+        attn_implementation=model.attn_implementation,
+        quantization_config=get_quantization_config(model),
+    )
+    tokenizer = load_tokenizer(inputs.model.folder)
+    student = Student.of(inputs.model, network.config)
+    # No hinted prompt may be longer than the model can read.
+    window = getattr(network.config.get_text_config(), "max_position_embeddings", None)
+    config.max_teacher_tokens = min(config.max_teacher_tokens, window or config.max_teacher_tokens)
+    common: dict[str, Any] = {
+        "model": network,
+        "args": config,
+        "processing_class": tokenizer,
+        "peft_config": get_peft_config(model),
+        "base": inputs.model,
+    }
+    pairs, sites = Encoded(), TraceSites()
+    if inputs.pairs is not None:
+        common["pairs"], pairs = load_pairs(inputs.pairs, inputs.model, network, tokenizer, sources, seed=config.seed)
+    if inputs.traces is not None:
+        common["traces"], sites = load_sites(inputs.traces, student, tokenizer, sources, config)
+    record.add_recorded(pairs, sites)
+    try:
+        if sources.is_offline:
+            return OfflineTrainer(**common)
+        facts = RunFacts(
+            record.run_id, student.name, inputs.model.revision,
+            license=options.publishing.license, tokenizer=tokenizer_digest(tokenizer), family=student.family,
+        )  # fmt: skip
+        rollouts = RolloutFile(options.output / "rollouts", facts, environment=shown_name(sources.environment or ""))
+        return RunTrainer(
+            **common,
+            train_dataset=as_dataset(rows),
+            reward_funcs=list(inputs.world.rewards) or None,
+            environment_factory=inputs.world.factory,
+            rollouts=rollouts if options.launch.keep_rollouts or options.publishing.rollouts_repo else None,
+        )
+    except exits.ComposerError:
+        raise
+    except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:
+        raise RunError(f"Model, environment and options do not fit together: {error}") from error

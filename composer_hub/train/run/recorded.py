@@ -1,0 +1,95 @@
+"""Recorded data to learn from: pairs with reference log-probs, and hinted steps of the student's traces."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, cast
+
+from accelerate import PartialState
+from accelerate.utils import gather_object
+
+from composer_hub.hub import Model, Version
+from composer_hub.records import Pair, Trace
+from composer_hub.train.config import ComposerConfig
+from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.run.options import RunError, SourceOptions
+from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
+from composer_hub.train.trace_hints import TraceLoader
+from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSites
+
+
+def load_pairs(
+    version: Version, model: Model, network: Any, tokenizer: Any, options: SourceOptions, *, seed: int
+) -> tuple[PairLoader, Encoded]:
+    """Return the loader of this rank's pairs, and the encoded pairs with the counts of those left out."""
+    if missing := _missing_columns(version):
+        raise RunError(
+            f"{version.repo} holds no preference pairs: it lacks {', '.join(missing)}. Make a set with "
+            "`composer-hub pairs build`, or name another with --pairs."
+        )
+    split = None if options.pairs_split == "all" else options.pairs_split
+    encoder = PairEncoder.of(tokenizer, max_tokens=options.max_pair_tokens)
+    encoded = encoder.encode(version.records(Pair, "default", split))
+    if not encoded.pairs:
+        raise RunError(
+            f"No pair of {version.repo} (split {options.pairs_split}) can be trained on: "
+            f"{dict(encoded.dropped) or 'the split is empty'}. Try --pairs_split all, or a larger --max_pair_tokens."
+        )
+    expected = encoder.fingerprint(model.name, model.revision)
+    if "ref" in version.manifest["tables"]:
+        rows = list(version.records(RefLogps, "ref"))
+    else:
+        rows = _reference(network, encoded, expected, options.pair_batch_size)
+    loader = PairLoader(
+        with_reference(encoded, rows, expected),
+        options.pair_batch_size,
+        padding=tokenizer.pad_token_id,
+        seed=seed,
+        rank=PartialState().process_index,
+        num_ranks=PartialState().num_processes,
+    )
+    return loader, encoded
+
+
+def _missing_columns(pairs: Version) -> list[str]:
+    first = next(pairs.rows("default"), None) if "default" in pairs.manifest["tables"] else {}
+    return [field.name for field in fields(Pair) if field.name not in first][:5] if first is not None else []
+
+
+def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
+    """Compute unpublished reference log-probs; each rank does its share."""
+    state = PartialState()
+    mine = dict(list(encoded.pairs.items())[state.process_index :: state.num_processes])
+    network.to(state.device)
+    return gather_object(ref_rows(network, Encoded(mine), expected, batch_size=batch_size))
+
+
+def load_sites(
+    version: Version, student: Student, tokenizer: Any, options: SourceOptions, config: ComposerConfig
+) -> tuple[TraceLoader, TraceSites]:
+    """Return the loader of this rank's hinted steps, and all of them with the counts of those left out."""
+    encoder = TraceEncoder.of(
+        tokenizer,
+        student,
+        max_tokens=config.max_teacher_tokens,
+        max_hint_chars=config.max_hint_chars,
+        template_kwargs=cast("dict[str, Any] | None", config.chat_template_kwargs),
+        other_families=options.other_families,
+        control=config.control_hints,
+    )
+    found = encoder.encode(version.records(Trace, "traces"))
+    if not found.sites:
+        raise RunError(
+            f"No step of {version.repo} can be learned from: "
+            f"{dict(found.dropped) or 'none is an error of the model'}. `composer-hub ingest` writes hints, and so "
+            "does a training run into the rollouts it publishes."
+        )
+    state = PartialState()
+    loader = TraceLoader(
+        found.sites,
+        options.trace_batch_size,
+        seed=config.seed,
+        rank=state.process_index,
+        num_ranks=state.num_processes,
+    )
+    return loader, found
