@@ -349,7 +349,7 @@ def test_a_time_budget_ends_an_offline_run_with_a_whole_checkpoint(shelf: Path, 
     ("words", "code", "says"),
     [
         ("--alpha_sdpo 0 --beta_replay 0", exits.FAILURE, "nothing to learn from"),
-        ("--hint_source rollouts", exits.FAILURE, "say --hint_source traces"),
+        ("--hint_source rollouts", exits.FAILURE, "Set --hint_source to traces"),
         ("--hint_source both", exits.FAILURE, "needs rollouts"),
         ("--traces me/none@v1.0.0", exits.FAILURE, "no me/none"),
         ("--traces me/pairs@v1.0.0", exits.FAILURE, "no config 'traces'"),
