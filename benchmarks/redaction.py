@@ -24,7 +24,7 @@ from benchmarks.planted_kinds import KNOWN, Kind
 from benchmarks.planted_second import TUNED, UNSEEN, second_plants
 from benchmarks.planted_third import THIRD_TUNE, THIRD_UNSEEN, third_plants
 from composer_hub.records import Message, Trace
-from composer_hub.redact.redactor import Redactor
+from composer_hub.redact import Redactor
 
 Rewrite = Callable[[list[str]], list[str]]
 

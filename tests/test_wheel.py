@@ -31,5 +31,11 @@ def test_the_demo_sessions_reach_a_wheel(names: set[str]) -> None:
     assert sum(name.startswith("composer_hub/demo_sessions/") and name.endswith(".jsonl") for name in names) == 3
 
 
+def test_the_data_of_the_redaction_rules_reaches_a_wheel(names: set[str]) -> None:
+    data = {f"composer_hub/redact/data/{path.name}" for path in (ROOT / "composer_hub/redact/data").iterdir()}
+    assert data
+    assert data <= names
+
+
 def test_neither_tests_nor_benchmarks_reach_a_wheel(names: set[str]) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"composer_hub"}

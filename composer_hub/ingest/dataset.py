@@ -11,8 +11,7 @@ from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
-from composer_hub.redact.redactor import rules_digest
-from composer_hub.redact.tokens import COUNT as TOKENS_DROPPED
+from composer_hub.redact import DROPPED_COLUMNS, rules_digest
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -107,7 +106,7 @@ class TraceCounts:
         for name in ("num_messages", "num_steps", "num_calls", "num_results"):
             self.totals[name] += counts.get(name, 0)
         self.totals["unredacted"] += not trace.redaction
-        self.totals["tokens_dropped"] += bool(trace.counts.get(TOKENS_DROPPED))
+        self.totals["tokens_dropped"] += bool(trace.counts.get(DROPPED_COLUMNS))
         self.redactions.update(trace.counts.get("redactions", {}))
         for step in trace.steps:
             self.families[step.family or "unknown"] += 1

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from composer_hub.errors.find import find_errors
 from composer_hub.hints.writers import write_hints, writers_named
 from composer_hub.records import Trace
-from composer_hub.redact.redactor import Redactor
-from composer_hub.redact.tokens import without_tokens_of_changed_text
+from composer_hub.redact import Redactor, without_tokens_of_changed_text
 from composer_hub.session import Session
 
 DEFAULT_WRITERS = "template,hindsight,environment"

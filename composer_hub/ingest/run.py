@@ -46,10 +46,18 @@ from composer_hub.ingest.raw import publish_raw
 from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace, stable_id, to_row
-from composer_hub.redact.exact import dotenv_secrets, environment_secrets
-from composer_hub.redact.numbering import Numbering
-from composer_hub.redact.redactor import RedactionError, Redactor, drop_denied, read_denylist, rules_digest
-from composer_hub.redact.scanner import find_kingfisher, refuse_leaks
+from composer_hub.redact import (
+    Numbering,
+    RedactionError,
+    Redactor,
+    dotenv_secrets,
+    drop_denied,
+    environment_secrets,
+    find_kingfisher,
+    read_denylist,
+    refuse_leaks,
+    rules_digest,
+)
 
 _LAYOUT = 4
 """Version of the memory file; a file with another layout is ignored and every session is read again."""

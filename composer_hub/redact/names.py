@@ -1,91 +1,39 @@
 """Which names promise a secret, and how much.
 
-In: a name, or a word of a name and what stands around it. Out: `password`, `token` or `key`, or nothing: an id, a
-count, a page's token or a public key promises none.
+In: a name, or the surroundings of a stem in a text. Out: the stem and its strength (`password`, `token` or `key`), or
+nothing: an id, a count, a page token or a public key promises nothing.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+from typing import NamedTuple
 
-STEMS = (
-    (
-        "password",
-        (
-            "passw",
-            "passphrase",
-            "requirepass",
-            "masterauth",
-            "storepass",
-            "keypass",
-            "mnemonic",
-            "seed_phrase",
-            "seed phrase",
-            "recovery phrase",
-            "pwd",
-            "_pass",
-            "-pass",
-            "pass=",
-            "pass:",
-            'pass"',
-            "pass'",
-            "_pw",
-            "rootpw",
-            "bindpw",
-            "pw=",
-            "pw:",
-            'pw"',
-            "pw'",
-            "psk",
-            "identified by",
-            "securestring",
-        ),
-    ),
-    (
-        "token",
-        (
-            "secret",
-            "token",
-            "credential",
-            "_auth",
-            "-auth",
-            "privkey",
-            "wif:",
-            "wif=",
-            "wif ",
-            "wif)",
-            'wif"',
-            "subscription-key",
-            "jsessionid",
-            "phpsessid",
-            "asp.net_sessionid",
-            "connect.sid",
-            "code_verifier",
-            "device_code",
-            "auth_code",
-            "client_assertion",
-            "bearer",
-            "jwt",
-            "_pat",
-            "_dsn",
-            "signature=",
-            "salt",
-            "pepper",
-            "webhook",
-            "otp",
-            "_sas",
-            "hmac",
-        ),
-    ),
-    ("key", ("key",)),
+from composer_hub.redact.data import words
+
+
+class Stem(NamedTuple):
+    """A part of a name that promises a secret."""
+
+    word: str
+    strength: str  # a value under `password` needs less proof than one under `key`
+    trigger: str  # the word without which a text cannot contain the stem
+    opens: bool  # the part may begin before the stem: `dbpassword`
+    continues: bool  # the part may continue behind the stem: `passwords`
+
+
+def _stem(written: str, strength: str) -> Stem:
+    word = written.strip("*")
+    plain = word.replace("-", "_")
+    trigger = "pass" if "pass" in plain else re.split(r"[ =:.)\"']", plain)[0]
+    return Stem(word, strength, trigger, written[0] == "*", written[-1] == "*")
+
+
+STEMS = tuple(
+    _stem(written, strength) for strength in ("password", "token", "key") for written in words(f"names of {strength}s")
 )
-"""How much a word in a name promises: what stands under `password` needs less proof than what stands under `key`."""
-
-
-def _trigger(stem: str) -> str:
-    stem = stem.replace("-", "_")
-    return "pass" if "pass" in stem else re.split(r"[ =:.)\"']", stem)[0]
-
+NAME_TRIGGERS = tuple({stem.trigger for stem in STEMS})
 
 _SECRET_KEY = re.compile(
     r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
@@ -93,7 +41,7 @@ _SECRET_KEY = re.compile(
     r"crypt\w*|secret|rpc)[_\- ]?\Z"
 )
 
-# What may stand between the word of the name and the end of the name, and ends the thought that it holds a secret.
+# What takes the promise back when it follows the stem.
 _HARMLESS = re.compile(
     r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename"
     r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|mgr|"
@@ -123,30 +71,46 @@ _PUBLIC_TOKEN = re.compile(
     r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
     r"|claim|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
-NAME_TRIGGERS = {stem: _trigger(stem) for _, stems in STEMS for stem in stems}
-"""The word by which a text that may hold a stem is told, for each stem."""
-
-
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
-def secret_name(name: str) -> str:
-    """Return how much a name promises (`password`, `token`, `key`), or nothing."""
-    lowered = name.lower() + "="
-    for strength, stems in STEMS:
-        for stem in stems:
-            at = lowered.find(stem)
-            if at >= 0 and not is_harmless(name[:at], name[at + len(stem) :], strength):
-                return strength_of(strength, lowered, at)
-    return ""
+@functools.lru_cache(maxsize=8192)
+def promise_of(name: str) -> tuple[str, str]:
+    """Return how much a name promises (`password`, `token`, `key`, or nothing) and the stem that promises it."""
+    closed = name + "="
+    lowered = closed.lower()
+    for stem in STEMS:
+        at = lowered.find(stem.word)
+        if at >= 0 and is_whole(closed, at, stem):
+            after = closed[at + len(stem.word) :]
+            if not is_harmless(closed[:at], after.removesuffix("="), stem.strength):
+                return strength_at(stem.strength, lowered, at), stem.word
+    return "", ""
 
 
-def strength_of(strength: str, lowered: str, at: int) -> str:
-    """Return how much the name promises; an `api_key` says more than a `key`."""
+def is_whole(text: str, at: int, stem: Stem) -> bool:
+    """Tell whether the stem makes up whole parts of a name: `_pat` does not in `_path`, nor `key` in `keyboard`."""
+    after = at + len(stem.word)
+    return (stem.continues or not _same_part(text[after - 1 : after], text[after : after + 2])) and (
+        stem.opens or not _same_part(text[at - 1 : at], text[at : at + 1])
+    )
+
+
+def _same_part(last: str, following: str) -> bool:
+    """Tell whether a part of a name continues from one letter to the next; the s of a plural does not count."""
+    if not last.isalpha() or not following[:1].isalpha():
+        return False
+    if following[0] in "sS" and not following[1:].isalpha():
+        return False
+    return following[0].islower() or last.isupper()
+
+
+def strength_at(strength: str, lowered: str, at: int) -> str:
+    """Return how much the name promises; an `api_key` promises more than a `key`."""
     return "token" if strength == "key" and _SECRET_KEY.search(lowered[max(0, at - 12) : at]) else strength
 
 
 def is_harmless(before: str, after: str, strength: str) -> bool:
-    """Tell whether what stands around the word of a name takes its promise back."""
+    """Tell whether the text around a stem takes its promise back."""
     public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
     return bool(_HARMLESS.match(after)) or bool(public and public.search(_CAMEL.sub("_", before[-24:])))

@@ -1,6 +1,6 @@
-"""Network and hardware addresses in a text.
+"""Network and hardware addresses.
 
-In: a text. Out: spans of public addresses; private and documentation networks, well-known servers and versions stay.
+In: a text. Out: spans of public addresses. Private and documentation networks, well-known servers and versions stay.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from composer_hub.redact.entropy import is_hex
-from composer_hub.redact.named import Span, line_start
+from composer_hub.redact.data import words
+from composer_hub.redact.judge import is_hex
+from composer_hub.redact.match import Span, Subject, is_inside, line_before
 
 # A pattern that begins with one character, not with a repeat, lets the engine skip to where it may begin.
 _IPV4 = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
@@ -18,22 +19,7 @@ _VERSION_BEFORE = re.compile(
     r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$"
 )
 _VERSION_LINE = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|\boid\b")
-_PUBLIC_SERVERS = frozenset(
-    [
-        "8.8.8.8",
-        "8.8.4.4",
-        "1.1.1.1",
-        "1.0.0.1",
-        "9.9.9.9",
-        "149.112.112.112",
-        "208.67.222.222",
-        "208.67.220.220",
-        "169.254.169.254",
-        "1.2.3.4",
-        "4.3.2.1",
-        "5.6.7.8",
-    ]
-)
+_PUBLIC_SERVERS = frozenset(words("public servers"))
 _HEX_COLON = frozenset("0123456789abcdefABCDEF:")
 _ADDRESS_WORD = re.compile(
     r"(?i)(?:addr|address|ip|ipv4|host|server|client|peer|remote|source|src|dst|from|to|inet|ffff|nameserver|gateway|tcp|udp"
@@ -45,38 +31,39 @@ _MAC = re.compile(r":[0-9A-Fa-f]{2}(?::[0-9A-Fa-f]{2}){4}(?![\w:-])|-[0-9A-Fa-f]
 _MAC_DOTTED = re.compile(r"\.[0-9a-f]{4}\.[0-9a-f]{4}(?![\w.])")
 
 
-def network_spans(text: str) -> Iterator[Span]:
+def network_addresses(subject: Subject) -> Iterator[Span]:
     """Yield public IP addresses and hardware addresses."""
+    text = subject.text
     if text.count(".") >= 2:
-        for found in _IPV4.finditer(text):
-            start, end = _first_octet(text, found.start()), found.end()
-            if start == found.start():
+        for match in _IPV4.finditer(text):
+            start, end = _first_octet(text, match.start()), match.end()
+            if start == match.start():
                 continue
-            goes_on = inside(text, start) and not _ADDRESS_WORD.search(text, max(0, start - 16), start)
-            if not goes_on and _is_public(text[start:end]) and not _is_version(text, start, end):
-                yield start, end, "IP", "ipv4"
-        for found in _MAC_DOTTED.finditer(text):
-            start = found.start() - 4
-            parts = text[max(0, start) : found.end()].split(".")
-            mixed = any(c.isalpha() for c in found[0]) and any(c.isdigit() for c in found[0])
-            if mixed and not inside(text, start) and len(parts[0]) == 4 and all(is_hex(part) for part in parts):
-                yield start, found.end(), "MAC", "mac_dotted"
+            continues = is_inside(text, start) and not _ADDRESS_WORD.search(text, max(0, start - 16), start)
+            if not continues and _is_public(text[start:end]) and not _is_version(text, start, end):
+                yield Span(start, end, "IP", "ipv4")
+        for match in _MAC_DOTTED.finditer(text):
+            start = match.start() - 4
+            parts = text[max(0, start) : match.end()].split(".")
+            mixed = any(c.isalpha() for c in match[0]) and any(c.isdigit() for c in match[0])
+            if mixed and not is_inside(text, start) and len(parts[0]) == 4 and all(is_hex(part) for part in parts):
+                yield Span(start, match.end(), "MAC", "mac_dotted")
     if text.count("-") >= 4 and "." in text:
-        for found in _HOST_IP.finditer(text):
-            if text[max(0, found.start() - 4) : found.start()][-1:].isalnum() and _is_public(".".join(found.groups())):
-                yield found.start() + 1, found.end(), "IP", "ipv4_in_host_name"
+        for match in _HOST_IP.finditer(text):
+            if text[max(0, match.start() - 4) : match.start()][-1:].isalnum() and _is_public(".".join(match.groups())):
+                yield Span(match.start() + 1, match.end(), "IP", "ipv4_in_host_name")
     if text.count(":") >= 2 or text.count("-") >= 5:
         yield from _ipv6_spans(text)
-        for found in _MAC.finditer(text):
-            start = found.start() - 2
-            address = text[max(0, start) : found.end()]
+        for match in _MAC.finditer(text):
+            start = match.start() - 2
+            address = text[max(0, start) : match.end()]
             if (
                 is_hex(address[:2].lower())
                 and any(c.isalpha() for c in address)
-                and not inside(text, start)
+                and not is_inside(text, start)
                 and len(set(address)) > 4
             ):
-                yield start, found.end(), "MAC", "mac"
+                yield Span(start, match.end(), "MAC", "mac")
 
 
 def _first_octet(text: str, dot: int) -> int:
@@ -84,17 +71,6 @@ def _first_octet(text: str, dot: int) -> int:
     while start > 0 and dot - start < 3 and text[start - 1].isdigit() and text[start - 1].isascii():
         start -= 1
     return start
-
-
-def inside(text: str, start: int) -> bool:
-    """Tell whether what begins here goes on from a word or a longer number."""
-    return start < 0 or (
-        bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:")) and not is_escaped(text, start)
-    )
-
-
-def is_escaped(text: str, start: int) -> bool:
-    return text[max(0, start - 2) : start] in ("\\n", "\\t", "\\r")
 
 
 def _is_public(address: str) -> bool:
@@ -112,7 +88,7 @@ def _is_version(text: str, start: int, end: int) -> bool:
     if _VERSION_BEFORE.search(text[max(0, start - 12) : start]) or re.match(r"[-+][A-Za-z]", text[end : end + 2]):
         return True
     octets = [int(octet) for octet in text[start:end].split(".")]
-    return max(octets) <= 25 or octets[2:] == [0, 0] or bool(_VERSION_LINE.search(line_start(text, start)[-24:]))
+    return max(octets) <= 25 or octets[2:] == [0, 0] or bool(_VERSION_LINE.search(line_before(text, start)[-24:]))
 
 
 def _ipv6_spans(text: str) -> Iterator[Span]:
@@ -129,7 +105,7 @@ def _ipv6_spans(text: str) -> Iterator[Span]:
                 and (candidate.count(":") >= 3 or _SHORT_IPV6.match(candidate))
                 and _is_ipv6(candidate, text, start)
             ):
-                yield start, start + len(candidate), "IP", "ipv6"
+                yield Span(start, start + len(candidate), "IP", "ipv6")
         at = text.find(":", max(at + 1, last))
 
 

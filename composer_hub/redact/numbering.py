@@ -1,8 +1,8 @@
 """Number the placeholders of a dataset, the same way in every run.
 
 In: traces whose placeholders carry digests (`[EMAIL_x3f9a…]`). Out: traces with numbers (`[EMAIL_3]`). The numbers
-are kept in a local file of JSON lines, readable by its owner only: the salt, then one line a placeholder. It holds
-keyed digests, never values; without it the next version of the dataset would number anew.
+are kept in a local file of JSON lines that only its owner can read: the salt, then one line per placeholder. It holds
+keyed digests, never values. Without it, the next version of the dataset would have other numbers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from composer_hub.records import Trace
-from composer_hub.redact.redactor import RedactionError, map_strings
+from composer_hub.redact.redactor import RedactionError
+from composer_hub.redact.trace import map_strings
 
 _DIGESTED = re.compile(r"\[([A-Z]+)_x([0-9a-f]{16})\]")
 FORMAT = "composer_hub redaction map 1"
 
 
 class Numbering:
-    """Numbers by digest; with a path they outlive the process and are shared by all processes that open it."""
+    """Numbers by digest; with a path, all processes that open it share them and the next run finds them."""
 
     def __init__(self, salt: bytes | None = None) -> None:
         self.salt = salt or secrets.token_bytes(32)
@@ -34,7 +35,7 @@ class Numbering:
 
     @classmethod
     def open(cls, path: Path) -> Numbering:
-        """Open the map of a dataset, making it with a fresh salt on first use."""
+        """Open the map of a dataset; the first use creates it with a fresh salt."""
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             _create(path)
@@ -48,14 +49,14 @@ class Numbering:
         """Return the trace with numbered placeholders; unseen ones get the next number of their label."""
         unseen: dict[tuple[str, str], None] = {}
 
-        def look(text: str) -> str:
+        def collect(text: str) -> str:
             if "_x" in text:
                 unseen.update(
                     dict.fromkeys(key for key in _DIGESTED.findall(text) if "_".join(key) not in self._numbers)
                 )
             return text
 
-        map_strings(trace, look)
+        map_strings(trace, collect)
         if unseen:
             self._assign(list(unseen))
         return map_strings(trace, self.text)
@@ -65,7 +66,7 @@ class Numbering:
         if "_x" not in text:
             return text
         self._assign([key for key in _DIGESTED.findall(text) if "_".join(key) not in self._numbers])
-        return _DIGESTED.sub(lambda found: f"[{found[1]}_{self._numbers[f'{found[1]}_{found[2]}']}]", text)
+        return _DIGESTED.sub(lambda match: f"[{match[1]}_{self._numbers[f'{match[1]}_{match[2]}']}]", text)
 
     def _assign(self, keys: list[tuple[str, str]]) -> None:
         if not keys:
@@ -95,7 +96,7 @@ class Numbering:
         self._last[label] = max(self._last.get(label, 0), number)
 
     def _refresh(self) -> None:
-        """Read what other processes have added since; a line cut off by a crash is taken away."""
+        """Read the lines that other processes added, and remove a line that a crash cut off."""
         assert self.path is not None
         with self.path.open("r+b") as file:
             file.seek(self._read)
@@ -110,13 +111,13 @@ class Numbering:
                 self._set(str(key), int(value))
             except (ValueError, TypeError) as error:
                 raise RedactionError(
-                    f"{self.path}:{number} is damaged. Restore the file, or move it away to number anew."
+                    f"{self.path}:{number} is damaged. Restore it, or move it away to start over with new numbers."
                 ) from error
         self._read += len(whole)
 
 
 def _create(path: Path) -> None:
-    """Write a map with a fresh salt; the file appears whole or not at all."""
+    """Write a map with a fresh salt; the file appears complete or not at all."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -150,10 +151,10 @@ def _append(path: Path, lines: list[str]) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold the map alone: two runs at once must not give one number to two values."""
+    """Lock the map, so that two runs at once do not give one number to two values."""
     try:
         import fcntl
-    except ImportError:  # Windows has no flock; one run at a time there.
+    except ImportError:  # Windows has no flock, so only one run at a time is safe there.
         yield
         return
     with path.open("rb") as file:

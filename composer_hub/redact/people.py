@@ -1,17 +1,17 @@
-"""People's mail addresses and names in a text.
+"""Mail addresses and names of people.
 
-In: a text. Out: spans with their label and rule. Addresses of nobody (example.com, no-reply senders of services) stay.
+In: a text. Out: spans. Addresses that belong to no person (example.com, no-reply senders of services) stay.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 
-from composer_hub.redact.named import Span
+from composer_hub.redact.data import words
+from composer_hub.redact.match import Span, Subject, places
 
 # ----------------------------------------------------------------------------------------------------------------- mail
-
 
 _LOCAL_SAFE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._%+-"
 _DOMAIN = re.compile(
@@ -20,15 +20,15 @@ _DOMAIN = re.compile(
 _ENCODED_MAIL = re.compile(
     r"(?:(?<![\w.%+-])|(?<=%3D)|(?<=%3A)|(?<=%20)|(?<=%22)|(?<=%2F)|(?<=%3C)|(?<=%26))[A-Za-z0-9][\w.+-]{0,63}%40(?:[A-Za-z0-9][A-Za-z0-9-]{0,62}\.){1,8}[A-Za-z]{2,24}(?![\w-])"
 )
-_SPOKEN_MAIL = re.compile(
+_SPELLED_MAIL = re.compile(
     r"(?<![\w.+-])[A-Za-z0-9][\w.+-]{1,63}(?:\s?[\[({]\s?at\s?[\])}]\s?|&#(?:64|x40);|&commat;|\\u0040)[A-Za-z0-9][\w-]{0,62}"
     r"(?:\s?[\[(]\s?dot\s?[\])]\s?[A-Za-z0-9-]{2,62}|\.[A-Za-z]{2,24}){1,4}"
 )
-_SAID_MAIL = re.compile(
+_WORDED_MAIL = re.compile(
     r"(?i)(?<![\w.+-])[a-z0-9][\w.+-]{1,40}(?: dot [a-z0-9][\w-]{0,40}){0,3} at [a-z0-9][\w-]{1,62}"
     r"(?: dot [a-z0-9][\w-]{1,40}){1,3}(?![\w-])"
 )
-_NOBODY = re.compile(
+_NO_PERSON = re.compile(
     r"(?i)(?:^|[.@])(?:example\.(?:com|org|net|edu)|example|test|invalid|localhost|local)$|^(?:git|hg"
     r"|svn|npm|user|username|you|your\.?(?:name|email)|name|email|foo|bar|me|someone|ec2-user|ubuntu"
     r"|root)@"
@@ -36,46 +36,15 @@ _NOBODY = re.compile(
     r"|info|hello|abuse|webmaster|actions?|bot|dependabot|renovate|opensource|conduct)@|\[bot\]@"
     r"|^\d+\+[\w-]*bot\b"
 )
-_FILE_ENDINGS = frozenset(
-    [
-        "png",
-        "jpg",
-        "jpeg",
-        "gif",
-        "svg",
-        "webp",
-        "js",
-        "ts",
-        "jsx",
-        "tsx",
-        "mjs",
-        "cjs",
-        "css",
-        "scss",
-        "py",
-        "go",
-        "rs",
-        "java",
-        "kt",
-        "rb",
-        "php",
-        "html",
-        "json",
-        "md",
-        "txt",
-        "yml",
-        "yaml",
-        "lock",
-        "zip",
-        "gz",
-        *("service", "socket", "timer", "target", "mount", "slice", "scope", "arpa", "onion"),
-        *("transpose", "weight", "weights", "shape", "reshape", "conj"),
-    ]
-)
+_FILE_ENDINGS = frozenset(words("file endings"))
 
 
-def mail_spans(text: str) -> Iterator[Span]:
+def mail_addresses(subject: Subject) -> Iterator[Span]:
     """Yield e-mail addresses of people."""
+    return _mail(subject.text)
+
+
+def _mail(text: str) -> Iterator[Span]:
     at = text.find("@")
     while at >= 0:
         domain = _DOMAIN.match(text, at) if at and text[at - 1] in _LOCAL_SAFE else None
@@ -86,24 +55,24 @@ def mail_spans(text: str) -> Iterator[Span]:
                 start += 1
             address = text[start : domain.end()]
             if start < at and _is_mail(address, text, start):
-                yield start, domain.end(), "EMAIL", "email"
+                yield Span(start, domain.end(), "EMAIL", "email")
         at = text.find("@", domain.end() if domain else at + 1)
-    for found in _SPOKEN_MAIL.finditer(text) if _may_speak(text) else ():
-        yield *found.span(), "EMAIL", "email_spoken"
+    for match in _SPELLED_MAIL.finditer(text) if _may_spell(text) else ():
+        yield Span(*match.span(), "EMAIL", "email_spelled")
     if (" dot " in text and " at " in text) or (" DOT " in text and " AT " in text):
-        yield from ((*found.span(), "EMAIL", "email_spoken") for found in _SAID_MAIL.finditer(text))
+        yield from (Span(*match.span(), "EMAIL", "email_spelled") for match in _WORDED_MAIL.finditer(text))
     if "%40" in text:
-        for found in _ENCODED_MAIL.finditer(text):
-            if _is_mail(found[0].replace("%40", "@"), text, found.start()):
-                yield *found.span(), "EMAIL", "email_encoded"
+        for match in _ENCODED_MAIL.finditer(text):
+            if _is_mail(match[0].replace("%40", "@"), text, match.start()):
+                yield Span(*match.span(), "EMAIL", "email_encoded")
 
 
-def _may_speak(text: str) -> bool:
+def _may_spell(text: str) -> bool:
     return "[at]" in text or "(at)" in text or "[ at ]" in text or "( at )" in text or "&#" in text or "u0040" in text
 
 
 def _is_mail(address: str, text: str, start: int) -> bool:
-    if _NOBODY.search(address) or address.rpartition(".")[2].lower() in _FILE_ENDINGS:
+    if _NO_PERSON.search(address) or address.rpartition(".")[2].lower() in _FILE_ENDINGS:
         return False
     if text[start + len(address) : start + len(address) + 1] == "(":  # a product of matrices
         return False
@@ -114,7 +83,7 @@ def _is_mail(address: str, text: str, start: int) -> bool:
 
 
 def _after_escape(text: str, start: int) -> int:
-    r"""Step over a letter that belongs to an escape: in `\nalice@…` the address begins behind `\n`."""
+    r"""Step over the letter of an escape: in `\nalice@…` the address begins behind `\n`."""
     before = text[max(0, start - 32) : start]
     backslashes = len(before) - len(before.rstrip("\\"))
     if backslashes % 2 and start < len(text):
@@ -136,10 +105,10 @@ _FULL_NAME = re.compile(
     rf"|(?:customer|employee)_?[nN]ame)"
     rf"\\*[\"']?\s{{0,4}}[:=]\s{{0,4}}\\*[\"']?(?P<v>{_PERSON})"
 )
-_CAPITALISED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
+_CAPITALIZED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
 _SIGNED = re.compile(
     rf"(?:[mM]y name is |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
-    rf"(?P<v>{_CAPITALISED})"
+    rf"(?P<v>{_CAPITALIZED})"
     r"(?![\w:(=])"
 )
 _SIGNING_WORDS = ("regards", "thanks", "cheers", "sincerely")
@@ -156,7 +125,8 @@ _FULL_NAME_WORDS = (
     "assignee",
     "reporter",
 )
-PEOPLE_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, *_SIGNING_WORDS, "mail")
+PERSON_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, *_SIGNING_WORDS, "mail")
+_PARTICLES = frozenset(words("particles of names"))
 _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
 )
@@ -169,62 +139,32 @@ _NOT_PEOPLE = re.compile(
 )
 
 
-def name_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
-    """Yield people's names: in front of a mail address, or behind a git trailer."""
+def person_names(subject: Subject) -> Iterator[Span]:
+    """Yield the names of people: beside an address, in git trailers, under a letter."""
+    text, lowered, triggers = subject
     if "@" in text and "<" in text:
         for mail in _MAIL_OPENS.finditer(text):
             yield from _person_before(text, mail.start())
     if " 20" in text and "(" in text and ") " in text:
         yield from _named_people(text, _BLAME, "git_blame")
-    if "mail" in words and "ame" in text:
+    if "mail" in triggers and "ame" in text:
         yield from _named_people(text, _BESIDE_MAIL, "name_beside_mail")
-    if not words.isdisjoint(_FULL_NAME_WORDS):
+    if not triggers.isdisjoint(_FULL_NAME_WORDS):
         yield from _named_people(text, _FULL_NAME, "full_name")
-    if "y name is " in text or not words.isdisjoint(_SIGNING_WORDS):
+    if "y name is " in text or not triggers.isdisjoint(_SIGNING_WORDS):
         yield from _named_people(text, _SIGNED, "signed")
     if ":x:" in text:
         yield from _named_people(text, _ACCOUNT, "account")
     for word, trigger in _TRAILER_WORDS.items():
-        at = lowered.find(word) if trigger in words else -1
-        while at >= 0:
-            if (found := _TRAILER.match(text, at)) and _is_person(name := found["v"].strip()):
-                yield found.start("v"), found.start("v") + len(name), "NAME", "git_name"
-            at = lowered.find(word, at + len(word))
-
-
-_PARTICLES = frozenset(
-    [
-        "van",
-        "von",
-        "der",
-        "den",
-        "de",
-        "da",
-        "dos",
-        "das",
-        "del",
-        "della",
-        "di",
-        "du",
-        "la",
-        "le",
-        "ten",
-        "ter",
-        "zu",
-        "bin",
-        "ibn",
-        "al",
-        "el",
-        "y",
-        "e",
-    ]
-)
+        for at in places(lowered, word) if trigger in triggers else ():
+            if (match := _TRAILER.match(text, at)) and _is_person(name := match["v"].strip()):
+                yield Span(match.start("v"), match.start("v") + len(name), "NAME", "git_name")
 
 
 def _named_people(text: str, pattern: re.Pattern[str], rule: str) -> Iterator[Span]:
-    for found in pattern.finditer(text):
-        if _is_person(found["v"]):
-            yield *found.span("v"), "NAME", rule
+    for match in pattern.finditer(text):
+        if _is_person(match["v"]):
+            yield Span(*match.span("v"), "NAME", rule)
 
 
 def _is_person(name: str) -> bool:
@@ -236,15 +176,15 @@ def _is_person(name: str) -> bool:
 
 
 def _person_before(text: str, at: int) -> Iterator[Span]:
-    """Yield the capitalised words that stand before a mail address, unless they name no person."""
+    """Yield the capitalized words before a mail address if they name a person."""
     begin = max(0, at - 80)
-    found = _PERSON_ENDS.search(text[begin:at])
-    if not found:
+    match = _PERSON_ENDS.search(text[begin:at])
+    if not match:
         return
-    words, start = found["v"].split(" "), begin + found.start("v")
-    while words and not words[0][:1].isupper():
-        start += len(words.pop(0)) + 1
-    person = " ".join(words)
-    alone = len(words) == 1 and next(mail_spans(text[at : at + 120]), None) is None
+    parts, start = match["v"].split(" "), begin + match.start("v")
+    while parts and not parts[0][:1].isupper():
+        start += len(parts.pop(0)) + 1
+    person = " ".join(parts)
+    alone = len(parts) == 1 and next(_mail(text[at : at + 120]), None) is None
     if person and not alone and not _NOT_PEOPLE.search(person):
-        yield start, start + len(person), "NAME", "name_before_mail"
+        yield Span(start, start + len(person), "NAME", "name_before_mail")

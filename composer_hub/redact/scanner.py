@@ -1,7 +1,7 @@
-"""Let a second scanner look at what is about to be published; anything it finds stops the push.
+"""Scan redacted text with a second scanner; any finding stops the publication.
 
-In: redacted texts, or a folder. Out: nothing found, or `LeakFound` with counts by rule and never a value. The scanner
-is `kingfisher` (`pip install kingfisher-bin`), used if it is on the path; it asks nobody whether a finding is live.
+In: redacted texts, or a folder. Out: nothing, or `LeakFound` with counts by rule and never a value. The scanner is
+`kingfisher` (`pip install kingfisher-bin`), run offline: it does not check whether a secret still works.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from composer_hub import exits
 from composer_hub.redact.redactor import RedactionError
 
 FOUND_CODES = (200, 205)
-"""What kingfisher leaves with when it found something (205: something that it verified)."""
+"""Exit codes of kingfisher if it found something (205: something that it verified)."""
 
 MAX_FILE_CHARS = 8_000_000
 
@@ -31,21 +31,20 @@ class LeakFound(exits.Refused, ValueError):
         rules = ", ".join(f"{rule} {number}" for rule, number in sorted(findings.items()))
         super().__init__(
             f"kingfisher found {sum(findings.values())} possible secrets in the redacted text ({rules}). "
-            f"Nothing was published. "
-            "Find them with `kingfisher scan` on the local output, add the traces to the denylist or the "
-            "values to an .env file, and run again."
+            "Nothing was published. Find them with `kingfisher scan` on the local output, add the traces to the "
+            "denylist or the values to an .env file, and run again."
         )
 
 
 def find_kingfisher() -> str | None:
-    """Return the scanner's command, or nothing where it is not installed."""
+    """Return the path of the scanner, or nothing if it is not installed."""
     return shutil.which("kingfisher")
 
 
 def scan_with_kingfisher(
     texts: Iterable[str] | Path, command: str | None = None, timeout_s: float = 3600
 ) -> Counter[str]:
-    """Return findings by rule; an empty count is a clean scan. Without the scanner, say so instead of passing."""
+    """Return findings by rule; an empty count is a clean scan, a missing scanner an error."""
     command = command or find_kingfisher()
     if command is None:
         raise RedactionError(
@@ -66,7 +65,7 @@ def refuse_leaks(texts: Iterable[str] | Path, command: str | None = None) -> Non
 
 
 def _write(texts: Iterable[str], folder: Path) -> None:
-    """Write the texts into a few files: one file a text would cost the scanner more than the text."""
+    """Write the texts into a few files: with one per text, opening them would take longer than scanning."""
     part, size, file = 0, 0, None
     for text in texts:
         if file is None or size > MAX_FILE_CHARS:
@@ -80,27 +79,19 @@ def _write(texts: Iterable[str], folder: Path) -> None:
 
 
 def _scan(folder: Path, command: str, timeout_s: float) -> Counter[str]:
-    arguments = [
-        command,
-        "scan",
-        str(folder),
-        "--no-validate",
-        "--no-update-check",
-        "--format",
-        "json",
-        "--quiet",
-        "--git-history",
-        "none",
-    ]
+    options = "--no-validate --no-update-check --format json --quiet --git-history none"
+    arguments = [command, "scan", str(folder), *options.split()]
     try:
         run = subprocess.run(arguments, capture_output=True, timeout=timeout_s, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        # The error's own text may hold what the scanner had printed; only its type is repeated.
+        # The text of the error may contain output of the scanner, so only its type is repeated.
         raise RedactionError(
             f"kingfisher did not finish ({type(error).__name__}). Run `{command} --version`, then try again."
         ) from None
     if run.returncode not in (0, *FOUND_CODES):
-        raise RedactionError(f"kingfisher left with code {run.returncode}. Run `kingfisher scan {folder}` to see why.")
+        raise RedactionError(
+            f"kingfisher exited with code {run.returncode}. Run `kingfisher scan {folder}` to see why."
+        )
     return _findings(run.stdout, run.returncode)
 
 
@@ -112,5 +103,5 @@ def _findings(output: bytes, code: int) -> Counter[str]:
         raise RedactionError(
             "kingfisher's report could not be read. Its version may be too new; use kingfisher 2.x."
         ) from None
-    # A code that says "found" without a list must not pass as clean.
+    # An exit code for findings without a list of them must not pass as clean.
     return Counter(rules) if rules or code == 0 else Counter({"unnamed": 1})

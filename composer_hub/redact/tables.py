@@ -1,42 +1,22 @@
-"""Secrets that stand under or beside their name: table columns, XML siblings, the values of a Kubernetes secret.
+"""Secrets under or beside their name: columns of tables, XML siblings, the values of a Kubernetes secret.
 
-In: a text. Out: spans of values with the rule that found them.
+In: a text. Out: spans of values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator
 
-from composer_hub.redact.named import MAX_JUDGED, Span, is_secret
-from composer_hub.redact.names import secret_name
+from composer_hub.redact.data import words
+from composer_hub.redact.judge import is_secret
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject
+from composer_hub.redact.names import promise_of
 
 MAX_ROWS = 200
 """Rows of a table that are read below its head."""
 
-_NAMES = {
-    **{
-        name: name
-        for name in [
-            "passw",
-            "passphrase",
-            "kennwort",
-            "contrase",
-            "senha",
-            "secret",
-            "token",
-            "credential",
-            "pwd",
-            "pw",
-            "pass",
-            "apikey",
-        ]
-    },
-    "api key": "api",
-    "api_key": "api",
-    "access key": "access",
-    "access_key": "access",
-}
+_COLUMNS = {name: name.replace("_", " ").split()[0] for name in words("columns of secrets")}
 """What a column of secrets may be called, and the trigger of each."""
 _HEAD_CELL = re.compile(r"[ \t\"'`*]{0,40}([A-Za-z][\w ./-]{0,30}?)[ \t\"'`*]{0,40}")
 _DELIMITERS = "|\t;,"
@@ -66,24 +46,28 @@ _ENTRY = re.compile(
 )
 
 
-def table_spans(text: str, lowered: str, words: Set[str]) -> Iterator[Span]:
-    """Yield the secrets of a text that holds a name which promises one."""
+def table_secrets(subject: Subject) -> Iterator[Span]:
+    """Yield the secrets in tables, elements and Kubernetes objects."""
+    text = subject.text
+    if not subject.words:
+        return
     if "\n" in text:
-        yield from _column_spans(text, lowered, [name for name, word in _NAMES.items() if word in words])
+        yield from _column_spans(subject)
     if "</" in text or "/>" in text:
         yield from _xml_spans(text)
     if '"value' in text or '"Value' in text:
-        for found in _VALUE_FIRST.finditer(text):
-            yield from _if_secret(found["name"], found)
-        for found in _NESTED.finditer(text):
-            yield from _if_secret(found["name"], found)
+        for match in _VALUE_FIRST.finditer(text):
+            yield from _if_secret(match["name"], match)
+        for match in _NESTED.finditer(text):
+            yield from _if_secret(match["name"], match)
     if "kind:" in text and "Secret" in text:
         yield from _kubernetes_spans(text)
 
 
-def _column_spans(text: str, lowered: str, names: Sequence[str]) -> Iterator[Span]:
+def _column_spans(subject: Subject) -> Iterator[Span]:
+    text, lowered, triggers = subject
     heads = {}
-    for name in names:
+    for name in (name for name, trigger in _COLUMNS.items() if trigger in triggers):
         at = lowered.find(name)
         while at >= 0:
             end = text.find("\n", at)
@@ -98,14 +82,14 @@ def _column_spans(text: str, lowered: str, names: Sequence[str]) -> Iterator[Spa
             continue
         if delimiter := next((sign for sign in _DELIMITERS if sign in head), ""):
             for span in _below(text, end + 1, head, delimiter):
-                after = span[1]
+                after = span.end
                 yield span
 
 
 def _below(text: str, at: int, head: str, delimiter: str) -> Iterator[Span]:
-    """Yield the values that stand below the secret names of a table's head."""
+    """Yield the values below the secret names in the head of a table."""
     cells = head.split(delimiter)
-    columns = {number: strength for number, cell in enumerate(cells) if (strength := _promise(cell))}
+    columns = {number: promise for number, cell in enumerate(cells) if (promise := _promise(cell))[0]}
     if not columns or (delimiter != "|" and not all(_HEAD_CELL.fullmatch(cell) for cell in cells[1:])):
         return
     for _ in range(MAX_ROWS):
@@ -113,16 +97,16 @@ def _below(text: str, at: int, head: str, delimiter: str) -> Iterator[Span]:
         line = text[at : end if end >= 0 else len(text)]
         row = line.split(delimiter)
         if len(row) != len(cells):
-            # The rule under the head of a psql table has other signs.
+            # The rule under the head of a psql table has different signs.
             if not line.strip("-+=|: \t0123456789→>") and line.strip():
                 at = end + 1
                 continue
             return
-        for number, strength in columns.items():
+        for number, (strength, stem) in columns.items():
             value = row[number].strip(" \t`*\"'\r")
             if _is_cell(value) and is_secret(value[:MAX_JUDGED], strength, "quoted"):
                 start = at + sum(len(cell) + 1 for cell in row[:number]) + row[number].index(value)
-                yield start, start + len(value), "SECRET", "column"
+                yield Span(start, start + len(value), "SECRET", f"column:{stem}")
         if end < 0:
             return
         at = end + 1
@@ -133,34 +117,34 @@ def _is_cell(value: str) -> bool:
     return " " not in value and any(c.isdigit() or c in "!@#$%^&*" for c in value) and value.isascii()
 
 
-def _promise(cell: str) -> str:
-    found = _HEAD_CELL.fullmatch(cell)
-    if not found:
-        return ""
-    name = found[1].strip().lower().replace(" ", "_")
-    return "password" if name in ("pw", "pass", "pwd") else secret_name(name)
+def _promise(cell: str) -> tuple[str, str]:
+    match = _HEAD_CELL.fullmatch(cell)
+    if not match:
+        return "", ""
+    name = match[1].strip().lower().replace(" ", "_")
+    return ("password", name) if name in ("pw", "pass", "pwd") else promise_of(name)
 
 
 def _xml_spans(text: str) -> Iterator[Span]:
-    for found in _PAIR.finditer(text):
-        yield from _if_secret(found["name"], found)
-    for found in _ELEMENT.finditer(text):
-        name = _NAME_OF.search(found["attributes"])
-        yield from _if_secret(name[1] if name else found["tag"].rpartition(":")[2], found)
+    for match in _PAIR.finditer(text):
+        yield from _if_secret(match["name"], match)
+    for match in _ELEMENT.finditer(text):
+        name = _NAME_OF.search(match["attributes"])
+        yield from _if_secret(name[1] if name else match["tag"].rpartition(":")[2], match)
     for element in _ATTRIBUTES.finditer(text):
         name, value = (pattern.search(text, element.start(), element.end()) for pattern in (_NAME_OF, _VALUE_OF))
         if name and value:
             yield from _if_secret(name[1], value)
 
 
-def _if_secret(name: str, found: re.Match[str]) -> Iterator[Span]:
-    strength = secret_name(name.replace(" ", "_"))
-    if strength and is_secret(found["v"][:MAX_JUDGED], strength, "quoted"):
-        yield *found.span("v"), "SECRET", "element"
+def _if_secret(name: str, match: re.Match[str]) -> Iterator[Span]:
+    strength, stem = promise_of(name.replace(" ", "_"))
+    if strength and is_secret(match["v"][:MAX_JUDGED], strength, "quoted"):
+        yield Span(*match.span("v"), "SECRET", f"element:{stem}")
 
 
 def _kubernetes_spans(text: str) -> Iterator[Span]:
-    """Yield every value of a secret's `data`: its names need not say what they hold."""
+    """Yield every value in the `data` of a secret, whatever its name."""
     after = 0
     for kind in _KUBERNETES.finditer(text):
         if kind.start() < after:
@@ -177,7 +161,7 @@ def _kubernetes_spans(text: str) -> Iterator[Span]:
                 value = (entry["v"] or "").strip("\"'")
                 if len(value) >= 8 and not value.startswith(("$", "{", "<")):
                     start = text.index(value, entry.start("v"))
-                    yield start, start + len(value), "SECRET", "kubernetes_secret"
+                    yield Span(start, start + len(value), "SECRET", "kubernetes_secret")
             else:
                 inside = indent if entry["name"] in ("data", "stringData") and not entry["v"] else None
             at = end + 1
@@ -187,7 +171,7 @@ def _kubernetes_spans(text: str) -> Iterator[Span]:
 
 
 def _document_start(text: str, at: int) -> int:
-    """Return where the YAML document begins that this line is in: its `data` may stand before its `kind`."""
+    """Return the beginning of this YAML document: `data` may precede `kind`."""
     for _ in range(MAX_ROWS):
         begin = text.rfind("\n", 0, max(0, at - 1)) + 1
         if at == 0 or not _ENTRY.fullmatch(text, begin, at - 1):

@@ -20,8 +20,7 @@ from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import HEAD_BYTES, sniff
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
-from composer_hub.redact.redactor import Redactor, rules_digest
-from composer_hub.redact.tokens import without_tokens_of_changed_text
+from composer_hub.redact import Redactor, rules_digest, without_tokens_of_changed_text
 from tests.ingest.test_fuzz_readers import mutated
 
 SALT = b"0" * 32

@@ -9,12 +9,14 @@ import pytest
 
 from benchmarks.planted_second import SECOND, second_plants
 from composer_hub.records import Message, Trace
-from composer_hub.redact import shapes as redact_shapes
-from composer_hub.redact.homes import home_users
-from composer_hub.redact.phrases import looks_like_password
-from composer_hub.redact.redactor import Redactor
-from composer_hub.redact.text import redact_text, spans
-from composer_hub.redact.words import LongWords, Triggers
+from composer_hub.redact import Redactor
+from composer_hub.redact.finders import find
+from composer_hub.redact.judge import looks_like_password
+from composer_hub.redact.match import Subject
+from composer_hub.redact.text import redact_text
+from composer_hub.redact.tokens import known_tokens, tokens_in
+from composer_hub.redact.triggers import Triggers
+from composer_hub.redact.users import user_names
 
 
 def drawn(length: int, alphabet: str = string.ascii_letters + string.digits, seed: int = 11) -> str:
@@ -197,7 +199,7 @@ def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: st
     ],
 )
 def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
-    assert "janedoe" in set(home_users(text))
+    assert "janedoe" in set(user_names(text))
     redacted = Redactor(b"s").trace(Trace("t", "x", "s", (Message("user", text), Message("user", "by janedoe")), ()))
     assert "janedoe" not in "".join(message.content for message in redacted.messages)
 
@@ -214,7 +216,7 @@ def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
     ],
 )
 def test_a_folder_of_a_program_and_a_name_of_nobody_teach_nothing(text: str) -> None:
-    assert list(home_users(text)) == []
+    assert list(user_names(text)) == []
 
 
 def test_a_token_that_a_terminal_broke_goes_on_both_lines_and_the_next_word_stays() -> None:
@@ -251,14 +253,14 @@ def test_a_name_a_version_a_path_and_a_digest_read_as_none(value: str) -> None:
 
 def test_words_that_were_seen_before_change_nothing() -> None:
     texts = [plant.text for plant in second_plants(SECOND, 7, 2)]
-    first = [sorted(spans(text)) for text in texts]
-    assert [sorted(spans(text)) for text in texts] == first
+    first = [find(text) for text in texts]
+    assert [find(text) for text in texts] == first
 
 
 def test_tokens_found_word_by_word_are_those_found_in_the_whole_text() -> None:
     texts = [plant.text for plant in second_plants(SECOND, 8, 3)]
-    whole = [set(redact_shapes._in_word(text)) for text in texts]
-    assert [set(redact_shapes.shape_spans(text)) for text in texts] == whole
+    whole = [set(tokens_in(text)) for text in texts]
+    assert [set(known_tokens(Subject(text, text.lower(), set()))) for text in texts] == whole
     assert sum(map(len, whole)) > 100
 
 
@@ -269,10 +271,3 @@ def test_a_trigger_is_found_within_a_word_and_a_whole_word_only_alone() -> None:
     assert triggers.of("az login; ssh-keygen") == {"az", "ssh_keygen"}
     assert triggers.of("line one\\naz login") == {"az"}
     assert triggers.of("lazy az") == {"az"}
-
-
-def test_a_long_word_is_given_until_it_is_known_to_hold_nothing() -> None:
-    words = LongWords()
-    assert list(words.unknown("short abcdefghijklmnop")) == ["abcdefghijklmnop"]
-    words.holds_nothing("abcdefghijklmnop")
-    assert list(words.unknown("short abcdefghijklmnop")) == []

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub.records import Message, Trace
-from composer_hub.redact.numbering import Numbering
-from composer_hub.redact.redactor import RedactionError, Redactor
+from composer_hub.redact import Numbering, RedactionError, Redactor
 
 
 def a_trace(text: str) -> Trace:

@@ -17,7 +17,7 @@ from benchmarks.planted import Plant, planted_trace, plants, score, texts_of
 from benchmarks.planted_heldout import HELD_OUT
 from benchmarks.planted_kinds import KNOWN
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace
-from composer_hub.redact.redactor import (
+from composer_hub.redact import (
     RedactionError,
     RedactionReport,
     Redactor,

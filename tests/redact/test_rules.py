@@ -7,8 +7,9 @@ import string
 
 import pytest
 
-from composer_hub.redact.rules import SHAPES
-from composer_hub.redact.text import PLACEHOLDER, redact_text
+from composer_hub.redact.match import PLACEHOLDER
+from composer_hub.redact.text import redact_text
+from composer_hub.redact.tokens import SHAPES
 
 
 def place(label: str, value: str, rule: str) -> str:

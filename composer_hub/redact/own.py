@@ -1,7 +1,7 @@
-"""The publisher's own secrets, so that they go wherever they stand and whatever they look like.
+"""The publisher's own secrets, which are replaced wherever they occur and whatever they look like.
 
-In: environment variables, or folders with `.env` files. Out: the values, for `Redactor(exact=…)`; they are held in
-memory only and never written, counted by value, or shown.
+In: environment variables, or folders with `.env` files. Out: the values, for `Redactor(exact=…)`. They stay in memory:
+nothing writes, counts or shows them.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from composer_hub.redact.entropy import is_dummy, looks_random, num_classes
-from composer_hub.redact.names import secret_name
-from composer_hub.redact.text import spans
+from composer_hub.redact.finders import find
+from composer_hub.redact.judge import is_dummy, looks_random, num_classes
+from composer_hub.redact.names import promise_of
 
 MIN_EXACT = 8
-"""Characters from which a value is replaced everywhere; a shorter one would hit ordinary words."""
+"""Characters from which a value is replaced everywhere; shorter ones would hit ordinary words."""
 
 _LINE = re.compile(r"^\s*(?:export\s+)?(?P<name>[A-Za-z_][\w.-]*)\s*=\s*(?P<value>.*?)\s*$")
 _SKIPPED = frozenset(("node_modules", ".git", ".venv", "venv", "__pycache__", "dist", "build", "target"))
@@ -25,7 +25,7 @@ _HARMLESS_NAMES = re.compile(
 
 
 def environment_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the values of variables whose name or value says that they are secret."""
+    """Return the values of variables with a secret name or a secret value."""
     return tuple(sorted({value for name, value in variables.items() if _is_secret(name, value)}))
 
 
@@ -42,11 +42,11 @@ def dotenv_secrets(folders: Iterable[Path]) -> tuple[str, ...]:
 def _is_secret(name: str, value: str) -> bool:
     if len(value) < MIN_EXACT or is_dummy(value):
         return False
-    if any(span[2] == "SECRET" for span in spans(value)):
+    if any(span.label == "SECRET" for span in find(value)):
         return True
     if _HARMLESS_NAMES.match(name) or value.startswith(("/", "./", "~")):
         return False
-    strength = secret_name(name)
+    strength, _ = promise_of(name)
     return bool(strength) and (
         looks_random(value) or (strength != "key" and num_classes(value) >= 2 and " " not in value)
     )
@@ -54,14 +54,14 @@ def _is_secret(name: str, value: str) -> bool:
 
 def _assignments(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
-        if found := _LINE.match(line):
-            value = found["value"]
+        if match := _LINE.match(line):
+            value = match["value"]
             quoted = len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'"
-            yield found["name"], value[1:-1] if quoted else value.partition(" #")[0].strip()
+            yield match["name"], value[1:-1] if quoted else value.partition(" #")[0].strip()
 
 
 def _dotenv_files(folder: Path) -> Iterator[Path]:
-    """Yield `.env`, `.env.local`, … of a folder and below, without following links and without what others made."""
+    """Yield `.env`, `.env.local`, … in a folder and below, without links and installed packages."""
     stack = [folder]
     while stack:
         here = stack.pop()

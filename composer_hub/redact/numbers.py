@@ -1,6 +1,6 @@
-"""Numbers of people in a text: phones, cards, social security numbers, bank accounts.
+"""Phone, card, social security and bank account numbers.
 
-In: a text. Out: spans of the numbers; vendors' test cards and the numbers of films and examples stay.
+In: a text. Out: spans. Vendors' test cards and the numbers of films and examples stay.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from composer_hub.redact.named import Span
-from composer_hub.redact.network import inside, is_escaped
+from composer_hub.redact.data import words
+from composer_hub.redact.match import Span, Subject, is_escaped, is_inside
 
 _NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
@@ -28,28 +28,8 @@ _AMONG_NUMBERS = re.compile(
     r"|3[47]\d{2}(?P<amex>[ -]?)\d{6}(?P=amex)\d{5})|(?P<SSN>(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4})"
     r"|(?P<PHONE>(?:\([2-9]\d{2}\) ?|[2-9]\d{2}-)[2-9]\d{2}-\d{4}))(?!\w|[.-]\d)"
 )
-_TEST_CARDS = frozenset(
-    [
-        "4242424242424242",
-        "4111111111111111",
-        "5555555555554444",
-        "5105105105105100",
-        "378282246310005",
-        "371449635398431",
-        "6011111111111117",
-        "6011000990139424",
-        "3530111333300000",
-        "4012888888881881",
-        "4000056655665556",
-        "4000000000000002",
-        "2223003122003222",
-        "5200828282828210",
-        "4000002500003155",
-        "4000000000003220",
-        "5454545454545454",
-    ]
-)
-_EXAMPLE_NUMBERS = frozenset(("078-05-1120", "219-09-9999", "123-45-6789", "987-65-4321", "111-22-3333"))
+_TEST_CARDS = frozenset(words("test cards"))
+_EXAMPLE_NUMBERS = frozenset(words("example numbers"))
 _SSN = re.compile(r"(?!000|666|9\d\d)\d{3}-(?!00)\d{2}-(?!0000)\d{4}")
 _IBAN = re.compile(r"[A-Z][A-Z]\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?(?![A-Za-z0-9])")
 _PHONE_WORD = re.compile(
@@ -57,34 +37,35 @@ _PHONE_WORD = re.compile(
     r"|fax|call|whatsapp|sms|dial|contact|msisdn|電話|电话|手机|전화|телефон|\bph\b)[\w \"'.]{0,16}[:=]?[ \"'(]{0,4}\Z"
 )
 _SLASHED_PHONE = re.compile(r"/\d{5,9}(?![\d/.-])")
-_DIALLING_CODE = re.compile(r"(?<![\d/.-])0\d{2,4}\Z")
+_DIALING_CODE = re.compile(r"(?<![\d/.-])0\d{2,4}\Z")
 _NAMED_SSN = re.compile(
     r"(?i)\b(?:ssn|social security)\b[^\d\n]{0,16}(?P<v>(?!000|666|9)\d{3}[ -]?\d{2}[ -]?\d{4})(?!\d)"
 )
 
 
-def number_spans(text: str) -> Iterator[Span]:
+def personal_numbers(subject: Subject) -> Iterator[Span]:
     """Yield phone, card, social security and bank account numbers."""
-    found = None
-    for found in _NUMBER.finditer(text):
-        start, end = found.span()
+    text = subject.text
+    match = None
+    for match in _NUMBER.finditer(text):
+        start, end = match.span()
         while start and text[start - 1] in "+(":
             start -= 1
         yield from _number(text, start, end)
-    if found is None:
-        return  # a bank account, too, has seven digits in a row
+    if match is None:
+        return  # a bank account also has seven digits in a row
     if "/" in text:
-        for found in _SLASHED_PHONE.finditer(text):
-            code = _DIALLING_CODE.search(text, max(0, found.start() - 6), found.start())
+        for match in _SLASHED_PHONE.finditer(text):
+            code = _DIALING_CODE.search(text, max(0, match.start() - 6), match.start())
             if code and _PHONE_WORD.search(text, max(0, code.start() - 32), code.start()):
-                yield code.start(), found.end(), "PHONE", "phone_named"
+                yield Span(code.start(), match.end(), "PHONE", "phone_named")
     if "ssn" in text or "SSN" in text or "ecurity" in text:
-        for found in _NAMED_SSN.finditer(text):
-            if found["v"] not in _EXAMPLE_NUMBERS:
-                yield *found.span("v"), "SSN", "ssn"
-    for found in _IBAN.finditer(text):
-        if not inside(text, found.start()) and _is_iban(found[0].replace(" ", "")):
-            yield *found.span(), "IBAN", "iban"
+        for match in _NAMED_SSN.finditer(text):
+            if match["v"] not in _EXAMPLE_NUMBERS:
+                yield Span(*match.span("v"), "SSN", "ssn")
+    for match in _IBAN.finditer(text):
+        if not is_inside(text, match.start()) and _is_iban(match[0].replace(" ", "")):
+            yield Span(*match.span(), "IBAN", "iban")
 
 
 def _number(text: str, start: int, end: int) -> Iterator[Span]:
@@ -98,34 +79,34 @@ def _number(text: str, start: int, end: int) -> Iterator[Span]:
     elif number in _EXAMPLE_NUMBERS or _FICTION.search(number) or _digits(number) in _TEST_CARDS:
         return
     elif not bare and _CARD.fullmatch(number) and _luhn(number):
-        yield start, end, "CARD", "card"
+        yield Span(start, end, "CARD", "card")
     elif _SSN.fullmatch(number):
-        yield start, end, "SSN", "ssn"
+        yield Span(start, end, "SSN", "ssn")
     elif _INTERNATIONAL.fullmatch(number) and 8 <= len(_digits(number)) <= 15:
-        yield start, end, "PHONE", "phone_international"
+        yield Span(start, end, "PHONE", "phone_international")
     elif _NATIONAL.fullmatch(number):
-        yield start, end, "PHONE", "phone_national"
+        yield Span(start, end, "PHONE", "phone_national")
     elif (
         not bare
         and 9 <= len(_digits(number)) <= 15
         and number[0] != "."
         and _PHONE_WORD.search(text, max(0, start - 32), start)
     ):
-        yield start, end, "PHONE", "phone_named"
+        yield Span(start, end, "PHONE", "phone_named")
     else:
         yield from _number_within(text, start, end, bare)
 
 
 def _number_within(text: str, start: int, end: int, bare: bool) -> Iterator[Span]:
-    """Yield the numbers of a run of several: a card beside its date, a phone beside its hours."""
+    """Yield the numbers in a run of several: a card beside its date, a phone beside its hours."""
     if end - start <= 11:
         return
-    for found in _AMONG_NUMBERS.finditer(text, start, end):
-        label = found.lastgroup or ""
-        if found[0] in _EXAMPLE_NUMBERS or _FICTION.search(found[0]) or _digits(found[0]) in _TEST_CARDS:
+    for match in _AMONG_NUMBERS.finditer(text, start, end):
+        label = match.lastgroup or ""
+        if match[0] in _EXAMPLE_NUMBERS or _FICTION.search(match[0]) or _digits(match[0]) in _TEST_CARDS:
             continue
-        if label != "CARD" or (not bare and _luhn(found[0])):
-            yield *found.span(), label, "among_numbers"
+        if label != "CARD" or (not bare and _luhn(match[0])):
+            yield Span(*match.span(), label, "among_numbers")
 
 
 def _digits(number: str) -> str:
@@ -133,7 +114,7 @@ def _digits(number: str) -> str:
 
 
 def _continues(text: str, start: int) -> bool:
-    """Tell whether the digits go on from something: a word, an amount, a path, a hash."""
+    """Tell whether the digits continue a word, an amount, a path or a hash."""
     before = text[start - 1 : start]
     return bool(before) and (before.isalnum() or before in "_#$/-.") and not is_escaped(text, start)
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from composer_hub.exits import REFUSED
-from composer_hub.redact.exact import dotenv_secrets, environment_secrets
-from composer_hub.redact.redactor import RedactionError
-from composer_hub.redact.scanner import LeakFound, refuse_leaks, scan_with_kingfisher
+from composer_hub.redact import LeakFound, RedactionError, dotenv_secrets, environment_secrets, refuse_leaks
+from composer_hub.redact.scanner import scan_with_kingfisher
 
 
 def test_secret_variables_are_taken_by_name_or_by_value() -> None:
@@ -72,7 +71,7 @@ def test_a_clean_scan_passes_and_sees_every_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        ("exit 3", "left with code 3"),
+        ("exit 3", "exited with code 3"),
         ("echo ghp_leaked; exit 200", "report could not be read"),
         ("echo '{}'", "report could not be read"),
     ],

@@ -1,0 +1,155 @@
+"""Values beside a name that promises a secret: assignments, flags, fields, headers, lines of a configuration.
+
+In: a text. Out: spans of values. A value counts only if it does not read as a word, an identifier, an expression or a
+placeholder. How strictly it is judged depends on the name (`password` promises more than `key`) and on the notation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from composer_hub.redact.judge import is_secret, is_worded, num_classes
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject, line_before, places
+from composer_hub.redact.names import STEMS, Stem, is_harmless, is_whole, promise_of, strength_at
+
+_ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
+# A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
+_REST = rf"(?=(?P<rest>(?:[\w.]|-(?!>)){{0,40}}))(?P=rest){_ANSI}"
+_QUOTE = r"\\*[\"'`]"
+_BETWEEN = (
+    rf"(?:\s|\\n|\d{{1,6}}[\t:→|]|(?<=\n)[+>-]"
+    rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
+)
+"""Between a name and the `value` beside it: line numbers, signs of a diff, one or two other fields."""
+_WRAPPER = r"(?:\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
+"""Gives a literal another type."""
+_OPERATOR = (
+    rf"(?:\s{{0,4}}=\s{{0,4}}{_WRAPPER}\(\s{{0,2}}(?=\\*[\"'`])"
+    rf"|(?:{_QUOTE}|\])*\s{{0,12}}(?::\s{{0,4}}(?![='])[&\w\[\]<>|' ?]{{1,24}}?\s{{0,4}}="
+    rf"|\{{[^{{}}\n]{{1,40}}\}}\s{{0,4}}=|\|\|=|\?\?=|:\*\*|\*\*:|[A-Za-z]{{1,12}}\s{{1,4}}=|=>|:=|\?=|\+=|->|→|<-|={{1,3}}|!={{1,2}}|:{{1,2}}"
+    rf"|\|\||\?\?|\|)\s{{0,12}}"
+    rf"|(?P<valuekey>{_QUOTE}?\s{{0,4}},?{_BETWEEN}{_QUOTE}?(?:\w{{0,20}}[Vv]|v)alue{_QUOTE}?\s{{0,4}}[:=]>?\s{{0,4}})"
+    rf"|(?P<pair>{_QUOTE}\s{{0,4}},\s{{0,16}}(?:default\w*[:=]\s{{0,4}})?(?=\\*[\"'`]))"
+    rf"|(?P<matcher>\)\.(?:toBe|toEqual|toStrictEqual|equals?|eql?)\((?=\\*[\"'`]))"
+    rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
+    rf"|(?P<tag>>)"
+    rf"|(?P<form>{_QUOTE}(?:(?:\r?\n|(?:\\r)?\\n){{2}}))"
+    rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
+)
+_VALUE = (
+    rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bNruf]{{0,2}}(?P<q>\\*(?:\"\"\""
+    rf"|[\"'`]))(?P<quoted>(?:(?!(?P=q))[^\n\r]){{1,512}})(?P=q)|(?:(?i:bearer|basic|token"
+    rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
+)
+_NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
+_ENV_LINE = re.compile(
+    r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG "
+    r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
+)
+_YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_LETTERS = re.compile(r"[A-Za-z0-9]+")
+_CONNECTION = re.compile(
+    r"(?i)\b(?:server|host|data source|initial catalog|database|user id|username|uid|driver|account)=[^;=]{1,80};"
+)
+_NAME_ONLY = re.compile(r"\A[ \t]*(?:\d{1,6}[\t:→|])?[+>-]?[ \t]*[\w.-]*\Z")
+
+
+def named_values(subject: Subject) -> Iterator[Span]:
+    """Yield the values beside a name that promises a secret."""
+    for stem in STEMS if subject.words else ():
+        after = 0
+        for at in places(subject.lowered, stem.word) if stem.trigger in subject.words else ():
+            if at >= after and (span := _assigned(subject, at, stem)):
+                yield span
+                after = span.end
+
+
+def named_value(name: str, value: str) -> str:
+    """Return the rule by which the value under this name is a secret, or nothing."""
+    strength, stem = promise_of(name) if len(name) <= 80 else ("", "")
+    return f"named:{stem}" if strength and is_secret(value[:MAX_JUDGED], strength, written="quoted") else ""
+
+
+def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
+    text, after = subject.text, start + len(stem.word)
+    strength = strength_at(stem.strength, subject.lowered, start)
+    if is_harmless(text[max(0, start - 24) : start], text[after : after + 24], strength):
+        return None
+    if not is_whole(text, start, stem):
+        return None
+    # The stem may contain its own operator (`pass=`).
+    match = _NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
+    if not match:
+        return None
+    group = "bare" if match["quoted"] is None else "quoted"
+    if len(set(match[group][:64])) < min(8, len(match[group]) // 2):
+        return None
+    value, written = _trimmed(text, start, match, group)
+    if match["pair"] and (value[:1] == "-" or (strength != "password" and is_worded(value))):
+        return None  # the next of a list of arguments or names
+    if strength == "key" and _is_lone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
+        return None
+    if not value or not is_secret(value[:MAX_JUDGED], strength, written):
+        return None
+    at = match.start(group)
+    return Span(at, at + len(value), "SECRET", f"named:{stem.word}")
+
+
+def _is_lone(text: str, start: int) -> bool:
+    """Tell whether a name is just `key`, which dictionaries, caches and lists call anything."""
+    before = text[max(0, start - 24) : start].rstrip(" \"'")[-1:]
+    return not (before.isalnum() or before in ("_", "-", ".", ")"))
+
+
+def _trimmed(text: str, start: int, match: re.Match[str], group: str) -> tuple[str, str]:
+    """Return the value without its closing signs, and how it is written."""
+    value = match.group(group)
+    line = text[max(0, start - 60) : match.start()]
+    head = re.split(r"[\s\"'`]", line)[-1]
+    if head.startswith("arn:") or "::" in head:
+        return "", "bare"
+    if group == "quoted":
+        loose = match.group("pair") or match.group("call") or match.group("space")
+        return value, "quoted" if not loose or not value.replace("_", "").isalpha() else "prose"
+    if match["form"]:
+        return value, "env"
+    if match.group("tag"):
+        return value.split("<")[0], "env"
+    flag = "--" in head or head.startswith("-") or _connects(text, start, match)
+    if match.group("space") is not None:
+        value = value.rstrip(".,;:!?)]}>")
+        # `login bob password …`, `set PASSWORD …`, and a line of a configuration: a name and its value alone.
+        alone = _NAME_ONLY.search(line_before(text, start)) and _ends_line(text, match.end())
+        netrc = "login " in line or "set" in line or alone
+        stated = "is" in match["op"] and "_" in head and (head + match["rest"]).isupper()
+        return value, "env" if flag or netrc or stated else "prose"
+    colon = match["op"].strip(" \t\"'`\\]")[:1] == ":"
+    if colon and _YAML_LINE.search(line_before(text, start)) and _ends_line(text, match.end()):
+        return value, "env"
+    if _ENV_LINE.search(text[max(0, start - 60) : _name_end(text, start)]) and not colon:
+        return value.rstrip(",;"), "env"
+    for stop in (",", ";", "&", ")", "}", "]", "<", "|"):
+        value = value.split(stop)[0] if value[0] != stop else value
+    return value.rstrip(".:!?>"), "env" if flag or head.startswith("//") or _plain_name(head) else "bare"
+
+
+def _connects(text: str, start: int, match: re.Match[str]) -> bool:
+    """Tell whether the value is in a connection string, behind `Server=db;Uid=app;Pwd=`."""
+    before = line_before(text, start, 160)
+    return match["op"] == "=" and before[-1:] == ";" and bool(_CONNECTION.search(before))
+
+
+def _ends_line(text: str, at: int) -> bool:
+    return text[at : at + 1] in ("", "\n", "\r") or text[at : at + 2] == " #" or text[at : at + 2] in ("\\n", "\\r")
+
+
+def _name_end(text: str, at: int) -> int:
+    while at < len(text) and (text[at].isalnum() or text[at] in "_."):
+        at += 1
+    return at
+
+
+def _plain_name(head: str) -> bool:
+    """Tell an upper-case variable or a query parameter."""
+    return head.isupper() or head[:1] in ("?", "&") or "?" in head or "&" in head

@@ -1,0 +1,332 @@
+"""Would a person call this value a secret?
+
+In: a value, and for some questions how it was introduced. Out: yes or no. The first half measures how random a value
+looks; the second half judges values by the place they were found in: beside a name, in a sentence or a call, behind an
+unknown prefix, in a URL, a header or a command.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import itertools
+import re
+import string
+
+from composer_hub.redact.data import lines, words
+from composer_hub.redact.match import PLACEHOLDER
+
+# ----------------------------------------------------------------------------------------------------------- randomness
+
+_PAIRS = {
+    first + second: int(digit)
+    for first, row in zip(string.ascii_lowercase, lines("letter_pairs.txt"), strict=True)
+    for second, digit in zip(string.ascii_lowercase, row, strict=True)
+}
+MIN_SURPRISE = 3.6
+"""Bits per letter pair from which letters no longer read as words: most random strings are above, few identifiers."""
+
+_DUMMY = re.compile(
+    r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
+    r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
+    r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
+    r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
+)
+_EXAMPLE_KEYS = words("example keys")
+_RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_HEX = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_UUID = re.compile(r"(?i)[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,]*")
+
+
+def is_example_key(value: str) -> bool:
+    """Tell whether the value holds a key that a vendor prints in its documentation."""
+    return any(example in value for example in _EXAMPLE_KEYS)
+
+
+@functools.lru_cache(maxsize=8192)
+def is_dummy(value: str) -> bool:
+    """Tell whether documentation would write this value in place of a secret."""
+    few = len(set(value)) < min(8 if len(value) >= 24 else 6, (len(value) + 1) // 2)
+    return few or bool(_DUMMY.search(value)) or is_example_key(value)
+
+
+def is_hex(value: str) -> bool:
+    return bool(_HEX.fullmatch(value))
+
+
+def is_uuid(value: str) -> bool:
+    return bool(_UUID.fullmatch(value))
+
+
+def surprise(text: str) -> float:
+    """Return the mean bits per pair of neighboring letters."""
+    lowered = text.lower()
+    bits = [_PAIRS[pair] for i in range(len(lowered) - 1) if (pair := lowered[i : i + 2]) in _PAIRS]
+    return sum(bits) / len(bits) if bits else 0.0
+
+
+def switches(text: str) -> float:
+    """Return the share of neighbors that differ in kind (lower case, upper case, digit), ignoring separators."""
+    kinds = [1 if c.islower() else 2 if c.isupper() else 3 for c in text if c.isalnum()]
+    if len(kinds) < 2:
+        return 0.0
+    return sum(a != b for a, b in itertools.pairwise(kinds)) / (len(kinds) - 1)
+
+
+def num_classes(text: str) -> int:
+    """Count which of lower case, upper case, digit and other characters occur."""
+    return (
+        any(c.islower() for c in text)
+        + any(c.isupper() for c in text)
+        + any(c.isdigit() for c in text)
+        + any(not c.isalnum() for c in text)
+    )
+
+
+def is_worded(value: str) -> bool:
+    """Tell whether words of four letters or more make up at least half of the letters, as in `TokenType2`."""
+    runs = [run for run in _RUNS.findall(value) if len(run) >= 4 and surprise(run) < 3.8]
+    return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
+
+
+def reads_as_words(value: str) -> bool:
+    """Tell whether every part of the value is a word, perhaps with a small number behind it."""
+    return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
+
+
+@functools.lru_cache(maxsize=8192)
+def looks_random(value: str) -> bool:
+    """Tell whether a machine rather than a person made this value of 12 characters or more."""
+    if len(value) < 12 or is_dummy(value):
+        return False
+    value = value[:256]
+    if is_hex(value):
+        return len(set(value)) >= 8 and any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return surprise(value) >= MIN_SURPRISE or (switches(value) >= 0.38 and any(c.isdigit() for c in value))
+
+
+def has_random_part(value: str) -> bool:
+    """Tell whether the value or what follows its last separator looks random."""
+    return looks_random(value) or looks_random(re.split(r"[_-]", value)[-1])
+
+
+# -------------------------------------------------------------------------------------------------------- beside a name
+
+IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
+EXPRESSION = re.compile(
+    r"^[$<({\[%@!~*&|=.,;:)\]}>+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false"
+    r"|undefined|string|str|int|bool|any|void)\b|\[[A-Z]+_\w+\]"
+)
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{|\{[a-z_]+[.}(\[]")
+"""Found in long texts of mixed signs that are expressions rather than salts."""
+_ALGORITHM = re.compile(
+    r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
+    r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
+)
+_YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
+"""Words with a year or a number behind them, a common way to make a password."""
+_KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
+_AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
+_LOOKED_UP = re.compile(
+    r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
+    r"|op://|vault:|ssm:|sops:|ref\+\w+:|enc\[|\{cipher\}|projects/[\w-]+/secrets|!ref|!sub|!getatt|fn::"
+    r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
+)
+"""Places that a program or a template reads its secret from."""
+_PUBLIC = re.compile(
+    r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
+    r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
+    r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)\b.*|AAAA[BCE][0-9]?N?z.*|0x[0-9a-fA-F]{1,16}"
+)
+"""Public although a name promises a secret: cache keys, addresses, fingerprints, files."""
+TRIVIAL = frozenset(words("trivial values"))
+
+
+@functools.lru_cache(maxsize=8192)
+def is_secret(value: str, strength: str, written: str) -> bool:
+    """Judge a value beside a name.
+
+    `strength` is the promise of the name: password, token or key. `written` is quoted, env (an environment line or a
+    flag), bare (code, YAML) or prose.
+    """
+    if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
+        return False
+    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or _ALGORITHM.fullmatch(value):
+        return False
+    if " " in value and strength != "password":
+        return False
+    if strength == "password" and written in ("quoted", "env"):
+        return _is_password(value)
+    if _is_key_material(value, written):
+        return True
+    if EXPRESSION.search(value.rstrip("=")):
+        return False
+    if written == "prose":
+        return _is_secret_in_prose(value, strength)
+    if written == "bare":
+        letters = value.replace(".", "").replace("_", "")
+        if letters.isalpha() and IDENTIFIER.fullmatch(value) and (len(value) < 24 or is_worded(value)):
+            return False
+        if strength == "password":
+            made = num_classes(value) >= 2 and not IDENTIFIER.fullmatch(value) and not reads_as_words(value)
+            return made or looks_random(value) or bool(_YEARED.fullmatch(value))
+    if len(value) < 8:
+        return False
+    if strength == "key":
+        mixed = written == "env" or (not is_hex(value) and switches(value) >= 0.3)
+        return len(value) >= 16 and looks_random(value) and not is_uuid(value) and mixed
+    if looks_random(value) or (is_uuid(value) and written != "bare"):
+        return True
+    made = len(value) >= 10 and num_classes(value) >= 2 and any(c.isdigit() for c in value)
+    return written != "bare" and made and not reads_as_words(value)
+
+
+def _is_key_material(value: str, written: str) -> bool:
+    if _AWS_SECRET.fullmatch(value) and not is_hex(value) and looks_random(value) and switches(value) >= 0.4:
+        return True
+    if written == "quoted" and len(value) >= 48 and len(set(value) - _ALNUM) >= 6 and not _PATTERN.search(value):
+        return True
+    return bool(_KEY_BYTES.fullmatch(value)) and looks_random(value)
+
+
+def _is_secret_in_prose(value: str, strength: str) -> bool:
+    if is_hex(value):
+        return strength == "token" and len(value) == 32 and looks_random(value)
+    made = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
+    return made and (strength == "token" or not is_uuid(value))
+
+
+_REFERENCE = re.compile(
+    r"\w{2,10}://(?![^/]*@)|\w+\([^()]*\)\Z|[#.]\w+(?:[ >.#-]\w+)*\Z|(?:input|form|div|button)\b[\[#.]|//\w+\["
+    r"|[a-z][\w.-]*(?:/[\w.-]+)+\Z|\w+(?:[|:,]\w+){2,}\Z|[a-z]+(?:[.:][a-z_]+)+\d?\Z|\w+\[[\w\"'=-]+\]\Z"
+)
+"""Written beside `password` in code: references, types, selectors, validators, messages."""
+_TEMPLATE = re.compile(r"(?:\$\{|\{\{|\$\(|<|%[({s]|\$[A-Za-z_]+$|os\.|process\.|env[.(\[:]|https?://|/\w+/)")
+_SENTENCE = re.compile(r"[A-Za-z]+(?:[ _\-./:][A-Za-z]+)+[.:!?]?")
+
+
+def _is_password(value: str) -> bool:
+    if value.startswith("//") or (_REFERENCE.match(value) and not looks_random(value)) or _TEMPLATE.match(value):
+        return False
+    if " " in value:
+        parts = value.split()
+        plain = all(part.isalpha() and part.islower() and len(part) > 3 for part in parts)
+        return len(parts) >= 4 and plain and not {"your", "must", "with", "password"} & set(parts)
+    if value.isdigit():
+        return len(value) >= 6
+    if value.isalpha():
+        return len(value) >= 8 and (surprise(value) >= MIN_SURPRISE or switches(value) >= 0.4)
+    if IDENTIFIER.fullmatch(value) and not any(c.isdigit() for c in value):
+        return looks_random(value)
+    return looks_random(value) if _SENTENCE.fullmatch(value) else num_classes(value) >= 2
+
+
+# ---------------------------------------------------------------------------------------------- in a sentence or a call
+
+_PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
+_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
+"""What people add to words to make a password: a sign, or a year."""
+_NO_PASSWORD = re.compile(
+    r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
+    r"|^v?\d+(?:\.\d+)+|^[\d:.,TZ/+-]+$|::|\[\]|[A-Za-z]\.[a-z_]{3,}\.|^0x[0-9a-fA-F]{1,40}$|^[A-Z]{2,10}-\d+$|\\|;$|^\w+\[|@[\w-]+\.\w{2,}$"
+)
+
+
+def looks_like_password(value: str) -> bool:
+    """Tell a password from the words, names, versions and paths in sentences and calls."""
+    if _NO_PASSWORD.search(value) or _ALGORITHM.fullmatch(value) or PLACEHOLDER.search(value):
+        return False
+    made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
+    if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
+        # A digest has forty characters or more.
+        random = looks_random(value) and value.isalnum() and not value.isdigit()
+        return random and not (is_hex(value) and len(value) > 32)
+    if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
+        return False
+    if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
+        return False
+    # Words are a password only if a sign or a year was added to them.
+    return not is_worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
+
+
+# --------------------------------------------------------------------------------------------- behind an unknown prefix
+
+_CHOSEN_PREFIX = re.compile(
+    r"(?:[a-z]+\d{0,2}|[A-Z][a-z]+\d{0,2}|[A-Z]+\d{0,2}|v\d|[a-z]\d[a-z])(?:[_-](?:[a-z]+\d{0,2}|[A-Z]+\d{0,2}|[A-Z]?[a-z0-9]+))*"
+)
+"""A prefix that a person chose. URL-safe base64 before a dash changes its case at random."""
+_TELLS = re.compile(
+    r"(?i)(?:\A|[_-])(?:live|test|prod|sandbox|sec|secret|s?key|pat|tok|token|priv|auth|api|cred|svc|bot|sk|rk|at|rt"
+    r"|(?:api|auth|access|secret)(?:key|token|tok))(?=[_-]|\Z)"
+)
+_IDS = frozenset(words("prefixes of ids"))
+_NODE_IDS = ("kwDO", "kgDO", "lADO", "lAHO", "kwHO", "lQDO")
+"""How the ids of a code host's API begin."""
+MIN_TAIL = 28
+"""Random characters that make a token behind an unknown prefix; ids usually have fewer."""
+
+
+def is_prefixed_token(prefix: str, tail: str) -> bool:
+    """Tell a vendor's token from an id, a file name or an identifier."""
+    parts = prefix.replace("-", "_").lower().split("_")
+    if not _CHOSEN_PREFIX.fullmatch(prefix) or parts[0] in _IDS or parts[-1] in _IDS or tail.startswith(_NODE_IDS):
+        return False
+    if is_worded(tail) or tail.isdigit() or tail.isalpha() or not looks_random(tail):
+        return False
+    if _TELLS.search(prefix):
+        return True
+    mixed = any(c.islower() for c in tail) and any(c.isupper() for c in tail)
+    return len(tail) >= MIN_TAIL and (mixed or (len(tail) >= 32 and not is_hex(tail)))
+
+
+def is_all_random(text: str) -> bool:
+    """Tell whether upper case, lower case and digits alternate about as often as by chance."""
+    return num_classes(re.sub(r"[_.-]", "", text)) == 3 and switches(text) >= 0.45
+
+
+# ---------------------------------------------------------------------------------------- in a URL, a header, a command
+
+
+def is_argument(value: str) -> bool:
+    """Tell the secret that a command is given from a variable, a path, another flag or a word."""
+    if value.startswith(("$", "<", "-", "/", "{", "@", "%", "./", "~", "*")) or value.lower() in TRIVIAL:
+        return False
+    return not is_dummy(value) and not (value.isalpha() and value.islower() and len(value) < 12)
+
+
+def is_url_password(value: str) -> bool:
+    """Tell a password in a URL or a connection string from a variable."""
+    if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value:
+        return False
+    return value.lower() not in TRIVIAL and value.lower() not in ("pass", "pwd", "passwd")
+
+
+def is_query_value(value: str) -> bool:
+    return is_secret(value.lstrip("-_.~+/"), "key", "bare")
+
+
+def is_header(value: str) -> bool:
+    """Tell the credentials of a header from an expression or a word."""
+    if value.endswith("]") or (value.isalpha() and is_worded(value)):
+        return False
+    return not is_dummy(value) and not reads_as_words(value) and not EXPRESSION.search(value.rstrip("="))
+
+
+def is_basic(value: str) -> bool:
+    """Tell whether the value decodes to `user:password`."""
+    try:
+        return b":" in base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
+    except ValueError:
+        return False
+
+
+def is_cookie(value: str) -> bool:
+    return any(looks_random(part) for part in re.split(r"[=;\s]", value))
+
+
+def is_handed_over(value: str) -> bool:
+    mixed = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
+    return looks_random(value) or (mixed and not is_dummy(value) and not EXPRESSION.search(value))

@@ -1,0 +1,91 @@
+"""What finders have in common: the text they search, the spans they yield, and ways to look around a place.
+
+In: a text. Out: `Subject`, which a `Finder` turns into `Span`s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Set
+from typing import NamedTuple
+
+MAX_JUDGED = 160
+"""Characters of a value that are enough to judge it."""
+
+PLACEHOLDER = re.compile(r"\[(?:[A-Z]+_(?:\d+|x[0-9a-f]{16})|IMAGE)\]")
+
+
+class Span(NamedTuple):
+    """A value to replace."""
+
+    start: int
+    end: int
+    label: str  # of the placeholder: SECRET, EMAIL, …
+    rule: str  # and after a colon the stem, command or list entry that fired: `named:_pat`
+
+
+class Subject(NamedTuple):
+    """A text as finders need it."""
+
+    text: str
+    lowered: str  # of the same length
+    words: Set[str]  # the triggers in the text
+
+
+Finder = Callable[[Subject], Iterator[Span]]
+
+
+def places(text: str, word: str) -> Iterator[int]:
+    """Yield where the word begins; two places do not overlap."""
+    at = text.find(word)
+    while at >= 0:
+        yield at
+        at = text.find(word, at + len(word))
+
+
+def matches(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
+    """Yield the values `v` of a pattern that are accepted and hold no placeholder."""
+    for match in pattern.finditer(text):
+        if is_accepted(match["v"], accept):
+            yield Span(*match.span("v"), "SECRET", rule)
+
+
+def matches_at(
+    text: str, searched: str, word: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]
+) -> Iterator[Span]:
+    """Yield the accepted values of a pattern that begins with a word; `searched` is the text, or it in lower case."""
+    after = 0
+    for at in places(searched, word):
+        if at >= after and (match := pattern.match(text, at)):
+            after = match.end()
+            if is_accepted(match["v"], accept):
+                yield Span(*match.span("v"), "SECRET", rule)
+
+
+def is_accepted(value: str, accept: Callable[[str], bool]) -> bool:
+    """Tell whether a value holds no placeholder and its beginning is accepted."""
+    return not PLACEHOLDER.search(value) and accept(value[:MAX_JUDGED])
+
+
+def line_before(text: str, at: int, reach: int = 60) -> str:
+    """Return the part of the line before this place, at most `reach` characters."""
+    begin = max(0, at - reach)
+    return text[max(begin, text.rfind("\n", begin, at) + 1) : at]
+
+
+def is_escaped(text: str, start: int) -> bool:
+    r"""Tell whether the letter before this place belongs to an escape such as `\n`."""
+    return text[max(0, start - 2) : start] in ("\\n", "\\t", "\\r")
+
+
+def is_inside(text: str, start: int) -> bool:
+    """Tell whether a word or a longer number continues at this place."""
+    return start < 0 or (
+        bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:")) and not is_escaped(text, start)
+    )
+
+
+def same_length_lower(text: str) -> str:
+    """Return the text in lower case, each character in its place: only İ would become two."""
+    lowered = text.lower()
+    return lowered if len(lowered) == len(text) else text.replace("İ", "I").lower()

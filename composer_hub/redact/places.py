@@ -1,0 +1,178 @@
+"""Secrets in places made for them, whatever they look like: headers, URLs, calls, statements, connection strings.
+
+In: a text. Out: spans of values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from composer_hub.redact.data import words
+from composer_hub.redact.judge import (
+    TRIVIAL,
+    is_basic,
+    is_cookie,
+    is_dummy,
+    is_handed_over,
+    is_header,
+    is_hex,
+    is_query_value,
+    is_url_password,
+    is_uuid,
+    looks_like_password,
+    looks_random,
+    num_classes,
+    reads_as_words,
+)
+from composer_hub.redact.match import PLACEHOLDER, Span, Subject, is_accepted, matches, matches_at, places
+
+_HEADER = re.compile(
+    r"(?i)(?:(?<![a-z])|(?<=\\n)|(?<=\\r))authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
+    r"|digest|apikey|bot|aws4-hmac-sha256|splunk|negotiate|[a-z][\w-]{1,24}(?=\s+[\w.~+/=-]{20}))\s+)?(?P<v>[^\s\"'`\\,;{}$<>]{8,4096})"
+)
+_BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
+_BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
+_COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{1,60}=[^\n\r\"'\\]{8,4096})")
+_URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
+_URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
+_GIVEN = re.compile(
+    r"(?:\baccounts\\*[\"']?\s{0,4}[:=]\s{0,4}\[\s{0,20}\\*[\"'](?=0x[0-9a-f]{64}\\*[\"'])"
+    r"|::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
+    r"|variable\s+\\*\"\w*(?:password|secret|token|api_key|access_key)\\*\"\s*\{[^}]{0,200}?default\s*=\s*\\*\")"
+    r"(?P<v>[^\s\"'\\]{8,256})"
+)
+"""The accounts of a chain, the mask of a workflow, a database prompt, the default of a template."""
+_HANDED = re.compile(
+    r"(?:\\*\"auth\\*\"\s{0,4}:\s{0,4}\\*\"(?=[\w+/]{20})|input_value=\\*[\"'])(?P<v>[^\s\"'`\\]{8,256})(?=\\*[\"'`])"
+)
+"""The login of a registry, and the value that a validator complains about."""
+_KEY_BYTES = re.compile(
+    r"\"(?:value|(?:primary|secondary)(?:Readonly)?(?:Master)?Key|key[12])\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[A-Za-z0-9+/]{86}==|[A-Za-z0-9+/]{43}=)\\*\""
+)
+"""Key lists of a cloud: 32 or 64 bytes under a name that promises nothing."""
+_JWK = re.compile(r"\"(?:d|k|p|q|dp|dq|qi)\\*\"\s{0,4}:\s{0,4}\\*\"(?P<v>[\w-]{20,1400})\\*\"")
+_QUERY = re.compile(r"=(?P<v>[\w.~%+/-]{16,2048})(?![\w(])")
+_QUERY_NAME = re.compile(
+    r"(?:[?&#;]|\b)(?:auth|sig|code|hmac|ticket|sid|session|(?:client_)?assertion|SAMLResponse|key|id_token_hint|otp|pass"
+    r"|pw)\Z"
+)
+_SQL = re.compile(
+    r"(?i)(?:identified\s+(?:with|via)\s+\S{1,40}\s+(?:by|as|using)|set\s+password\s+for\s+\S{1,80}\s*=|encrypted\s+password|old_password\(|password\()\s{0,4}\\*'(?P<v>[^'\s\\]{4,200})\\*'"
+)
+_ORACLE = re.compile(
+    r"(?:thin:|oci:|\b(?:sqlplus|expdp|impdp|sqlldr|rman)\s(?:-\S+\s)*)[\w.-]{1,60}/(?P<v>[^\s@\"'`\\]{4,128})@"
+)
+_CHPASSWD = re.compile(r"(?<![^\n])\s{1,12}[\w-]{1,32}:(?P<v>[^\s\"'\\]{6,128})(?=\s|\Z)")
+_DSN = re.compile(r"[\w.-]{1,64}:(?P<v>[^\s\"'`@/\\:]{4,128})@(?:tcp|unix)?\(")
+_PGPASS = re.compile(r":(?:\d{4,5}|\*):[\w*-]{1,64}:[\w*.-]{1,64}:(?P<v>[^\s\"'\\]{4,128})(?=\s|\\n|\Z)")
+_PGPASS_HOST = re.compile(r"(?:^|[\n\s+]|\\n)[\w.*-]{1,100}\Z")
+
+
+def _is_given(value: str) -> bool:
+    return not is_dummy(value) and not reads_as_words(value)
+
+
+def _is_sql_password(value: str) -> bool:
+    return not is_dummy(value) and value.lower() not in TRIVIAL
+
+
+def _is_pgpass(value: str) -> bool:
+    return not is_dummy(value) and num_classes(value) >= 2
+
+
+_BEGINNINGS: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...] = (
+    ("authorization", _HEADER, "header", is_header),
+    ("bearer", _BEARER, "bearer", is_header),
+    ("basic", _BASIC, "basic", is_basic),
+    ("cookie", _COOKIE, "cookie", is_cookie),
+)
+"""A trigger that begins a pattern, the pattern, the rule, and what accepts a value."""
+_CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool]], ...] = (
+    (
+        (
+            "::add-mask::",
+            "> AUTH ",
+            "nseal key",
+            "nseal Key",
+            "operator unseal",
+            'variable "',
+            'variable \\"',
+            "accounts",
+        ),
+        *(_GIVEN, "given", _is_given),
+    ),
+    (('"auth', "input_value="), _HANDED, "handed", is_handed_over),
+    (("@tcp(", "@unix(", "@("), _DSN, "dsn", is_url_password),
+    (("kty",), _JWK, "jwk", looks_random),
+    (("thin:", "oci:", "sqlplus", "expdp", "impdp"), _ORACLE, "oracle", is_url_password),
+)
+"""What a text must contain, any of these, before a pattern is tried; the pattern, the rule, what accepts a value."""
+_CALLS = words("calls with passwords")
+PLACE_TRIGGERS = (*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "identified", "chpasswd")
+
+
+def place_secrets(subject: Subject) -> Iterator[Span]:
+    """Yield the credentials in headers, URLs, calls and statements."""
+    text, lowered, triggers = subject
+    for word, pattern, rule, accept in _BEGINNINGS:
+        if word in triggers:
+            yield from matches_at(text, lowered, word, pattern, rule, accept)
+    if "://" in text:
+        yield from matches_at(text, text, "://", _URL, "url_password", is_url_password)
+        yield from matches_at(text, text, "://", _URL_TOKEN, "url_token", looks_random)
+    for contents, pattern, rule, accept in _CONTENTS:
+        for content in contents:
+            if content in text:
+                yield from matches(text, pattern, rule, accept)
+                break
+    for name in _CALLS:
+        if name in triggers:
+            yield from _call_arguments(subject, name)
+    if "key" in triggers and '"' in text:
+        yield from matches(text, _KEY_BYTES, "key_bytes", looks_random)
+    if "=" in text:
+        yield from _behind(text, _QUERY, _QUERY_NAME, "query", is_query_value)
+    if "identified" in triggers or "passw" in triggers:
+        yield from matches(text, _SQL, "sql", _is_sql_password)
+    if "chpasswd" in triggers and (at := text.find("chpasswd:")) >= 0:
+        yield from matches(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
+    if text.count(":") >= 4:
+        yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
+
+
+def _behind(
+    text: str, pattern: re.Pattern[str], head: re.Pattern[str], rule: str, accept: Callable[[str], bool]
+) -> Iterator[Span]:
+    """Yield the values behind a head; the pattern begins with a sign that is quick to find."""
+    for match in pattern.finditer(text):
+        begin = match.start()
+        if is_accepted(match["v"], accept) and head.search(text[max(0, begin - 100) : begin]):
+            yield Span(*match.span("v"), "SECRET", rule)
+
+
+# ---------------------------------------------------------------------------------------------------------------- calls
+
+_CALL = re.compile(r"\w{0,20}\s{0,2}=?\s{0,2}\((?P<arguments>[^()\n]{1,300})\)")
+_LITERAL = re.compile(r"(?P<q>\\{0,3}[\"'`])(?P<v>(?:(?!(?P=q))[^\n\s]){4,256})(?P=q)")
+_TYPERS = frozenset(("fill", "type", "keys"))
+_TYPED = re.compile(r"(?i)passw|secret|token|pass\]|pwd")
+
+
+def _call_arguments(subject: Subject, name: str) -> Iterator[Span]:
+    """Yield the literals among the arguments of a call that look like passwords."""
+    text = subject.text
+    for at in places(subject.lowered, name):
+        call = _CALL.match(text, at + len(name))
+        if call and (name not in _TYPERS or _TYPED.search(text, max(0, at - 80), call.end())):
+            for literal in _LITERAL.finditer(text, *call.span("arguments")):
+                if _is_password(literal["v"], name):
+                    yield Span(*literal.span("v"), "SECRET", f"call:{name}")
+
+
+def _is_password(value: str, name: str) -> bool:
+    if is_hex(value) and (len(value) < 32 or name not in ("client", "auth", "credential", "login")):
+        return False
+    if value.startswith("0x"):
+        return name == "wallet" and len(value) == 66 and looks_random(value)
+    return looks_like_password(value) and not PLACEHOLDER.search(value) and not is_uuid(value)

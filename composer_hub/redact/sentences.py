@@ -1,0 +1,133 @@
+"""Secrets in sentences: a password that someone names, a login beside its password, the words of a wallet.
+
+In: a text. Out: spans of values. Sentences give little away, so the value itself must look like a password.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from composer_hub.redact.data import words
+from composer_hub.redact.judge import looks_like_password
+from composer_hub.redact.match import Span, Subject, places
+from composer_hub.redact.names import is_harmless
+
+_NOUNS = {noun: noun.split()[0].split("-")[0] for noun in words("nouns for secrets")}
+"""What people call a secret in the languages they write to agents in, and the trigger of each."""
+_LOGINS = {
+    login: {"creds": "cred", "credential": "cred"}.get(login, login.split()[0])
+    for login in words("announcements of logins")
+}
+_WALLETS = words("announcements of wallets")
+_CODE_LISTS = words("announcements of codes")
+SENTENCE_TRIGGERS = (*_NOUNS.values(), *_LOGINS.values(), *_WALLETS, *_CODE_LISTS)
+_ANY_TRIGGER = frozenset(SENTENCE_TRIGGERS)
+
+_GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
+_OPEN = r"(?:\\?[\"'`“”„«»\u2018\u2019*]){0,4}"
+_VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-+\--;=-\[\]^_a-z{|}~]{6,200})"
+_IS = (
+    r"(?:[:=\uff1a→—\u2013]|->|=>|は|是|为|為|은|는|\b(?:is|was|be|to|as|are|it's|ist|lautet|heißt|wäre|est|es|era|é|è|sarà|foi|er"
+    r"|är|je|jest|on|van|olarak)\b:?|(?<=')s\b)"
+)
+_STATED = re.compile(
+    rf"[^\W\d_]{{0,6}}(?:\*\*)?(?:[ \t]*[(\[][^()\[\]\n]{{1,40}}[)\]])?"
+    rf"(?:'(?=s )|[ \t]+[\w@.'\u2019/()-]{{1,40}}){{0,8}}?"
+    rf"[ \t]*(?:{_IS}[ \t]*(?:now[ \t]+)?){{1,2}}(?:\*\*)?{_GAP}{_OPEN}{_VALUE}"
+)
+_NAMED_AFTER = re.compile(
+    rf"(?<![^\s\"'`(]){_VALUE}[\"'`]?\s(?:as|is|for|für|als|como|comme)\s(?:[\w'\u2019-]{{1,20}}\s){{0,3}}\Z"
+)
+_LOGIN = re.compile(
+    r"\w{0,9}[^\n]{0,60}?(?:[\s:=(\"'`]|\\?[\"'])(?P<user>[\w.@+-]{2,60})\\?[\"'`]?"
+    r"(?:\s{0,3}[/:|,]\s{0,3}|\s+(?:and|und|et|y|e|with|pw|pass)\s+)"
+    rf"\\?[\"'`]?{_VALUE}"
+)
+_AS = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
+_USER_IS = re.compile(
+    r"(?i)s?(?:[_ ]?name)?(?:\\?[\"'`])?[ \t]{0,3}(?:[:=]|is\b|[\w.@-]{2,40}[ \t]{0,3}(?:[/|,]|and\b|with\b|pw\b))"
+)
+_SEED = re.compile(
+    r"[^\n]{0,60}?(?:[\s:=\"'`(]|\\n)"
+    r"(?:\s|\\n|\d{1,6}[\t→]|[+>*-] )*"
+    r"(?P<v>(?:(?:(?:\d{1,2}[.):]?[ \t]{0,2})?[a-z]{3,8}(?:,?[ \t]{1,3}|,?[ \t]{0,3}\n[ \t+>]{0,9})){11,23}"
+    r"(?:\d{1,2}[.):]?[ \t]{0,2})?[a-z]{3,8}))(?![\w])"
+)
+_PROSE = re.compile(r" (?:the|and|that|this|with|for|are|not|was|you|from|have|has|but|when|which|will|its|been) ")
+_CODES = re.compile(
+    r"(?i)\w{0,9}[ _-]?(?:2fa |login )?codes?\b[^\n]{0,40}?[:\n]"
+    r"(?P<list>(?:(?:\s|\\n|[,|>+*\"'-]|\d{1,6}[\t→.)])*[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}\b){1,24})"
+)
+_CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-])")
+
+_NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
+
+
+def sentence_secrets(subject: Subject) -> Iterator[Span]:
+    """Yield the secrets that sentences name."""
+    if _ANY_TRIGGER.isdisjoint(subject.words):
+        return
+    for noun, trigger in _NOUNS.items():
+        if trigger in subject.words:
+            yield from _stated(subject, noun)
+    for login, trigger in _LOGINS.items():
+        if trigger in subject.words:
+            yield from _logins(subject, login)
+    for word in _WALLETS:
+        if word in subject.words:
+            yield from _seed_phrases(subject, word)
+    for word in _CODE_LISTS:
+        if word in subject.words:
+            yield from _codes(subject, word)
+
+
+def _stated(subject: Subject, noun: str) -> Iterator[Span]:
+    text, lowered = subject.text, subject.lowered
+    for at in places(lowered, noun):
+        end = at + len(noun)
+        before = lowered[max(0, at - 1) : at]
+        if is_harmless(lowered[max(0, at - 24) : at], lowered[end : end + 24], "token"):
+            continue
+        if before == ":" or (before.isalnum() and len(noun) < 4):
+            continue
+        match = _STATED.match(text, end)
+        span = _password(text, match) if match else None
+        if not span and _AS.search(lowered, max(0, at - 40), at):
+            match = _NAMED_AFTER.search(text, max(0, at - 120), at)
+            span = _password(text, match) if match else None
+        if span:
+            yield Span(*span, "SECRET", f"sentence:{noun}")
+
+
+def _logins(subject: Subject, login: str) -> Iterator[Span]:
+    for at in places(subject.lowered, login):
+        end = at + len(login)
+        if login == "user" and not _USER_IS.match(subject.text, end):
+            continue
+        if (match := _LOGIN.match(subject.text, end)) and (span := _password(subject.text, match)):
+            yield Span(*span, "SECRET", f"login:{login}")
+
+
+def _password(text: str, match: re.Match[str]) -> tuple[int, int] | None:
+    start, end = match.span("v")
+    value = _NEXT_FIELD.split(text[start:end])[0].rstrip(".,;:)]}>|*")
+    return (start, start + len(value)) if looks_like_password(value) and value.isascii() else None
+
+
+def _seed_phrases(subject: Subject, word: str) -> Iterator[Span]:
+    """Yield the twelve to twenty-four words that open a wallet."""
+    after = 0
+    for at in places(subject.lowered, word):
+        if at >= after and (match := _SEED.match(subject.text, at + len(word))):
+            after = match.end()
+            if not _PROSE.search(f" {match['v']} "):
+                yield Span(*match.span("v"), "SECRET", "seed_phrase")
+
+
+def _codes(subject: Subject, word: str) -> Iterator[Span]:
+    for at in places(subject.lowered, word):
+        if codes := _CODES.match(subject.text, at + len(word)):
+            for code in _CODE.finditer(subject.text, *codes.span("list")):
+                if any(c.isdigit() for c in code[0]) and any(c.isalpha() for c in code[0]):
+                    yield Span(*code.span(), "SECRET", "recovery_code")

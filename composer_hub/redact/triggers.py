@@ -1,0 +1,58 @@
+"""Tell which of the words that rules need a text contains, looking at each distinct word once per process.
+
+In: texts. Out: for each, the triggers in it. Sessions repeat their words, so the answer for a word is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+MAX_WORDS = 100_000
+"""Words to remember before starting over."""
+
+MAX_REMEMBERED = 256
+"""Characters of a word that may occur again; longer ones do not."""
+
+# Lower case, and a space for every character that is not part of a name; a dash counts as an underscore.
+_LETTERS = bytes(
+    ord("_") if c in b"_-" else c + 32 if 65 <= c <= 90 else c if 97 <= c <= 122 or c >= 128 else ord(" ")
+    for c in range(256)
+)
+
+
+class Triggers:
+    """The words without which no rule can match.
+
+    A trigger may be part of a word (`dbpassword` holds `passw`); one of `whole` is a word by itself (`az`), perhaps
+    behind the letter of an escape (`\\naz`).
+    """
+
+    def __init__(self, triggers: Iterable[str], whole: Iterable[str] = ()) -> None:
+        self._whole = {(escape + word).encode(): word for word in whole for escape in ("", "n", "t")}
+        self._triggers = [(trigger.encode(), trigger) for trigger in sorted(set(triggers))]
+        self._any = re.compile(b"|".join(re.escape(trigger) for trigger, _ in self._triggers))
+        self._without: set[bytes] = set()
+        self._with: dict[bytes, set[str]] = {}
+
+    def of(self, text: str) -> set[str]:
+        """Return the triggers in the text, in any case."""
+        held: set[str] = set()
+        for word in {*text.encode("utf-8", "surrogatepass").translate(_LETTERS).split()} - self._without:
+            known = self._with.get(word)
+            held |= self._learn(word) if known is None else known
+        return held
+
+    def _learn(self, word: bytes) -> set[str]:
+        held = {self._whole[word]} if word in self._whole else set()
+        if self._any.search(word):
+            held.update(trigger for spelling, trigger in self._triggers if spelling in word)
+        if len(self._with) + len(self._without) >= MAX_WORDS:
+            self._with.clear()
+            self._without.clear()
+        if len(word) <= MAX_REMEMBERED:
+            if held:
+                self._with[word] = held
+            else:
+                self._without.add(word)
+        return held

@@ -1,0 +1,84 @@
+"""User names that a text reveals: in home folders, prompts, commands and the environment.
+
+In: a text. Out: names, except those that belong to no person (`runner`, `ubuntu`, `postgres`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from composer_hub.redact.data import words
+
+_GENERIC = frozenset(words("users of no one"))
+_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31}(?:~\d)?)(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)")
+_DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>\x1b]|\Z)")
+_TILDE = re.compile(r"(?:cd ~|(?<![\w/.~@^-])~(?=[\w.-]{3,32}/))([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
+_HOMES = (
+    *((anchor, _USER) for anchor in ("/home/", "/Users/", "\\Users\\", "%2FUsers%2F", "%2Fhome%2F")),
+    *((anchor, _DASHED_USER) for anchor in ("-Users-", "-home-")),
+)
+
+
+_PATH_BEFORE = re.compile(r"[\w.@+~$:/-]*\Z")
+_GREPPED = re.compile(r":\d{1,6}:")
+_SOURCE_TREE = re.compile(
+    r"(?:\A|/)(?:src|apps?|pages|components|containers|views|routes|router|templates|layouts|lib|public|static|assets|screens"
+    r"|web|ui|api|node_modules|modules|features?|controllers|resources|frontend|tests?|docs|locales|presentation|activities)(?:/|\Z)"
+)
+_HOST = re.compile(r"https?://[^/]*")
+_PRINTED_USER = re.compile(
+    r"(?:uid=\d{3,6}\(|\[sudo\] password for |\b(?:whoami|id -un)(?:\r?\n|\\{1,8}n)"
+    r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=)"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):\s\"'\\]|\Z)"
+)
+_REACHED = re.compile(
+    r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})@[\w-]+(?:\.[\w-]+)*(?=[:\s\"'`\\]|\Z)"
+)
+_PRINTING = ("uid=", "USER", "LOGNAME", "[sudo]", "whoami", "id -un")
+_REACHING = ("ssh ", "ssh-copy-id ", "scp ", "sftp ", "rsync ", "mosh ")
+_PROMPT = re.compile(r"@[\w.-]{1,60}(?:[ :][~/][^\n$%#@]{0,80}| [\w.-]{1,60}\])[$%#](?=\s|\Z)")
+_USER_OF_PROMPT = re.compile(r"(?:\A|[\n\[\t\"']|\\n|\) |> )(?P<v>[a-z][\w.-]{1,31})\Z")
+
+
+def user_names(text: str) -> Iterator[str]:
+    """Yield the user names that home folders, prompts, commands and the environment in a text reveal."""
+    return (name for name in _names(text) if not _is_generic(name))
+
+
+def _names(text: str) -> Iterator[str]:
+    if "~" in text:
+        yield from _TILDE.findall(text)
+    if any(word in text for word in _PRINTING):
+        yield from _PRINTED_USER.findall(text)
+    if "@" in text and any(word in text for word in _REACHING):
+        yield from _REACHED.findall(text)
+    if "@" in text and ("~" in text or "]$" in text or "]#" in text):
+        for prompt in _PROMPT.finditer(text):
+            before = _USER_OF_PROMPT.search(text[max(0, prompt.start() - 34) : prompt.start()])
+            if before:
+                yield before["v"]
+    if "home" not in text and "Users" not in text:
+        return
+    for anchor, pattern in _HOMES:
+        at = text.find(anchor)
+        while at >= 0:
+            rooted = anchor[0] != "/" or _is_rooted(text[max(0, at - 80) : at])
+            at += len(anchor)
+            while text[at : at + 1] == "\\":  # JSON in JSON doubles them
+                at += 1
+            if rooted and (match := pattern.match(text, at)):
+                yield match["v"].rstrip(".")
+            at = text.find(anchor, at)
+
+
+def _is_rooted(before: str) -> bool:
+    """Tell the folder of homes from others of that name: `src/home/`, `https://x.io/home/`."""
+    match = _PATH_BEFORE.search(before)
+    path = _GREPPED.split(match[0])[-1] if match else ""
+    return not _HOST.fullmatch(path) and not _SOURCE_TREE.search(path)
+
+
+def _is_generic(name: str) -> bool:
+    return name.lower() in _GENERIC or name.lower().startswith(("user", "your", "example", "some"))
