@@ -14,7 +14,8 @@ help:
 	@echo "make bench  every benchmark, printed as ratios"
 
 demo: $(VENV)/.demo
-	$(BIN)/composer-hub demo
+	@rm -rf .demo
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/composer-hub demo --keep .demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto
@@ -28,7 +29,7 @@ bench: $(VENV)/.test
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -36,7 +37,7 @@ $(BIN)/python:
 # The stamps hold what was installed for: a changed pyproject or constraint installs again, nothing else does.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing composer_hub and what training needs into $(VENV) (once, some minutes; torch is the large part) ..."
-	$(PIP) --editable '.[hub,train,report]'
+	$(PIP) --editable '.[hub,train,report,space]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python

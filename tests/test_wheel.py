@@ -39,3 +39,10 @@ def test_the_data_of_the_redaction_rules_reaches_a_wheel(names: set[str]) -> Non
 
 def test_neither_tests_nor_benchmarks_reach_a_wheel(names: set[str]) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"composer_hub"}
+
+
+def test_the_space_reaches_a_wheel(names: set[str]) -> None:
+    files = {path.relative_to(ROOT / "space") for path in (ROOT / "space").rglob("*") if path.is_file()}
+    wanted = {f"composer_hub/space_app/{path.as_posix()}" for path in files if "__pycache__" not in path.parts}
+    assert "composer_hub/space_app/app.py" in wanted
+    assert {name for name in names if name.startswith("composer_hub/space_app/")} == wanted

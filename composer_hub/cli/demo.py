@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -64,7 +64,8 @@ CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNINGS
 
 @click.command()
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the Hub's store in this folder.")
-def demo(keep: Path | None) -> None:
+@click.option("--open", "open_space", is_flag=True, help="Open the Space on the result, until interrupted.")
+def demo(keep: Path | None, open_space: bool) -> None:
     """Run the whole line on the embedded Hub: sessions, traces, replay, pairs, loaded back."""
     from composer_hub.local_hub.server import start_server
 
@@ -75,13 +76,19 @@ def demo(keep: Path | None) -> None:
         line.replay()
         line.load()
         trained = line.train()
-    rest = ", a trained model" if trained else ""
-    click.echo(f"\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag{rest}.")
-    if keep:
-        click.echo(f"Look around: COMPOSER_HUB_HOME={keep / 'hub'} composer-hub run -- hf repos list")
-    else:
-        click.echo("Nothing of it is kept; `composer-hub demo --keep FOLDER` keeps it to look around.")
-    click.echo("With your own sessions: composer-hub ingest ~/.claude/projects --repo me/traces --dry-run")
+        rest = ", a trained model" if trained else ""
+        click.echo(f"\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag{rest}.")
+        click.echo("With your own sessions: composer-hub ingest ~/.claude/projects --repo me/traces --dry-run")
+        words = ["space", "open", f"{PAIRS}@v1.0.0", *(["--with", f"{ROLLOUTS}@main"] if trained else [])]
+        if open_space:
+            line.open(words)
+        elif keep:
+            home = f"COMPOSER_HUB_HOME={shlex.quote(str(server.root))}"
+            click.echo(f"Look around: {home} composer-hub run -- hf repos list")
+            click.echo(f"See the pairs in the Space:\n  {home} \\\n    composer-hub {shlex.join(words)}")
+        else:
+            click.echo("Nothing of it is kept: `composer-hub demo --open` opens the Space on it at the end,")
+            click.echo("`composer-hub demo --keep FOLDER` keeps it to look around.")
 
 
 @dataclass
@@ -142,6 +149,12 @@ class Line:
         self._run([sys.executable, "-c", TRAINED], env=CALM)
         self._command("lineage", MODEL)
         return True
+
+    def open(self, words: Sequence[str]) -> None:
+        """Serve the Space on the demo's datasets, until interrupted."""
+        self._say("Open the Space on these pairs: every vote and every hint, and verdicts by keyboard.")
+        with suppress(KeyboardInterrupt):
+            self._command(*words)
 
     def _say(self, text: str) -> None:
         click.echo(f"\n── {text}")

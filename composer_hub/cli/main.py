@@ -25,6 +25,7 @@ COMMANDS = {
     "export": ("composer_hub.cli.export:export", "Write traces in another project's format."),
     "replay": ("composer_hub.cli.replay:replay", "Ask teachers what they would have done at each step of traces."),
     "pairs": ("composer_hub.cli.pairs:pairs", "Build, report, compare and review preference pairs."),
+    "space": ("composer_hub.cli.space:space", "Inspect and review published datasets in a Space, here or on the Hub."),
     "teachers": ("composer_hub.cli.teachers:teachers", "Serve the embedded teachers, or check named ones."),
     "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines, job after job, under a cap on money."),
     "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub, or print its environment."),
