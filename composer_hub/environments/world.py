@@ -75,7 +75,7 @@ def load_object(name: str, noun: str) -> Any:
     """Import `pkg.module:attribute`."""
     module, _, attribute = name.partition(":")
     if not attribute:
-        raise exits.UsageError(f"{name!r} does not name a {noun}. Write it as pkg.module:name.")
+        raise exits.UsageError(f"{name!r} is not an import path. Write the {noun} as pkg.module:name.")
     # The environments and rewards of a run are often beside its script.
     if "" not in sys.path:
         sys.path.insert(0, "")

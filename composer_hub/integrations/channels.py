@@ -1,7 +1,8 @@
-"""The two added channels where another trainer owns the forward: from log-probs a token, not from hidden states.
+"""The hint and replay channels on log-probs per token, for trainers that own the forward pass.
 
 In: log-probs of the sampled tokens by student and teacher, masks, and which rows are the two sides of a pair. Out: one
-number a token, never reduced here, so that a trainer that averages over tokens or sequences does it its own way.
+value per token, never reduced here, so that each trainer averages over tokens or sequences in its own way. Clipping and
+the preference loss are those of `train.losses`.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ MAX_LOG_RATIO = 20.0  # beyond it exp() swamps every other token
 
 
 class ChannelError(exits.UsageError):
-    """Weights or columns that the channels cannot work with."""
+    """Weights or columns that the channels cannot use."""
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
-    """How much each added channel counts beside the trainer's own loss."""
+class ChannelWeights:
+    """The weight of each channel beside the trainer's own loss."""
 
     alpha: float = 0.0  # of the hint channel
     beta: float = 0.0  # of the replay channel
@@ -32,13 +33,13 @@ class Weights:
     def __post_init__(self) -> None:
         for name in self.__slots__:
             if not getattr(self, name) >= 0:
-                raise ChannelError(f"{name} is {getattr(self, name)}: give a weight of 0 (off) or more.")
+                raise ChannelError(f"{name} is {getattr(self, name)}. Give a weight of 0 (off) or more.")
 
 
 def add_channels(
-    policy: Tensor, weights: Weights, *, hint: Tensor | None = None, replay: Tensor | None = None
+    policy: Tensor, weights: ChannelWeights, *, hint: Tensor | None = None, replay: Tensor | None = None
 ) -> Tensor:
-    """Return policy + alpha * hint + beta * replay; a channel that is not there or weighs 0 is left out, to the bit."""
+    """Return policy + alpha * hint + beta * replay; a missing or zero-weight channel changes no bit."""
     loss = policy
     if weights.alpha and hint is not None:
         loss = loss + weights.alpha * hint
@@ -56,10 +57,10 @@ def sampled_divergence(
     *,
     reverse: bool = False,
 ) -> Tensor:  # (tokens,)
-    """Estimate each token's divergence from the one token that was sampled; never negative.
+    """Estimate each divergence from the sampled token alone; values are never negative.
 
-    Averaged over what the student samples, its gradient is that of KL(teacher || student), and with `reverse` that of
-    KL(student || teacher). One token cannot give the gradient of a mixture, so there is no JSD here.
+    In expectation over the student's samples, the gradient is that of KL(teacher || student), and with `reverse` that
+    of KL(student || teacher). One token cannot give the gradient of a mixture, so JSD is not available.
     """
     log_ratio = (teacher_logps.detach() - student_logps).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
     return 0.5 * log_ratio**2 if reverse else log_ratio.exp() - 1.0 - log_ratio
@@ -67,20 +68,20 @@ def sampled_divergence(
 
 def hint_tokens(
     student_logps: Tensor,  # (…,)
-    teacher_logps: Tensor,  # (…,) of any value outside the mask
+    teacher_logps: Tensor,  # (…,) arbitrary outside the mask
     hint_mask: Tensor,  # (…,) bool
     *,
     reverse: bool = False,
     token_clip: float | None = None,
 ) -> Tensor:  # (…,)
     """Return the divergence of each hint token, and 0 elsewhere."""
-    # Rows are picked before the formula: what a trainer pads with may be infinite, and infinity times 0 is no gradient.
+    # Select before computing: padding may be infinite, and infinity times 0 is NaN in the gradient.
     picked = sampled_divergence(student_logps[hint_mask], teacher_logps[hint_mask], reverse=reverse)
     return spread(clip_tokens(picked, token_clip), hint_mask)
 
 
 def spread(picked: Tensor, mask: Tensor) -> Tensor:
-    """Put the values of the picked tokens back at their places, with 0 elsewhere."""
+    """Return the values at their places in the mask, and 0 elsewhere."""
     return picked.new_zeros(mask.shape).masked_scatter(mask, picked)
 
 
@@ -88,43 +89,43 @@ def spread(picked: Tensor, mask: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Couples:
-    """Which rows of a batch are the two sides of a pair."""
+class PairRows:
+    """The rows of a batch that are the two sides of a pair."""
 
     chosen: tuple[int, ...]  # row numbers
     rejected: tuple[int, ...]
-    num_alone: int  # rows whose other side is not in this batch
+    num_alone: int  # rows without their other side in this batch
 
 
-def couples(pair_ids: list[str | int | None], is_chosen: list[bool]) -> Couples:
-    """Find both sides of each pair; of a pair that stands there several times the n-th sides belong together."""
+def pair_rows(pair_ids: list[str | int | None], is_chosen: list[bool]) -> PairRows:
+    """Find both sides of each pair; of repeated pairs, the n-th chosen belongs to the n-th rejected."""
     sides: dict[str | int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for row, (pair_id, chosen) in enumerate(zip(pair_ids, is_chosen, strict=True)):
         if pair_id not in (None, "", -1):
             sides[pair_id][0 if chosen else 1].append(row)
-    both = [couple for chosen, rejected in sides.values() for couple in zip(chosen, rejected, strict=False)]
+    both = [pair for chosen, rejected in sides.values() for pair in zip(chosen, rejected, strict=False)]
     num_rows = sum(len(chosen) + len(rejected) for chosen, rejected in sides.values())
-    return Couples(tuple(c for c, _ in both), tuple(r for _, r in both), num_rows - 2 * len(both))
+    return PairRows(tuple(c for c, _ in both), tuple(r for _, r in both), num_rows - 2 * len(both))
 
 
 def replay_tokens(
     token_logps: Tensor,  # (rows, time)
     answer_mask: Tensor,  # (rows, time) bool
-    ref_logps: Tensor,  # (rows,) log p of the row's whole answer by the reference
-    found: Couples,
+    ref_logps: Tensor,  # (rows,) reference log p of the row's whole answer
+    rows: PairRows,
     how: Preference,
 ) -> tuple[Tensor, PreferenceTerms]:  # (rows, time)
-    """Return the preference loss of a pair on each token of both its answers, 0 elsewhere, and its terms.
+    """Return the preference loss of a pair on every token of its two answers, 0 elsewhere, and its terms.
 
-    A trainer that averages over tokens or over sequences then averages over pairs.
+    A mean over tokens or over sequences is then a mean over pairs.
     """
     chosen, rejected = (
-        torch.tensor(rows, dtype=torch.long, device=token_logps.device) for rows in (found.chosen, found.rejected)
+        torch.tensor(side, dtype=torch.long, device=token_logps.device) for side in (rows.chosen, rows.rejected)
     )
     sums, lengths = spread(token_logps[answer_mask], answer_mask).sum(-1), answer_mask.sum(-1)
     refs = ref_logps.to(sums)
     terms = preference_loss(
         sums[chosen], sums[rejected], refs[chosen], refs[rejected], lengths[chosen], lengths[rejected], how
     )
-    a_row = sums.new_zeros(len(sums)).index_put((torch.cat([chosen, rejected]),), torch.cat([terms.losses] * 2))
-    return a_row[:, None] * answer_mask, terms
+    row_losses = sums.new_zeros(len(sums)).index_put((torch.cat([chosen, rejected]),), torch.cat([terms.losses] * 2))
+    return row_losses[:, None] * answer_mask, terms

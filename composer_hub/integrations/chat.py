@@ -1,7 +1,4 @@
-"""Messages of verifiers in the words of TRL's tool loop, in which error turns are found.
-
-In: the messages of a trace. Out: the same as plain chat, and its error turns.
-"""
+"""Messages of other frameworks in the form of TRL's tool loop, which is where error turns are found."""
 
 from __future__ import annotations
 
@@ -12,8 +9,17 @@ from typing import Any
 from composer_hub.train.turns import Rollout, TurnError, turn_errors
 
 
+def tool_message(content: str, name: str, *, unknown: str, raised: str) -> dict[str, str]:
+    """Return a tool's answer as TRL writes it, from the framework's prefixes for unknown tools and for exceptions."""
+    if content.startswith(unknown):
+        content = str({"error": f"Tool {name} not found."})
+    elif content.startswith(raised):
+        content = str({"error": content.removeprefix(raised)})
+    return {"name": name, "content": content}
+
+
 def chat_of(messages: Sequence[Any]) -> list[dict[str, Any]]:
-    """Return messages of verifiers as TRL's tool loop would have left them."""
+    """Return messages of verifiers as TRL's tool loop would have written them."""
     chat: list[dict[str, Any]] = []
     names: dict[str, str] = {}
     for message in messages:
@@ -25,7 +31,9 @@ def chat_of(messages: Sequence[Any]) -> list[dict[str, Any]]:
                 for call in calls
             ]
         if plain["role"] == "tool":
-            plain |= _in_trls_words(str(plain["content"]), names.get(plain["tool_call_id"], ""))
+            name = names.get(plain["tool_call_id"], "")
+            unknown, raised = f"error: unknown tool {name!r}", f"Error executing tool {name}: "
+            plain |= tool_message(str(plain["content"]), name, unknown=unknown, raised=raised)
         chat.append(plain)
     return chat
 
@@ -33,20 +41,10 @@ def chat_of(messages: Sequence[Any]) -> list[dict[str, Any]]:
 def errors_of(chat: Sequence[dict[str, Any]]) -> list[TurnError]:
     """Return the error turns of a conversation without looking at tokens."""
     texts = [str(message.get("content") or "") for message in chat if message["role"] == "assistant"]
-    # One stand-in token a turn, its number, and one between turns: spans are all that is asked of them.
+    # Error turns need token spans: each turn gets one token, its number, and turns are separated by -1.
     ids = [number for turn in range(len(texts)) for number in (turn, -1)]
     rollout = Rollout([], ids, [int(number >= 0) for number in ids], chat, rounds_used_up=True)
     return list(turn_errors(rollout, lambda span: "".join(texts[number] for number in span)))
-
-
-def _in_trls_words(content: str, name: str) -> dict[str, str]:
-    """Return a tool's answer: verifiers and MCP have words of their own for calls that never reached the tool."""
-    raised = f"Error executing tool {name}: "
-    if content == f"error: unknown tool {name!r}":
-        content = str({"error": f"Tool {name} not found."})
-    elif content.startswith(raised):
-        content = str({"error": content.removeprefix(raised)})
-    return {"name": name, "content": content}
 
 
 def _parsed(call: Mapping[str, Any]) -> Any:

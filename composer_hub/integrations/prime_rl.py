@@ -2,10 +2,10 @@
 
 In: `composer_loss`, which `trainer.loss` names by import path, and `register()`, called in the orchestrator's process
 before it starts. Out: prime-rl's own policy loss plus alpha times the divergence on hint tokens. The live policy reads
-the hint; its log-probs come back as reference log-probs of that turn alone.
+the hint, and its log-probs become the reference log-probs of that turn alone.
 
-prime-rl's loss sees one sample at a time, so there is no place in it for pairs: the replay channel is not here.
-prime_rl is imported when a function is called.
+prime-rl calls its loss for one sample at a time, so it cannot compare pairs and has no replay channel. prime_rl is
+imported only when a function is called.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
-from composer_hub.integrations.channels import Weights, add_channels, hint_tokens
+from composer_hub.integrations.channels import ChannelWeights, add_channels, hint_tokens
 from composer_hub.integrations.chat import chat_of
 from composer_hub.train.hinting import Hinter, HintSite
 from composer_hub.train.turns import Rollout
 
-# prime-rl fills tokens that no reference has read with 0.0; a reference that is as sure as that is told as this.
+# prime-rl marks tokens without a reference by 0.0, so a reference that is that sure gets this value.
 SURE = -1e-6
 
 # ---------------------------------------------------------------------------------------------------------- the loss
@@ -36,24 +36,24 @@ def composer_loss(
 ) -> Any:
     """Return prime-rl's default loss of a sample, with options `policy`, plus alpha times its hint divergence.
 
-    Both are sums: prime-rl divides by the number of trained tokens of the whole step.
+    Both are sums; prime-rl divides by the number of trained tokens in the whole step.
     """
     from prime_rl.configs.trainer import DefaultLossConfig
     from prime_rl.trainer.rl.loss import LossOutputs, default_loss_fn
 
-    weights = Weights(alpha=alpha)
+    weights = ChannelWeights(alpha=alpha)
     base = default_loss_fn(inputs, DefaultLossConfig(**dict(policy or {})))
     hint, mask = hint_of(inputs, reverse=reverse, token_clip=token_clip)
     loss = add_channels(base.loss, weights, hint=hint.sum())
-    told = {
+    metrics = {
         "channel/hint/tokens": mask.sum().to(hint.dtype),
         "channel/hint/divergence": hint.detach().sum() / mask.sum().clamp(min=1),
     }
-    return LossOutputs(loss=loss, metrics={**base.metrics, **told})
+    return LossOutputs(loss=loss, metrics={**base.metrics, **metrics})
 
 
 def hint_of(inputs: Any, *, reverse: bool = False, token_clip: float | None = None) -> tuple[Tensor, Tensor]:
-    """Return the hint divergence of each token of a sample, and which tokens have one."""
+    """Return the hint divergence of each token of a sample, and the mask of hint tokens."""
     student, teacher = inputs.trainer_logprobs, inputs.ref_logprobs
     mask = inputs.loss_mask & (teacher != 0) if teacher is not None else inputs.loss_mask & False
     values = hint_tokens(student, student if teacher is None else teacher, mask, reverse=reverse, token_clip=token_clip)
@@ -66,7 +66,7 @@ def hint_of(inputs: Any, *, reverse: bool = False, token_clip: float | None = No
 def register(
     *, max_sites: int = 1, max_hint_chars: int = 600, max_teacher_tokens: int = 4096, renderer: Any = None
 ) -> None:
-    """Let prime-rl's `grpo` have the live policy read a hint at the error turns of each rollout."""
+    """Make prime-rl's `grpo` read hints at the error turns of each rollout, with the live policy as the teacher."""
     from prime_rl.orchestrator.algo import ALGORITHM_CLASSES
 
     limits = {"max_sites": max_sites, "max_hint_chars": max_hint_chars, "max_teacher_tokens": max_teacher_tokens}
@@ -74,13 +74,13 @@ def register(
 
 
 def hinted_grpo(limits: Mapping[str, Any], renderer: Any = None) -> Any:
-    """Return prime-rl's GRPO with hints; `renderer` is a renderer's config where "auto" is not the policy's."""
+    """Return prime-rl's GRPO with hints; `renderer` is the config of a renderer if "auto" does not fit the policy."""
     from prime_rl.orchestrator.algo.base import iter_trainable_traces
     from prime_rl.orchestrator.algo.grpo import GRPOAlgorithm
     from prime_rl.orchestrator.trajectories import iter_trainable_branches
 
     class HintedGRPO(GRPOAlgorithm):
-        """GRPO whose error turns carry what the policy thinks of them once it has read a hint."""
+        """GRPO whose error turns carry the log-probs of a policy that has read a hint."""
 
         async def setup(self) -> None:
             from renderers.base import create_renderer, load_tokenizer
@@ -118,15 +118,15 @@ def rollout_of(branch: Any) -> Rollout:
         if any(node.mask):
             start = number
         elif chat[number]["role"] == "assistant":
-            chat[number]["role"] = "context"  # words put into its mouth: no turn of this rollout
-    # verifiers drops no results: a last call without one met a limit of turns or tokens.
+            chat[number]["role"] = "context"  # prefilled, so not a turn of this rollout
+    # verifiers keeps all results: a last call without one has met a limit of turns or tokens.
     sampled = [int(one) for one in mask[first:]]
     cut_off = bool(branch.calls) and branch.calls[-1].finish_reason == "length"
     return Rollout(ids[:first], ids[first:], sampled, chat[start:], rounds_used_up=True, cut_off=cut_off)
 
 
 def give_reference(branch: Any, num_prompt: int, site: HintSite, logps: Sequence[float]) -> None:
-    """Put the log-probs of the hinted turn onto the node that holds it, unless another branch has done so."""
+    """Put the log-probs of the hinted turn onto its node, unless another branch has done so."""
     start, stop = num_prompt + site.error.turn.start, num_prompt + site.error.turn.stop
     offset = 0
     for node in branch.nodes:

@@ -1,12 +1,12 @@
 """The hint and replay channels as distillation losses of verl.
 
-In: `register(...)`, called in a module that `VERL_USE_EXTERNAL_MODULES` names, so that driver and workers know the
+In: `register(...)`, called in a module that `VERL_USE_EXTERNAL_MODULES` names, so that driver and workers have the
 losses. Out: two loss modes for `distillation.distillation_loss.loss_mode`: `composer_topk` (the teacher's likeliest
-tokens) and `composer_sampled` (the sampled token alone). verl is imported when `register` is called.
+tokens) and `composer_sampled` (the sampled token alone). verl is imported only when `register` is called.
 
-A batch must carry these columns, one entry a row (an agent loop puts them into `extra_fields`):
+A batch needs these columns, one entry per row (an agent loop puts them into `extra_fields`):
 
-- `hint_mask`: 1 on the response tokens where the teacher had read a hint, for the hint channel;
+- `hint_mask`: 1 on response tokens whose teacher has read a hint, for the hint channel;
 - `pair_id` ("" or -1 on rollouts), `pair_is_chosen`, `pair_ref_logp`: for the replay channel.
 """
 
@@ -21,10 +21,10 @@ from torch import Tensor
 
 from composer_hub.integrations.channels import (
     ChannelError,
-    Weights,
+    ChannelWeights,
     add_channels,
-    couples,
     hint_tokens,
+    pair_rows,
     replay_tokens,
     spread,
 )
@@ -35,10 +35,10 @@ Metrics = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Channels:
-    """What is added to verl's policy loss, before `distillation_loss_coef`."""
+class ChannelOptions:
+    """The channels that are added to verl's policy loss, before `distillation_loss_coef`."""
 
-    weights: Weights = field(default_factory=lambda: Weights(alpha=1.0))
+    weights: ChannelWeights = field(default_factory=lambda: ChannelWeights(alpha=1.0))
     reverse: bool = False  # of the sampled token's divergence
     token_clip: float | None = None
     preference: Preference = field(default_factory=Preference)
@@ -52,10 +52,10 @@ def register(
     token_clip: float | None = None,
     preference: Preference | None = None,
 ) -> tuple[str, str]:
-    """Tell verl about both loss modes, and return their names; a second call is an error, as verl has it."""
+    """Register both loss modes with verl and return their names; verl refuses a second call."""
     from verl.trainer.distillation.losses import DistillationLossSettings, register_distillation_loss
 
-    channels = Channels(Weights(alpha, beta), reverse, token_clip, preference or Preference())
+    channels = ChannelOptions(ChannelWeights(alpha, beta), reverse, token_clip, preference or Preference())
 
     def topk(config: Any, distillation_config: Any, model_output: Any, data: Any) -> tuple[Tensor, Metrics]:
         return loss_matrix(channels, distillation_config, model_output, data, use_topk=True)
@@ -69,9 +69,9 @@ def register(
 
 
 def loss_matrix(
-    channels: Channels, distillation_config: Any, model_output: Any, data: Any, *, use_topk: bool
+    channels: ChannelOptions, distillation_config: Any, model_output: Any, data: Any, *, use_topk: bool
 ) -> tuple[Tensor, Metrics]:  # (rows, response)
-    """Return alpha * hint + beta * replay a token, which verl aggregates as it does its policy loss, and metrics."""
+    """Return alpha * hint + beta * replay per token, which verl aggregates like its policy loss, and metrics."""
     from verl.workers.utils.padding import no_padding_2_padding
 
     _check(distillation_config.distillation_loss)
@@ -82,8 +82,8 @@ def loss_matrix(
     if channels.weights.alpha:
         hint_mask = _as_mask(_column(data, "hint_mask", "hint"), logps) & response_mask
         if use_topk:
-            # verl has computed these from the logits: KL(teacher || student) over the teacher's likeliest tokens. Not
-            # all of the mass is there, so single values may be below 0.
+            # verl has computed KL(teacher || student) over the teacher's likeliest tokens. Some of the mass is missing,
+            # so single values may be below 0.
             values = no_padding_2_padding(model_output["distillation_losses"], data)[hint_mask].clamp(min=0)
             hint = spread(clip_tokens(values, channels.token_clip), hint_mask)
         else:
@@ -91,13 +91,13 @@ def loss_matrix(
             hint = hint_tokens(logps, teacher, hint_mask, reverse=channels.reverse, token_clip=channels.token_clip)
         metrics |= _hint_metrics(hint, hint_mask)
     if channels.weights.beta:
-        found = couples(
+        rows = pair_rows(
             _column(data, "pair_id", "replay"), [bool(side) for side in _column(data, "pair_is_chosen", "replay")]
         )
         refs = torch.tensor([float(value or 0.0) for value in _column(data, "pair_ref_logp", "replay")])
-        replay, terms = replay_tokens(logps, response_mask, refs, found, channels.preference)
-        metrics |= {"channel/replay/pairs": float(len(found.chosen)), "channel/replay/alone": float(found.num_alone)}
-        if found.chosen:
+        replay, terms = replay_tokens(logps, response_mask, refs, rows, channels.preference)
+        metrics |= {"channel/replay/pairs": float(len(rows.chosen)), "channel/replay/alone": float(rows.num_alone)}
+        if rows.chosen:
             metrics |= {
                 "channel/replay/loss": terms.losses.mean().item(),
                 "channel/replay/accuracy": terms.correct.float().mean().item(),
@@ -108,16 +108,16 @@ def loss_matrix(
 
 def _hint_metrics(hint: Tensor, hint_mask: Tensor) -> Metrics:
     tokens = int(hint_mask.sum())
-    told = {"channel/hint/tokens": float(tokens)}
-    # verl averages a metric over the micro-batches that have it: one without hints must not pull it to 0.
-    return told | ({"channel/hint/divergence": hint.sum().item() / tokens} if tokens else {})
+    metrics = {"channel/hint/tokens": float(tokens)}
+    # verl averages a metric over the micro-batches that log it; one without hints must not pull the mean to 0.
+    return metrics | ({"channel/hint/divergence": hint.sum().item() / tokens} if tokens else {})
 
 
-def _check(how: Any) -> None:
-    if how.use_policy_gradient:
+def _check(loss_config: Any) -> None:
+    if loss_config.use_policy_gradient:
         raise ChannelError(
-            "distillation.distillation_loss.use_policy_gradient is true, which turns the channels into a reward: "
-            "set it to false."
+            "distillation.distillation_loss.use_policy_gradient is true, which turns the channels into a "
+            "reward. Set it to false."
         )
 
 
@@ -125,8 +125,8 @@ def _check(how: Any) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Hinted:
-    """One turn where the teacher reads a hint: the prefix it reads instead, and the turn's place in the response."""
+class HintedTurn:
+    """A turn before which the teacher reads a hint: its hinted prefix, and its span in the response."""
 
     prefix_ids: Sequence[int]
     start: int
@@ -135,10 +135,10 @@ class Hinted:
 
 @dataclass(frozen=True, slots=True)
 class TeacherColumns:
-    """What verl keeps of the teacher for one rollout, and where it holds."""
+    """The teacher's columns of one rollout, and the mask of the tokens they hold for."""
 
     ids: Tensor  # (prompt + response, k)
-    logprobs: Tensor  # (prompt + response, k); entry p speaks of token p + 1
+    logprobs: Tensor  # (prompt + response, k); entry p is about token p + 1
     hint_mask: list[int]  # (response,)
 
 
@@ -146,13 +146,13 @@ async def hinted_teacher(
     ask: Callable[[list[int]], Awaitable[tuple[Tensor, Tensor]]],
     prompt_ids: Sequence[int],
     response_ids: Sequence[int],
-    turns: Sequence[Hinted],
+    turns: Sequence[HintedTurn],
     *,
     k: int,
 ) -> TeacherColumns:
-    """Ask the teacher about each hinted turn and put its answers at the turn's own place.
+    """Ask the teacher about the sampled tokens of each hinted turn and put its answers at the turn's place.
 
-    `ask` is the server manager's `compute_teacher_logprobs_single`. The tokens of the turn are the sampled ones.
+    `ask` is the server manager's `compute_teacher_logprobs_single`.
     """
     num_tokens = len(prompt_ids) + len(response_ids)
     ids = torch.zeros(num_tokens, k, dtype=torch.int32)
@@ -161,14 +161,14 @@ async def hinted_teacher(
         if not (turn.prefix_ids and 0 <= turn.start < turn.stop <= len(response_ids)):
             raise ChannelError(
                 f"A hinted turn spans {turn.start} to {turn.stop} of {len(response_ids)} response tokens after a "
-                f"prefix of {len(turn.prefix_ids)}: turns lie inside the response, and the prefix is not empty."
+                f"prefix of {len(turn.prefix_ids)}. It must be inside the response, and its prefix must not be empty."
             )
         length = turn.stop - turn.start
-        told_ids, told = await ask([*turn.prefix_ids, *response_ids[turn.start : turn.stop]])
-        # One place before: an entry speaks of the token that follows it.
+        answer_ids, answer = await ask([*turn.prefix_ids, *response_ids[turn.start : turn.stop]])
+        # One place earlier, because an entry is about the token that follows it.
         there, here = len(turn.prefix_ids) - 1, len(prompt_ids) + turn.start - 1
-        ids[here : here + length] = told_ids[there : there + length].to(ids)
-        logprobs[here : here + length] = told[there : there + length].to(logprobs)
+        ids[here : here + length] = answer_ids[there : there + length].to(ids)
+        logprobs[here : here + length] = answer[there : there + length].to(logprobs)
         mask[turn.start : turn.stop] = [1] * length
     return TeacherColumns(ids, logprobs, mask)
 
@@ -180,18 +180,18 @@ def _column(data: Any, name: str, channel: str) -> Any:
     if name in data:
         column = data[name]
         return column if isinstance(column, Tensor) else list(column)
-    # verl's newer loop keeps what agent loops add in one column.
+    # verl's newer loop keeps the additions of agent loops in one column.
     rows = list(data["extra_fields"]) if "extra_fields" in data else []
     if not any(name in row for row in rows):
         raise ChannelError(
-            f"The batch has no column {name!r}, which the {channel} channel needs: have the agent loop put it into "
+            f"The batch has no column {name!r}, which the {channel} channel needs. Let the agent loop put it into "
             "extra_fields of every rollout, or turn the channel off."
         )
     return [row.get(name) for row in rows]
 
 
 def _as_mask(column: Any, like: Tensor) -> Tensor:  # (rows, response) bool
-    """Return a mask from a tensor, nested or padded, or from one list a row that may be shorter or None."""
+    """Return a mask from a nested or padded tensor, or from one list per row that may be shorter or None."""
     mask = torch.zeros(like.shape, dtype=torch.bool, device=like.device)
     rows = _padded(column).tolist() if isinstance(column, Tensor) else column
     for number, row in enumerate(rows):

@@ -1,8 +1,8 @@
-"""Hints in verl's rollouts: the teacher reads a hint at each error turn, and nothing else.
+"""Hints in verl's rollouts: the teacher is asked about error turns only, with a hint before each.
 
 In: `HintedManager` as `actor_rollout_ref.rollout.agent.agent_loop_manager_class`, and `composer_tool_agent` as the
-agent loop. Out: `teacher_ids`, `teacher_logprobs` and `hint_mask` of each rollout, as `composer_hub.integrations.verl`
-reads them. `HintedManagerV0` is for `trainer.use_v1=false`, the loop that verl is leaving behind.
+agent loop. Out: `teacher_ids`, `teacher_logprobs` and `hint_mask` of each rollout, for
+`composer_hub.integrations.verl`. `HintedManagerV0` is for `trainer.use_v1=false`, verl's older loop.
 
 This module imports verl; nothing else of the package imports this module.
 """
@@ -17,7 +17,8 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopW
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from composer_hub.integrations.verl import Hinted, hinted_teacher
+from composer_hub.integrations.chat import tool_message
+from composer_hub.integrations.verl import HintedTurn, hinted_teacher
 from composer_hub.train.hinting import Hinter
 from composer_hub.train.turns import Rollout
 
@@ -27,20 +28,20 @@ MESSAGES, TOOLS = "composer_messages", "composer_tools"
 
 @register(AGENT)
 class HintedToolAgentLoop(ToolAgentLoop):
-    """verl's tool loop, which also hands on what was said and which tools were on offer."""
+    """verl's tool loop, which also passes on its messages and tools."""
 
     async def _handle_generating_state(self, agent_data: Any, *args: Any, **kwargs: Any) -> Any:
         state = await super()._handle_generating_state(agent_data, *args, **kwargs)
-        # The list itself: the answers of tools are still to come.
+        # The list itself, because answers of tools are still to come.
         agent_data.extra_fields[MESSAGES] = agent_data.messages
         agent_data.extra_fields[TOOLS] = getattr(agent_data, "_active_tool_schemas", self.tool_schemas)
         return state
 
 
-class Hinting:
-    """What makes a worker ask its teacher about the error turns alone, with a hint before each."""
+class HintsForWorker:
+    """Makes a worker ask its teacher about error turns only, with a hint before each."""
 
-    # A worker has these.
+    # Attributes of verl's workers.
     distillation_enabled: bool
     teacher_server_manager: Any
     teacher_key: str
@@ -55,27 +56,27 @@ class Hinting:
         validate: bool,
         sample_kwargs: dict[str, Any] | None = None,
     ) -> None:
-        said, tools = output.extra_fields.pop(MESSAGES, ()), output.extra_fields.pop(TOOLS, ())
+        messages, tools = output.extra_fields.pop(MESSAGES, ()), output.extra_fields.pop(TOOLS, ())
         if not self.distillation_enabled or validate:
             return
         manager, given = self.teacher_server_manager, sample_kwargs or {}
         key: Any = given.get(self.teacher_key)
-        key = key.item() if hasattr(key, "item") else key  # numpy's, where it comes out of a batch
+        key = key.item() if hasattr(key, "item") else key  # a numpy scalar if it comes from a batch
 
         async def ask(ids: list[int]) -> Any:
             return await manager.compute_teacher_logprobs_single(sequence_ids=ids, routing_key=key)
 
-        chat = chat_of(said[len(given.get("raw_prompt", ())) :])
+        chat = chat_of(messages[len(given.get("raw_prompt", ())) :])
         rollout = Rollout(prompt_ids, response_ids, output.response_mask, chat, rounds_used_up=True)
         sites = Hinter(self._template, self.tokenizer.decode, tuple(tools)).sites(rollout)
-        turns = [Hinted(site.hinted_ids, site.error.turn.start, site.error.turn.stop) for site in sites]
+        turns = [HintedTurn(site.hinted_ids, site.error.turn.start, site.error.turn.stop) for site in sites]
         how = manager.distillation_loss_config
         k = how.topk if how.loss_settings.use_topk else 1
-        told = await hinted_teacher(ask, prompt_ids, response_ids, turns, k=k)
+        columns = await hinted_teacher(ask, prompt_ids, response_ids, turns, k=k)
         output.extra_fields |= {
-            "teacher_ids": told.ids,
-            "teacher_logprobs": told.logprobs,
-            "hint_mask": told.hint_mask,
+            "teacher_ids": columns.ids,
+            "teacher_logprobs": columns.logprobs,
+            "hint_mask": columns.hint_mask,
         }
 
     def _template(self, messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
@@ -86,19 +87,19 @@ class Hinting:
         return self.tokenizer(text, add_special_tokens=False)["input_ids"]
 
 
-class HintedWorker(Hinting, AgentLoopWorkerTQ.__ray_actor_class__):  # under ray's wrapping
+class HintedWorker(HintsForWorker, AgentLoopWorkerTQ.__ray_actor_class__):  # under ray's wrapping
     """verl's worker, with hints."""
 
 
 class HintedManager(AgentLoopManagerTQ):
-    """verl's manager with workers that hint."""
+    """verl's manager, with hinted workers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.agent_loop_workers_class = ray.remote(HintedWorker)  # started later, by `create`
 
 
-class HintedWorkerV0(Hinting, AgentLoopWorker):
+class HintedWorkerV0(HintsForWorker, AgentLoopWorker):
     """The same for the older loop."""
 
 
@@ -111,7 +112,7 @@ class HintedManagerV0(AgentLoopManager):
 
 
 def chat_of(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return what verl's tool loop said in the words of TRL's, in which error turns are found."""
+    """Return messages of verl's tool loop as TRL's would have written them."""
     chat: list[dict[str, Any]] = []
     waiting: list[str] = []
     for message in messages:
@@ -121,15 +122,7 @@ def chat_of(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         elif plain["role"] == "tool" and waiting:
             # verl answers calls in their order.
             name = waiting.pop(0)
-            plain |= {"name": name, "content": _in_trls_words(str(plain["content"]), name)}
+            unknown, raised = f"Unknown function '{name}'.", f"Error executing tool '{name}': "
+            plain |= tool_message(str(plain["content"]), name, unknown=unknown, raised=raised)
         chat.append(plain)
     return chat
-
-
-def _in_trls_words(content: str, name: str) -> str:
-    raised = f"Error executing tool '{name}': "
-    if content.startswith(f"Unknown function '{name}'."):
-        return str({"error": f"Tool {name} not found."})
-    if content.startswith(raised):
-        return str({"error": content.removeprefix(raised)})
-    return content

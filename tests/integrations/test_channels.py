@@ -10,10 +10,10 @@ torch = pytest.importorskip("torch")
 
 from composer_hub import exits  # noqa: E402
 from composer_hub.integrations.channels import (  # noqa: E402
-    Weights,
+    ChannelWeights,
     add_channels,
-    couples,
     hint_tokens,
+    pair_rows,
     replay_tokens,
     sampled_divergence,
 )
@@ -45,19 +45,19 @@ def test_over_all_samples_the_forward_value_is_the_exact_reverse_divergence() ->
 
 def test_weights_of_zero_return_the_policy_loss_itself() -> None:
     policy, broken = logits(1, seed=0), torch.tensor(math.nan)
-    assert add_channels(policy, Weights(), hint=broken, replay=broken) is policy
+    assert add_channels(policy, ChannelWeights(), hint=broken, replay=broken) is policy
 
 
 def test_each_channel_counts_by_its_own_weight() -> None:
     policy, hint, replay = (torch.tensor(value) for value in (1.0, 10.0, 100.0))
-    assert add_channels(policy, Weights(0.5, 0.25), hint=hint, replay=replay) == 1.0 + 5.0 + 25.0
-    assert add_channels(policy, Weights(0.5, 0.25), hint=hint) == 6.0
+    assert add_channels(policy, ChannelWeights(0.5, 0.25), hint=hint, replay=replay) == 1.0 + 5.0 + 25.0
+    assert add_channels(policy, ChannelWeights(0.5, 0.25), hint=hint) == 6.0
 
 
 @pytest.mark.parametrize("weight", [-0.1, math.nan])
 def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
     with pytest.raises(exits.UsageError, match="alpha is"):
-        Weights(alpha=weight)
+        ChannelWeights(alpha=weight)
 
 
 def test_hint_tokens_are_zero_outside_the_mask_whatever_stands_there() -> None:
@@ -100,7 +100,7 @@ def test_the_mean_over_sequences_is_the_mean_preference_loss(how: Preference) ->
     logps, mask = logits(5, 4, seed=0), torch.ones(5, 4, dtype=torch.bool)
     mask[1, 3] = mask[2, 2:] = False
     refs = torch.randn(5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    found = couples(["a", "b", "a", None, "b"], [True, False, False, False, True])
+    found = pair_rows(["a", "b", "a", None, "b"], [True, False, False, False, True])
     assert (found.chosen, found.rejected, found.num_alone) == ((0, 4), (2, 1), 0)
     matrix, _ = replay_tokens(logps, mask, refs, found, how)
     assert not matrix[3].any()
@@ -119,7 +119,7 @@ def test_the_mean_over_sequences_is_the_mean_preference_loss(how: Preference) ->
 
 def test_a_batch_without_pairs_gives_zero_and_a_gradient() -> None:
     logps = logits(2, 3, seed=0)
-    found = couples([None, "alone"], [False, True])
+    found = pair_rows([None, "alone"], [False, True])
     matrix, terms = replay_tokens(logps, torch.ones(2, 3, dtype=torch.bool), torch.zeros(2), found, Preference())
     matrix.sum().backward()
     assert (matrix.sum().item(), len(terms.losses), found.num_alone) == (0.0, 0, 1)
@@ -127,5 +127,5 @@ def test_a_batch_without_pairs_gives_zero_and_a_gradient() -> None:
 
 
 def test_copies_of_a_pair_are_coupled_in_their_order() -> None:
-    found = couples([7, 7, 7, 7, -1, ""], [True, True, False, False, True, True])
+    found = pair_rows([7, 7, 7, 7, -1, ""], [True, True, False, False, True, True])
     assert (found.chosen, found.rejected, found.num_alone) == ((0, 1), (2, 3), 0)

@@ -18,11 +18,12 @@ if sys.version_info < (3, 11):
     pytest.skip("verifiers needs Python 3.11", allow_module_level=True)
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed (docs/other_trainers.md)")
 
+from composer_hub.environments import load_object, tools_of  # noqa: E402
 from composer_hub.integrations import verifiers as ours  # noqa: E402
 from composer_hub.integrations.chat import chat_of, errors_of  # noqa: E402
 
 WORLD = '''
-from composer_hub.train.other.verifiers import EnvironmentTaskset
+from composer_hub.integrations.verifiers import EnvironmentTaskset
 
 __all__ = ["EnvironmentTaskset"]
 
@@ -113,14 +114,14 @@ def test_a_task_is_a_row_and_a_function_is_asked_for_as_many_as_are_wanted(world
 
 
 def test_only_public_methods_are_tools(world: Path) -> None:
-    desk = ours.imported("desk_world:Desk", "The environment")()
-    assert list(ours.tools_of(desk)) == ["add"]
+    desk = load_object("desk_world:Desk", "environment")()
+    assert list(tools_of(desk)) == ["add"]
 
 
 def test_a_call_that_raises_answers_as_trls_tool_loop_does(world: Path) -> None:
     server = ours.EnvironmentToolset(ours.EnvironmentToolsetConfig(environment="desk_world:Desk"))
     asyncio.run(server.setup_task(ours.EnvironmentTaskData(row={"a": 1, "b": 2})))
-    add = server._told(server.environment.add)
+    add = server._answering(server.environment.add)
     assert asyncio.run(add(a=91, b=0)) == "{'error': 'too large for this desk'}"
     assert server.state.reward == 0.0
     assert asyncio.run(add(a=1, b=2)) == "3"
@@ -152,6 +153,6 @@ def test_what_cannot_be_used_is_named_before_any_rollout(world: Path, changes: d
 
 
 def test_an_environment_that_speaks_at_reset_is_refused(world: Path) -> None:
-    talkative = ours.imported("desk_world:Talkative", "The environment")()
+    talkative = load_object("desk_world:Talkative", "environment")()
     with pytest.raises(exits.UsageError, match="row's prompt"):
         asyncio.run(ours.reset(talkative, {"a": 1, "b": 2}))

@@ -51,7 +51,7 @@ def test_a_hinted_turn_lands_at_its_own_place() -> None:
         following = torch.tensor([*ids[1:], 0])[:, None]
         return following, -following.float()
 
-    turns = [ours.Hinted(prefix_ids=[5, 90, 91, 6], start=2, stop=4)]
+    turns = [ours.HintedTurn(prefix_ids=[5, 90, 91, 6], start=2, stop=4)]
     told = asyncio.run(ours.hinted_teacher(teacher, [5, 6], [7, 8, 9, 10, 11], turns, k=1))
     assert asked == [[5, 90, 91, 6, 9, 10]]
     assert told.hint_mask == [0, 0, 1, 1, 0]
@@ -62,7 +62,7 @@ def test_a_hinted_turn_lands_at_its_own_place() -> None:
 @pytest.mark.parametrize(("start", "stop"), [(2, 2), (-1, 2), (3, 9)], ids=["empty", "before", "beyond"])
 def test_a_turn_outside_the_response_is_refused(start: int, stop: int) -> None:
     with pytest.raises(exits.UsageError, match="hinted turn spans"):
-        asyncio.run(ours.hinted_teacher(None, [1], [2, 3], [ours.Hinted([1], start, stop)], k=1))  # type: ignore[arg-type]
+        asyncio.run(ours.hinted_teacher(None, [1], [2, 3], [ours.HintedTurn([1], start, stop)], k=1))  # type: ignore[arg-type]
 
 
 # ----------------------------------------------------------------------------------- only where verl is installed

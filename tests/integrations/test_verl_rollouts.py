@@ -276,7 +276,7 @@ def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any,
 )
 def test_both_of_verls_loops_get_workers_that_hint(config: Any, manager: Any, worker: Any) -> None:
     assert manager(config, None).agent_loop_workers_class.__ray_actor_class__ is worker
-    assert worker._compute_teacher_logprobs is rollouts.Hinting._compute_teacher_logprobs
+    assert worker._compute_teacher_logprobs is rollouts.HintsForWorker._compute_teacher_logprobs
 
 
 def test_the_config_names_the_manager_and_the_agent_that_are_there(config: Any) -> None:
