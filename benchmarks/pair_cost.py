@@ -21,11 +21,10 @@ from composer_hub.ingest.reading import Reading
 from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.records import Trace
-from composer_hub.replay.cascade import Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
-from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.run import run
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 
 
@@ -37,14 +36,14 @@ def teachers_at(url: str) -> list[Teacher]:
 def replayed(traces: list[Trace], policy: str) -> tuple[int, int]:
     """Return the server's bill in nano-dollars and the pairs of a replay in lanes."""
     server = TeacherServer(oracle=oracle_of(traces), min_cached_tokens=64)
-    rules = Rules(policy=policy, audit=0, repeat=0)
+    options = ReplayOptions(order=policy, audit=0, repeat=0, own_endpoint=True)
     votes = defaultdict(list)
     with (
         serving(server) as url,
         tempfile.TemporaryDirectory() as folder,
         Ledger(Path(folder) / "ledger.sqlite", cap=100 * NANO) as ledger,
     ):
-        for vote in run(traces, teachers_at(url), ledger, by_normal_form, rules, own_endpoint=True):
+        for vote in collect(traces, teachers_at(url), ledger, options):
             votes[vote.trace_id].append(vote)
     return server.billed, sum(len(build_pairs(trace, votes[trace.trace_id])[0]) for trace in traces)
 

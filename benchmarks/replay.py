@@ -27,18 +27,17 @@ from huggingface_hub import AsyncInferenceClient
 
 from composer_hub.money import NANO
 from composer_hub.records import Trace
-from composer_hub.replay.cascade import Rules
 from composer_hub.replay.client import connections
+from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, listen, serve
-from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts, paired
-from composer_hub.replay.run import run
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 from tests.replay.sample import trace_of
 
-RULES = Rules(policy="all", audit=0, repeat=0)
+OPTIONS = ReplayOptions(order="all", audit=0, repeat=0)
 PRICE = per_million("5", "25", "0.50", "6.25", stamp="benchmark")
 
 
@@ -88,7 +87,7 @@ def gathered(traces: list[Trace], teacher: Teacher) -> int:
 
 def in_lanes(traces: list[Trace], teacher: Teacher) -> int:
     with tempfile.TemporaryDirectory() as folder, Ledger(Path(folder) / "ledger.sqlite", cap=10**6 * NANO) as ledger:
-        return sum(1 for _ in run(traces, [teacher], ledger, by_normal_form, RULES, environ={}))
+        return sum(1 for _ in collect(traces, [teacher], ledger, OPTIONS, environ={}))
 
 
 def measured(

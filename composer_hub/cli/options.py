@@ -33,6 +33,25 @@ def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
     return click.option("--to", default="local", show_default=True, metavar="local|hub|FOLDER", help=TO_HELP)(command)
 
 
+def renamed(option: str, advice: str) -> Callable[..., Any]:
+    """Refuse the old spelling of an option with a sentence."""
+
+    def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+        if value is not None:
+            raise exits.UsageError(advice)
+
+    return click.option(option, hidden=True, expose_value=False, callback=refuse)
+
+
+def from_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command `--from`, passed as `origin`: the place that versions are read from."""
+    command = renamed("--to", "This command publishes nothing. Write --from for the place that traces are read from.")(
+        command
+    )
+    return click.option("--from", "origin", default="local", show_default=True, metavar="local|hub|FOLDER",
+                        help="Place to read from: local (the embedded Hub), hub, or a folder.")(command)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Publication:
     """The publishing options of a command line."""

@@ -367,7 +367,7 @@ def _ambiguous_usd(folder: Path) -> float:
     if not path.is_file():
         return 0.0
     with Ledger(path) as ledger:
-        return to_usd(ledger.money().ambiguous)
+        return to_usd(ledger.budget().ambiguous)
 
 
 def _reasons(drops: Counter[str]) -> str:

@@ -1,1 +1,50 @@
-"""Traces and teachers in, votes and preference pairs out."""
+"""Traces and teachers in, votes out: what would several teachers have done at each step?
+
+from composer_hub import replay
+
+traces = replay.PublishedTraces(hub.load(hub.destination("hub"), "me/traces@v1.0.0"))
+teachers = replay.find_teachers("hf:deepseek-ai/DeepSeek-V4-Pro:novita,hf:zai-org/GLM-5.3:novita")
+print(replay.plan(traces, teachers).expected)
+summary = replay.run(traces, teachers, "runs/one", max_usd=20)
+"""
+
+from composer_hub.replay.collect import Interrupted, ReplayReport, collect
+from composer_hub.replay.lanes import ReplayProgress
+from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
+from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, read_entropy
+from composer_hub.replay.planning import ReplayPlan, TeacherShare, plan
+from composer_hub.replay.prices import PriceError
+from composer_hub.replay.providers import PROVIDERS, Provider, TeacherError
+from composer_hub.replay.runs import ReplaySummary, run, status
+from composer_hub.replay.sources import PublishedTraces, TraceFile, TraceSource
+from composer_hub.replay.teachers import Teacher, find_teachers, key_of
+
+__all__ = [
+    "ORDERS",
+    "PROVIDERS",
+    "CapReached",
+    "Interrupted",
+    "Ledger",
+    "LedgerError",
+    "PriceError",
+    "Provider",
+    "PublishedTraces",
+    "ReplayOptions",
+    "ReplayPlan",
+    "ReplayProgress",
+    "ReplayReport",
+    "ReplaySummary",
+    "Teacher",
+    "TeacherError",
+    "TeacherShare",
+    "TraceFile",
+    "TraceSource",
+    "collect",
+    "find_teachers",
+    "key_of",
+    "min_entropy_of",
+    "plan",
+    "read_entropy",
+    "run",
+    "status",
+]

@@ -1,4 +1,4 @@
-"""What came back: a response read into an `Answer`, or into the `Failure` it really is.
+"""What came back: a response read into an `TeacherAnswer`, or into the `Failure` it really is.
 
 In: the body of a response with status 200. Out: the assistant message as it came, its status (`voted`, or why it
 abstains), what it cost and by whose account. Reading is pure: stored responses are read again on every resume, so a
@@ -38,7 +38,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class TeacherAnswer:
     """One response, read."""
 
     status: str
@@ -82,7 +82,7 @@ def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None
     return Failure("empty_choices", cost)
 
 
-def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[str]) -> Answer:
+def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[str]) -> TeacherAnswer:
     """Read an answer and decide whether it is a vote."""
     choice = _choice(response)
     message = choice["message"]
@@ -96,7 +96,7 @@ def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[
         or _action_problem(action, known_tools)
         or VOTED
     )
-    return Answer(
+    return TeacherAnswer(
         status=status,
         # As it came, but for content in parts, which no reader of chat messages expects of an assistant.
         message={**message, "content": _text(message)} if isinstance(message.get("content"), list) else message,

@@ -21,18 +21,17 @@ from dataclasses import dataclass, field
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id
-from composer_hub.replay.answers import Answer
+from composer_hub.replay.answers import TeacherAnswer
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
-
-POLICIES = ("cascade", "sequential", "all")
 
 Same = Callable[[Step, Message, Message], bool]
 """(step, an action, another) -> whether they are one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Judge:
+class Comparison:
     """How the actions of one trace are compared: strictly between teachers, loosely against the student."""
 
     agree: Same
@@ -40,19 +39,7 @@ class Judge:
     normal_form: Callable[[Step, Message], str]
 
 
-JudgeOf = Callable[[Trace, Policy], Judge]
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What is asked."""
-
-    policy: str = "cascade"  # the order of asking
-    agreement: Policy = field(default_factory=Policy)  # what pairs will be made by
-    audit: float = 0.03  # share of steps asked on although the policy would stop
-    repeat: float = 0.02  # share of steps on which the first teacher is asked twice
-    entropy: Mapping[str, float] = field(default_factory=dict)  # of the student, by step id
-    min_entropy: float | None = None  # steps below are left out, but for the audit
+Compare = Callable[[Trace, Policy], Comparison]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +51,11 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AskOutcome:
     """What came of a question."""
 
     status: str
-    answer: Answer | None = None
+    answer: TeacherAnswer | None = None
     cost: int = 0  # nano-dollars
     cost_source: str = ""
     price_stamp: str = ""
@@ -82,14 +69,14 @@ class _State:
     excluded: dict[str, str]  # teacher -> why it is not asked at this step
     audited: bool
     gated: bool = False  # the entropy gate leaves the step out
-    outcomes: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
 
-    def first(self) -> Mapping[str, Outcome]:
+    def first(self) -> Mapping[str, AskOutcome]:
         return {name: outcome for (name, attempt), outcome in self.outcomes.items() if attempt == 0}
 
 
 @dataclass(slots=True)
-class Tally:
+class AuditTally:
     """What the audit and the votes say, added up over traces."""
 
     num_steps: int = 0
@@ -108,21 +95,21 @@ class Tally:
         return self.num_pairs / (self.num_pairs + missed) if self.num_pairs + missed else None
 
 
-class TraceRun:
+class TraceRounds:
     """The rounds over one trace."""
 
     def __init__(
         self,
         trace: Trace,
         teachers: Sequence[Teacher],
-        rules: Rules,
-        judge_of: JudgeOf,
+        options: ReplayOptions,
+        compare: Compare,
         wanted: Callable[[Trace, Step], bool] | None = None,
     ) -> None:
-        self.trace, self.rules, self._judge_of = trace, rules, judge_of
+        self.trace, self.options, self._compare = trace, options, compare
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.prompts = Prompts(trace)
-        limited = rules.agreement.max_prompt_chars is not None
+        limited = options.agreement.max_prompt_chars is not None
         self._chars = [message_chars(message) for message in trace.messages] if limited else []
         self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
         self._states = {
@@ -130,8 +117,8 @@ class TraceRun:
         }
 
     @functools.cached_property
-    def judge(self) -> Judge:
-        return self._judge_of(self.trace, self.rules.agreement)
+    def comparison(self) -> Comparison:
+        return self._compare(self.trace, self.options.agreement)
 
     def next_round(self) -> dict[str, list[Ask]]:
         """Return what to ask now that everything asked so far has an outcome; empty when the trace is done."""
@@ -141,7 +128,7 @@ class TraceRun:
                 lanes.setdefault(teacher.name, []).extend(self._asks(state, teacher))
         return lanes
 
-    def record(self, teacher: str, ask: Ask, outcome: Outcome) -> None:
+    def record(self, teacher: str, ask: Ask, outcome: AskOutcome) -> None:
         """Keep what came of a question."""
         self._states[ask.step.step_id].outcomes[teacher, ask.attempt] = outcome
 
@@ -164,11 +151,11 @@ class TraceRun:
             for (name, attempt), outcome in state.outcomes.items():
                 yield self._vote(state, self.teachers[name], attempt, outcome)
             for name, reason in state.excluded.items():
-                yield self._vote(state, self.teachers[name], 0, Outcome("not_asked"), excluded=reason)
+                yield self._vote(state, self.teachers[name], 0, AskOutcome("not_asked"), excluded=reason)
 
-    def tally(self) -> Tally:
+    def tally(self) -> AuditTally:
         """Count pairs, and what the audit found where the policy would have stopped."""
-        tally = Tally(num_steps=len(self._states))
+        tally = AuditTally(num_steps=len(self._states))
         for state in self._states.values():
             pair = self._has_pair(state)
             tally.num_pairs += pair
@@ -184,9 +171,9 @@ class TraceRun:
         num_bytes = self.prompts.num_bytes(step)
         excluded = {t.name: why for t in teachers if (why := self._exclusion(step, t, num_bytes))}
         eligible = tuple(teacher for teacher in teachers if teacher.name not in excluded)
-        audited = share_of(step.step_id, "audit") < self.rules.audit
-        least = self.rules.min_entropy
-        gated = least is not None and self.rules.entropy.get(step.step_id, least) < least
+        audited = share_of(step.step_id, "audit") < self.options.audit
+        least = self.options.min_entropy
+        gated = least is not None and self.options.entropy.get(step.step_id, least) < least
         return _State(step, eligible, excluded, audited, gated)
 
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
@@ -195,7 +182,7 @@ class TraceRun:
         if not self.trace.messages[step.action].tool_calls:
             return "student_text_only"  # never becomes a pair, whatever teachers do
         family = step.family or self.trace.family
-        agreement = self.rules.agreement
+        agreement = self.options.agreement
         if agreement.exclude_same_family and family and teacher.family == family:
             return "same_family"
         limit = agreement.max_prompt_chars
@@ -210,24 +197,24 @@ class TraceRun:
         unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
         if state.gated and not state.audited:
             return ()
-        if self.rules.policy == "all":
+        if self.options.order == "all":
             return unasked
         if not outcomes:
-            return unasked[:1] if self.rules.policy == "cascade" else unasked[: self.rules.agreement.min_agree]
+            return unasked[:1] if self.options.order == "cascade" else unasked[: self.options.agreement.min_agree]
         if self._stops_early(state) and not state.audited:
             return ()
         sizes = [len(cluster) for cluster in self._clusters(state)]
-        largest, num_votes, needed = max(sizes, default=0), sum(sizes), self.rules.agreement.needed
+        largest, num_votes, needed = max(sizes, default=0), sum(sizes), self.options.agreement.needed
         still_open = largest < needed(num_votes) and largest + len(unasked) >= needed(num_votes + len(unasked))
         return unasked[:1] if still_open else ()
 
     def _stops_early(self, state: _State) -> bool:
         """Tell whether the cascade ends here: the cheapest teacher repeats the student."""
-        if self.rules.policy != "cascade" or not state.eligible:
+        if self.options.order != "cascade" or not state.eligible:
             return False
         first = state.outcomes.get((state.eligible[0].name, 0))
         action = first.answer.action if first and first.answer else None
-        return action is not None and self.judge.repeats(state.step, self._student(state), action)
+        return action is not None and self.comparison.repeats(state.step, self._student(state), action)
 
     def _student(self, state: _State) -> Message:
         return self.trace.messages[state.step.action]
@@ -238,10 +225,10 @@ class TraceRun:
         for teacher in state.eligible:
             outcome = outcomes.get(teacher.name)
             action = outcome.answer.action if outcome and outcome.answer else None
-            if action is None or not self.judge.agree(state.step, action, action):
+            if action is None or not self.comparison.agree(state.step, action, action):
                 continue  # It abstained, or gave no valid action, which does not count as a vote.
             for cluster in clusters:
-                if self.judge.agree(state.step, cluster[0], action):
+                if self.comparison.agree(state.step, cluster[0], action):
                     cluster.append(action)
                     break
             else:
@@ -251,17 +238,17 @@ class TraceRun:
     def _has_pair(self, state: _State) -> bool:
         clusters = self._clusters(state)
         winner = max(clusters, key=len, default=[])
-        if len(winner) < self.rules.agreement.needed(sum(len(cluster) for cluster in clusters)):
+        if len(winner) < self.options.agreement.needed(sum(len(cluster) for cluster in clusters)):
             return False
         student = self._student(state)
-        return not any(self.judge.repeats(state.step, student, action) for action in winner)
+        return not any(self.comparison.repeats(state.step, student, action) for action in winner)
 
     def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
         # Only the first teacher is asked again: its lane is warm, and one teacher's noise is what the floor needs.
-        twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.rules.repeat
+        twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.options.repeat
         return [Ask(state.step), *([Ask(state.step, attempt=1)] if twice else [])]
 
-    def _vote(self, state: _State, teacher: Teacher, attempt: int, outcome: Outcome, excluded: str = "") -> Vote:
+    def _vote(self, state: _State, teacher: Teacher, attempt: int, outcome: AskOutcome, excluded: str = "") -> Vote:
         answer, step = outcome.answer, state.step
         action = answer.action if answer else None
         return Vote(
@@ -273,7 +260,7 @@ class TraceRun:
             family=teacher.family,
             status=outcome.status,
             answer=dict(answer.message) if answer else {},
-            normal_form=self.judge.normal_form(step, action) if action else "",
+            normal_form=self.comparison.normal_form(step, action) if action else "",
             usage=dict(answer.usage) if answer else {},
             cost_usd=to_usd(outcome.cost),
             cost_source=outcome.cost_source,

@@ -39,7 +39,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ChatRequest:
     """What one request carries beside the teacher's own settings."""
 
     chat: Sequence[dict[str, Any]]
@@ -58,7 +58,7 @@ class Client:
     async def close(self) -> None:
         await self._client.close()
 
-    async def ask(self, request: Request) -> Reply | Failure:
+    async def ask(self, request: ChatRequest) -> Reply | Failure:
         """Send one request; whatever happens to it comes back as a value."""
         seen: list[httpx.Response] = []
         _seen.set(seen)
@@ -140,7 +140,7 @@ async def connections(
     def make() -> httpx.AsyncClient:
         inner = transport() if transport else httpx.AsyncHTTPTransport(verify=tls, limits=limits)
         return httpx.AsyncClient(
-            transport=_Bounded(inner),
+            transport=_LimitedTransport(inner),
             event_hooks={"response": [_keep]},
             headers={"accept-encoding": "identity"},
             # A redirect would carry the prompt to a host nobody named.
@@ -162,7 +162,7 @@ async def _keep(response: httpx.Response) -> None:
         _seen.get().append(response)
 
 
-class _Bounded(httpx.AsyncBaseTransport):
+class _LimitedTransport(httpx.AsyncBaseTransport):
     """A transport that gives up on a body without end."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
@@ -170,14 +170,14 @@ class _Bounded(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         response = await self._inner.handle_async_request(request)
-        response.stream = _Counted(response.stream)
+        response.stream = _LimitedStream(response.stream)
         return response
 
     async def aclose(self) -> None:
         await self._inner.aclose()
 
 
-class _Counted(httpx.AsyncByteStream):
+class _LimitedStream(httpx.AsyncByteStream):
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 

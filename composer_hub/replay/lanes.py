@@ -1,11 +1,11 @@
-"""Lanes: one queue of questions for each (trace, teacher), asked in step order so that the prefix cache pays.
+"""Lanes: one queue of questions per (trace, teacher), asked in step order so that the prefix cache pays.
 
-In: `TraceRun`s (what to ask), a ledger, one client a teacher. Out: finished `TraceRun`s. Lanes that were started are
-finished before new ones begin; among those ready, the one whose cache goes cold first is next. How many calls a teacher
-gets at once follows its own signals: more while it answers, fewer when it says "too many" (AIMD).
+In: the `TraceRounds` of each trace, a ledger, one client per teacher. Out: the finished `TraceRounds`. Started lanes
+are finished before new ones begin. Among the lanes that are ready, the one whose cache expires first is next. The
+concurrency adapts per teacher: it grows while the teacher answers and shrinks when it replies "too many requests" (AIMD).
 
-Everything that ends a run early (cap, a stopped teacher, Ctrl-C) only stops handing out work: calls in flight are
-waited for, the ledger knows the rest, and the same command goes on from there.
+The cap, a stopped teacher and Ctrl-C only end the handing out of work: calls in flight are waited for, the ledger has
+the rest, and the same command continues.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 
 from composer_hub.money import show_usd
 from composer_hub.replay import answers
-from composer_hub.replay.cascade import Ask, Outcome, Tally, TraceRun
-from composer_hub.replay.client import Client, Reply, Request
+from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds
+from composer_hub.replay.client import ChatRequest, Client, Reply
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, Question, Reserved, Stored
 from composer_hub.replay.prompts import Counted, Prompt, marked, paired
 from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide
@@ -44,13 +44,14 @@ class Clock:
 
 
 @dataclass(slots=True)
-class Progress:
+class ReplayProgress:
     """Where a run stands; what the live line shows."""
 
     num_traces: int = 0  # finished
     num_steps: int = 0  # of finished traces
     num_pairs: int = 0
-    num_asked: int = 0  # questions with an outcome, stored ones included
+    num_asked: int = 0  # questions with an outcome, including stored ones
+    num_expected: int = 0  # questions that the plan expects
     num_requests: int = 0  # sent in this run
     spent: int = 0  # nano-dollars, in this run
     prompt_tokens: int = 0
@@ -64,7 +65,7 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    run: TraceRun
+    run: TraceRounds
     teacher: Teacher
     asks: list[Ask]
     number: int
@@ -150,18 +151,18 @@ class Scheduler:
         *,
         clock: Clock | None = None,
         rng: random.Random | None = None,
-        on_progress: Callable[[Progress], None] = lambda progress: None,
+        on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     ) -> None:
         self.ledger, self.clock, self.rng = ledger, clock or Clock(), rng or random.Random()
-        self.progress, self._on_progress = Progress(), on_progress
-        self.tally = Tally()
+        self.progress, self._on_progress = ReplayProgress(), on_progress
+        self.tally = AuditTally()
         self.cap_reached: CapReached | None = None
         self.draining = False
         self._pools = {name: _Pool(client.teacher, client) for name, client in clients.items()}
         self._later: list[tuple[float, int, _Lane]] = []
         self._without_money: list[_Lane] = []
-        self._open: dict[int, tuple[TraceRun, int]] = {}  # id -> (run, lanes of the round not yet done)
-        self._finished: list[TraceRun] = []
+        self._open: dict[int, tuple[TraceRounds, int]] = {}  # id -> (run, lanes of the round not yet done)
+        self._finished: list[TraceRounds] = []
         self._counted: set[str] = set()
         self._on_the_wire = 0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -182,7 +183,7 @@ class Scheduler:
             task.cancel()
         self._wake.set()
 
-    async def run(self, runs: Iterator[TraceRun]) -> AsyncIterator[TraceRun]:
+    async def run(self, runs: Iterator[TraceRounds]) -> AsyncIterator[TraceRounds]:
         """Yield each trace when all its rounds are done, and at the end those that could not be."""
         try:
             while True:
@@ -206,7 +207,7 @@ class Scheduler:
 
     # -------------------------------------------------------------------------------------------------- handing out
 
-    def _admit(self, runs: Iterator[TraceRun]) -> None:
+    def _admit(self, runs: Iterator[TraceRounds]) -> None:
         """Open traces while a teacher that starts them has room and nothing to do."""
         while not self.draining and not self.cap_reached and self._wants_more():
             run = next(runs, None)
@@ -220,7 +221,7 @@ class Scheduler:
         most = 4 * max((pool.limit for pool in pools), default=0)
         return len(self._open) < most and any(pool.in_flight + len(pool.ready) < int(pool.limit) for pool in pools)
 
-    def _start_round(self, run: TraceRun) -> None:
+    def _start_round(self, run: TraceRounds) -> None:
         lanes = run.next_round()
         if not lanes:
             self._open.pop(id(run), None)
@@ -329,7 +330,7 @@ class Scheduler:
         self.progress.num_requests += 1
         self._on_the_wire += 1
         try:
-            reply = await pool.client.ask(Request(wire, lane.run.prompts.tools, lane.name))
+            reply = await pool.client.ask(ChatRequest(wire, lane.run.prompts.tools, lane.name))
         except BaseException:
             self.ledger.fail(right.try_id, "interrupted", cost=None)
             raise
@@ -367,7 +368,7 @@ class Scheduler:
         self.progress.spent += cost
         self.progress.prompt_tokens += answer.counted.prompt_tokens or 0
         self.progress.cached_tokens += answer.counted.cached_tokens
-        outcome = Outcome(answer.status, answer, cost, answer.cost_source, lane.teacher.price.stamp, reply.latency_s)
+        outcome = AskOutcome(answer.status, answer, cost, answer.cost_source, lane.teacher.price.stamp, reply.latency_s)
         self._record(lane, ask, prompt, outcome)
 
     def _failed(self, pool: _Pool, lane: _Lane, ask: Ask, right: Reserved, failure: Failure, sent: float) -> bool:
@@ -398,20 +399,20 @@ class Scheduler:
         if isinstance(decision, Again):
             self._put_off(lane, decision.seconds)
             return False
-        self._record(lane, ask, None, Outcome(failure.kind, price_stamp=lane.teacher.price.stamp))
+        self._record(lane, ask, None, AskOutcome(failure.kind, price_stamp=lane.teacher.price.stamp))
         return True
 
     def _take_stored(self, lane: _Lane, ask: Ask, prompt: Prompt, stored: Stored) -> None:
         if stored.response is None:
-            outcome = Outcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
+            outcome = AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
         else:
             answer = answers.read(answers.parse(stored.response), lane.teacher, lane.run.known_tools)
-            outcome = Outcome(
+            outcome = AskOutcome(
                 answer.status, answer, stored.cost, stored.cost_source, stored.price_stamp, stored.latency_s
             )
         self._record(lane, ask, prompt, outcome)
 
-    def _record(self, lane: _Lane, ask: Ask, prompt: Prompt | None, outcome: Outcome) -> None:
+    def _record(self, lane: _Lane, ask: Ask, prompt: Prompt | None, outcome: AskOutcome) -> None:
         lane.run.record(lane.teacher.name, ask, outcome)
         counted = outcome.answer.counted.prompt_tokens if outcome.answer else None
         if prompt is not None and counted:
@@ -451,9 +452,9 @@ class Scheduler:
         if left == 1:
             self._start_round(run)
 
-    def _count(self, run: TraceRun) -> None:
+    def _count(self, run: TraceRounds) -> None:
         tally = run.tally()
-        for name in Tally.__slots__:
+        for name in AuditTally.__slots__:
             setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
         self._counted.add(run.trace.trace_id)  # a trace comes twice where the cap made two sweeps
         self.progress.num_traces = len(self._counted)

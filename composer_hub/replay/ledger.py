@@ -218,7 +218,7 @@ class Ledger:
 
     # ---------------------------------------------------------------------------------------------------- money
 
-    def money(self) -> Budget:
+    def budget(self) -> Budget:
         """Return where the cap stands."""
         with self._said():
             return Budget(*self._db.execute("SELECT cap, settled, reserved, ambiguous FROM money").fetchone())
@@ -302,7 +302,7 @@ class Ledger:
         self.reap()
 
     def _set_cap(self, cap: int, change: bool) -> None:
-        money = self.money()
+        money = self.budget()
         if cap == money.cap:
             return
         if not change:
@@ -315,7 +315,7 @@ class Ledger:
         self._db.execute("UPDATE money SET cap = ?", (cap,))
 
     def _check_cap(self, amount: int) -> None:
-        money = self.money()
+        money = self.budget()
         if amount > money.left:
             later = amount <= money.left + money.reserved
             raise CapReached(

@@ -89,6 +89,28 @@ _OPTIONS = frozenset(
 )
 
 
+def find_teachers(
+    addresses: str | Sequence[str] = "",
+    *,
+    file: Path | None = None,
+    given_prices: Sequence[str] = (),
+    accepted: Collection[str] = (),
+    max_tokens: int | None = None,
+    list_models: ListModels | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> list[Teacher]:
+    """Return the teachers at some addresses or in a teachers file, cheapest first, with prices, terms and limits.
+
+    Each endpoint is asked for its list of models. `given_prices` are `name=in/out[/cached[/write]]` in dollars per
+    million tokens, `accepted` the names of teachers whose terms the user has accepted.
+    """
+    specs = read_file(file) if file else parse_names(addresses if isinstance(addresses, str) else ",".join(addresses))
+    if max_tokens:
+        specs = [{**spec, "max_tokens": max_tokens} for spec in specs]
+    given = prices.parse_given(given_prices, today=date.today().isoformat())
+    return resolve(specs, list_models=list_models or fetch_models, given=given, accepted=accepted, environ=environ)
+
+
 def parse_names(names: str) -> list[dict[str, Any]]:
     """Read `--teachers a,b,c`."""
     specs = [{"at": name.strip()} for name in names.split(",") if name.strip()]

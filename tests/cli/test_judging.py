@@ -33,7 +33,7 @@ def test_a_hint_is_asked_for_once_and_billed_as_the_server_bills_it(tmp_path: Pa
     assert hint.writer == "judge"
     assert sum(bill.requests for bill in teachers.bills.values()) == 1
     with Ledger(tmp_path / "judge.sqlite") as ledger:
-        money = ledger.money()
+        money = ledger.budget()
     assert (money.settled, money.reserved, money.ambiguous) == (teachers.billed, 0, 0)
 
 

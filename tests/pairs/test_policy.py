@@ -16,11 +16,10 @@ from composer_hub.money import NANO
 from composer_hub.pairs.make import build_pairs
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
-from composer_hub.replay.cascade import POLICIES, Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
-from composer_hub.replay.judging import by_normal_form
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.run import run
+from composer_hub.replay.options import ORDERS, ReplayOptions
 from tests.replay.sample import teachers_at, trace_of
 
 TEACHERS = ("small", "medium", "large")
@@ -53,20 +52,20 @@ def unanimous() -> Iterator[str]:
         yield url
 
 
-def votes_for(url: str, folder: Path, rules: Rules) -> dict[str, list[Vote]]:
+def votes_for(url: str, folder: Path, options: ReplayOptions) -> dict[str, list[Vote]]:
     votes = defaultdict(list)
     with Ledger(folder / "ledger.sqlite", cap=NANO) as ledger:
-        for vote in run(TRACES, teachers_at(url), ledger, by_normal_form, rules, environ={}):
+        for vote in collect(TRACES, teachers_at(url), ledger, options, environ={}):
             votes[vote.trace_id].append(vote)
     return votes
 
 
-@pytest.mark.parametrize("order", POLICIES)
+@pytest.mark.parametrize("order", ORDERS)
 def test_three_unanimous_teachers_give_a_pair_at_every_error_if_all_three_must_agree(
     unanimous: str, tmp_path: Path, order: str
 ) -> None:
     policy = Policy(min_agree=3)
-    votes = votes_for(unanimous, tmp_path, Rules(order, policy, audit=0, repeat=0))
+    votes = votes_for(unanimous, tmp_path, ReplayOptions(order, policy, audit=0, repeat=0))
     pairs = [pair for trace in TRACES for pair in build_pairs(trace, votes[trace.trace_id], policy=policy)[0]]
     assert [pair.num_agree for pair in pairs] == [3] * NUM_ERRORS
     asked = sum(vote.status == "voted" for cast in votes.values() for vote in cast)
@@ -83,14 +82,14 @@ def test_the_command_line_refuses_votes_that_stopped_too_early_and_says_what_to_
 
     def call(*words: object) -> int:
         try:
-            main([*map(str, words), "--to", str(store)])
+            main([*map(str, words), "--from" if words[0] == "replay" else "--to", str(store)])
         except SystemExit as error:
             return int(error.code or 0)
         return exits.DONE
 
     names = ",".join(f"{unanimous}#{name}" for name in TEACHERS)
     replay = ("replay", "run", "me/traces", "--teachers", names, "--max-usd", 1, "--max-tokens", 200, "--run", folder)
-    replay = (*replay, "--policy", order, "--audit", 0, "--repeat", 0)
+    replay = (*replay, "--order", order, "--audit", 0, "--repeat", 0)
     build = ("pairs", "build", "me/traces", "--run", folder, "--repo", "me/pairs")
     assert call(*replay) == exits.DONE
     assert call(*build, "--min-agree", 3) == exits.USAGE

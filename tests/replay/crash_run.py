@@ -5,12 +5,12 @@ from __future__ import annotations
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from composer_hub.replay.cascade import Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.run import run
-from tests.replay.sample import judge_of, teachers_at, trace_of
+from composer_hub.replay.options import ReplayOptions
+from tests.replay.sample import compare, teachers_at, trace_of
 
-RULES = Rules(policy="all", audit=0, repeat=0)
+OPTIONS = ReplayOptions(order="all", audit=0, repeat=0)
 
 
 def main(url: str, path: str, cap: int, out: str, opened: Event) -> None:
@@ -18,5 +18,6 @@ def main(url: str, path: str, cap: int, out: str, opened: Event) -> None:
     traces = [trace_of(10, name=f"t{number}") for number in range(8)]
     with Ledger(path, cap=cap) as ledger:
         opened.set()
-        ids = sorted(vote.vote_id for vote in run(traces, teachers_at(url), ledger, judge_of, RULES, environ={}))
+        votes = collect(traces, teachers_at(url), ledger, OPTIONS, compare=compare, environ={})
+        ids = sorted(vote.vote_id for vote in votes)
     Path(out).write_text("\n".join(ids))

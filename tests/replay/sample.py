@@ -7,7 +7,7 @@ from typing import Any
 
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, action_text
-from composer_hub.replay.cascade import Judge
+from composer_hub.replay.cascade import Comparison
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 
 TOOL = {
@@ -48,13 +48,13 @@ def trace_of(
     return Trace(name, "test", name, tuple(messages), tuple(steps), **{**defaults, **fields})
 
 
-def judge_of(trace: Trace, policy: Policy | None = None) -> Judge:
+def compare(trace: Trace, policy: Policy | None = None) -> Comparison:
     """Compare actions by their text: the teachers of these tests do not paraphrase."""
 
     def equal(step: Step, one: Message, other: Message) -> bool:
         return action_text(one) == action_text(other)
 
-    return Judge(agree=equal, repeats=equal, normal_form=lambda step, action: action_text(action))
+    return Comparison(agree=equal, repeats=equal, normal_form=lambda step, action: action_text(action))
 
 
 def teachers_at(

@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
-from composer_hub.replay.answers import Answer
-from composer_hub.replay.cascade import Outcome, Rules, TraceRun, share_of
-from composer_hub.replay.judging import by_normal_form
+from composer_hub.replay.answers import TeacherAnswer
+from composer_hub.replay.cascade import AskOutcome, TraceRounds, share_of
+from composer_hub.replay.comparison import by_normal_form
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
-from tests.replay.sample import judge_of, trace_of
+from tests.replay.sample import compare, trace_of
 
 PANEL = [
     Teacher(name, name, "http://127.0.0.1/v1", family=f"family-{name}", price=per_million(price, price))
@@ -25,17 +26,19 @@ PANEL = [
 ]
 
 
-def outcome(word: str) -> Outcome:
+def outcome(word: str) -> AskOutcome:
     """Return a teacher's outcome: an action of this word, or an abstention for ""."""
     if not word:
-        return Outcome("length")
+        return AskOutcome("length")
     call = ToolCall("bash", {"command": word})
-    return Outcome("voted", Answer("voted", {}, Message("assistant", "", (call,))))
+    return AskOutcome("voted", TeacherAnswer("voted", {}, Message("assistant", "", (call,))))
 
 
-def play(trace: Trace, rules: Rules, words: dict[str, dict[str, str]], panel: Sequence[Teacher] = PANEL) -> TraceRun:
+def play(
+    trace: Trace, options: ReplayOptions, words: dict[str, dict[str, str]], panel: Sequence[Teacher] = PANEL
+) -> TraceRounds:
     """Answer every question from a table of step -> teacher -> word until nothing is asked any more."""
-    run = TraceRun(trace, panel, rules, judge_of)
+    run = TraceRounds(trace, panel, options, compare)
     while lanes := run.next_round():
         for name, asks in lanes.items():
             assert [ask.step.index for ask in asks] == sorted(ask.step.index for ask in asks)
@@ -65,7 +68,7 @@ def draw_misses(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
     return {step.step_id: words(step) for step in trace.steps}
 
 
-def pairs(run: TraceRun) -> dict[str, str]:
+def pairs(run: TraceRounds) -> dict[str, str]:
     """Return step -> the action that at least two agree on, where it is not the student's."""
     said: dict[str, list[str]] = {}
     for vote in run.votes():
@@ -75,13 +78,13 @@ def pairs(run: TraceRun) -> dict[str, str]:
     for step in run.trace.steps:
         forms = said.get(step.step_id, [])
         agreed = {form for form in forms if forms.count(form) >= 2}
-        student = judge_of(run.trace).normal_form(step, run.trace.messages[step.action])
+        student = compare(run.trace).normal_form(step, run.trace.messages[step.action])
         for form in agreed - {student}:
             winners[step.step_id] = form
     return winners
 
 
-def asked(run: TraceRun) -> int:
+def asked(run: TraceRounds) -> int:
     return sum(vote.status != "not_asked" for vote in run.votes())
 
 
@@ -90,8 +93,8 @@ def asked(run: TraceRun) -> int:
 def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: int) -> None:
     trace = trace_of(15)
     words = draw(trace, random.Random(seed))
-    everyone = play(trace, Rules(policy="all", repeat=0), words)
-    fewer = play(trace, Rules(policy="sequential", repeat=0, audit=0), words)
+    everyone = play(trace, ReplayOptions(order="all", repeat=0), words)
+    fewer = play(trace, ReplayOptions(order="sequential", repeat=0, audit=0), words)
     assert pairs(fewer) == pairs(everyone)
     assert fewer.tally().num_pairs == len(pairs(everyone))
     assert asked(fewer) < asked(everyone) == 45
@@ -104,8 +107,8 @@ def test_the_cascade_finds_no_pair_that_is_none_and_misses_only_where_the_cheape
 ) -> None:
     trace = trace_of(15)
     words = draw(trace, random.Random(seed))
-    everyone = pairs(play(trace, Rules(policy="all", repeat=0), words))
-    cascade = play(trace, Rules(policy="cascade", repeat=0, audit=0), words)
+    everyone = pairs(play(trace, ReplayOptions(order="all", repeat=0), words))
+    cascade = play(trace, ReplayOptions(order="cascade", repeat=0, audit=0), words)
     found = pairs(cascade)
     assert found.items() <= everyone.items()
     for step_id in everyone.keys() - found.keys():
@@ -116,20 +119,20 @@ def test_the_cascade_finds_no_pair_that_is_none_and_misses_only_where_the_cheape
 def test_an_audit_of_every_step_makes_the_cascade_lose_nothing_and_measures_what_it_would_have_lost() -> None:
     trace = trace_of(60)
     words = draw_misses(trace, random.Random(5))
-    everyone = pairs(play(trace, Rules(policy="all", repeat=0), words))
-    audited = play(trace, Rules(policy="cascade", repeat=0, audit=1.0), words)
+    everyone = pairs(play(trace, ReplayOptions(order="all", repeat=0), words))
+    audited = play(trace, ReplayOptions(order="cascade", repeat=0, audit=1.0), words)
     assert pairs(audited) == everyone
     tally = audited.tally()
     assert tally.num_audited == tally.num_stopped_early > 0
-    assert tally.num_missed == len(everyone) - len(pairs(play(trace, Rules(repeat=0, audit=0), words))) > 0
+    assert tally.num_missed == len(everyone) - len(pairs(play(trace, ReplayOptions(repeat=0, audit=0), words))) > 0
     assert tally.recall == 1.0
 
 
 def test_the_recall_scales_the_audited_misses_to_all_steps_that_ended_early() -> None:
     trace = trace_of(400)
     words = draw_misses(trace, random.Random(9))
-    everyone = play(trace, Rules(policy="all", repeat=0), words)
-    part = play(trace, Rules(policy="cascade", repeat=0, audit=0.5), words)
+    everyone = play(trace, ReplayOptions(order="all", repeat=0), words)
+    part = play(trace, ReplayOptions(order="cascade", repeat=0, audit=0.5), words)
     true_recall = len(pairs(part)) / len(pairs(everyone))
     assert part.tally().recall == pytest.approx(true_recall, abs=0.08)
 
@@ -137,12 +140,15 @@ def test_the_recall_scales_the_audited_misses_to_all_steps_that_ended_early() ->
 def test_a_teacher_of_the_students_family_is_left_out_and_recorded() -> None:
     panel = [dataclasses.replace(PANEL[0], family="student"), *PANEL[1:]]
     trace = trace_of(4)
-    run = play(trace, Rules(policy="all", repeat=0), draw(trace, random.Random(1)), panel)
+    run = play(trace, ReplayOptions(order="all", repeat=0), draw(trace, random.Random(1)), panel)
     left_out = [vote for vote in run.votes() if vote.excluded]
     assert {(vote.teacher, vote.excluded, vote.status) for vote in left_out} == {("cheap", "same_family", "not_asked")}
     assert len(left_out) == 4
     allowed = play(
-        trace, Rules(policy="all", agreement=Policy(exclude_same_family=False)), draw(trace, random.Random(1)), panel
+        trace,
+        ReplayOptions(order="all", agreement=Policy(exclude_same_family=False)),
+        draw(trace, random.Random(1)),
+        panel,
     )
     assert not [vote for vote in allowed.votes() if vote.excluded == "same_family"]
 
@@ -153,7 +159,7 @@ def test_nobody_is_asked_about_a_step_that_a_provider_broke_off() -> None:
     steps = (trace.steps[0], dataclasses.replace(trace.steps[1], error_sites=(broken,)), trace.steps[2])
     trace = dataclasses.replace(trace, steps=steps)
     words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in steps}
-    run = play(trace, Rules("all", audit=1.0, repeat=1.0), words)
+    run = play(trace, ReplayOptions("all", audit=1.0, repeat=1.0), words)
     asked = {vote.step_id for vote in run.votes() if vote.status == "voted"}
     assert asked == {steps[0].step_id, steps[2].step_id}
     left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == steps[1].step_id}
@@ -167,7 +173,7 @@ def test_nobody_is_asked_about_a_step_where_the_student_only_talked() -> None:
     messages[talk.action] = Message("assistant", "All done.")
     trace = dataclasses.replace(trace, messages=tuple(messages))
     words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in trace.steps}
-    run = play(trace, Rules("all", audit=1.0, repeat=1.0), words)
+    run = play(trace, ReplayOptions("all", audit=1.0, repeat=1.0), words)
     assert talk.step_id not in {vote.step_id for vote in run.votes() if vote.status == "voted"}
     left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == talk.step_id}
     assert left_out == {(teacher.name, "student_text_only") for teacher in PANEL}
@@ -178,7 +184,7 @@ def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its
     trace = trace_of(20, growth=400)
     run = play(
         trace,
-        Rules(policy="all", repeat=0, agreement=Policy(max_prompt_chars=7000)),
+        ReplayOptions(order="all", repeat=0, agreement=Policy(max_prompt_chars=7000)),
         draw(trace, random.Random(1)),
         panel,
     )
@@ -190,8 +196,8 @@ def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its
 def test_the_entropy_gate_asks_only_above_it_and_audits_the_rest() -> None:
     trace = trace_of(100)
     entropy = {step.step_id: float(step.index) for step in trace.steps}
-    rules = Rules(policy="all", repeat=0, audit=0.2, entropy=entropy, min_entropy=60.0)
-    run = play(trace, rules, draw(trace, random.Random(2)))
+    options = ReplayOptions(order="all", repeat=0, audit=0.2, entropy=entropy, min_entropy=60.0)
+    run = play(trace, options, draw(trace, random.Random(2)))
     steps = {vote.index for vote in run.votes()}
     assert set(range(60, 100)) < steps
     assert 5 <= len(steps & set(range(60))) <= 20
@@ -200,7 +206,7 @@ def test_the_entropy_gate_asks_only_above_it_and_audits_the_rest() -> None:
 
 def test_the_first_teacher_is_asked_twice_on_the_drawn_share_of_steps() -> None:
     trace = trace_of(300)
-    run = play(trace, Rules(policy="all", repeat=0.1), draw(trace, random.Random(3)))
+    run = play(trace, ReplayOptions(order="all", repeat=0.1), draw(trace, random.Random(3)))
     again = [vote for vote in run.votes() if vote.attempt == 1]
     assert {vote.teacher for vote in again} == {"cheap"}
     assert 15 <= len(again) <= 45

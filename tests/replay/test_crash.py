@@ -16,7 +16,7 @@ from tests.replay.crash_run import main
 
 # A server process that has imported everything forks each run: a process of its own, there in milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["composer_hub.replay.run", "composer_hub.replay.fake"])
+FORKS.set_forkserver_preload(["composer_hub.replay.collect", "composer_hub.replay.fake"])
 NUM_KILLS = 20
 CAP = 2 * NANO
 MAX_IN_FLIGHT = 3 * 16
@@ -55,7 +55,7 @@ def test_twenty_kills_at_random_moments_lose_no_answer_and_never_pass_the_cap(tm
             assert known <= now
             known = now
             with Ledger(path) as ledger:
-                money = ledger.money()
+                money = ledger.budget()
                 assert money == ledger.audit()
                 assert money.settled <= server.billed <= money.committed <= CAP
         process = start(url, tmp_path)
@@ -67,7 +67,7 @@ def test_twenty_kills_at_random_moments_lose_no_answer_and_never_pass_the_cap(tm
     lost = sum(bill.calls for bill in server.bills.values()) - len(votes)
     with Ledger(path) as ledger:
         (ambiguous,) = ledger._db.execute("SELECT count(*) FROM tries WHERE state = 'ambiguous'").fetchone()
-        money = ledger.money()
+        money = ledger.budget()
     # Each duplicate is a call whose fate was unknown: at most those in flight at a kill or dropped on the way.
     assert duplicates == lost <= ambiguous
     assert ambiguous <= kills * MAX_IN_FLIGHT

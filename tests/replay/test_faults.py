@@ -14,19 +14,19 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO, Budget
 from composer_hub.records import Vote
-from composer_hub.replay.cascade import Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import FAULTS, TeacherServer, serving
 from composer_hub.replay.lanes import Clock
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.run import run
-from tests.replay.sample import judge_of, teachers_at, trace_of
+from composer_hub.replay.options import ReplayOptions
+from tests.replay.sample import compare, teachers_at, trace_of
 
 CAP = NANO  # $1
-ONE = Rules(policy="all", audit=0, repeat=0)
+ONE = ReplayOptions(order="all", audit=0, repeat=0)
 
 
 @dataclasses.dataclass
-class Outcome:
+class PlayedRun:
     votes: list[Vote]
     money: Budget
     server: TeacherServer
@@ -53,7 +53,7 @@ class FastClock:
         return Clock(wall=lambda: self.now, monotonic=lambda: self.now, sleep=self.sleep)
 
 
-Ask = Callable[..., Outcome]
+Ask = Callable[..., PlayedRun]
 
 
 @pytest.fixture
@@ -62,12 +62,12 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
 
     server = TeacherServer()
 
-    def play(url: str, *faults: str, num_steps: int = 3, **options: object) -> Outcome:
+    def play(url: str, *faults: str, num_steps: int = 3, **options: object) -> PlayedRun:
         server.queued.extend(faults)
         before = server.bills["small"].requests
         with Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
-            asked = run(
-                [trace_of(num_steps)], teachers_at(url, ["small"], **options), ledger, judge_of, ONE,
+            asked = collect(
+                [trace_of(num_steps)], teachers_at(url, ["small"], **options), ledger, ONE, compare=compare,
                 clock=FastClock().clock, rng=random.Random(0), environ={},
             )  # fmt: skip
             votes, stopped = [], ""
@@ -75,11 +75,11 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
                 votes.extend(asked)
             except exits.Stopped as error:
                 stopped = str(error)
-            money = ledger.money()
+            money = ledger.budget()
             assert money == ledger.audit()
             assert "overbill" in faults or money.committed <= CAP
             assert 0 <= server.billed - money.settled <= money.ambiguous
-            return Outcome(votes, money, server, server.bills["small"].requests - before, stopped)
+            return PlayedRun(votes, money, server, server.bills["small"].requests - before, stopped)
 
     with serving(server) as url:
         yield functools.partial(play, url)
@@ -188,19 +188,12 @@ def test_any_mix_of_faults_keeps_the_bill_within_the_ledger(tmp_path: Path) -> N
     server = TeacherServer(faults=rates, seed=3)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
         traces = [trace_of(12, name=f"t{number}") for number in range(6)]
-        votes = list(
-            run(
-                traces,
-                teachers_at(url),
-                ledger,
-                judge_of,
-                ONE,
-                clock=FastClock().clock,
-                rng=random.Random(1),
-                environ={},
-            )
-        )
-        money = ledger.money()
+        asked = collect(
+            traces, teachers_at(url), ledger, ONE,
+            compare=compare, clock=FastClock().clock, rng=random.Random(1), environ={},
+        )  # fmt: skip
+        votes = list(asked)
+        money = ledger.budget()
         assert len(votes) == 6 * 12 * 3
         assert money.settled <= server.billed <= money.settled + money.ambiguous <= CAP
         assert len({vote.status for vote in votes}) > 4

@@ -12,16 +12,17 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.money import NANO
-from composer_hub.replay.cascade import Rules, TraceRun
-from composer_hub.replay.client import Client, Request, connections
+from composer_hub.replay.cascade import TraceRounds
+from composer_hub.replay.client import ChatRequest, Client, connections
+from composer_hub.replay.collect import Interrupted, collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
-from composer_hub.replay.lanes import Progress, Scheduler, _Lane, _Pool
+from composer_hub.replay.lanes import ReplayProgress, Scheduler, _Lane, _Pool
 from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prompts import Prompts, paired
-from composer_hub.replay.run import Interrupted, run
-from tests.replay.sample import judge_of, teachers_at, trace_of
+from tests.replay.sample import compare, teachers_at, trace_of
 
-ALL = Rules(policy="all", audit=0, repeat=0)
+ALL = ReplayOptions(order="all", audit=0, repeat=0)
 
 
 def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_asking_all_at_once(
@@ -33,7 +34,7 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
     lanes = TeacherServer()
     gathered = TeacherServer([dataclasses.replace(teacher, latency_s=3.0) for teacher in SCRIPTED])
     with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
-        assert len(list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 150
+        assert len(list(collect([trace], teachers_at(url), ledger, ALL, compare=compare, environ={}))) == 150
 
     async def all_at_once(url: str) -> None:
         prompts = Prompts(trace)
@@ -41,7 +42,7 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
             clients = [Client(teacher, "") for teacher in panel]
             chats = [paired(prompts.of(step).chat) for step in trace.steps]
             await asyncio.gather(
-                *(client.ask(Request(chat, prompts.tools, "all")) for client in clients for chat in chats)
+                *(client.ask(ChatRequest(chat, prompts.tools, "all")) for client in clients for chat in chats)
             )
             for client in clients:
                 await client.close()
@@ -60,7 +61,7 @@ def test_without_a_session_a_lane_loses_its_cache_behind_a_router(tmp_path: Path
         server = TeacherServer(backends=8)
         with serving(server) as url, Ledger(tmp_path / f"{cache_key}.sqlite", cap=NANO) as ledger:
             panel = teachers_at(url, ["small"], cache_key=cache_key)
-            list(run([trace_of(12, growth=1500)], panel, ledger, judge_of, ALL, environ={}))
+            list(collect([trace_of(12, growth=1500)], panel, ledger, ALL, compare=compare, environ={}))
         bill = server.bills["small"]
         shares.append(bill.cached_tokens / bill.prompt_tokens)
     assert shares[0] > 0.7
@@ -70,7 +71,7 @@ def test_without_a_session_a_lane_loses_its_cache_behind_a_router(tmp_path: Path
 def test_warm_lanes_come_first_then_cold_ones_then_new_ones() -> None:
     teacher = Client.__new__(Client)
     pool = _Pool(None, teacher)  # type: ignore[arg-type]
-    trace_run = TraceRun(trace_of(1), [], ALL, judge_of)
+    trace_run = TraceRounds(trace_of(1), [], ALL, compare)
     warm = {"new": 0.0, "soon_cold": 110.0, "warm": 200.0, "cold": 90.0, "goes_cold_meanwhile": 105.0}
     for number, (name, warm_until) in enumerate(warm.items()):
         lane = _Lane(trace_run, None, [], number, warm_until=warm_until)  # type: ignore[arg-type]
@@ -102,11 +103,11 @@ def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_p
     with serving(server) as url:
         panel = teachers_at(url)
         with Ledger(path, cap=NANO // 20) as ledger, pytest.raises(exits.Stopped, match="--change-cap"):
-            list(run(traces, panel, ledger, judge_of, ALL, environ={}))
+            list(collect(traces, panel, ledger, ALL, compare=compare, environ={}))
         assert 0 < server.billed <= NANO // 20
         before = sum(bill.calls for bill in server.bills.values())
         with Ledger(path, cap=10 * NANO, change_cap=True) as ledger:
-            votes = list(run(traces, panel, ledger, judge_of, ALL, environ={}))
+            votes = list(collect(traces, panel, ledger, ALL, compare=compare, environ={}))
         assert len(votes) == len({vote.vote_id for vote in votes}) == 4 * 8 * 3
         assert 0 < before < sum(bill.calls for bill in server.bills.values()) == 4 * 8 * 3
 
@@ -115,7 +116,7 @@ def test_what_the_cap_cannot_cover_is_asked_in_order_of_promise(tmp_path: Path) 
     traces = [trace_of(12, name=f"t{number}") for number in range(4)]
     with serving(TeacherServer()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
         with pytest.raises(exits.Stopped):
-            list(run(traces, teachers_at(url, ["small"]), ledger, judge_of, ALL, environ={}))
+            list(collect(traces, teachers_at(url, ["small"]), ledger, ALL, compare=compare, environ={}))
         sql = "SELECT q.step_id FROM tries t JOIN questions q USING (key) ORDER BY t.id LIMIT 4"
         asked = {row[0] for row in ledger._db.execute(sql)}
     # An error, and among the first steps besides.
@@ -128,7 +129,7 @@ def test_two_runs_on_one_ledger_share_its_cap_and_buy_nothing_twice(tmp_path: Pa
 
     def gather(number: int, url: str) -> list:
         with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-            return list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+            return list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, environ={}))
 
     async def both(url: str) -> list[list]:
         return await asyncio.gather(*(asyncio.to_thread(gather, number, url) for number in range(2)))
@@ -149,22 +150,22 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
     server = TeacherServer([*quick, dataclasses.replace(late, latency_s=1.0)])
     server.queued.extend(["slow"] * 1000)
 
-    def press(progress: Progress) -> None:
+    def press(progress: ReplayProgress) -> None:
         if progress.num_asked in range(5, 5 + presses):
             os.kill(os.getpid(), signal.SIGINT)
 
     traces = [trace_of(8, name=f"t{number}") for number in range(4)]
     with serving(server) as url:
-        with Ledger(path, cap=NANO) as ledger, pytest.raises(Interrupted, match="goes on from here"):
-            list(run(traces, teachers_at(url), ledger, judge_of, ALL, on_progress=press, environ={}))
+        with Ledger(path, cap=NANO) as ledger, pytest.raises(Interrupted, match="continues from here"):
+            list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, on_progress=press, environ={}))
         with Ledger(path) as ledger:
-            money = ledger.money()
+            money = ledger.budget()
             assert money.reserved == 0
             assert money.settled <= server.billed <= money.settled + money.ambiguous
             assert (money.ambiguous > 0) == (presses == 2)
             server.queued.clear()
             server.teachers[late.name] = late
-            votes = list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+            votes = list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, environ={}))
     assert len(votes) == 4 * 8 * 3
 
 
@@ -176,7 +177,7 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
         for number in range(150):
             opened += 1
             most = max(most, opened - finished)
-            yield TraceRun(trace_of(2, name=f"t{number}"), panel, ALL, judge_of)
+            yield TraceRounds(trace_of(2, name=f"t{number}"), panel, ALL, compare)
 
     async def play(url: str) -> None:
         nonlocal finished

@@ -43,7 +43,7 @@ def test_a_settled_answer_is_given_back_and_never_asked_again(path: Path) -> Non
         stored = ledger.reserve(question("a"), 60)
         assert isinstance(stored, Stored)
         assert (stored.response, stored.cost, stored.cost_source, stored.latency_s) == (b'{"x": 1}', 7, "usage", 1.5)
-        assert ledger.money().committed == 7
+        assert ledger.budget().committed == 7
 
 
 def test_a_call_that_does_not_fit_is_refused_before_it_is_sent(path: Path) -> None:
@@ -72,7 +72,7 @@ def test_the_database_itself_rejects_a_try_above_the_cap(path: Path) -> None:
 def test_a_failed_try_counts_what_it_may_have_cost(path: Path, cost: int | None, state: str) -> None:
     with Ledger(path, cap=100) as ledger:
         ledger.fail(reserve(ledger, "a", 40), "dropped", cost=cost)
-        money = ledger.money()
+        money = ledger.budget()
         assert money.committed == {"failed": 0, "ambiguous": 40, "settled": 5}[state]
         assert money.reserved == 0
         assert isinstance(ledger.reserve(question("a"), 40), Reserved)
@@ -89,7 +89,7 @@ def test_a_final_failure_is_kept_and_not_asked_again(path: Path) -> None:
 def test_an_answer_without_a_known_cost_is_kept_and_its_worst_case_stays_counted(path: Path) -> None:
     with Ledger(path, cap=100) as ledger:
         ledger.settle(reserve(ledger, "a", 40), b"{}", cost=None, cost_source="worst_case")
-        assert ledger.money().ambiguous == 40
+        assert ledger.budget().ambiguous == 40
         stored = ledger.lookup("a")
         assert stored is not None
         assert stored.cost == 40
@@ -103,9 +103,9 @@ def test_what_a_dead_process_had_in_flight_becomes_ambiguous_and_stays_counted(p
     )
     subprocess.run([sys.executable, "-c", code, str(path)], cwd=Path(__file__).parents[2], check=False)
     with Ledger(path) as ledger:
-        assert (ledger.money().reserved, ledger.money().ambiguous) == (0, 30)
+        assert (ledger.budget().reserved, ledger.budget().ambiguous) == (0, 30)
         assert isinstance(ledger.reserve(question("a"), 30), Reserved)
-        assert ledger.money().committed == 60
+        assert ledger.budget().committed == 60
 
 
 def test_a_question_that_a_living_process_asks_is_left_to_it(path: Path) -> None:
@@ -120,9 +120,9 @@ def test_an_answer_that_comes_after_its_process_was_taken_for_dead_is_still_sett
     with Ledger(path, cap=100) as one:
         try_id = reserve(one, "a", 30)
         with Ledger(path, alive=lambda owner, silent: False) as two:
-            assert two.money().ambiguous == 30
+            assert two.budget().ambiguous == 30
         one.settle(try_id, b"{}", cost=2, cost_source="usage")
-        assert (one.money().settled, one.money().ambiguous) == (2, 0)
+        assert (one.budget().settled, one.budget().ambiguous) == (2, 0)
 
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9], ids=["back", "ahead"])
@@ -131,7 +131,7 @@ def test_a_clock_that_jumps_frees_no_money_and_takes_nothing_from_a_living_proce
         reserve(one, "a", 30)
         with Ledger(path, clock=lambda: 1e9 + jump) as two:
             assert isinstance(two.reserve(question("a"), 30), Busy)
-            assert two.money().committed == 30
+            assert two.budget().committed == 30
 
 
 def test_a_process_on_another_machine_is_dead_once_its_heartbeat_is_old(path: Path) -> None:
@@ -152,7 +152,7 @@ def test_the_cap_changes_only_when_asked_and_never_below_what_is_committed(path:
     with pytest.raises(exits.UsageError, match="below"):
         Ledger(path, cap=39, change_cap=True)
     with Ledger(path, cap=200, change_cap=True) as ledger:
-        assert ledger.money().cap == 200
+        assert ledger.budget().cap == 200
 
 
 def test_a_new_ledger_needs_a_cap(path: Path) -> None:
@@ -205,14 +205,14 @@ def test_any_mix_of_outcomes_over_two_processes_keeps_the_sum_under_the_cap(
                 owner.settle(try_id, b"{}", cost=rng.randint(0, amount), cost_source="usage")
             else:
                 owner.fail(try_id, "dropped", cost=rng.choice([0, None, amount]))
-        assert ledger.money().committed <= cap
+        assert ledger.budget().committed <= cap
         if number % 10 == 0:
-            assert ledger.money() == ledger.audit()
+            assert ledger.budget() == ledger.audit()
     for ledger in ledgers:
         ledger.close()
     with Ledger(path) as ledger:
-        assert ledger.money() == ledger.audit()
-        assert ledger.money().reserved == 0
+        assert ledger.budget() == ledger.audit()
+        assert ledger.budget().reserved == 0
 
 
 def test_a_full_disk_keeps_the_reservation_and_says_what_to_do(path: Path) -> None:
@@ -222,10 +222,10 @@ def test_a_full_disk_keeps_the_reservation_and_says_what_to_do(path: Path) -> No
         ledger._db.execute(f"PRAGMA max_page_count = {pages}")
         with pytest.raises(LedgerError, match="disk is full"):
             ledger.settle(try_id, random.Random(0).randbytes(100_000), cost=3, cost_source="usage")
-        assert ledger.money().reserved == 30
+        assert ledger.budget().reserved == 30
         ledger._db.execute("PRAGMA max_page_count = 100000")
         ledger.settle(try_id, b"{}", cost=3, cost_source="usage")
-        assert ledger.money().committed == 3
+        assert ledger.budget().committed == 3
 
 
 def test_a_file_that_is_no_ledger_is_left_alone_with_a_sentence(path: Path) -> None:

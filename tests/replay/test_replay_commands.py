@@ -90,11 +90,19 @@ def test_a_run_that_cannot_start_says_why(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(("option", "new"), [("--to", "--from"), ("--policy", "--order")])
+def test_the_old_spelling_of_an_option_is_refused_with_the_new_one(
+    option: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("replay", "plan", "me/traces@v1.0.0", option, "all", "--max-usd", "1") == exits.USAGE
+    assert new in capsys.readouterr().err
+
+
 def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
-    common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 301, "--policy", "all", "--run", folder]
+    common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 301, "--order", "all", "--run", folder]
     assert call("replay", "run", *common, "--max-usd", "0.02") == exits.STOPPED
     assert "--change-cap" in capsys.readouterr().err
     assert (folder / "votes.jsonl").read_bytes().count(b"\n") > 0
@@ -133,7 +141,7 @@ def test_a_line_that_is_no_trace_is_named(
     path.write_bytes(line)
     common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1]
     assert call("replay", "plan", *common) == exits.USAGE
-    assert f"{path}:1 is no trace row" in capsys.readouterr().err
+    assert f"{path}:1 is not a trace row" in capsys.readouterr().err
     assert call("replay", "status", "--run", tmp_path / "nothing") == exits.NOTHING_TO_DO
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import traceback
@@ -12,37 +13,39 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.records import to_row
-from composer_hub.replay.cascade import Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.planning import lane_cost, plan
 from composer_hub.replay.prices import per_million
-from composer_hub.replay.run import lane_cost, plan, run
 from composer_hub.replay.teachers import Teacher
-from tests.replay.sample import judge_of, teachers_at, trace_of
+from tests.replay.sample import compare, teachers_at, trace_of
 
-ALL = Rules(policy="all", audit=0, repeat=0)
+ALL = ReplayOptions(order="all", audit=0, repeat=0)
 KEY = "sk-planted-0123456789abcdefghij"
 
 
 @pytest.mark.parametrize("policy", ["all", "sequential", "cascade"])
 def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, policy: str) -> None:
     traces = [trace_of(9, name=f"t{number}") for number in range(3)]
-    server, rules = TeacherServer(oracle=oracle_of(traces)), Rules(policy=policy, audit=0.3, repeat=0.2)
+    server, options = TeacherServer(oracle=oracle_of(traces)), ReplayOptions(order=policy, audit=0.3, repeat=0.2)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-        first = {vote.vote_id: vote for vote in run(traces, teachers_at(url), ledger, judge_of, rules, environ={})}
+        panel = teachers_at(url)
+        first = {vote.vote_id: vote for vote in collect(traces, panel, ledger, options, compare=compare, environ={})}
         requests = sum(bill.requests for bill in server.bills.values())
-        again = {vote.vote_id: vote for vote in run(traces, teachers_at(url), ledger, judge_of, rules, environ={})}
+        again = {vote.vote_id: vote for vote in collect(traces, panel, ledger, options, compare=compare, environ={})}
         assert again == first
         assert sum(bill.requests for bill in server.bills.values()) == requests
-        assert ledger.money().settled == server.billed
+        assert ledger.budget().settled == server.billed
         assert sum(vote.cost_usd for vote in first.values()) == pytest.approx(server.billed / NANO)
 
 
 def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
     server, traces = TeacherServer(), [trace_of(5)]
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-        list(run(traces, teachers_at(url, ["small", "medium"]), ledger, judge_of, ALL, environ={}))
-        list(run(traces, teachers_at(url), ledger, judge_of, ALL, environ={}))
+        list(collect(traces, teachers_at(url, ["small", "medium"]), ledger, ALL, compare=compare, environ={}))
+        list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, environ={}))
     assert {name: bill.calls for name, bill in server.bills.items()} == {"small": 5, "medium": 5, "large": 5}
 
 
@@ -50,16 +53,17 @@ def test_a_trace_that_was_never_redacted_is_not_sent(tmp_path: Path) -> None:
     server, trace = TeacherServer(), trace_of(3, redaction="")
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         with pytest.raises(exits.Refused, match="never redacted"):
-            list(run([trace], teachers_at(url), ledger, judge_of, ALL, environ={}))
+            list(collect([trace], teachers_at(url), ledger, ALL, compare=compare, environ={}))
         assert not server.bills
-        votes = list(run([trace], teachers_at(url), ledger, judge_of, ALL, own_endpoint=True, environ={}))
+        own = dataclasses.replace(ALL, own_endpoint=True)
+        votes = list(collect([trace], teachers_at(url), ledger, own, compare=compare, environ={}))
         assert len(votes) == 9
 
 
 def test_a_remote_endpoint_is_nobodys_own(tmp_path: Path) -> None:
     remote = Teacher("far", "far", "https://teachers.example/v1")
     with Ledger(tmp_path / "ledger.sqlite", cap=1) as ledger, pytest.raises(exits.Refused, match="far is elsewhere"):
-        list(run([trace_of(1)], [remote], ledger, judge_of, own_endpoint=True, environ={}))
+        list(collect([trace_of(1)], [remote], ledger, ReplayOptions(own_endpoint=True), environ={}))
 
 
 @pytest.mark.parametrize("known_key", [True, False], ids=["right_key", "wrong_key"])
@@ -79,7 +83,7 @@ def test_a_key_stands_in_no_log_ledger_vote_or_exception(
         panel = teachers_at(url, key_env="TEACHER_KEY", environ={"TEACHER_KEY": KEY})
         with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
             try:
-                for vote in run([trace], panel, ledger, judge_of, ALL, environ={"TEACHER_KEY": KEY}):
+                for vote in collect([trace], panel, ledger, ALL, compare=compare, environ={"TEACHER_KEY": KEY}):
                     print(to_row(vote), file=said)
             except exits.Stopped:
                 assert not known_key
@@ -98,7 +102,7 @@ def test_without_a_key_the_users_hugging_face_token_is_not_sent_along(
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
     server = TeacherServer(api_key="none")  # what the client sends where no key is named
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-        assert len(list(run([trace_of(2)], teachers_at(url), ledger, judge_of, ALL, environ={}))) == 6
+        assert len(list(collect([trace_of(2)], teachers_at(url), ledger, ALL, compare=compare, environ={}))) == 6
 
 
 def test_the_plans_formula_is_the_servers_bill_for_a_growing_trace(tmp_path: Path) -> None:
@@ -107,7 +111,7 @@ def test_the_plans_formula_is_the_servers_bill_for_a_growing_trace(tmp_path: Pat
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
         panel = teachers_at(url, cache_min_tokens=256)
         expected = plan([trace], panel, ALL, output_tokens=40)
-        list(run([trace], panel, ledger, judge_of, ALL, environ={}))
+        list(collect([trace], panel, ledger, ALL, compare=compare, environ={}))
     for part in expected.teachers:
         assert part.in_order == pytest.approx(server.bills[part.teacher.name].cost, rel=0.2)
         assert part.in_order < part.uncached < part.worst
@@ -142,8 +146,8 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_the_money_stays_counted(tm
             pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
             ledger._db.execute(f"PRAGMA max_page_count = {pages + 8}")
             with pytest.raises(OSError, match="disk is full"):
-                list(run([trace_of(200)], teachers_at(url), ledger, judge_of, ALL, environ={}))
+                list(collect([trace_of(200)], teachers_at(url), ledger, ALL, compare=compare, environ={}))
             ledger._db.execute("PRAGMA max_page_count = 100000")
         with Ledger(path) as ledger:
-            money = ledger.money()
+            money = ledger.budget()
             assert money.settled <= server.billed <= money.settled + money.ambiguous

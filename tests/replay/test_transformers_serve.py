@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from composer_hub.money import NANO
-from composer_hub.replay.cascade import Rules
+from composer_hub.replay.collect import collect
 from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prices import per_million
-from composer_hub.replay.run import run
 from composer_hub.replay.teachers import fetch_models, resolve
-from tests.replay.sample import judge_of, trace_of
+from tests.replay.sample import compare, trace_of
 
 TEMPLATE = (
     "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
@@ -88,9 +88,9 @@ def test_a_real_server_is_asked_counted_and_paid_by_its_tokens(server: str, tiny
         specs, list_models=fetch_models, given={"tiny": per_million("1", "2", stamp="given")}, environ={}
     )
     with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-        rules = Rules(policy="all", audit=0, repeat=0)
-        votes = list(run([trace_of(3)], teachers, ledger, judge_of, rules, environ={}))
-        money = ledger.money()
+        options = ReplayOptions(order="all", audit=0, repeat=0)
+        votes = list(collect([trace_of(3)], teachers, ledger, options, compare=compare, environ={}))
+        money = ledger.budget()
         (row,) = ledger.by_teacher()
     assert len(votes) == 3
     # Random weights know no tool calls: every answer is words or cut short, and each is kept.

@@ -122,7 +122,7 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     policies = [dataclasses.replace(policy, accuracy=1.0) for policy in SCRIPTED]
     with serving(TeacherServer(policies, oracle=wise(traces))) as url:
         teachers = ",".join(f"{url}#{policy.name}" for policy in policies)
-        common = ["--to", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
+        common = ["--from", "local", "--teachers", teachers, "--max-usd", 1, "--format", "json"]
         capsys.readouterr()
         assert call("replay", "plan", redacted, *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)

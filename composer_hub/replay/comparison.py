@@ -1,6 +1,6 @@
 """How the cascade compares actions: by the normal forms and the policy that pairs are made by.
 
-In: a trace and a policy. Out: a `Judge` whose verdicts are those of `pairs`, so that a step which the cascade ends
+In: a trace and a policy. Out: a `Comparison` whose verdicts are those of `pairs`, so that a step which the cascade ends
 early could not have become a pair by that answer.
 """
 
@@ -10,10 +10,10 @@ from composer_hub.actions.context import contexts
 from composer_hub.actions.forms import NormalForm, normalise
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, Step, Trace
-from composer_hub.replay.cascade import Judge
+from composer_hub.replay.cascade import Comparison
 
 
-def by_normal_form(trace: Trace, policy: Policy) -> Judge:
+def by_normal_form(trace: Trace, policy: Policy) -> Comparison:
     """Return the judge of one trace; each action is normalised once."""
     context_of = {step.step_id: context for step, context in contexts(trace)}
     forms: dict[tuple[str, int], tuple[Message, NormalForm]] = {}
@@ -25,7 +25,7 @@ def by_normal_form(trace: Trace, policy: Policy) -> Judge:
             forms[place] = (action, normalise(action, context_of[step.step_id]))
         return forms[place][1]
 
-    return Judge(
+    return Comparison(
         agree=lambda step, one, other: policy.agree(form(step, one), form(step, other)),
         repeats=lambda step, student, action: bool(policy.veto(form(step, student), form(step, action))),
         normal_form=lambda step, action: form(step, action).text,

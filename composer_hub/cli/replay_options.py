@@ -1,0 +1,126 @@
+"""The options that `replay` and `teachers` share; each decorator passes one typed value to its command."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from composer_hub import exits
+from composer_hub.cli.options import from_option, renamed
+from composer_hub.cli.policy import policy_options
+
+if TYPE_CHECKING:
+    from composer_hub.replay import TraceSource
+
+FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+Command = Callable[..., Any]
+
+
+def with_options(command: Command, *options: Command) -> Command:
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def source_options(command: Command) -> Command:
+    """Pass `traces`, a collection of traces that can be read more than once."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, traces: str | None, origin: str, traces_file: Path | None, **kwargs: Any) -> Any:
+        return command(*args, traces=find_traces(traces, origin, traces_file), **kwargs)
+
+    return with_options(
+        wrapped,
+        click.argument("traces", required=False, metavar="REPO@REV"),
+        from_option,
+        click.option("--traces-file", type=FILE, help="JSONL rows of traces instead of REPO@REV."),
+    )
+
+
+def find_traces(ref: str | None, origin: str, file: Path | None) -> TraceSource:
+    from composer_hub.hub import destination, load
+    from composer_hub.replay import PublishedTraces, TraceFile
+
+    if file:
+        return TraceFile(file)
+    if not ref:
+        raise exits.UsageError("Name the traces: a dataset (me/traces@v1.0.0) or --traces-file FILE.")
+    return PublishedTraces(load(destination(origin), ref), origin)
+
+
+def teacher_options(command: Command) -> Command:
+    """Pass `teachers`, with prices and terms from their endpoints."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        teachers: str,
+        teachers_file: Path | None,
+        price: tuple[str, ...],
+        accept_terms: tuple[str, ...],
+        max_tokens: int | None,
+        **kwargs: Any,
+    ) -> Any:
+        from composer_hub.replay import find_teachers
+
+        panel = find_teachers(
+            teachers, file=teachers_file, given_prices=price, accepted=accept_terms, max_tokens=max_tokens
+        )
+        return command(*args, teachers=panel, **kwargs)
+
+    return with_options(
+        wrapped,
+        click.option("--teachers", default="", metavar="A,B,…",
+                     help="hf:org/model:provider, openrouter:vendor/model, URL#model."),
+        click.option("--teachers-file", type=FILE, help="Teachers in YAML, TOML or JSON."),
+        click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
+                     help="Price of a teacher in dollars per million tokens."),
+        click.option("--accept-terms", multiple=True, metavar="NAME",
+                     help="Teacher on whose answers you may train."),
+        click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one answer, with its thinking."),
+    )  # fmt: skip
+
+
+def replay_options(command: Command) -> Command:
+    """Pass `options`, a `ReplayOptions`."""
+
+    @functools.wraps(command)
+    def wrapped(
+        *args: Any,
+        order: str,
+        policy_changes: dict[str, Any],
+        audit: float,
+        repeat: float,
+        entropy: Path | None,
+        entropy_top: float | None,
+        i_own_this_endpoint: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        from composer_hub.pairs.policy import Policy
+        from composer_hub.replay import ReplayOptions, min_entropy_of, read_entropy
+
+        known = read_entropy(entropy) if entropy else {}
+        if entropy_top and not known:
+            raise exits.UsageError("--entropy-top needs --entropy FILE.")
+        least = min_entropy_of(known, entropy_top) if entropy_top else None
+        options = ReplayOptions(order, Policy(**policy_changes), audit, repeat, known, least, i_own_this_endpoint)
+        return command(*args, options=options, **kwargs)
+
+    return with_options(
+        wrapped,
+        click.option("--order", type=click.Choice(["cascade", "sequential", "all"]), default="cascade",
+                     show_default=True, help="Order in which teachers are asked."),
+        renamed("--policy", "--policy is now --order: the order in which teachers are asked."),
+        policy_options,
+        click.option("--audit", type=click.FloatRange(0, 1), default=0.03, show_default=True,
+                     help="Share of steps asked in full although the order would stop."),
+        click.option("--repeat", type=click.FloatRange(0, 1), default=0.02, show_default=True,
+                     help="Share of steps on which the first teacher is asked twice."),
+        click.option("--entropy", type=FILE, help="JSONL of {step_id, entropy} of the student."),
+        click.option("--entropy-top", type=click.FloatRange(0, 1, min_open=True),
+                     help="Share of steps to ask about, highest entropy first."),
+    )  # fmt: skip

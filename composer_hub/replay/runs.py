@@ -1,0 +1,167 @@
+"""A replay run: a folder with a ledger and votes.
+
+    ledger.sqlite   every question and every request, paid once
+    votes.jsonl     one vote per row, rewritten by each run from the ledger and the new answers
+    poll.json       who was asked, in which order, and for which policy
+
+Running again with the same folder continues the run and pays for nothing twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from composer_hub import exits
+from composer_hub.money import Budget, cap_of, to_usd
+from composer_hub.pairs.policy import Poll
+from composer_hub.records import Trace, Vote, to_row
+from composer_hub.replay.cascade import AuditTally
+from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
+from composer_hub.replay.lanes import ReplayProgress
+from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.planning import plan
+from composer_hub.replay.teachers import Teacher
+
+LEDGER_FILE, VOTES_FILE = "ledger.sqlite", "votes.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplaySummary:
+    """The figures of a run folder after a run; `stopped` has the reason if questions are left."""
+
+    folder: Path
+    num_votes: int
+    progress: ReplayProgress
+    tally: AuditTally
+    budget: Budget
+    stopped: exits.Stopped | None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the figures that a command prints."""
+        return {
+            "run": str(self.folder),
+            "votes": self.num_votes,
+            "traces": self.progress.num_traces,
+            "steps": self.tally.num_steps,
+            "pairs": self.tally.num_pairs,
+            "requests": self.progress.num_requests,
+            "cached_share": round(self.progress.cached_share, 4),
+            "settled_usd": to_usd(self.budget.settled),
+            "ambiguous_usd": to_usd(self.budget.ambiguous),
+            "cap_usd": to_usd(self.budget.cap),
+            "audited_steps": self.tally.num_audited,
+            "recall_of_pairs": self.tally.recall,
+        }
+
+
+def run(
+    traces: Iterable[Trace],
+    teachers: Sequence[Teacher],
+    folder: str | Path,
+    options: ReplayOptions | None = None,
+    *,
+    max_usd: float,
+    change_cap: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> ReplaySummary:
+    """Ask the teachers about the traces and write their votes to a folder.
+
+    `max_usd` is the cap of the folder over all its processes and restarts. Give `traces` as a collection that can be
+    read more than once (a list, a `TraceFile`, `PublishedTraces`).
+    """
+    options, folder = options or ReplayOptions(), Path(folder)
+    check_endpoints(teachers, options.own_endpoint)
+    cap = cap_of(max_usd)
+    planned = plan(traces, teachers, options)
+    planned.check(cap)
+    if planned.problem:
+        on_note(planned.problem)
+    folder.mkdir(parents=True, exist_ok=True)
+    report = ReplayReport()
+    poll = Poll(options.order, tuple(teacher.name for teacher in teachers), options.agreement)
+    votes_path, stopped = folder / VOTES_FILE, None
+    with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
+        for note in price_changes(ledger, teachers):
+            on_note(note)
+        votes = collect(
+            traces, teachers, ledger, options,
+            environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
+        )  # fmt: skip
+        try:
+            num_votes = write_votes(votes_path, votes, poll)
+        except exits.Stopped as reason:
+            stopped, num_votes = reason, _num_lines(votes_path)
+        budget = ledger.budget()
+    for note in report.notes:
+        on_note(note)
+    return ReplaySummary(folder, num_votes, report.progress, report.tally, budget, stopped)
+
+
+def _with_total(on_progress: Callable[[ReplayProgress], None], total: int) -> Callable[[ReplayProgress], None]:
+    def advance(progress: ReplayProgress) -> None:
+        progress.num_expected = total
+        on_progress(progress)
+
+    return advance
+
+
+def status(folder: str | Path) -> tuple[list[dict[str, Any]], Budget]:
+    """Return one row per teacher (questions by state, tokens, dollars) and the budget of a run folder."""
+    path = Path(folder) / LEDGER_FILE
+    if not path.exists():
+        raise exits.NothingToDo(f"{folder} has no run yet. Start one with: composer-hub replay run … --run {folder}")
+    with Ledger(path) as ledger:
+        rows, budget = ledger.by_teacher(), ledger.budget()
+    for row in rows:
+        row["cached_share"] = row["cached_tokens"] / row["prompt_tokens"] if row["prompt_tokens"] else 0.0
+        row["spent_usd"], row["ambiguous_usd"] = to_usd(row.pop("spent")), to_usd(row.pop("ambiguous"))
+        del row["prompt_tokens"], row["cached_tokens"]
+    return rows, budget
+
+
+def price_changes(ledger: Ledger, teachers: Sequence[Teacher]) -> Iterator[str]:
+    """Record the teachers' prices, and yield a note for each that differs from the last run's."""
+    for teacher in teachers:
+        if before := ledger.note_price(teacher.route, teacher.price):
+            old, new = before["rates"], teacher.price.rates
+            yield (
+                f"{teacher.name}: the price changed since the last run, input {old['input'] / 1e6:g} to "
+                f"{new.input / 1e6:g}, output {old['output'] / 1e6:g} to {new.output / 1e6:g} dollars per million "
+                "tokens. New calls are reserved at the new price; `composer-hub replay plan` shows the rest of the run."
+            )
+
+
+def write_votes(path: Path, votes: Iterable[Vote], poll: Poll) -> int:
+    """Write votes as JSONL rows, as far as a run gets, with the poll beside them; return their number."""
+    partial = path.with_suffix(".partial")
+    count = 0
+    try:
+        with partial.open("wb") as file:
+            for vote in votes:
+                file.write(orjson.dumps(to_row(vote)) + b"\n")
+                count += 1
+    except OSError as error:
+        if isinstance(error, exits.ComposerError):
+            raise
+        raise exits.ComposerError(
+            f"{partial} cannot be written ({error.strerror}). The answers are in the ledger."
+        ) from error
+    finally:
+        if partial.exists():
+            poll.write(path.parent)
+            os.replace(partial, path)
+    return count
+
+
+def _num_lines(path: Path) -> int:
+    with path.open("rb") as lines:
+        return sum(1 for _ in lines)
