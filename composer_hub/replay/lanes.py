@@ -2,7 +2,7 @@
 
 In: the `TraceRounds` of each trace, a ledger, one client per teacher. Out: the finished `TraceRounds`. Started lanes
 are finished before new ones begin. Among the lanes that are ready, the one whose cache expires first is next. The
-concurrency adapts per teacher: it grows while the teacher answers and shrinks when it replies "too many requests" (AIMD).
+concurrency of a teacher grows while it answers and shrinks when it replies "too many requests" (AIMD).
 
 The cap, a stopped teacher and Ctrl-C only end the handing out of work: calls in flight are waited for, the ledger has
 the rest, and the same command continues.
