@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import secrets
+import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
 from typing import Any
@@ -22,6 +24,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
 """The Hub's own words for 412; clients look for them."""
 
@@ -76,6 +79,10 @@ class App:
             return error_response(error)
         except (Exists, Moved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
             return error_response(_translated(error))
+        except (OSError, sqlite3.OperationalError) as error:
+            if not is_full(error):
+                raise
+            return error_response(HubError(507, FULL))
         except UnicodeEncodeError:
             # JSON may hold half of a surrogate pair, which no database, file name or answer can.
             return error_response(HubError(400, "A text of the request is not valid Unicode.", "BadRequest"))
@@ -110,6 +117,13 @@ def error_response(error: HubError) -> Response:
     message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
     headers = {"X-Error-Message": message, **({"X-Error-Code": error.code} if error.code else {}), **error.headers}
     return json_response({"error": error.message, **error.body}, error.status, headers)
+
+
+def is_full(error: Exception) -> bool:
+    """Return whether an error means that the disk, or the quota on it, is used up."""
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    return "full" in str(error)
 
 
 def _translated(error: Exception) -> HubError:

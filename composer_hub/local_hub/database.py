@@ -7,6 +7,7 @@ wrote outlives this process when its block ends.
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import sqlite3
 import threading
@@ -14,6 +15,15 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
+
+from composer_hub.local_hub.errors import LocalHubError
+
+MIGRATIONS: tuple[str, ...] = ("",)
+"""SQL that leads from each format of the folder to the next one; the last format is their number."""
+
+
+class DatabaseError(LocalHubError, RuntimeError):
+    """The folder of the embedded Hub cannot be used."""
 
 
 class Database:
@@ -26,6 +36,7 @@ class Database:
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
+        self._migrate()
         self.add_schema("create table if not exists meta(key text primary key, value text not null) without rowid;")
         self.id = self._remembered("id")
         self.secret = self._remembered("secret")
@@ -34,6 +45,20 @@ class Database:
         """Create a part's tables if they are not there; statements must be repeatable."""
         with self._lock:
             self._writer.executescript(sql)
+
+    def _migrate(self) -> None:
+        """Bring a folder of an earlier version up to date, one step per version, each in its own transaction."""
+        (version,) = self._writer.execute("pragma user_version").fetchone()
+        if version > len(MIGRATIONS):
+            raise DatabaseError(
+                f"{self.root} was written by a newer version of the embedded Hub (format {version}; this "
+                f"one reads {len(MIGRATIONS)}). Upgrade composer_hub, or serve another folder with --data."
+            )
+        for number, sql in enumerate(MIGRATIONS[version:], version + 1):
+            with self.write() as db:
+                for statement in filter(None, map(str.strip, sql.split(";"))):
+                    db.execute(statement)
+                db.execute(f"pragma user_version = {number}")
 
     def read(self) -> sqlite3.Connection:
         """Return this thread's connection for queries."""
@@ -77,9 +102,11 @@ class Database:
             self._writer.close()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.root / "hub.sqlite", check_same_thread=False, isolation_level=None, timeout=30
-        )
+        path = self.root / "hub.sqlite"
+        # Private files and the signing secret are in it: no other account of the machine may read it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.
         connection.executescript("pragma journal_mode=wal; pragma synchronous=normal; pragma foreign_keys=on;")
         return connection

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from composer_hub.local_hub.calls import Call, HubError, Route
 from composer_hub.local_hub.repos import check_gate, lfs_details
 from composer_hub.local_hub.store import Repo
-from composer_hub.local_hub.trees import Entry, Folder, listing
+from composer_hub.local_hub.trees import Entry, Folder
 
 CHUNK = 1 << 20
 REGULAR_LIMIT = 10 << 20
@@ -31,8 +31,7 @@ async def show_tree(call: Call) -> Response:
     oid = call.store.resolve(repo, call.args["rev"])
     folder = call.args.get("path", "").strip("/")
     expand = call.flag("expand")
-    tree = await call.in_thread(call.store.tree, repo, oid)
-    items = await call.in_thread(listing, tree, folder, recursive=call.flag("recursive"))
+    items = await call.in_thread(call.store.listing, repo, oid, folder, recursive=call.flag("recursive"))
     if folder and not items:
         raise entry_not_found(f'{folder} does not exist on "{call.args["rev"]}"', oid)
     cursor = call.query.get("cursor", "")
@@ -55,7 +54,7 @@ async def show_paths(call: Call) -> Response:
     wanted = [path.strip("/") for path in form["paths"]]
     found: dict[str, Entry | Folder] = {path: tree[path] for path in wanted if path in tree}
     if missing := [path for path in wanted if path not in tree]:
-        everything = await call.in_thread(listing, tree, "", recursive=True)
+        everything = await call.in_thread(call.store.listing, repo, oid, "", recursive=True)
         found |= {path: everything[path] for path in missing if path in everything}
     expand = form["expand"]
     last = await call.in_thread(last_commits, call, repo, oid, list(found)) if expand else {}
@@ -131,6 +130,8 @@ def send_content(request: Request, content: bytes | Path, size: int, headers: Ma
     status = 206 if span else 200
     if isinstance(content, bytes):
         return Response(content[start:stop], status, headers, "application/octet-stream")
+    if not content.is_file() or content.stat().st_size != size:
+        raise HubError(500, "The bytes of this file are missing from the folder of the embedded Hub. Upload it again.")
     return FilePart(content, start, stop, status, headers)
 
 

@@ -28,7 +28,7 @@ MIN_MASK = 6
 """A shorter secret is not masked in the log: it would blank out half of the words."""
 # What a job inherits from the server's environment; tokens and other secrets of the person who serves stay behind.
 _INHERITED = frozenset(
-    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"  # noqa: SIM905
+    "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"
     " HTTP_PROXY HTTPS_PROXY http_proxy https_proxy NO_PROXY no_proxy LD_LIBRARY_PATH CUDA_HOME CUDA_VISIBLE_DEVICES"
     " PIP_INDEX_URL PIP_CONFIG_FILE OMP_NUM_THREADS".split()
 )

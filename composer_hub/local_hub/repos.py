@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -26,6 +26,10 @@ LFS_SUFFIXES = (
 GITATTRIBUTES = "".join(f"*.{suffix} filter=lfs diff=lfs merge=lfs -text\n" for suffix in LFS_SUFFIXES).encode()
 _NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 _MAX_PAGE = 1000
+_SORT_KEYS = ("createdAt", "lastModified", "downloads", "likes", "trendingScore")
+_LIST_QUERY = (
+    "author search filter pipeline_tag library gated sort direction limit cursor full config cardData expand".split()
+)
 
 
 async def create(call: Call) -> Response:
@@ -136,15 +140,17 @@ async def show(call: Call) -> Response:
 async def list_repos(call: Call) -> Response:
     """List what the caller may see, filtered and paged; names first, so that only shown repositories are read."""
     query, kind = call.query, call.args["kinds"][:-1]
-    author, search = query.get("author"), query.get("search", "").lower()
-    filters, gated = set(query.getlist("filter")), query.get("gated", "").lower()
+    _check_list_query(call)
+    author, words = query.get("author"), [word.lower() for word in query.getlist("search")]
+    gated = query.get("gated", "").lower()
+    filters = {*query.getlist("filter"), *query.getlist("pipeline_tag"), *query.getlist("library")}
     limit = min(call.number("limit", _MAX_PAGE), _MAX_PAGE)
     start = call.number("cursor", 0)
     shown: list[dict[str, Any]] = []
-    for index, repo in enumerate(call.store.repos(kind)):
+    for index, repo in enumerate(_sorted(call, call.store.repos(kind))):
         if index < start or not call.may_read(repo):
             continue
-        if (author and repo.namespace != author) or search not in repo.name.lower():
+        if (author and repo.namespace != author) or not all(word in repo.name.lower() for word in words):
             continue
         if gated in ("true", "false") and bool(repo.gated) != (gated == "true"):
             continue
@@ -154,6 +160,26 @@ async def list_repos(call: Call) -> Response:
         if not filters or filters <= set(details.get("tags") or tags_of(_card(call, repo, _main(call, repo)))):
             shown.append(details)
     return call.json(shown)
+
+
+def _check_list_query(call: Call) -> None:
+    """Refuse what would change the list and is not implemented: a list that ignores it would be wrong."""
+    if unknown := sorted({key.removesuffix("[]") for key in call.query} - {*_LIST_QUERY}):
+        message = f"The embedded Hub does not select repositories by {', '.join(unknown)[:200]}. Leave it out."
+        raise HubError(501, message, "NotImplemented", body={"missing": unknown})
+    if (key := call.query.get("sort", "createdAt")) not in _SORT_KEYS:
+        raise HubError(400, f"Repositories are not sorted by {key[:100]!r}. Use {', '.join(_SORT_KEYS)}.", "BadRequest")
+
+
+def _sorted(call: Call, repos: Iterable[Repo]) -> list[Repo]:
+    """Sort as asked, newest first unless `direction` is 1. Downloads and likes are always 0."""
+    key, descending = call.query.get("sort"), call.query.get("direction") != "1"
+    if key == "createdAt":
+        return sorted(repos, key=lambda repo: (repo.created_at, repo.id), reverse=descending)
+    if key == "lastModified":
+        changed = {repo.id: call.store.find_commit(repo, _main(call, repo)).created_at for repo in repos}
+        return sorted(repos, key=lambda repo: (changed[repo.id], repo.id), reverse=descending)
+    return list(repos)
 
 
 async def who_am_i(call: Call) -> Response:

@@ -24,6 +24,7 @@ from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.trees import (
     Changes,
     Entry,
+    Folder,
     Operation,
     Tree,
     TreeCache,
@@ -31,6 +32,7 @@ from composer_hub.local_hub.trees import (
     changes_of,
     check_no_overlap,
     git_oid,
+    listing,
 )
 
 KINDS = ("model", "dataset", "space")
@@ -140,7 +142,7 @@ class Store(Database):
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(root, clock=clock)
         self.blobs = Blobs(root)
-        self._trees = TreeCache()
+        self._trees, self._listings = TreeCache(), TreeCache()
         self.add_schema(SCHEMA)
 
     # ------------------------------------------------------------------------------------------------ repositories
@@ -318,10 +320,8 @@ class Store(Database):
 
     def log(self, repo: Repo, oid: str) -> Iterator[Commit]:
         """Walk from a commit to the first one."""
-        while oid:
-            commit = self.find_commit(repo, oid)
-            yield commit
-            oid = commit.parent
+        for row in self.current().execute(_LOG, (repo.id, oid, repo.id)):
+            yield Commit(*row)
 
     def log_with_changes(self, repo: Repo, oid: str) -> Iterator[tuple[Commit, Changes]]:
         """Walk from a commit to the first one, with what each of them changed."""
@@ -336,6 +336,15 @@ class Store(Database):
         before, after = self.tree(repo, old), self.tree(repo, new)
         changes: Changes = {path: entry for path, entry in after.items() if before.get(path) != entry}
         return changes | dict.fromkeys(path for path in before if path not in after)
+
+    def listing(self, repo: Repo, oid: str, folder: str, *, recursive: bool) -> Mapping[str, Entry | Folder]:
+        """Return the files and folders below a folder of a commit; pages of one listing share the work."""
+        key = f"{oid}:{recursive}:{folder}"
+        cached = self._listings.get(repo.id, key)
+        if cached is None:
+            cached = listing(self.tree(repo, oid), folder, recursive=recursive)
+            self._listings.put(repo.id, key, cached)
+        return cached
 
     def tree(self, repo: Repo, oid: str) -> Tree:
         """Return a commit's files; do not change the mapping, it is shared."""
@@ -365,7 +374,7 @@ class Store(Database):
                 changes = {path: None if _is_one_of(value, sha256s) else value for path, value in stored.items()}
                 db.execute("update commits set changes=? where number=?", (json.dumps(changes), number))
             db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
-        self._trees = TreeCache()
+        self._trees, self._listings = TreeCache(), TreeCache()
 
     def _write_commit(
         self,
@@ -450,6 +459,14 @@ class Store(Database):
 
 
 _COMMIT = "oid,parent,title,description,author,created_at"
+# A linear chain comes out of the recursion in its order, and only as far as it is read.
+_LOG = f"""
+with recursive chain({_COMMIT}) as (
+    select {_COMMIT} from commits where repo=? and oid=?
+    union all
+    select {", ".join(f"earlier.{name}" for name in _COMMIT.split(","))}
+    from chain join commits as earlier on earlier.repo=? and earlier.oid=chain.parent)
+select {_COMMIT} from chain"""
 
 
 def _repo(row: Sequence[Any]) -> Repo:

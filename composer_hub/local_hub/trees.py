@@ -10,7 +10,7 @@ import hashlib
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from composer_hub.local_hub.errors import LocalHubError
 
@@ -185,22 +185,22 @@ def _holds(tree: Tree, changes: Changes, path: str) -> bool:
 
 
 class TreeCache:
-    """The trees that were used last, within a bound on their entries and their number; threads may share it."""
+    """The trees or listings that were used last, within a bound on their entries; threads may share it."""
 
     def __init__(self, max_entries: int = 200_000, max_trees: int = 1_000) -> None:
         self.max_entries, self.max_trees = max_entries, max_trees
-        self._trees: collections.OrderedDict[tuple[int, str], Tree] = collections.OrderedDict()
+        self._trees: collections.OrderedDict[tuple[int, str], Mapping[str, Any]] = collections.OrderedDict()
         self._num_entries = 0
         self._lock = threading.Lock()
 
-    def get(self, repo_id: int, oid: str) -> Tree | None:
+    def get(self, repo_id: int, oid: str) -> Any | None:
         with self._lock:
             tree = self._trees.get((repo_id, oid))
             if tree is not None:
                 self._trees.move_to_end((repo_id, oid))
             return tree
 
-    def put(self, repo_id: int, oid: str, tree: Tree) -> None:
+    def put(self, repo_id: int, oid: str, tree: Mapping[str, Any]) -> None:
         """Keep a tree at hand; the oldest go where there are too many."""
         with self._lock:
             if (repo_id, oid) in self._trees:

@@ -356,6 +356,27 @@ def test_metadata_that_cannot_be_read_is_refused_before_the_commit(http: Any) ->
 # ---------------------------------------------------------------------------------------------------- the edges
 
 
+def test_lists_are_sorted_as_asked_and_refuse_what_they_would_ignore(http: Any, hub_repo: Callable[[str], str]) -> None:
+    word = hub_repo("sorted").partition("-")[2]
+    names = [f"sorted-{word}-{letter}" for letter in "abc"]
+    for name in names:
+        assert http.post("/api/repos/create", json={"name": name}, headers=auth("me")).status_code == 200
+    commit(http, f"me/{names[0]}", [file("README.md", b"---\npipeline_tag: text-generation\n---\n")])
+
+    def listed(**query: str) -> list[str]:
+        answer = http.get("/api/models", params={"author": "me", "search": word, **query}, headers=auth("me"))
+        assert answer.status_code == 200, answer.text
+        return [item["id"].rpartition("-")[2] for item in answer.json()]
+
+    assert listed(sort="createdAt") == ["c", "b", "a"]
+    assert listed(sort="createdAt", direction="1") == ["a", "b", "c"]
+    assert listed(sort="lastModified") == ["a", "c", "b"]
+    assert listed(pipeline_tag="text-generation") == ["a"]
+    assert listed(pipeline_tag="nope") == []
+    assert http.get("/api/models?inference=warm", headers=auth("me")).status_code == 501
+    assert http.get("/api/models?sort=beauty", headers=auth("me")).status_code == 400
+
+
 @pytest.mark.parametrize(
     "path",
     [

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import random
+import resource
 import stat
 import subprocess
 import sys
@@ -38,6 +39,15 @@ def file_line(path: str, data: bytes) -> dict[str, Any]:
 def post_commit(http: Any, repo: str, lines: list[dict[str, Any]], **header: str) -> Any:
     items = [{"key": "header", "value": {"summary": "test", **header}}, *lines]
     return http.post(f"/api/models/{repo}/commit/main", content="\n".join(map(json.dumps, items)), headers=AUTH)
+
+
+def put_lfs(http: Any, repo: str, data: bytes) -> Any:
+    wanted = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    batch = http.post(
+        f"/{repo}.git/info/lfs/objects/batch", json={"operation": "upload", "objects": [wanted]}, headers=AUTH
+    )
+    upload = batch.json()["objects"][0]["actions"]["upload"]
+    return http.put(upload["href"], content=data, headers=upload.get("header", {}))
 
 
 # ---------------------------------------------------------------------------------------------------- start and stop
@@ -187,6 +197,27 @@ def test_injected_faults_come_in_order_and_then_stop(tmp_path: Path) -> None:
         codes = [post_commit(http, "me/a", [file_line("f", b"1")]) for _ in range(3)]
         assert [answer.status_code for answer in codes] == [412, 409, 200]
         assert http.get("/api/models/me/a", headers=AUTH).status_code == 200
+
+
+def test_a_full_disk_and_a_missing_blob_are_answered_in_words(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4 << 20, limits[1]))  # the server inherits it; it acts like a full disk
+    try:
+        server = start_server(tmp_path, [*QUICK, "--no-xet"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
+        assert http.post("/api/repos/create", json={"name": "a"}, headers=AUTH).status_code == 200
+        assert put_lfs(http, "me/a", os.urandom(8 << 20)).status_code == 507
+        data = os.urandom(1 << 20)
+        assert put_lfs(http, "me/a", data).status_code == 200
+        entry = {"path": "small.bin", "algo": "sha256", "oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
+        assert post_commit(http, "me/a", [{"key": "lfsFile", "value": entry}]).status_code == 200
+        (blob,) = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        blob.unlink()
+        answer = http.get("/me/a/resolve/main/small.bin", headers=AUTH)
+        assert (answer.status_code, "are missing" in answer.json()["error"]) == (500, True)
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
 def test_an_answer_that_gets_lost_leaves_the_work_done(tmp_path: Path) -> None:

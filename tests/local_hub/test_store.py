@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import random
+import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.blobs import WrongContent
+from composer_hub.local_hub.database import MIGRATIONS, DatabaseError
 from composer_hub.local_hub.store import Exists, Moved, NoRevision, Repo, Store
 from composer_hub.local_hub.trees import Delete, Entry, Put, git_oid, lfs_entry
 
@@ -48,6 +51,36 @@ def test_a_commit_can_be_read_back_after_reopening(tmp_path: Path) -> None:
     assert again.read_bytes(repo, again.resolve(repo, "main"), "a/b.txt") == b"hello"
     assert again.resolve(repo, oid[:10]) == oid
     again.close()
+
+
+def test_only_the_owner_of_a_folder_may_read_its_database(tmp_path: Path) -> None:
+    tmp_path.joinpath("hub.sqlite").touch(0o644)
+    Store(tmp_path).close()
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("hub.sqlite*")} == {0o600}
+
+
+def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as db:
+        assert db.execute("pragma user_version").fetchone() == (len(MIGRATIONS),)
+        db.execute(f"pragma user_version = {len(MIGRATIONS) + 1}")
+    with pytest.raises(DatabaseError, match="newer version"):
+        Store(tmp_path)
+
+
+def test_the_log_is_read_only_as_far_as_it_is_asked_for(store: Store, repo: Repo) -> None:
+    heads = [put(store, repo, f"f{number}", b"%d" % number) for number in range(300)]
+    log = store.log(repo, heads[-1])
+    assert [next(log).oid, next(log).oid] == [heads[-1], heads[-2]]
+    assert [commit.oid for commit in log][:-1] == heads[-3::-1]
+
+
+def test_a_listing_follows_what_is_removed_for_good(store: Store, repo: Repo) -> None:
+    entry = lfs_entry("ab" * 32, 1)
+    oid = store.commit(repo, MAIN, [Put("data/w.bin", entry)], title="w").oid
+    assert set(store.listing(repo, oid, "", recursive=True)) == {".gitattributes", "data", "data/w.bin"}
+    store.forget_lfs(repo, {entry.sha256})
+    assert set(store.listing(repo, oid, "", recursive=True)) == {".gitattributes"}
 
 
 def test_times_are_written_as_the_hub_writes_them(store: Store) -> None:
