@@ -21,7 +21,7 @@ from composer_hub.train.run.options import parse
 
 COMMON = (
     "--use_cpu true --bf16 false --gradient_checkpointing false --logging_steps 10 --report_to none "
-    "--disable_tqdm true --license apache-2.0 --save_strategy no --watchdogs false"
+    "--disable_tqdm true --license apache-2.0 --save_strategy no --bands false"
 )
 # A weight of almost nothing, so that sites and hints are found and exported.
 ROLLOUTS = (

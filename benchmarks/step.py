@@ -99,7 +99,7 @@ def cost_of(world: tuple[Any, Any], options: dict[str, float], num_steps: int) -
             return made
 
     with tempfile.TemporaryDirectory() as folder:
-        usual = {"max_steps": num_steps, "pair_batch": 8, "learning_rate": 0.0, "hint_uplift_every": 0}
+        usual = {"max_steps": num_steps, "pair_batch": 8, "learning_rate": 0.0, "measure_every": 0}
         trainer = trainer_of(world, Path(folder), Timed, environment=first_call_fails(), **usual, **options)
         set_seed(0)
         begun = time.process_time()

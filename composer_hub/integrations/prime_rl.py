@@ -63,13 +63,11 @@ def hint_of(inputs: Any, *, reverse: bool = False, token_clip: float | None = No
 # --------------------------------------------------------------------------------------------------------- the hints
 
 
-def register(
-    *, max_sites: int = 1, max_hint_chars: int = 600, max_teacher_tokens: int = 4096, renderer: Any = None
-) -> None:
+def register(*, max_sites: int = 1, max_teacher_tokens: int = 4096, renderer: Any = None) -> None:
     """Make prime-rl's `grpo` read hints at the error turns of each rollout, with the live policy as the teacher."""
     from prime_rl.orchestrator.algo import ALGORITHM_CLASSES
 
-    limits = {"max_sites": max_sites, "max_hint_chars": max_hint_chars, "max_teacher_tokens": max_teacher_tokens}
+    limits = {"max_sites": max_sites, "max_teacher_tokens": max_teacher_tokens}
     ALGORITHM_CLASSES["grpo"] = hinted_grpo(limits, renderer)
 
 

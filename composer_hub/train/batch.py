@@ -48,12 +48,6 @@ def hint_tensors(
     return {name: tensor.to(completion_mask.device) for name, tensor in tensors.items()}
 
 
-def turn_starts(sampled: Tensor) -> Tensor:  # (batch, time) bool -> (batch, time) bool
-    """Mark the first token of each turn: a sampled token that does not follow another."""
-    before = torch.cat([torch.zeros_like(sampled[:, :1]), sampled[:, :-1]], dim=1)
-    return sampled & ~before
-
-
 def teacher_rows(inputs: dict[str, Tensor]) -> TeacherRows | None:
     """Return the rows of a batch that have a site, cut to the longest of them; None where there is none."""
     lengths = inputs["teacher_lengths"]

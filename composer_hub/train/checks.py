@@ -14,22 +14,15 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.losses import GATES, PREFERENCES
+from composer_hub.train.losses import PREFERENCES
 from composer_hub.train.teacher import head_of, keeping_hidden
 
 _RANGES = {
-    "alpha_sdpo beta_replay hint_anchor_kl hint_gate_sharpness hint_ratio_clip hint_token_clip replay_nll_weight": (
-        0.0,
-        math.inf,
-    ),
+    "alpha_sdpo beta_replay hint_token_clip replay_nll_weight": (0.0, math.inf),
     "hint_divergence": (0.0, 1.0),
-    "hint_temperature replay_strength": (1e-6, math.inf),
-    "replay_label_smoothing": (0.0, 0.499),  # with half of the pairs wrong there is nothing to learn
-    "hint_top_k max_hint_sites hint_writer_min_sites": (1, math.inf),
-    "channel_warmup_steps hint_uplift_every grad_share_every known_good_turns known_good_every token_diagnostics": (
-        0,
-        math.inf,
-    ),
+    "replay_strength": (1e-6, math.inf),
+    "max_hint_sites": (1, math.inf),
+    "channel_warmup_steps measure_every": (0, math.inf),
 }
 
 
@@ -45,16 +38,9 @@ def check_options(
 ) -> None:
     """Refuse options that do not fit together, or not with what the trainer was given."""
     _check_ranges(args)
-    for name, known in (("hint_gate", GATES), ("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
+    for name, known in (("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
         if getattr(args, name) not in known:
             raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
-    if args.hint_writer_window < args.hint_writer_min_sites:
-        raise TrainerError(
-            f"hint_writer_window ({args.hint_writer_window}) holds fewer sites than hint_writer_min_sites "
-            f"({args.hint_writer_min_sites}) asks for, so no writer would ever be judged: make it larger."
-        )
-    if args.hint_writer_min_uplift is not None and not args.hint_uplift_every and args.hint_min_uplift is None:
-        raise TrainerError("hint_writer_min_uplift judges by measured sites: set hint_uplift_every above 0.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
     if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
@@ -65,10 +51,10 @@ def check_options(
         raise TrainerError(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )
-    if (args.alpha_sdpo or args.beta_replay or args.hint_anchor_kl) and sharding:
+    if (args.alpha_sdpo or args.beta_replay) and sharding:
         raise TrainerError(
             f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use DDP or "
-            "ZeRO stage 1 or 2, or set alpha_sdpo, beta_replay and hint_anchor_kl to 0."
+            "ZeRO stage 1 or 2, or set alpha_sdpo and beta_replay to 0."
         )
 
 

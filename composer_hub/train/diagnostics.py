@@ -16,6 +16,7 @@ from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
 from composer_hub.train.teacher import Teacher
 from composer_hub.train.turns import Rollout
 
+NUM_ROLLOUTS = 2  # per measured batch and rank
 Values = list[float | None]
 
 
@@ -28,7 +29,7 @@ class TokenDiagnostics:
     advantage: Values = field(default_factory=list)
 
 
-def sample(sites: Sequence[Sequence[HintSite]], count: int) -> list[int]:
+def sample(sites: Sequence[Sequence[HintSite]], count: int = NUM_ROLLOUTS) -> list[int]:
     """Return the rollouts to look at: first those with sites."""
     return sorted(range(len(sites)), key=lambda row: (not sites[row], row))[:count]
 
@@ -42,7 +43,6 @@ def token_diagnostics(
     teacher: Teacher,
     *,
     beta: float = 0.5,
-    temperature: float = 1.0,
 ) -> TokenDiagnostics:
     """Return the numbers of one rollout."""
     length = len(rollout.completion_ids)
@@ -52,7 +52,7 @@ def token_diagnostics(
         plain, plain_head = _action_hidden(student, site.prefix_ids, site)
         hinted, hinted_head = _action_hidden(teacher, site.hinted_ids, site)
         action = torch.tensor(site.action_ids, device=plain.device)
-        values = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta, temperature=temperature)
+        values = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta)
         without, _ = token_stats(plain, plain_head, action)
         with_hint, _ = token_stats(hinted, hinted_head, action)
         span = slice(site.error.turn.start, site.error.turn.stop)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from composer_hub.train.turns import Rollout
@@ -61,14 +60,3 @@ def siblings(
 def reached(reward: Any, least: float) -> Any:
     """Say whether a reward, or each of a tensor, is at least so much."""
     return reward >= least - _CLOSE
-
-
-def success_shares(rewards: Tensor, size: int, *, least: float) -> Tensor:  # (all ranks' rollouts,)
-    """Return, for each rollout, the share of its group that reached a reward."""
-    succeeded = reached(rewards, least).float()
-    return succeeded.view(-1, size).mean(1).repeat_interleave(size)
-
-
-def success_weights(shares: Tensor) -> Tensor:
-    """Return sqrt(p (1 - p)): most where half of a group succeeds, nothing where all or none do."""
-    return torch.sqrt(shares * (1.0 - shares))

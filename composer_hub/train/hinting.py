@@ -9,7 +9,15 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.errors.find import excerpt
-from composer_hub.hints.writers import DEFAULT_WRITERS, HintWriter, LaterCall, SiteContext, control_hint, write_hint
+from composer_hub.hints.writers import (
+    DEFAULT_WRITERS,
+    MAX_HINT_CHARS,
+    HintWriter,
+    LaterCall,
+    SiteContext,
+    control_hint,
+    write_hint,
+)
 from composer_hub.records import Hint, canonical_json
 from composer_hub.train.turns import Rollout, TurnError, tool_call_of, turn_errors, turns
 
@@ -47,7 +55,6 @@ class Hinter:
     tools: tuple[dict[str, Any], ...] = ()  # schemas of the tools on offer
     writers: tuple[HintWriter, ...] = DEFAULT_WRITERS
     max_sites: int = 1  # a rollout; the first site pays best
-    max_hint_chars: int = 600
     max_teacher_tokens: int = 4096
     refused: frozenset[tuple[str, str]] = frozenset()  # writers, with the kind of error, that failed the pre-flight
     control: bool = False  # hints of the same shape that say nothing about their site, for ablations
@@ -96,7 +103,7 @@ class Hinter:
     def hinted(self, prefix: list[int], text: str) -> list[int]:
         """Return the prefix with a user message that holds the hint put before its generation prompt."""
         base = [{"role": "user", "content": "x"}]
-        said = [*base, {"role": "user", "content": excerpt(text, self.max_hint_chars)}]
+        said = [*base, {"role": "user", "content": text}]
         head = len(self.apply_template(base, add_generation_prompt=False))
         generation = self.apply_template(base, add_generation_prompt=True)[head:]
         if not generation or prefix[-len(generation) :] != generation:
@@ -144,7 +151,6 @@ def hinter_of(trainer: Any) -> Hinter:
         decode=trainer._tokenizer.decode,
         tools=tuple(get_json_schema(tool) for tool in trainer.tools or ()),
         max_sites=trainer.args.max_hint_sites,
-        max_hint_chars=trainer.args.max_hint_chars,
         max_teacher_tokens=trainer.args.max_teacher_tokens,
         control=trainer.args.control_hints,
     )
@@ -158,7 +164,7 @@ def from_sibling(error: TurnError, sibling: Rollout, decode: Callable[[Sequence[
     if call is None:
         return None
     text = f"Reminder: in an attempt that did better, this call worked: {call.name} {canonical_json(call.arguments)}"
-    return Hint(text, "sibling", "same_turn", 1, error.site.kind, error.site.call_id)
+    return Hint(excerpt(text, MAX_HINT_CHARS), "sibling", "same_turn", 1, error.site.kind, error.site.call_id)
 
 
 def _function(tool: dict[str, Any]) -> dict[str, Any]:

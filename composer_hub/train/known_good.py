@@ -14,6 +14,7 @@ from typing import Any
 from composer_hub.train.turns import Rollout, turn_errors, turns
 from composer_hub.train.uplift import Row
 
+MAX_TURNS = 8
 Score = Callable[[list[Row]], list[float]]  # log p of each action after what stands before it
 
 
@@ -33,7 +34,7 @@ class GoodTurn:
 class KnownGood:
     """A few known-good turns, the same on every rank."""
 
-    def __init__(self, size: int, given: Iterable[Row] = ()) -> None:
+    def __init__(self, given: Iterable[Row] = (), *, size: int = MAX_TURNS) -> None:
         self.turns = [GoodTurn(tuple(before), tuple(action)) for before, action in given]
         self.size = len(self.turns) or size
 

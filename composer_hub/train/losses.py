@@ -43,19 +43,13 @@ def divergence_from_logits(
     teacher_logits: Tensor,  # (…, vocab)
     *,
     beta: float = 0.5,
-    temperature: float = 1.0,
-    top_k: int | None = None,
 ) -> Tensor:  # (…,)
-    """Return the divergence of each token: beta 0 is KL(teacher || student), 1 KL(student || teacher), between JSD.
+    """Return each token's divergence: KL(teacher || student) at beta 0, KL(student || teacher) at 1, JSD in between.
 
-    The mixture is (1 - beta) * student + beta * teacher. With `top_k` the teacher's k likeliest tokens keep their
-    probabilities and all others share one tail bucket, which bounds the exact value from below.
+    The mixture of the JSD is (1 - beta) * student + beta * teacher.
     """
-    log_s = F.log_softmax(student_logits / temperature, dim=-1)
-    log_t = F.log_softmax(teacher_logits.detach() / temperature, dim=-1)
-    if top_k is not None and top_k < log_t.shape[-1]:
-        kept = log_t.topk(top_k, dim=-1).indices
-        log_s, log_t = _with_tail(log_s.gather(-1, kept)), _with_tail(log_t.gather(-1, kept))
+    log_s = F.log_softmax(student_logits, dim=-1)
+    log_t = F.log_softmax(teacher_logits.detach(), dim=-1)
     if beta == 0.0:
         return _kl(log_t, log_s)
     if beta == 1.0:
@@ -71,22 +65,18 @@ def divergence_from_hidden(
     teacher_head: Head,
     *,
     beta: float = 0.5,
-    temperature: float = 1.0,
-    top_k: int | None = None,
     kernel: bool | None = None,
 ) -> Tensor:  # (rows,)
-    """Return the divergence of each row without ever holding the logits of all rows.
+    """Return the divergence of each row without holding the logits of all rows in memory.
 
-    `kernel` picks TRL's fused kernel (True), the chunked fallback (False), or the kernel wherever it can do the job.
+    `kernel` chooses TRL's fused kernel (True) or the chunked fallback (False). None takes the kernel if there is one.
     """
     if student_hidden.shape[0] == 0:
-        # An empty selection still hangs on the graph, so every rank runs the same backward.
+        # An empty selection stays connected to the graph, so that every rank runs the same backward pass.
         return student_hidden.sum(-1)
-    fused = _trl_divergence() if kernel is not False and top_k is None else None
+    fused = _trl_divergence() if kernel is not False else None
     if kernel and fused is None:
-        raise ValueError(
-            "TRL's divergence kernel is not there, or top_k is set: leave kernel out for the chunked path."
-        )
+        raise ValueError("This version of TRL has no divergence kernel. Leave `kernel` out to use the chunked path.")
     if fused is not None and student_hidden.dtype != torch.float64:
         values, _entropy = fused.apply(
             student_hidden,
@@ -96,7 +86,7 @@ def divergence_from_hidden(
             teacher_head.weight.detach(),
             None if teacher_head.bias is None else teacher_head.bias.detach(),
             beta,
-            temperature,
+            1.0,  # temperature
             student_head.scale,
             student_head.softcap,
             teacher_head.scale,
@@ -107,9 +97,7 @@ def divergence_from_hidden(
     def chunk(student: Tensor, teacher: Tensor) -> Tensor:
         with torch.no_grad():
             teacher_logits = teacher_head.logits(teacher)
-        return divergence_from_logits(
-            student_head.logits(student), teacher_logits, beta=beta, temperature=temperature, top_k=top_k
-        )
+        return divergence_from_logits(student_head.logits(student), teacher_logits, beta=beta)
 
     parts = [
         checkpoint(chunk, student, teacher, use_reentrant=False)
@@ -120,56 +108,12 @@ def divergence_from_hidden(
     return torch.cat(parts)
 
 
-def generalized_jsd_loss(
-    student_logits: Tensor,  # (batch, time, vocab)
-    teacher_logits: Tensor,  # (batch, time, vocab)
-    labels: Tensor | None = None,  # (batch, time), -100 where a token does not count
-    beta: float = 0.5,
-    temperature: float = 1.0,
-    reduction: str = "batchmean",
-    top_k: int | None = None,
-    token_clip: float | None = None,
-) -> Tensor:
-    """Return the generalised JSD for people who have logits: mean or sum over counted tokens, or one value a token."""
-    values = clip_tokens(
-        divergence_from_logits(student_logits, teacher_logits, beta=beta, temperature=temperature, top_k=top_k),
-        token_clip,
-    )
-    mask = torch.ones_like(values, dtype=torch.bool) if labels is None else labels != -100
-    if reduction == "none":
-        return values * mask
-    if reduction == "sum":
-        return values[mask].sum()
-    if reduction == "batchmean":
-        return mean_over(values, mask.sum(), mask=mask)
-    raise ValueError(f"reduction is none, sum or batchmean, not {reduction!r}.")
-
-
 def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
     """Clip each token's divergence, the sum over the vocabulary.
 
     Single entries of a KL may be negative, so clipping entries can turn the loss around; the sum never is.
     """
     return values if token_clip is None else values.clamp(max=token_clip)
-
-
-GATES = ("none", "objects", "endorses")
-
-
-def gap_gate(
-    student_logps: Tensor,  # (rows,) of the tokens that were sampled
-    teacher_logps: Tensor,  # (rows,)
-    *,
-    kind: str,
-    sharpness: float,
-) -> Tensor:  # (rows,)
-    """Return a weight a token, 1/2 where both agree, without a gradient.
-
-    `objects` goes to 1 where the teacher believes less in the token than the student did, `endorses` where it believes
-    more.
-    """
-    gap = (student_logps - teacher_logps).detach()
-    return torch.sigmoid(sharpness * (gap if kind == "objects" else -gap))
 
 
 def mean_over(
@@ -183,11 +127,6 @@ def mean_over(
 
 def _kl(log_p: Tensor, log_q: Tensor) -> Tensor:
     return F.kl_div(log_q, log_p, reduction="none", log_target=True).sum(-1)
-
-
-def _with_tail(log_kept: Tensor) -> Tensor:
-    mass = log_kept.exp().sum(-1, keepdim=True).clamp(max=1.0 - torch.finfo(log_kept.dtype).eps)
-    return torch.cat([log_kept, torch.log1p(-mass)], dim=-1)
 
 
 def _trl_divergence() -> type[torch.autograd.Function] | None:
@@ -250,9 +189,6 @@ class Preference:
 
     kind: str = "sigmoid"  # sigmoid or ipo
     beta: float = 0.1  # strength of the pull to the reference
-    label_smoothing: float = 0.0  # share of pairs believed to be the wrong way round
-    robust: bool = False  # correct the loss for that share instead of smoothing its labels
-    length_normalised: bool = False  # compare log-probs a token instead of a sequence
     nll_weight: float = 0.0  # weight of -log p(chosen) a token, against both log-probs falling
 
 
@@ -276,11 +212,8 @@ def preference_loss(
     how: Preference,
 ) -> PreferenceTerms:
     """Return the preference loss of each pair against published reference log-probs."""
-    if not 0.0 <= how.label_smoothing < 0.5:
-        raise ValueError(f"label_smoothing is the share of wrong pairs, below 0.5, not {how.label_smoothing}.")
     chosen_gain, rejected_gain = chosen_logps - ref_chosen_logps, rejected_logps - ref_rejected_logps
-    # IPO is defined on log-probs a token; for the others it is a choice against length bias.
-    if how.length_normalised or how.kind == "ipo":
+    if how.kind == "ipo":  # defined on log-probs per token
         chosen_gain, rejected_gain = (
             chosen_gain / chosen_lengths.clamp(min=1),
             rejected_gain / rejected_lengths.clamp(min=1),
@@ -298,8 +231,4 @@ def _preference_of(logits: Tensor, how: Preference) -> Tensor:
         return (logits - 1.0 / (2.0 * how.beta)) ** 2
     if how.kind != "sigmoid":
         raise ValueError(f"The preference loss is sigmoid or ipo, not {how.kind!r}.")
-    right, wrong = -F.logsigmoid(how.beta * logits), -F.logsigmoid(-how.beta * logits)
-    flip = how.label_smoothing
-    if how.robust:
-        return ((1.0 - flip) * right - flip * wrong) / (1.0 - 2.0 * flip)
-    return (1.0 - flip) * right + flip * wrong
+    return -F.logsigmoid(how.beta * logits)

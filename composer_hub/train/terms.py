@@ -18,7 +18,6 @@ from composer_hub.train.losses import (
     Preference,
     clip_tokens,
     divergence_from_hidden,
-    gap_gate,
     preference_loss,
     token_stats,
 )
@@ -38,8 +37,8 @@ def hint_values(
     *,
     temperature: float,  # that the rollouts were sampled with
 ) -> tuple[Tensor, Notes]:
-    """Return the weighted divergence of each hint token."""
-    notes: Notes = {"channel/hint/divergence": [], "channel/hint/entropy": [], "channel/hint/gate": []}
+    """Return the divergence of each hint token."""
+    notes: Notes = {"channel/hint/divergence": [], "channel/hint/entropy": []}
     rows = teacher_rows(inputs)
     if rows is None:
         return hidden.new_zeros(0), notes
@@ -47,15 +46,10 @@ def hint_values(
     read, teacher_head = teacher.read(rows.ids, rows.attention)
     student, hinted = hidden[rows.student[:, 0], places], read[:, :-1][rows.teacher]
     targets = inputs["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
-    values, logps, found = token_values(
+    values, found = token_values(
         args, student, head_of(network), hinted, teacher_head, targets, temperature=temperature
     )
     notes |= {f"channel/hint/{name}": value for name, value in found.items()}
-    if "hint_weight" in inputs:
-        values = values * inputs["hint_weight"][rows.student[:, 0]]
-    if args.hint_ratio_clip is not None and inputs.get("old_per_token_logps") is not None:
-        old = inputs["old_per_token_logps"][rows.student[:, 0], rows.student[:, 1]]
-        values = values * torch.exp(logps - old).clamp(max=args.hint_ratio_clip)
     return values, notes
 
 
@@ -68,43 +62,12 @@ def token_values(
     targets: Tensor,  # (tokens,) that were sampled
     *,
     temperature: float,
-) -> tuple[Tensor, Tensor, Notes]:
-    """Return the clipped and gated divergence of each token, log p of the token, and the notes by their last name."""
-    values = divergence_from_hidden(
-        student,
-        head,
-        hinted,
-        teacher_head,
-        beta=args.hint_divergence,
-        temperature=args.hint_temperature,
-        top_k=args.hint_top_k,
-    )
-    values = clip_tokens(values, args.hint_token_clip)
-    logps, entropies = token_stats(student, head, targets, temperature=temperature)
-    notes: Notes = {"divergence": values.detach(), "entropy": entropies}
-    if args.hint_gate != "none":
-        theirs, _ = token_stats(hinted, teacher_head, targets, temperature=temperature)
-        notes["gate"] = gap_gate(logps, theirs, kind=args.hint_gate, sharpness=args.hint_gate_sharpness)
-        values = values * notes["gate"]
-    return values, logps, notes
-
-
-def anchor_values(
-    inputs: dict[str, Any],
-    hidden: Tensor,  # (batch, time, width), with grad
-    network: nn.Module,
-    anchor: Teacher,
 ) -> tuple[Tensor, Notes]:
-    """Return KL(anchor, policy) at the first token of each anchored turn: the choice to call or to answer."""
-    ids = torch.cat([inputs["prompt_ids"], inputs["completion_ids"]], dim=1)
-    attention = torch.cat([inputs["prompt_mask"], inputs["completion_mask"]], dim=1)
-    starts = inputs["anchor_mask"].nonzero()
-    places = inputs["prompt_ids"].size(1) - 1 + starts[:, 1]
-    read, head = anchor.read(ids, attention)
-    values = divergence_from_hidden(
-        hidden[starts[:, 0], places], head_of(network), read[starts[:, 0], places], head, beta=0.0
-    )
-    return values, {"channel/anchor/kl": values.detach()}
+    """Return the clipped divergence of each token, and the notes by the last part of their name."""
+    values = divergence_from_hidden(student, head, hinted, teacher_head, beta=args.hint_divergence)
+    values = clip_tokens(values, args.hint_token_clip)
+    _, entropies = token_stats(student, head, targets, temperature=temperature)
+    return values, {"divergence": values.detach(), "entropy": entropies}
 
 
 def replay_losses(
@@ -122,9 +85,6 @@ def replay_losses(
     how = Preference(
         kind=args.replay_loss,
         beta=args.replay_strength,
-        label_smoothing=args.replay_label_smoothing,
-        robust=args.replay_robust,
-        length_normalised=args.replay_length_normalised,
         nll_weight=args.replay_nll_weight,
     )
     terms = preference_loss(chosen, rejected, batch.ref_chosen, batch.ref_rejected, long_chosen, long_rejected, how)

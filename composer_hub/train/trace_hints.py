@@ -20,7 +20,7 @@ from composer_hub.train.signals import note_writers
 from composer_hub.train.teacher import head_of, keeping_hidden
 from composer_hub.train.terms import Notes, replay_losses, token_values
 from composer_hub.train.trace_sites import TraceSite
-from composer_hub.train.uplift import SiteUplift, WriterGate, right_padded
+from composer_hub.train.uplift import SiteUplift, right_padded
 
 if TYPE_CHECKING:
     from composer_hub.train.trainer import ComposerTrainer
@@ -48,8 +48,7 @@ class TraceHints:
     """Draws the sites of each optimizer step at its first micro-batch, when the step's tokens can be counted."""
 
     def __init__(self, loader: TraceLoader, trainer: ComposerTrainer) -> None:
-        self.loader, self.trainer, args = loader, trainer, trainer.args
-        self.writers = WriterGate(args.hint_writer_min_uplift, args.hint_writer_window, args.hint_writer_min_sites)
+        self.loader, self.trainer = loader, trainer
         self._waiting: deque[_Drawn] = deque()
 
     def term(self, network: Any) -> tuple[Tensor, Notes]:
@@ -64,7 +63,7 @@ class TraceHints:
         student, targets = kept[-1][:, :-1][action], ids[:, 1:][action]
         ids, attention, action = _rows(drawn.sites, "hinted_ids", device)
         read, teacher_head = trainer.teacher.read(ids, attention)
-        values, _, found = token_values(
+        values, found = token_values(
             trainer.args,
             student,
             head_of(bare),
@@ -86,12 +85,11 @@ class TraceHints:
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint must remember."""
-        return {"stream": self.loader.state(), "writers": self.writers.state()}
+        return self.loader.state()
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on where a checkpoint was taken."""
-        self.loader.restore(state["stream"])
-        self.writers.restore(state["writers"])
+        self.loader.restore(state)
 
     def _draw(self, num_pieces: int) -> None:
         pieces = [self.loader.take() for _ in range(num_pieces)]
@@ -110,8 +108,8 @@ class TraceHints:
         """Measure now and then what the hints do, and tell which do enough where that is asked for."""
         trainer, refused = self.trainer, self.trainer.hinter.refused
         # Live hints of writers refused before training are never written; recorded ones are there.
-        flags = trainer.which_lift(sites, NAME, self.writers, turn=trainer.state.global_step, refused=refused)
-        if trainer.args.hint_min_uplift is not None or self.writers.least is not None or refused:
+        flags = trainer.which_lift(sites, NAME, turn=trainer.state.global_step, refused=refused)
+        if trainer.args.hint_min_uplift is not None or refused:
             trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
         return flags
 

@@ -105,7 +105,6 @@ class TraceEncoder:
         student: Student,
         *,
         max_tokens: int,
-        max_hint_chars: int = 600,
         template_kwargs: Mapping[str, Any] | None = None,
         other_families: str = "refuse",
         control: bool = False,
@@ -114,7 +113,7 @@ class TraceEncoder:
         if other_families not in OTHER_FAMILIES:
             raise exits.UsageError(f"other_families is one of {', '.join(OTHER_FAMILIES)}, not {other_families!r}.")
         chats = PairEncoder.of(tokenizer, max_tokens=max_tokens, template_kwargs=template_kwargs)
-        hinter = Hinter(_template_of(chats), tokenizer.decode, max_hint_chars=max_hint_chars)
+        hinter = Hinter(_template_of(chats), tokenizer.decode)
         digest = tokenizer_digest(tokenizer)
         return cls(chats, hinter, student, digest, len(tokenizer), max_tokens, other_families, control)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,11 +21,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from composer_hub.train.aside import aside
-from composer_hub.train.batch import hint_tensors, turn_starts
+from composer_hub.train.batch import hint_tensors
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
-from composer_hub.train.groups import reached, siblings, success_shares, success_weights, total_rewards
+from composer_hub.train.groups import reached, siblings, total_rewards
 from composer_hub.train.hinting import Hinter, HintSite, hinter_of
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.pair_loader import PairLoader
@@ -39,10 +38,10 @@ from composer_hub.train.signals import (
     rollout_means,
 )
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
-from composer_hub.train.terms import anchor_values, hint_values
+from composer_hub.train.terms import hint_values
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
 from composer_hub.train.turns import Rollout, num_rounds
-from composer_hub.train.uplift import Row, Site, SiteUplift, WriterGate, action_logps, means_by_writer, site_uplifts
+from composer_hub.train.uplift import Row, Site, SiteUplift, action_logps, means_by_writer, site_uplifts
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
 
@@ -76,26 +75,19 @@ class ComposerTrainer(GRPOTrainer):
         self._sites: list[list[HintSite]] = []  # those that are learned from
         self._rewards: Tensor | None = None  # of all ranks
         self._num_batches = 0
-        self._token_diagnostics: dict[int, TokenDiagnostics] = {}
-        self.writers = WriterGate(
-            self.args.hint_writer_min_uplift, self.args.hint_writer_window, self.args.hint_writer_min_sites
-        )
-        self.known_good = KnownGood(self.args.known_good_turns, known_good)
+        self.known_good = KnownGood(known_good)
         # A teacher that nobody reads would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
             self.add_callback(FollowStudent(self.teacher))
-        self.anchor = self.teacher
-        if self.args.hint_anchor_kl and self.teacher.kind != "fixed":
-            self.anchor = Teacher("fixed", self._bare)
         if self._has_terms:
             self._check_head()
 
     @property
     def _has_terms(self) -> bool:
         """Say whether anything is added to GRPO's loss."""
-        return bool(self.args.alpha_sdpo or self.args.beta_replay or self.args.hint_anchor_kl)
+        return bool(self.args.alpha_sdpo or self.args.beta_replay)
 
     @property
     def _mode(self) -> str:
@@ -144,25 +136,17 @@ class ComposerTrainer(GRPOTrainer):
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
             # 0-dim: passes through shuffling and splitting as it is.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
-            if self.args.hint_success_weight:
-                output["hint_weight"] = self._success_weights(len(sampled))
             self._note_sites()
-        if self.args.hint_anchor_kl:
-            starts = turn_starts(sampled.bool())
-            if "hint_mask" in output:
-                starts &= ~output["hint_mask"].any(1)
-            output |= {"anchor_mask": starts, "num_anchor_items": self.accelerator.gather(starts.sum()).sum()}
         self._note_known_good()
-        self._token_diagnostics = self._diagnose(output["advantages"])
         self._num_batches += self.model.training
         return output
 
     def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
         """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
         sites = [site for row in found for site in row]
-        flags = iter(self.which_lift(sites, "channel/hint", self.writers, turn=self._num_batches))
+        flags = iter(self.which_lift(sites, "channel/hint", turn=self._num_batches))
         kept = [[site for site in row if next(flags)] for row in found]
-        if self.args.hint_min_uplift is not None or self.writers.least is not None:
+        if self.args.hint_min_uplift is not None:
             left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
             self._note_means({"channel/hint/left_out": left_out})
         return kept
@@ -171,19 +155,17 @@ class ComposerTrainer(GRPOTrainer):
         self,
         sites: Sequence[Site],
         name: str,
-        gate: WriterGate,
         *,
         turn: int,
         refused: frozenset[tuple[str, str]] = frozenset(),  # writers that are out whatever is measured
     ) -> list[bool]:
         """Tell which sites may be learned from; every n-th turn, or where each site is judged, they are measured."""
-        least, every = self.args.hint_min_uplift, self.args.hint_uplift_every
+        least, every = self.args.hint_min_uplift, self.args.measure_every
         flags = [True] * len(sites)
         if least is not None or (every and turn % every == 0):
             uplifts = self._uplifts(sites)
-            self._note_uplifts(uplifts, name, gate)
+            self._note_uplifts(uplifts, name)
             flags = [least is None or uplift.lifts(least) for uplift in uplifts]
-        refused |= gate.refused
         return [
             flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in zip(flags, sites, strict=True)
         ]
@@ -192,8 +174,8 @@ class ComposerTrainer(GRPOTrainer):
         # No more rows at once than training reads: that much is known to fit.
         return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
 
-    def _note_uplifts(self, uplifts: list[SiteUplift], name: str, gate: WriterGate) -> None:
-        """Log what the hints of all ranks do, by writer too, and judge the writers by it."""
+    def _note_uplifts(self, uplifts: list[SiteUplift], name: str) -> None:
+        """Log what the hints of all ranks do, and the same by writer."""
         everywhere = gather_object(uplifts)
         metrics = self._metrics[self._mode]
         values = {
@@ -206,19 +188,6 @@ class ComposerTrainer(GRPOTrainer):
                 metrics[metric].append(sum(numbers) / len(numbers))
         for writer, mean in means_by_writer(everywhere).items():
             metrics[f"{name}/uplift/{writer}"].append(mean)
-        if not self.model.training:
-            return
-        refused, back = gate.observe(everywhere)
-        if gate.least is not None:
-            metrics[f"{name}/refused_writers"].append(float(len(gate.refused)))
-        for key in sorted(refused) if self.accelerator.is_main_process else ():
-            warnings.warn(
-                f"The hints of {key[0]} at {key[1]} are left out: over {len(gate.seen[key])} sites they lift "
-                f"by {gate.mean(key):.2f} nats, below {self.args.hint_writer_min_uplift:g}.",
-                stacklevel=2,
-            )
-        for key in sorted(back) if self.accelerator.is_main_process else ():
-            warnings.warn(f"The hints of {key[0]} at {key[1]} lift again and are learned from.", stacklevel=2)
 
     def _siblings(self) -> list[Rollout | None]:
         """Return, for each rollout, the best one of its group on any rank if it beats it."""
@@ -235,16 +204,11 @@ class ComposerTrainer(GRPOTrainer):
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval
 
-    def _success_weights(self, num_rows: int) -> Tensor:
-        assert self._rewards is not None
-        shares = success_shares(self._rewards, self._group_size(), least=self.args.success_reward)
-        return success_weights(shares)[self.accelerator.process_index * num_rows :][:num_rows]
-
     # --------------------------------------------------------------------------------------- what only is looked at
 
     def _note_known_good(self) -> None:
         """Keep known-good turns until there are enough, and log now and then how far the policy is from them."""
-        args, every = self.args, self.args.known_good_every
+        args, every = self.args, self.args.measure_every
         if not self.model.training or not every:
             return
 
@@ -266,18 +230,24 @@ class ComposerTrainer(GRPOTrainer):
             ranks = {"rank": self.accelerator.process_index, "num_ranks": self.accelerator.num_processes}
             self._note_means({"known_good/drift": self.known_good.drifts(score, **ranks)})
 
-    def _diagnose(self, advantages: Tensor) -> dict[int, TokenDiagnostics]:
-        """Return the numbers of a few rollouts token by token."""
-        if not self.args.token_diagnostics or not self._rollouts or advantages.dim() != 1:
+    def token_diagnostics(self, advantages: Tensor) -> dict[int, TokenDiagnostics]:
+        """Return the numbers of a few rollouts of a measured batch, token by token."""
+        every = self.args.measure_every
+        # The batch has been counted already.
+        if not every or (self._num_batches - 1) % every or not self._rollouts or advantages.dim() != 1:
             return {}
         sites = self._sites or [[] for _ in self._rollouts]
         student = Teacher("live", self._bare)
-        how = {"beta": self.args.hint_divergence, "temperature": self.args.hint_temperature}
         return {
             row: token_diagnostics(
-                self._rollouts[row], sites[row], advantages[row].item(), student, self.teacher, **how
+                self._rollouts[row],
+                sites[row],
+                advantages[row].item(),
+                student,
+                self.teacher,
+                beta=self.args.hint_divergence,
             )
-            for row in sample(sites, self.args.token_diagnostics)
+            for row in sample(sites)
         }
 
     # ---------------------------------------------------------------------------------------------------- the loss
@@ -303,15 +273,10 @@ class ComposerTrainer(GRPOTrainer):
             recorded, found = recorded_terms(self, self._bare)
             notes |= found
             terms |= recorded
-        if self.args.hint_anchor_kl:
-            values, found = anchor_values(inputs, kept[-1], self._bare, self.anchor)
-            term = values.sum() / self._per_step(inputs["num_anchor_items"])
-            notes |= found | {"channel/anchor/loss": self._whole(term)}
-            terms["anchor"] = self.args.hint_anchor_kl * term
         # Once for all terms: the ranks wait for each other here, whatever each of them found.
         self._note_means(notes)
         self._note_shares(terms)
-        for name in ("hint", "hint_traces", "replay", "anchor"):
+        for name in ("hint", "hint_traces", "replay"):
             if name in terms:
                 loss = loss + terms[name]
         return loss
@@ -382,7 +347,6 @@ class ComposerTrainer(GRPOTrainer):
                 "pairs": self.pairs.state() if self.pairs else None,
                 "traces": self.traces.state() if self.traces else None,
                 "num_batches": self._num_batches,
-                "writers": self.writers.state(),
                 "known_good": self.known_good.state(),
             }
             (folder / _STATE).write_text(json.dumps(state))
@@ -398,7 +362,6 @@ class ComposerTrainer(GRPOTrainer):
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
         self._num_batches = state.get("num_batches", 0)
-        self.writers.restore(state.get("writers", ()))
         if state.get("known_good"):
             self.known_good.restore(state["known_good"])
         if self.pairs is not None and state["pairs"] is not None:
@@ -424,7 +387,7 @@ class ComposerTrainer(GRPOTrainer):
         return term.detach() * pieces
 
     def _note_shares(self, terms: dict[str, Tensor]) -> None:
-        every = self.args.grad_share_every
+        every = self.args.measure_every
         if not every or self.state.global_step % every or not torch.is_grad_enabled() or not self.model.training:
             return
         if self.args.gradient_checkpointing and (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):

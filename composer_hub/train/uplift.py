@@ -6,10 +6,10 @@ In: hint sites and a model. Out: one `SiteUplift` a site, rows of a table by wri
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -65,52 +65,6 @@ class WriterUplift:
     lowered: float  # mean
     raised: float | None  # mean over the sites with a known correction
     share_lifting: float
-
-
-@dataclass
-class WriterGate:
-    """Follows each writer at each kind of error over its last sites, and refuses those whose hints do not lift.
-
-    A refused writer is still measured, so it comes back when the model has learned to use its hints.
-    """
-
-    least: float | None = None  # mean uplift of a writer, in nats; None refuses nobody
-    window: int = 64  # sites
-    min_sites: int = 8  # fewer prove nothing
-    seen: dict[tuple[str, str], deque[SiteUplift]] = field(default_factory=dict)
-
-    def observe(self, uplifts: Iterable[SiteUplift]) -> tuple[frozenset[tuple[str, str]], frozenset[tuple[str, str]]]:
-        """Take in measured sites; return who is refused from now on and who is no longer."""
-        before = self.refused
-        for uplift in uplifts:
-            self.seen.setdefault((uplift.writer, uplift.kind), deque(maxlen=self.window)).append(uplift)
-        return self.refused - before, before - self.refused
-
-    @property
-    def refused(self) -> frozenset[tuple[str, str]]:
-        """Return the writers, with the kind of error, whose hints lift too little on average."""
-        if self.least is None:
-            return frozenset()
-        return frozenset(
-            key for key, found in self.seen.items() if len(found) >= self.min_sites and self.mean(key) < self.least
-        )
-
-    def mean(self, key: tuple[str, str]) -> float:
-        """Return the mean uplift of a writer at a kind of error over its window."""
-        return sum(uplift.value for uplift in self.seen[key]) / len(self.seen[key])
-
-    def table(self) -> list[WriterUplift]:
-        """Return the table of the sites in the windows."""
-        return table((uplift for found in self.seen.values() for uplift in found), least=self.least or 0.0)
-
-    def state(self) -> list[list[Any]]:
-        """Return what a checkpoint must remember."""
-        return [[one.writer, one.kind, one.lowered, one.raised] for found in self.seen.values() for one in found]
-
-    def restore(self, state: Iterable[Sequence[Any]]) -> None:
-        """Go on with the windows of a checkpoint."""
-        self.seen = {}
-        self.observe(SiteUplift(*one) for one in state)
 
 
 def means_by_writer(uplifts: Iterable[SiteUplift]) -> Mapping[str, float]:

@@ -74,13 +74,15 @@ BANDS = (
 )
 
 
-def bands_of(given: Mapping[str, Any] | str | None) -> tuple[Band, ...]:
+def bands_of(given: Mapping[str, Any] | str | bool | None) -> tuple[Band, ...]:
     """Return the usual bands, changed as a config file says: metric -> what is different, or false for no band."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except ValueError as error:
             raise BandError(f'--bands {given!r} is not JSON: write it as \'{{"reward": {{"low": 0.7}}}}\'.') from error
+    if given is False:
+        return ()
     if not isinstance(given, Mapping | None):
         raise BandError(f"bands is a mapping from a metric to its band, not {given!r}.")
     bands = {band.metric: band for band in BANDS}

@@ -93,8 +93,8 @@ def test_a_token_clip_holds_each_token() -> None:
 
 @pytest.mark.parametrize(
     "how",
-    [Preference(), Preference(kind="ipo"), Preference(length_normalised=True), Preference(nll_weight=0.3)],
-    ids=["sigmoid", "ipo", "a token", "with nll"],
+    [Preference(), Preference(kind="ipo"), Preference(nll_weight=0.3)],
+    ids=["sigmoid", "ipo", "with nll"],
 )
 def test_the_mean_over_sequences_is_the_mean_preference_loss(how: Preference) -> None:
     logps, mask = logits(5, 4, seed=0), torch.ones(5, 4, dtype=torch.bool)

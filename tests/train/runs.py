@@ -10,9 +10,10 @@ from datasets import Dataset
 from transformers import set_seed
 from trl import GRPOConfig, GRPOTrainer
 
-from composer_hub.environments.desk import Desk, tasks
+from composer_hub.environments.desk import UNKNOWN_TOOL, Desk, tasks
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.trainer import ComposerConfig, ComposerTrainer
+from composer_hub.train.turns import Rollout
 
 CALL = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {"a": %d, "b": %d}}\n</tool_call><|im_end|>'
 
@@ -56,6 +57,25 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
         )
         pairs.append(TokenPair(tuple(prompt), chosen, rejected, -1.0, -1.0))
     return PairLoader(pairs, batch_size, padding=tokenizer.pad_token_id, **options)
+
+
+def written_attempts(tokenizer: Any, a: int, b: int) -> tuple[Rollout, Rollout]:
+    """Write an attempt that calls a tool that does not exist, and one that calls the right tool."""
+    prompt = [{"role": "user", "content": f"{a}+{b}"}]
+    before = tokenizer.apply_chat_template(
+        prompt, tools=[Desk().add], add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+
+    def attempt(name: str, result: str) -> Rollout:
+        ids = tokenizer(CALL % (name, a, b))["input_ids"]
+        call = {"function": {"name": name, "arguments": {"a": a, "b": b}}}
+        messages = [
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "name": name, "content": result},
+        ]
+        return Rollout(before, ids, [1] * len(ids), messages)
+
+    return attempt("plus", UNKNOWN_TOOL), attempt("add", str(a + b))
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:

@@ -25,7 +25,7 @@ def test_rollouts_with_sites_are_looked_at_first() -> None:
 
 
 def test_the_numbers_of_a_rollout_are_those_of_its_sites_and_none_elsewhere(make_trainer: Any) -> None:
-    trainer = make_trainer(alpha_sdpo=0.5, hint_uplift_every=0)
+    trainer = make_trainer(alpha_sdpo=0.5, measure_every=0)
     batch_of(trainer)
     live = Teacher("live", trainer.model)
     row = next(row for row, found in enumerate(trainer._sites) if found)
@@ -45,7 +45,7 @@ def test_sampled_rollouts_are_exported_with_their_numbers_and_all_rows_have_the_
     make_trainer: Any, tmp_path: Path
 ) -> None:
     file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
-    batch_of(make_trainer(RunTrainer, alpha_sdpo=0.5, token_diagnostics=2, rollouts=file))
+    batch_of(make_trainer(RunTrainer, alpha_sdpo=0.5, rollouts=file))
     traces = list(read_rollouts(tmp_path / "rollouts"))
     assert len(traces) == 8
     assert len({tuple(trace.provenance) for trace in traces}) == 1

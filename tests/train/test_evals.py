@@ -215,13 +215,15 @@ def test_card_plot_and_eval_results_say_what_was_measured(shelf: Path) -> None:
     assert yaml.safe_load((folder / "train.yaml").read_text())["eval_tasks"] == f"me/tasks@{revision}"
 
 
+def the_same_tasks(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    return tasks(count)
+
+
 def test_tasks_that_are_no_dataset_stand_on_the_card_only(shelf: Path, world: Any) -> None:
-    more = (
-        "--tasks composer_hub.environments.desk:tasks --eval_tasks composer_hub.environments.desk:tasks --eval_seed 3"
-    )
+    more = "--tasks tests.train.test_evals:the_same_tasks --eval_tasks tests.train.test_evals:the_same_tasks"
     final = run(parse(arguments(world, shelf, "function", *more.split(), "--num_eval_tasks", "3", "--max_steps", "1")))
     card = (final / "README.md").read_text()
-    assert "`composer_hub.environments.desk:tasks` (not a version that composer_hub published)" in card
+    assert "`tests.train.test_evals:the_same_tasks` (not a version that composer_hub published)" in card
     assert "**3 of these tasks are also training tasks**" in card
     assert not (final / ".eval_results").exists()
 

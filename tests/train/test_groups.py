@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.groups import best_of_groups, siblings, success_shares, success_weights  # noqa: E402
+from composer_hub.train.groups import best_of_groups, siblings  # noqa: E402
 from composer_hub.train.turns import Rollout  # noqa: E402
 
 
@@ -53,9 +53,3 @@ def test_a_rank_without_rollouts_exchanges_what_it_has_not() -> None:
     assert sent == [[]]
     alone = siblings(given, [0.0, 0.5, 9.0, 0.0], 4, rank=0, num_ranks=2, exchange=list)
     assert alone == [None, None]  # the best one is on a rank that has none to give
-
-
-def test_the_weight_of_a_group_is_the_spread_of_its_success() -> None:
-    shares = success_shares(torch.tensor([1.0, 0.0, 0.0, 0.0, 1.0, 0.9999999]), 2, least=1.0)
-    assert shares.tolist() == [0.5, 0.5, 0.0, 0.0, 1.0, 1.0]
-    assert success_weights(shares).tolist() == [0.5, 0.5, 0.0, 0.0, 0.0, 0.0]

@@ -14,15 +14,15 @@ ROWS = [((1, 2), (3, 4)), ((1, 2), (5,)), ((7,), (8,)), ((9,), (9,))]
 
 
 def test_the_first_turns_are_kept_one_a_prefix_until_there_are_enough() -> None:
-    kept = KnownGood(2)
+    kept = KnownGood(size=2)
     kept.add(ROWS)
     assert [turn.row for turn in kept.turns] == [ROWS[0], ROWS[2]]
     assert kept.is_full
-    assert KnownGood(0).is_full
+    assert KnownGood(size=0).is_full
 
 
 def test_the_drift_is_the_change_of_log_p_a_token_shared_out_over_the_ranks() -> None:
-    kept = KnownGood(0, [ROWS[0], ROWS[2]])
+    kept = KnownGood([ROWS[0], ROWS[2]])
     assert kept.drifts(lambda rows: [0.0] * len(rows)) == []  # nothing to compare with yet
     kept.measure(lambda rows: [-1.0, -2.0])
     kept.measure(lambda rows: 1 / 0)  # only once
@@ -33,7 +33,7 @@ def test_the_drift_is_the_change_of_log_p_a_token_shared_out_over_the_ranks() ->
 
 
 def test_a_checkpoint_remembers_turns_and_what_was_thought_of_them() -> None:
-    kept, again = KnownGood(2), KnownGood(2)
+    kept, again = KnownGood(size=2), KnownGood(size=2)
     kept.add(ROWS)
     kept.measure(lambda rows: [-1.0] * len(rows))
     again.restore(kept.state())

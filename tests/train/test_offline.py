@@ -217,7 +217,7 @@ def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[TraceSite], w
         {"teacher": "ema"},
         {"teacher": "live", "gradient_checkpointing": True},
         {"bf16": True},
-        {"channel_warmup_steps": 4, "hint_top_k": 8, "hint_token_clip": 1.0},
+        {"channel_warmup_steps": 4, "hint_token_clip": 1.0},
         {"max_steps": -1, "num_train_epochs": 1},
     ],
     ids=lambda options: " ".join(options),
@@ -231,7 +231,7 @@ def test_offline_channels_run_with(sites: list[TraceSite], world: Any, tmp_path:
 
 
 def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
-    looking = {"hint_gate": "objects", "hint_min_uplift": -50.0, "hint_writer_min_uplift": -50.0, "grad_share_every": 1}
+    looking = {"hint_min_uplift": -50.0, "measure_every": 1}
     row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, **looking))[0]
     logged = {name.replace("/template", "/<writer>") for name in row if name.startswith("channel/")}
     live = {name for name in named_on_the_page() if name.startswith("channel/hint/")}
@@ -288,7 +288,7 @@ OFFLINE = shlex.split(
     "--use_cpu true --bf16 false --gradient_checkpointing false --report_to none --disable_tqdm true --logging_steps 1 "
     "--seed 3 --learning_rate 1e-3 --license apache-2.0 --max_steps 4 --save_steps 2 --gradient_accumulation_steps 2 "
     "--alpha_sdpo 0.5 --hint_source traces --traces me/traces@v1.0.0 --teacher ema --teacher_ema_rate 0.1 "
-    "--beta_replay 0.5 --pairs me/pairs@v1.0.0 --pairs_split all"
+    "--beta_replay 0.5 --pairs me/pairs@v1.0.0 --train_split all"
 )
 
 

@@ -113,12 +113,12 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
     assert not (folder / "final").exists()
     assert record_of(folder)["launches"][-1]["exit_code"] == exits.REFUSED
 
-    final = run(parse([*words, "--watchdogs", "false", "--resume", "true"]))
+    final = run(parse([*words, "--bands", "false", "--resume", "true"]))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
     card = (final / "README.md").read_text()
     assert "best checkpoint was `checkpoint-2`" in card
     assert "a watch-dog barked at step 3: grad_norm" in card
-    assert record_of(folder)["launches"][-1]["changed"]["watchdogs"] == [None, False]
+    assert record_of(folder)["launches"][-1]["changed"]["bands"] == [json.dumps(band), "false"]
 
 
 @pytest.mark.parametrize(
@@ -253,5 +253,5 @@ def test_hints_that_do_not_fit_are_said_before_and_after(
     more = ["--preflight", "true", "--max_teacher_tokens", "20", "--max_steps", "1", "--repo", "me/narrow"]
     with pytest.warns(UserWarning, match=r"No hint was placed: .* longer than max_teacher_tokens 20\."):
         final = run(parse(arguments(world, shelf, "narrow", *more)))
-    assert "or a larger --max_teacher_tokens" in capsys.readouterr().out
+    assert "Try a larger --max_teacher_tokens" in capsys.readouterr().out
     assert "no hint was placed, though the hint channel was on" in (final / "README.md").read_text()

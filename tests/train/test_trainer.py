@@ -13,11 +13,12 @@ pytest.importorskip("trl")
 
 from trl import GRPOTrainer  # noqa: E402
 
-from composer_hub.environments.desk import Desk  # noqa: E402
+from composer_hub.environments.desk import Desk, tasks  # noqa: E402
 from composer_hub.train.batch import teacher_rows  # noqa: E402
 from composer_hub.train.checks import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
-from tests.train.runs import steps_of  # noqa: E402
+from composer_hub.train.uplift import SiteUplift, site_uplifts  # noqa: E402
+from tests.train.runs import steps_of, written_attempts  # noqa: E402
 
 SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
 
@@ -38,7 +39,7 @@ def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(make_trainer: Any) ->
     "channel",
     [
         {"alpha_sdpo": 0.5},
-        {"alpha_sdpo": 0.5, "max_hint_sites": 3, "hint_top_k": 8},
+        {"alpha_sdpo": 0.5, "max_hint_sites": 3},
         {"beta_replay": 0.5},
     ],
     ids=["hint", "hint at several sites", "replay"],
@@ -102,10 +103,8 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
     assert rows.attention[:, -1].all()
 
 
-def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(make_trainer: Any) -> None:
-    trainer = make_trainer(
-        alpha_sdpo=0.5, hint_anchor_kl=0.1, max_completion_length=15, mask_truncated_completions=True
-    )
+def test_a_truncated_rollout_that_does_not_count_has_no_hint(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, max_completion_length=15, mask_truncated_completions=True)
     batch = batch_of(trainer)
     left_out = batch["completion_mask"].sum(1) == 0
     found = [trainer.hinter.sites(rollout) for rollout in trainer._rollouts]
@@ -113,7 +112,6 @@ def test_a_truncated_rollout_that_does_not_count_has_neither_hint_nor_anchor(mak
     assert not any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
     assert not batch["hint_mask"][left_out].any()
     assert not batch["teacher_lengths"][left_out].any()
-    assert batch["anchor_mask"].any(1).equal(~left_out)
     assert not left_out.all()
 
 
@@ -128,12 +126,10 @@ def test_a_rollout_that_nothing_scored_is_nobodys_better_sibling(make_trainer: A
     def some(completions: list[Any], **_: Any) -> list[float | None]:
         return [None if number % 4 == 1 else -1.0 - number % 4 for number in range(len(completions))]
 
-    options: dict[str, Any] = {"environment": Unscored, "success_reward": -1.5, "hint_success_weight": True}
-    trainer = make_trainer(alpha_sdpo=0.5, rewards=some, **options)
-    batch = batch_of(trainer)
+    trainer = make_trainer(alpha_sdpo=0.5, rewards=some, environment=Unscored)
+    batch_of(trainer)
     first = trainer._rollouts[0]
     assert trainer._siblings()[:4] == [None, first, first, first]
-    assert batch["hint_weight"].tolist() == pytest.approx([(0.25 * 0.75) ** 0.5] * 8)
 
 
 def test_the_length_of_rollouts_that_do_not_count_is_logged(make_trainer: Any) -> None:
@@ -191,7 +187,7 @@ def lora() -> Any:
 )
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
-    channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "hint_anchor_kl": 0.1, "grad_share_every": 1}
+    channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "measure_every": 1}
     options = {name: value() if name == "peft_config" else value for name, value in options.items()}
     rows = steps_of(make_trainer(**channels, max_steps=num_steps, **options))
     assert len(rows) == num_steps
@@ -223,9 +219,17 @@ def test_a_channel_that_is_turned_down_weighs_half(make_trainer: Any) -> None:
 
 
 def test_control_hints_do_not_lift_where_real_ones_do(make_trainer: Any) -> None:
-    real, control = (make_trainer(alpha_sdpo=0.5, control_hints=on).preflight() for on in (False, True))
-    assert len(real) == len(control) > 0
+    # Written by hand: which turns a sampled rollout gets wrong depends on the CPU that trained the tiny model.
+    def measured(control: bool) -> list[SiteUplift]:
+        trainer = make_trainer(alpha_sdpo=0.5, control_hints=control)
+        attempts = [written_attempts(trainer._tokenizer, task["a"], task["b"]) for task in tasks(8)]
+        sites = [site for wrong, right in attempts for site in trainer.hinter.sites(wrong, sibling=right)]
+        return site_uplifts(sites, trainer.model)
+
+    real, control = measured(False), measured(True)
+    assert len(real) == len(control) == 8
     assert {uplift.writer for uplift in control} == {"control"}
+    assert all(uplift.raised is not None for uplift in real)
     assert all(uplift.lifts(0.1) for uplift in real)
     # Words that mean nothing to the model make the failed action less likely too, but never the right one likelier.
     assert all(uplift.raised < 0 for uplift in control if uplift.raised is not None)
@@ -267,24 +271,16 @@ def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> N
     ("options", "said"),
     [
         ({"alpha_sdpo": -1.0}, "0 or more"),
-        ({"hint_anchor_kl": -1.0}, "hint_anchor_kl is 0 or more, not -1"),
         ({"hint_divergence": 1.5}, "hint_divergence is between 0 and 1, not 1.5"),
         ({"replay_loss": "hinge"}, "sigmoid, ipo"),
-        ({"hint_writer_window": 4}, "no writer would ever be judged"),
-        ({"alpha_sdpo": 0.5, "hint_gate": "shut"}, "none, objects, endorses"),
-        ({"alpha_sdpo": 0.5, "hint_writer_min_uplift": 0.1, "hint_uplift_every": 0}, "hint_uplift_every"),
         ({"alpha_sdpo": 0.5, "environment": None}, "nothing can go wrong"),
         ({"alpha_sdpo": 0.5, "teacher": "wise"}, "fixed, ema, live"),
         ({"alpha_sdpo": 0.5, "teacher": "ema", "teacher_ema_rate": 2.0}, "between 0 and 1"),
     ],
     ids=[
         "a negative weight",
-        "a negative anchor",
         "a divergence that is none",
         "an unknown preference loss",
-        "a window that is too small",
-        "an unknown gate",
-        "writers judged by nothing",
         "hints without tools",
         "an unknown teacher",
         "an average that runs ahead",

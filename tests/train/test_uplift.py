@@ -11,7 +11,6 @@ pytest.importorskip("trl")
 
 from composer_hub.train.uplift import (  # noqa: E402
     SiteUplift,
-    WriterGate,
     action_logps,
     as_text,
     means_by_writer,
@@ -67,26 +66,6 @@ def test_log_probs_of_actions_are_the_models_own_and_do_not_depend_on_padding(wo
         assert value == pytest.approx(logps.gather(1, torch.tensor(action)[:, None]).sum().item(), rel=1e-4)
     assert action_logps(model, rows, rows_a_batch=1) == pytest.approx(found, rel=1e-4)
     assert action_logps(model, []) == []
-
-
-def test_a_writer_is_refused_when_enough_sites_of_its_window_do_not_lift_and_comes_back_when_they_do() -> None:
-    gate = WriterGate(least=0.5, window=4, min_sites=2)
-    bad, good = SiteUplift("a", "k", -1.0), SiteUplift("a", "k", 3.0, 2.0)
-    assert gate.observe([bad]) == (frozenset(), frozenset())  # one proves nothing
-    assert gate.observe([bad]) == ({("a", "k")}, frozenset())
-    assert gate.observe([bad]) == (frozenset(), frozenset())  # said once
-    again = WriterGate(least=0.5, window=4, min_sites=2)
-    again.restore(gate.state())
-    assert (again.refused, again.seen) == (gate.refused, gate.seen)
-    assert gate.observe([good] * 3) == (frozenset(), {("a", "k")})
-    assert gate.mean(("a", "k")) == (-1.0 + 3 * 2.0) / 4
-    assert [line.num_sites for line in gate.table()] == [4]
-
-
-def test_without_a_bound_no_writer_is_refused() -> None:
-    gate = WriterGate()
-    gate.observe([SiteUplift("a", "k", -9.0)] * 99)
-    assert gate.refused == frozenset()
 
 
 def test_means_are_by_writer_whatever_the_kind() -> None:

@@ -135,6 +135,7 @@ def test_a_config_file_changes_adds_and_drops_bands() -> None:
     assert bands["kl"] == Band("kl", high=0.2)
     assert "entropy" not in bands
     assert bands_of(None) == BANDS == bands_of("{}")
+    assert bands_of(False) == () == bands_of("false")
 
 
 def test_a_run_that_goes_on_knows_what_was_usual_when_it_began() -> None:

@@ -28,13 +28,8 @@ from tests.train.runs import trainer_of  # noqa: E402
 EVERYTHING: dict[str, Any] = {
     "alpha_sdpo": 0.5,
     "beta_replay": 0.2,
-    "hint_anchor_kl": 0.1,
-    "hint_success_weight": True,
-    "hint_gate": "objects",
-    "hint_writer_min_uplift": -50.0,
-    "hint_uplift_every": 1,
-    "grad_share_every": 1,
-    "known_good_every": 1,
+    "hint_min_uplift": -50.0,
+    "measure_every": 1,
     "per_device_train_batch_size": 4,
     "ddp_backend": "gloo",
 }
@@ -45,8 +40,7 @@ def main() -> None:
     torch.set_num_threads(1)
     for teacher, silent in (("live", 1), ("fixed", 0)):
         a_rank_without_sites(small_model(cache), folder, teacher, silent)
-    quiet = {"grad_share_every": 0, "known_good_every": 0, "hint_uplift_every": 2}
-    a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", **quiet)
+    a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", measure_every=0)
     groups_that_span_ranks(small_model(cache), folder)
     recorded_rows(small_model(cache), folder)
     a_metric_of_its_own()
@@ -118,7 +112,7 @@ def sharded_weights(world: Any, folder: Path) -> None:
     model, tokenizer = world
     fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
     said = []
-    for options in ({"alpha_sdpo": 0.5}, {"beta_replay": 0.5}, {"hint_anchor_kl": 0.5}):
+    for options in ({"alpha_sdpo": 0.5}, {"beta_replay": 0.5}):
         try:
             trainer_of((Sharded(model), tokenizer), folder, ddp_backend="gloo", **options)
         except TrainerError as error:

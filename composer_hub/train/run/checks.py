@@ -21,8 +21,7 @@ from composer_hub.train.watchdogs import bands_of
 
 # Options that would silently do nothing without rollouts.
 _NEED_ROLLOUTS = (
-    "tasks", "eval_tasks", "rollouts_repo", "beta", "use_vllm", "hint_anchor_kl", "hint_success_weight",
-    "hint_ratio_clip", "token_diagnostics",
+    "tasks", "eval_tasks", "rollouts_repo", "beta", "use_vllm",
 )  # fmt: skip
 
 

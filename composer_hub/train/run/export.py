@@ -144,9 +144,10 @@ class RolloutFile:
         logps, source = _logps(output)
         rewards = trainer._own_rewards()
         hints = _hints(trainer)
+        tokens = trainer.token_diagnostics(output["advantages"])
         rows = []
         for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
-            diagnosed = trainer._token_diagnostics.get(row)
+            diagnosed = tokens.get(row)
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
                 policy_step=step,

@@ -10,7 +10,7 @@ import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
 from composer_hub.hub import Version
-from composer_hub.train.evals import EvalPlan, PassRate, measured
+from composer_hub.train.evals import EVAL_SEED, EvalPlan, PassRate, measured
 
 
 @dataclass(frozen=True)
@@ -64,5 +64,5 @@ class HeldOutTasks:
         plan = self.plan
         return (
             f"{rate.num_tasks:,} tasks, {plan.num_samples} attempts each at temperature {self.temperature:g}, "
-            f"seed {plan.seed}; a reward of {plan.pass_reward:g} or more passes; 95 % Wilson interval over tasks"
+            f"seed {EVAL_SEED}; a reward of {plan.pass_reward:g} or more passes; 95 % Wilson interval over tasks"
         )

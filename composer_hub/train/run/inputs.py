@@ -19,6 +19,7 @@ from trl import ModelConfig
 from composer_hub.environments import World, load_object, open_world
 from composer_hub.hub import Destination, Model, Parent, Version, digest_of, fetch_model, load
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.evals import EVAL_SEED
 from composer_hub.train.run.options import EvalOptions, RunError, SourceOptions
 
 DATA = ("pairs", "tasks", "traces")
@@ -125,7 +126,7 @@ def task_rows(inputs: Inputs, options: SourceOptions, *, seed: int) -> list[dict
     if not name:
         # The prompt comes from the environment's reset; each row is one of its episodes.
         return [dict(row) for row in world.rows or [{"prompt": [{"role": "user", "content": ""}]}] * options.num_tasks]
-    return _rows(name, inputs.tasks, options.tasks_split, options.num_tasks, seed, "--tasks_split")
+    return _rows(name, inputs.tasks, options.train_split, options.num_tasks, seed, "--train_split")
 
 
 def eval_rows(inputs: Inputs, options: EvalOptions) -> list[dict[str, Any]]:
@@ -135,7 +136,7 @@ def eval_rows(inputs: Inputs, options: EvalOptions) -> list[dict[str, Any]]:
         return []
     if inputs.eval_world is not None:
         return [dict(row) for row in inputs.eval_world.rows or ()][:count]
-    return _rows(name, inputs.eval_tasks, options.eval_split, count, options.eval_seed, "--eval_split")[:count]
+    return _rows(name, inputs.eval_tasks, options.eval_split, count, EVAL_SEED, "--eval_split")[:count]
 
 
 def _rows(name: str, version: Version | None, split: str, count: int, seed: int, option: str) -> list[dict[str, Any]]:

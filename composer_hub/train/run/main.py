@@ -92,7 +92,7 @@ def _run(options: TrainingOptions, where: Destination | None, early: EarlyEnd, c
     try:
         is_done = checkpoint is not None and is_finished(trainer, checkpoint)
         if (options.launch.preflight or options.launch.preflight_only) and not is_done:
-            preflight(trainer, record, num_batches=options.launch.preflight_batches)
+            preflight(trainer, record)
         if options.launch.preflight_only:
             return output
         with launch.recording(lambda: trainer.state.global_step):

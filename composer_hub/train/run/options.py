@@ -45,13 +45,12 @@ class SourceOptions:
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
     num_tasks: int = _option(256, "Number of tasks requested from a task function.")
-    tasks_split: str = _option("train", "Split of a task dataset to train on, or all.")
+    train_split: str = _option("train", "Split of the task and pair datasets to train on, or all.")
     rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
     traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
     trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
     other_families: str = _option("refuse", "Traces of another model than the student: refuse, leave_out or take.")
     pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
-    pairs_split: str = _option("train", "Split of the pairs to train on, or all.")
     pair_batch_size: int = _option(2, "Pairs per micro-batch.")
     max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer ones are counted and left out.")
 
@@ -75,14 +74,10 @@ class EvalOptions:
     num_eval_tasks: int = _option(64, "Maximum number of held-out tasks.")
     num_eval_samples: int = _option(4, "Attempts per held-out task.")
     eval_every: int = _option(0, "Steps between measurements (0: only before the first step and after the last).")
-    eval_seed: int = _option(1001, "Seed of the attempts, and of a task function.")
-    pass_reward: float = _option(1.0, "Lowest reward of an attempt that passes.")
 
-    def plan(self) -> EvalPlan | None:
+    def plan(self, pass_reward: float) -> EvalPlan | None:
         """Return what is measured on held-out tasks, and when."""
-        if not self.eval_tasks:
-            return None
-        return EvalPlan(self.num_eval_samples, self.eval_every, self.eval_seed, self.pass_reward)
+        return EvalPlan(self.num_eval_samples, self.eval_every, pass_reward) if self.eval_tasks else None
 
 
 @dataclass(frozen=True)
@@ -104,15 +99,12 @@ class LaunchOptions:
 
     resume: bool = _option(False, "Continue from the last complete checkpoint in output_dir.")
     max_minutes: float | None = _option(None, "Minutes after which to save and leave with exit code 3.")
-    watchdogs: bool = _option(True, "Watch metrics, and warn, weaken a channel or stop when one leaves its band.")
     bands: dict[str, Any] | str | None = _option(  # noqa: RUF009
-        None, "Changes to the bands: metric -> what differs from its usual band, or false for none."
+        None, "Changes to the watch-dogs' bands by metric, as JSON (false: no watch-dogs)."
     )
     preflight: bool = _option(False, "Measure hints before training and refuse the writers that do not help.")
     preflight_only: bool = _option(False, "Print the table of --preflight and leave.")
-    preflight_batches: int = _option(1, "Generation batches to measure before training.")
     usd_per_hour: float | None = _option(None, "Price of the machine in USD per hour, for the card.")
-    keep_rollouts: bool = _option(True, "Write every rollout to output_dir/rollouts.")
 
 
 _KINDS = (SourceOptions, EvalOptions, PublishingOptions, LaunchOptions, ComposerConfig, ModelConfig)

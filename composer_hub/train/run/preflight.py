@@ -17,7 +17,7 @@ from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.uplift import WriterUplift, as_text, refused, table
 
 
-def preflight(trainer: RunTrainer, record: RunRecord, *, num_batches: int) -> None:
+def preflight(trainer: RunTrainer, record: RunRecord, *, num_batches: int = 1) -> None:
     """Measure, print, and keep the trainer from using the refused writers."""
     known = record.values.get("preflight")
     lines = measure(trainer, num_batches) if known is None else [WriterUplift(**line) for line in known]
@@ -43,7 +43,7 @@ def unfit_writers(lines: list[WriterUplift], *, are_controls: bool) -> frozenset
 def report(lines: list[WriterUplift], unfit: frozenset[tuple[str, str]]) -> str:
     """Return the table and its consequence."""
     if not lines:
-        return f"{NO_HINTS} max_teacher_tokens. Try more --preflight_batches, or a larger --max_teacher_tokens."
+        return f"{NO_HINTS} max_teacher_tokens. Try a larger --max_teacher_tokens."
     names = ", ".join(f"{writer} at {kind}" for writer, kind in sorted(unfit))
     end = f"Refused, because they help too seldom: {names}." if unfit else "No writer is refused."
     return f"{as_text(lines)}\n{end}"

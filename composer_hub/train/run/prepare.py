@@ -13,6 +13,7 @@ from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.environments import release, shown_name
+from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.offline import OfflineTrainer
@@ -111,7 +112,7 @@ def prepare(
     check_tasks(record, rows)
     if not sources.is_offline:
         check_batches(rows, config)
-    held_out = held_out_tasks(inputs, options.evals, rows, temperature=config.temperature)
+    held_out = held_out_tasks(inputs, options.evals, rows, config)
     record.values["num_eval_tasks_trained_on"] = held_out.num_trained_on if held_out else 0
     trainer = make_trainer(options, inputs, record, rows)
     if held_out is not None:
@@ -137,7 +138,8 @@ def prepare(
         versions=record.values["libraries"],
         reproduce=reproduce_command(publishing.repo, record.run_id),
     )
-    dogs = Watchdogs(bands_of(launch.bands), turn_down=trainer.turn_down) if launch.watchdogs else None
+    bands = bands_of(launch.bands)
+    dogs = Watchdogs(bands, turn_down=trainer.turn_down) if bands else None
     pusher = None
     if publishing.push_every:
         pusher = Pusher(publisher.publish_checkpoint, options.output, every=publishing.push_every, note=record.add_push)
@@ -147,10 +149,10 @@ def prepare(
 
 
 def held_out_tasks(
-    inputs: Inputs, options: EvalOptions, rows: Sequence[Mapping[str, Any]], *, temperature: float
+    inputs: Inputs, options: EvalOptions, rows: Sequence[Mapping[str, Any]], config: ComposerConfig
 ) -> HeldOutTasks | None:
     """Return the held-out tasks that the options name, and how many of them are also training tasks."""
-    plan = options.plan()
+    plan = options.plan(config.success_reward)
     if plan is None:
         return None
     held_out = eval_rows(inputs, options)
@@ -159,7 +161,7 @@ def held_out_tasks(
         settings_of({"eval_tasks": name}, {})["eval_tasks"],
         held_out,
         plan,
-        temperature,
+        config.temperature,
         inputs.eval_tasks,
         options.eval_split,
         num_also_in(held_out, rows),
@@ -207,7 +209,7 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
             train_dataset=as_dataset(rows),
             reward_funcs=list(inputs.world.rewards) or None,
             environment_factory=inputs.world.factory,
-            rollouts=rollouts if options.launch.keep_rollouts or options.publishing.rollouts_repo else None,
+            rollouts=rollouts,
         )
     except exits.ComposerError:
         raise

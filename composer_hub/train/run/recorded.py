@@ -27,13 +27,13 @@ def load_pairs(
             f"{version.repo} holds no preference pairs: it lacks {', '.join(missing)}. Make a set with "
             "`composer-hub pairs build`, or name another with --pairs."
         )
-    split = None if options.pairs_split == "all" else options.pairs_split
+    split = None if options.train_split == "all" else options.train_split
     encoder = PairEncoder.of(tokenizer, max_tokens=options.max_pair_tokens)
     encoded = encoder.encode(version.records(Pair, "default", split))
     if not encoded.pairs:
         raise RunError(
-            f"No pair of {version.repo} (split {options.pairs_split}) can be trained on: "
-            f"{dict(encoded.dropped) or 'the split is empty'}. Try --pairs_split all, or a larger --max_pair_tokens."
+            f"No pair of {version.repo} (split {options.train_split}) can be trained on: "
+            f"{dict(encoded.dropped) or 'the split is empty'}. Try --train_split all, or a larger --max_pair_tokens."
         )
     expected = encoder.fingerprint(model.name, model.revision)
     if "ref" in version.manifest["tables"]:
@@ -72,7 +72,6 @@ def load_sites(
         tokenizer,
         student,
         max_tokens=config.max_teacher_tokens,
-        max_hint_chars=config.max_hint_chars,
         template_kwargs=cast("dict[str, Any] | None", config.chat_template_kwargs),
         other_families=options.other_families,
         control=config.control_hints,

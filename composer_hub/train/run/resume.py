@@ -23,9 +23,9 @@ from composer_hub.train.run.record import RunRecord
 # The length of a run, its output and the needs of its machine: nothing that changes what is computed.
 MAY_CHANGE = (
     "max_steps", "logging_*", "log_level*", "report_to", "disable_tqdm", "project", "trackio_*",
-    "save_*", "hub_*", "watchdogs", "bands", "keep_rollouts", "license", "dataloader_num_workers",
+    "save_*", "hub_*", "bands", "license", "dataloader_num_workers",
     "dataloader_pin_memory", "gradient_checkpointing*", "ddp_*", "vllm_gpu_memory_utilization", "vllm_server_*",
-    "preflight_batches", "env_timeout_s", "eval_every",
+    "env_timeout_s", "eval_every",
 )  # fmt: skip
 _OTHER_FOLDER = "or begin another run in another output_dir."
 

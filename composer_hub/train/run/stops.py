@@ -94,5 +94,5 @@ def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> Non
         kept = f" The best checkpoint is {trainer.args.output_dir}/best ({best['checkpoint']})." if best else ""
         raise exits.Refused(
             f"A watch-dog ended the run {where}. {dogs.stopped_by}{kept} Look at the rollouts; then the same command "
-            "with --resume goes on, with other --bands or --watchdogs false if it should."
+            "with --resume goes on, with other --bands, or --bands false to stop watching."
         )
