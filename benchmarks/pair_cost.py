@@ -19,7 +19,7 @@ from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
 from composer_hub.ingest.reading import Reading
 from composer_hub.money import NANO
-from composer_hub.pairs.make import build_pairs
+from composer_hub.pairs.consensus import build_pairs
 from composer_hub.records import Trace
 from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving

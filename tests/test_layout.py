@@ -20,7 +20,7 @@ LADDER: tuple[str, ...] = (
     "actions redact hub",
     "errors",
     "hints",
-    "ingest pairs environments",
+    "ingest pairs exports environments",
     "replay",
     "train",
     "jobs",

@@ -1,1 +1,45 @@
-"""Votes in, preference pairs and their report out."""
+"""Votes to preference pairs, their report, and the versions of a pair set.
+
+from composer_hub import hub, pairs
+
+made = pairs.make(traces, pairs.RecordedVotes("replay-run"))
+version = pairs.draft(made, "my-pairs")
+hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.card, lineage=version.lineage)
+"""
+
+from composer_hub.pairs.build import PairOptions, PairSet, make
+from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.dataset import PairDraft, draft, reviewed_draft
+from composer_hub.pairs.policy import Policy, PolicyError, Poll
+from composer_hub.pairs.report import Metric, report_rows
+from composer_hub.pairs.report_card import report_markdown
+from composer_hub.pairs.rows import split_of
+from composer_hub.pairs.verdicts import PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs, read_verdicts
+from composer_hub.pairs.votes import GivenVotes, RecordedVotes, Votes, VotesError
+
+__all__ = [
+    "GivenVotes",
+    "Metric",
+    "PairDraft",
+    "PairOptions",
+    "PairSet",
+    "PairsDiff",
+    "Policy",
+    "PolicyError",
+    "Poll",
+    "RecordedVotes",
+    "Verdict",
+    "VerdictError",
+    "Votes",
+    "VotesError",
+    "apply_verdicts",
+    "build_pairs",
+    "diff_pairs",
+    "draft",
+    "make",
+    "read_verdicts",
+    "report_markdown",
+    "report_rows",
+    "reviewed_draft",
+    "split_of",
+]

@@ -1,7 +1,4 @@
-"""Who voted for what at each step: a trace and its votes -> one ballot a step, with every action in its normal form.
-
-A ballot keeps what agreement and the report need and leaves the long texts behind; `pairs.py` makes pairs from ballots.
-"""
+"""The votes at each step: a trace and its votes -> one ballot per step, with every action in its normal form."""
 
 from __future__ import annotations
 
@@ -24,8 +21,8 @@ class Cast:
     vote: Vote
     action: Message
     form: NormalForm
-    abstained: str  # why it is no vote, "" where it is one
-    excluded: str  # why it does not count although it is one, e.g. same_family
+    abstained: str  # why it is not a vote, "" if it is one
+    excluded: str  # why the vote does not count, e.g. same_family
 
     @property
     def counts(self) -> bool:
@@ -34,7 +31,7 @@ class Cast:
 
 @dataclass(frozen=True, slots=True)
 class Ballot:
-    """The student's action at one step and what each teacher would have done."""
+    """The student's action at one step and the action of each teacher."""
 
     trace: Trace
     step: Step
@@ -48,7 +45,7 @@ class Ballot:
 
 
 def ballots(trace: Trace, votes: Iterable[Vote], *, exclude_same_family: bool = True) -> Iterator[Ballot]:
-    """Yield the ballot of every step, also of those nobody was asked about; a vote of another trace is left out."""
+    """Yield the ballot of every step, with or without votes; votes of other traces are ignored."""
     by_step: dict[str, list[Vote]] = defaultdict(list)
     for vote in votes:
         if vote.trace_id == trace.trace_id:
@@ -64,7 +61,7 @@ def ballots(trace: Trace, votes: Iterable[Vote], *, exclude_same_family: bool = 
 
 
 def _distinct(votes: Sequence[Vote]) -> list[Vote]:
-    """Keep one vote for each teacher and attempt, in a fixed order: a resumed run may hand one over twice."""
+    """Keep one vote per teacher and attempt, in a fixed order: a resumed run may yield one twice."""
     kept: dict[tuple[str, int], Vote] = {}
     for vote in sorted(votes, key=lambda vote: (vote.teacher, vote.attempt, vote.status != VOTED, vote.vote_id)):
         kept.setdefault((vote.teacher, vote.attempt), vote)
@@ -84,7 +81,7 @@ def _cast(vote: Vote, context: ActionContext, family: str, exclude_same_family: 
 
 
 def answer_message(answer: Mapping[str, Any]) -> Message:
-    """Read a teacher's answer; one that is no message (an error, a call without a name) is an empty one."""
+    """Read a teacher's answer; one that is not a message (an error, a call without a name) gives an empty message."""
     try:
         message = Message.from_chat({**answer, "role": "assistant", "content": _text(answer.get("content"))})
     except (KeyError, TypeError, AttributeError):
@@ -93,7 +90,7 @@ def answer_message(answer: Mapping[str, Any]) -> Message:
 
 
 def _text(content: Any) -> str:
-    """Return content that some providers give in parts as one text."""
+    """Return content as one text; some providers give it in parts."""
     if isinstance(content, list):
         content = "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))
     return content if isinstance(content, str) else ""

@@ -1,4 +1,4 @@
-"""The report as a person reads it: rows of `quality.report_rows` -> Markdown tables for the dataset card."""
+"""The report for people: rows of `report_rows` -> Markdown tables for the dataset card."""
 
 from __future__ import annotations
 
@@ -10,22 +10,16 @@ from composer_hub.pairs.report import Metric
 _HEADLINES = (
     ("pairs", "Pairs"),
     ("pairs_per_trace", "Pairs per trace"),
-    ("krippendorff_alpha", "Krippendorff's alpha on effects (L2)"),
     ("fleiss_kappa", "Fleiss' kappa on tools (L4)"),
-    ("near_equal_pairs", "Near-equal pairs"),
-    ("duplicate_pairs", "Duplicate pairs"),
     ("chosen_longer", "P(chosen longer than rejected)"),
     ("length_auc", "AUC of length alone"),
     ("style_leak_auc", "AUC of spelling alone (style leak)"),
-    ("position_ks", "Position bias (KS distance)"),
-    ("tool_flip_bits", "KL of (student's tool, chosen tool) from shuffled pairs, bits"),
-    ("tool_flip_bits_by_chance", "… of which chance alone gives"),
     ("after_error", "Share after an error"),
     ("from_resolved", "Share from solved traces"),
     ("usd_per_pair", "$ per pair"),
     ("usd_per_trace", "$ per trace"),
     ("cached_share", "Cached share of prompt tokens"),
-    ("ambiguous_usd", "$ of answers that got lost"),
+    ("ambiguous_usd", "$ of answers that never arrived"),
 )
 _TEACHER_COLUMNS = (
     ("calls", "calls"),
@@ -39,14 +33,12 @@ _TEACHER_COLUMNS = (
 
 
 def report_markdown(rows: Sequence[Metric]) -> str:
-    """Return the report as Markdown: the headline numbers, then teachers, agreement, votes and what gave no pair."""
+    """Return the report as Markdown: headline numbers, teachers, self-agreement, votes, steps without a pair."""
     sections = [
         ("", _headlines(rows)),
         ("Teachers", _teachers(rows)),
-        ("Agreement between teachers", _agreement(rows, "agreement", "teachers")),
-        ("Agreement of a teacher with itself", _agreement(rows, "self_agreement", "teacher")),
+        ("Agreement of a teacher with itself", _self_agreement(rows)),
         ("Votes", _scoped(rows, "votes", "agree on L2", "steps")),
-        ("Tools the teachers took instead", _scoped(rows, "tool_flip", "student → teachers", "pairs")),
         ("Steps without a pair", _scoped(rows, "steps_without_pair", "reason", "steps")),
     ]
     return "\n\n".join(f"### {title}\n\n{table}" if title else table for title, table in sections if table) + "\n"
@@ -65,17 +57,18 @@ def _teachers(rows: Sequence[Metric]) -> str:
     return _table(["teacher", *(title for _, title in _TEACHER_COLUMNS)], lines)
 
 
-def _agreement(rows: Iterable[Metric], metric: str, title: str) -> str:
+def _self_agreement(rows: Iterable[Metric]) -> str:
     levels = LEVELS[1:]
     found: dict[str, dict[str, Metric]] = {}
     for row in rows:
-        if row.metric == metric:
-            level, _, who = row.scope.partition(" ")
-            found.setdefault(who, {})[level] = row
+        if row.metric == "self_agreement":
+            level, _, teacher = row.scope.partition(" ")
+            found.setdefault(teacher, {})[level] = row
     lines = [
-        [_code(who), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"] for who, cells in found.items()
+        [_code(teacher), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
+        for teacher, cells in found.items()
     ]
-    return _table([title, *levels, "steps"], lines)
+    return _table(["teacher", *levels, "steps"], lines)
 
 
 def _scoped(rows: Iterable[Metric], metric: str, scope: str, count: str) -> str:

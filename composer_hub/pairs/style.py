@@ -1,6 +1,6 @@
-"""Does the spelling give it away? Chosen and rejected texts -> how well a small classifier tells them apart.
+"""Style leak: chosen and rejected texts -> how well a small classifier separates them by their spelling alone.
 
-0.5 means that it cannot; towards 1 a model trained on the pairs may learn the teachers' style instead of their choice.
+0.5 means that it cannot. Near 1, a model trained on the pairs may learn the teachers' style instead of their choice.
 The classifier is a logistic regression on hashed character n-grams, judged on traces it has not seen.
 """
 
@@ -22,7 +22,7 @@ NUM_FOLDS = 5
 
 
 def style_leak(chosen: Sequence[str], rejected: Sequence[str], groups: Sequence[str], *, seed: int = 0) -> float:
-    """Return the cross-validated AUC of telling chosen from rejected; nan with fewer than two groups of pairs.
+    """Return the cross-validated AUC of separating chosen from rejected; NaN with fewer than two groups of pairs.
 
     Both texts of a pair, and all pairs of a group (a trace), are judged by a classifier that saw none of them.
     """
@@ -41,13 +41,13 @@ def style_leak(chosen: Sequence[str], rejected: Sequence[str], groups: Sequence[
         if unseen.all():
             return math.nan
         weights = logistic_regression(features[~unseen], labels[~unseen])
-        # Each fold has a classifier of its own, whose scores have a scale of their own: compare ranks.
+        # The scores of two folds come from two classifiers and have different scales: compare ranks.
         scores[unseen] = _ranks(features[unseen] @ weights)
     return auc(scores[labels == 1], scores[labels == 0])
 
 
 def features_of_text(text: str) -> Array:
-    """Return the hashed counts of a text's character 1-, 2- and 3-grams, damped and of length one."""
+    """Return the hashed counts of a text's character 1-, 2- and 3-grams, damped and scaled to length one."""
     text = text[:MAX_CHARS]
     grams = Counter(text[at : at + size] for size in (1, 2, 3) for at in range(len(text) - size + 1))
     features = np.zeros(NUM_FEATURES)
@@ -59,13 +59,13 @@ def features_of_text(text: str) -> Array:
 
 
 def logistic_regression(features: Array, labels: Array, *, penalty: float = 1e-3, num_steps: int = 100) -> Array:
-    """Return the weights of an L2-penalised logistic regression, found by accelerated gradient descent."""
-    centred = features - features.mean(axis=0)
-    step = 1 / (0.25 * float((centred**2).sum(axis=1).mean()) + penalty)
+    """Return the weights of an L2-penalized logistic regression, found by accelerated gradient descent."""
+    centered = features - features.mean(axis=0)
+    step = 1 / (0.25 * float((centered**2).sum(axis=1).mean()) + penalty)
     weights = momentum = np.zeros(features.shape[1])
     for number in range(num_steps):
-        scores = np.clip(centred @ momentum, -30, 30)
-        gradient = centred.T @ (1 / (1 + np.exp(-scores)) - labels) / len(labels) + penalty * momentum
+        scores = np.clip(centered @ momentum, -30, 30)
+        gradient = centered.T @ (1 / (1 + np.exp(-scores)) - labels) / len(labels) + penalty * momentum
         previous, weights = weights, momentum - step * gradient
         momentum = weights + number / (number + 3) * (weights - previous)
     return weights

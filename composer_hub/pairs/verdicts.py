@@ -1,31 +1,33 @@
-"""What people said about pairs: pairs and reviewed verdicts -> the pairs of the next version; and how versions differ.
+"""Review: pairs and reviewers' verdicts -> the pairs of the next version; and the difference of two versions.
 
-`keep` leaves a pair, `reject` takes it out, `swap` prefers the student's action after all, `edit` puts the reviewer's
-action in the teachers' place. Reviewers who disagree take the pair out: it is not a clear preference.
+`keep` leaves a pair, `reject` removes it, `swap` prefers the student's action after all, `edit` puts the reviewer's
+action in place of the teachers'. A pair on which reviewers disagree is removed: it is not a clear preference.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import ActionContext, normalise, same
-from composer_hub.pairs.make import pair_id_of, published_action
+from composer_hub.pairs.rows import pair_id_of, published_action
 from composer_hub.records import Message, Pair, to_row
 
 VERDICTS = ("keep", "reject", "swap", "edit")
 
 
 class VerdictError(exits.UsageError):
-    """A verdict cannot be read."""
+    """A verdict that cannot be read or followed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """One reviewer's word on one pair."""
+    """One reviewer's verdict on one pair."""
 
     pair_id: str
     verdict: str
@@ -36,7 +38,7 @@ class Verdict:
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise VerdictError(
-                f"Verdict {self.verdict!r} of {self.reviewer} on pair {self.pair_id} is none of {', '.join(VERDICTS)}."
+                f"{self.verdict!r} by {self.reviewer} on pair {self.pair_id} is not a verdict ({', '.join(VERDICTS)})."
             )
         if self.verdict == "edit" and not (self.edited_chosen and self.edited_chosen[0].tool_calls):
             raise VerdictError(
@@ -45,24 +47,38 @@ class Verdict:
             )
 
 
+def read_verdicts(path: Path) -> Iterator[Verdict]:
+    """Yield the verdicts of a JSONL file."""
+    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
+            yield Verdict(row["pair_id"], row["verdict"], row["reviewer"], row.get("note") or "", edited)
+        except (ValueError, KeyError, TypeError, AttributeError, VerdictError) as error:
+            raise VerdictError(
+                f"{path}:{number} is not a verdict ({error}): an object with pair_id, verdict and reviewer is needed."
+            ) from error
+
+
 def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[list[Pair], Counter[str]]:
-    """Return the pairs after review, in their order, and how many verdicts of each kind were followed or not."""
+    """Return the pairs after review, in their order, and the number of verdicts by outcome."""
     counts: Counter[str] = Counter()
-    said = _by_pair(verdicts, counts)
+    by_pair = _by_pair(verdicts, counts)
     kept: list[Pair] = []
     for pair in pairs:
-        words = said.pop(pair.pair_id, [])
-        changed, reason = _reviewed(pair, words)
-        if reason:
-            counts[reason] += 1
+        changed, outcome = _reviewed(pair, by_pair.pop(pair.pair_id, []))
+        if outcome:
+            counts[outcome] += 1
         if changed is not None:
             kept.append(changed)
-    counts["unknown_pair"] += sum(len(words) for words in said.values())
+    counts["unknown_pair"] += sum(len(left) for left in by_pair.values())
     return kept, +counts
 
 
 def _by_pair(verdicts: Iterable[Verdict], counts: Counter[str]) -> dict[str, list[Verdict]]:
-    """Group verdicts by pair; a reviewer's later word replaces the earlier one."""
+    """Group verdicts by pair; a reviewer's later verdict replaces the earlier one."""
     latest: dict[tuple[str, str], Verdict] = {}
     for verdict in verdicts:
         key = (verdict.pair_id, verdict.reviewer)
@@ -74,11 +90,11 @@ def _by_pair(verdicts: Iterable[Verdict], counts: Counter[str]) -> dict[str, lis
     return grouped
 
 
-def _reviewed(pair: Pair, words: Sequence[Verdict]) -> tuple[Pair | None, str]:
-    if not words:
+def _reviewed(pair: Pair, verdicts: Sequence[Verdict]) -> tuple[Pair | None, str]:
+    if not verdicts:
         return pair, ""
-    first = words[0]
-    if any((word.verdict, word.edited_chosen) != (first.verdict, first.edited_chosen) for word in words):
+    first = verdicts[0]
+    if any((one.verdict, one.edited_chosen) != (first.verdict, first.edited_chosen) for one in verdicts):
         return None, "conflict"
     if first.verdict in ("keep", "reject"):
         return (pair if first.verdict == "keep" else None), first.verdict
@@ -134,7 +150,7 @@ class ChangedPair:
 
 @dataclass(frozen=True, slots=True)
 class PairsDiff:
-    """What a version of a pair set has that the other has not; pairs are matched by their step."""
+    """The difference of two versions of a pair set; pairs are matched by their step."""
 
     added: tuple[str, ...]  # pair ids
     removed: tuple[str, ...]
@@ -143,7 +159,7 @@ class PairsDiff:
 
 
 def diff_pairs(before: Iterable[Pair], after: Iterable[Pair]) -> PairsDiff:
-    """Return what changed from one version to the next, in the order of the rows."""
+    """Return the changes from one version to the next, in the order of the rows."""
     old = {(pair.trace_id, pair.step_id): pair for pair in before}
     new = {(pair.trace_id, pair.step_id): pair for pair in after}
     both = [(old[key], new[key]) for key in new if key in old]

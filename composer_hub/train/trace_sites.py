@@ -22,7 +22,7 @@ from composer_hub.actions.forms import parsed_arguments
 from composer_hub.families import family_of
 from composer_hub.hints.writers import control_hint
 from composer_hub.hub import Model
-from composer_hub.pairs.make import published_prompt, published_tools
+from composer_hub.pairs.rows import published_prompt, published_tools
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
 from composer_hub.train.hinting import Hinter, TemplateError
 from composer_hub.train.tokens import PairEncoder, tokenizer_digest

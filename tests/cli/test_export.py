@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.cli.pairs import pairs_table
 from composer_hub.hub import Card, FolderDestination, Table, load_traces, publish
+from composer_hub.pairs.tables import pairs_table
 from composer_hub.records import Message, Trace, action_text, features_of, prompt_of, to_row
 from tests.cli.conftest import Command
 from tests.factories import make_pair, make_trace
@@ -17,7 +17,7 @@ from tests.factories import make_pair, make_trace
 def test_every_trace_becomes_one_file_that_parses(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
     composer_hub("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
     for target, ending in (("sts", ".jsonl"), ("atif", ".json")):
-        words = ("export", "me/export", "--from", tmp_path / "store", "--to", target, "--out", tmp_path / target)
+        words = ("export", "me/export", "--from", tmp_path / "store", "--as", target, "--out", tmp_path / target)
         run = composer_hub(*words, "--format", "json")
         assert run.returncode == exits.DONE, run.stderr
         assert json.loads(run.stdout)["files"] == 3
@@ -29,7 +29,7 @@ def test_every_trace_becomes_one_file_that_parses(composer_hub: Command, session
 
 
 def test_a_version_that_is_not_there_writes_nothing(composer_hub: Command, tmp_path: Path) -> None:
-    run = composer_hub("export", "me/none", "--from", f"{tmp_path}/", "--to", "sts", "--out", tmp_path / "out")
+    run = composer_hub("export", "me/none", "--from", f"{tmp_path}/", "--as", "sts", "--out", tmp_path / "out")
     assert run.returncode == exits.FAILURE
     assert not (tmp_path / "out").exists()
 
@@ -43,7 +43,7 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 def test_for_verl_each_step_with_a_hint_becomes_a_row(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
     composer_hub("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
-    words = ("export", "me/export", "--from", tmp_path / "store", "--to", "verl", "--out", tmp_path / "out")
+    words = ("export", "me/export", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
     run = composer_hub(*words, "--format", "json")
     assert run.returncode == exits.DONE, run.stderr
     _, traces = load_traces(FolderDestination(tmp_path / "store"), "me/export")
@@ -67,7 +67,7 @@ def test_for_verl_pairs_keep_their_splits_and_the_chosen_action_is_the_truth(
     splits = {pair.trace_id: "test" if number == 1 else "train" for number, pair in enumerate(pairs)}
     card = Card("pairs", "Pairs", holes={"policy": "", "report": ""})
     publish(FolderDestination(tmp_path / "store"), "me/pairs", [pairs_table(pairs, splits)], card)
-    words = ("export", "me/pairs", "--from", tmp_path / "store", "--to", "verl", "--out", tmp_path / "out")
+    words = ("export", "me/pairs", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
     assert composer_hub(*words).returncode == exits.DONE
     train, test = (read(tmp_path / "out" / f"{name}.parquet") for name in ("train", "test"))
     assert [row["extra_info"]["pair_id"] for row in test] == [pairs[1].pair_id]
@@ -85,7 +85,7 @@ def test_for_verl_a_version_without_hints_has_nothing_to_write(composer_hub: Com
         [table],
         Card("traces", "Bare", holes={"origin": "", "redaction": ""}),
     )
-    words = ("export", "me/bare", "--from", tmp_path / "store", "--to", "verl", "--out", tmp_path / "out")
+    words = ("export", "me/bare", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
     run = composer_hub(*words)
     assert run.returncode == exits.NOTHING_TO_DO
     assert "no step with a hint" in run.stderr

@@ -77,7 +77,7 @@ def test_only_the_session_that_grew_is_read_again(composer_hub: Command, session
 
 def test_a_denied_trace_is_not_in_the_next_version(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
     composer_hub("ingest", sessions, "--repo", "me/denies")
-    composer_hub("export", "me/denies", "--to", "sts", "--out", tmp_path / "sts")
+    composer_hub("export", "me/denies", "--as", "sts", "--out", tmp_path / "sts")
     denied = min((tmp_path / "sts").iterdir()).stem
     (tmp_path / "deny.txt").write_text(f"{denied}\n")
     run = composer_hub("ingest", sessions, "--repo", "me/denies", "--deny", tmp_path / "deny.txt", "--format", "json")
@@ -91,7 +91,7 @@ def test_a_file_that_holds_a_denied_trace_beside_others_stays_at_home(
     rows = (json.dumps({"instance_id": f"task-{n}", "messages": chat}) for n, chat in enumerate(chats))
     (sessions / "rows.jsonl").write_text("\n".join(rows))
     composer_hub("ingest", sessions, "--repo", "me/shared")
-    composer_hub("export", "me/shared", "--to", "sts", "--out", tmp_path / "sts")
+    composer_hub("export", "me/shared", "--as", "sts", "--out", tmp_path / "sts")
     denied = next(path.stem for path in (tmp_path / "sts").iterdir() if "Did a" in path.read_text())
     (tmp_path / "deny.txt").write_text(denied)
     for _ in range(2):  # also when nothing is read any more

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from composer_hub.ingest import export
+from composer_hub import exports
 from composer_hub.ingest.readers import atif, chat_rows, openhands_v1, swe_agent
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import source_named
@@ -34,7 +34,7 @@ def sessions_in(path, name):
 
 def there_and_back(session, tmp_path):
     path = tmp_path / "trajectory.json"
-    path.write_text(json.dumps(export.to_atif(session.trace, session.flags)))
+    path.write_text(json.dumps(exports.to_atif(session.trace, session.flags)))
     return next(iter(sessions_in(path, "atif")))
 
 
@@ -93,7 +93,7 @@ def test_errors_travel_in_the_extra_of_their_result(logs, tmp_path):
     (session,) = sessions_in(logs / "openhands_v1_events.jsonl", "openhands_v1")
     site = ErrorSite("tool_not_found", "model", "flag", 1.0, "openhands.agent_error", "no_such_tool", "w3")
     steps = tuple(dataclasses.replace(s, error_sites=(site,) if s.index == 1 else ()) for s in session.trace.steps)
-    document = export.to_atif(dataclasses.replace(session.trace, steps=steps), session.flags)
+    document = exports.to_atif(dataclasses.replace(session.trace, steps=steps), session.flags)
     results = [r for step in document["steps"] for r in step.get("observation", {}).get("results", [])]
     error = next(r["extra"]["error"] for r in results if r["source_call_id"] == "w3")
     assert error == {
@@ -111,7 +111,7 @@ def test_errors_travel_in_the_extra_of_their_result(logs, tmp_path):
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])
 def test_the_document_keeps_the_rules_that_harbor_checks(logs, log, name):
     for session in sessions_in(logs / log, name):
-        document = export.to_atif(session.trace, session.flags)
+        document = exports.to_atif(session.trace, session.flags)
         assert [step["step_id"] for step in document["steps"]] == list(range(1, len(document["steps"]) + 1))
         for step in document["steps"]:
             calls = {call["tool_call_id"] for call in step.get("tool_calls", ())}
@@ -125,7 +125,7 @@ def test_the_document_keeps_the_rules_that_harbor_checks(logs, log, name):
 @pytest.mark.parametrize(("log", "name"), LOGS, ids=[log for log, _ in LOGS])
 def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(logs, log, name):
     for session in sessions_in(logs / log, name):
-        head, *rest = [json.loads(line) for line in export.to_sts(session.trace)]
+        head, *rest = [json.loads(line) for line in exports.to_sts(session.trace)]
         assert head == {"type": "session", "harness": session.trace.source, "id": session.trace.session_id}
         said = [line["message"] for line in rest if line["message"]["role"] == "assistant"]
         assert [(m["content"], len(m.get("toolCalls", ()))) for m in said if m.get("model") or True][-1][0] is not None
@@ -140,8 +140,8 @@ def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(logs,
 def test_a_prompt_that_was_made_up_does_not_go_out(logs):
     (session,) = sessions_in(logs / "cline_api_conversation_history.json", "cline")
     assert session.trace.system_prompt_source == "synthetic"
-    assert export.to_atif(session.trace)["steps"][0]["source"] == "user"
-    assert json.loads(list(export.to_sts(session.trace))[1])["message"]["role"] == "user"
+    assert exports.to_atif(session.trace)["steps"][0]["source"] == "user"
+    assert json.loads(list(exports.to_sts(session.trace))[1])["message"]["role"] == "user"
 
 
 def test_every_trace_becomes_a_row_that_datasets_takes_and_gives_back(logs, tmp_path):

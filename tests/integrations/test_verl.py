@@ -15,10 +15,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from composer_hub import exits  # noqa: E402
+from composer_hub.exports.verl import features, pair_row, site_rows  # noqa: E402
 from composer_hub.hub import RowWriter  # noqa: E402
 from composer_hub.integrations import verl as ours  # noqa: E402
 from composer_hub.integrations.channels import hint_tokens  # noqa: E402
-from composer_hub.integrations.verl_parquet import features, pair_row, site_rows  # noqa: E402
 from composer_hub.records import ErrorSite, Hint, action_text, prompt_of  # noqa: E402
 from composer_hub.train.losses import Preference, divergence_from_logits, preference_loss  # noqa: E402
 from tests.factories import make_pair, make_trace  # noqa: E402

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from composer_hub.pairs.make import build_pairs
+from composer_hub.pairs.consensus import build_pairs
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 
 pytest.importorskip("trl")

@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer_hub.actions.forms import same
 from composer_hub.errors.rules import KINDS
-from composer_hub.pairs.make import build_pairs, published_tools, split_of, without_duplicates
-from composer_hub.pairs.policy import Policy, PolicyError
+from composer_hub.pairs import Policy, PolicyError, build_pairs, split_of
+from composer_hub.pairs import make as make_pairs
+from composer_hub.pairs.ballots import ballots
+from composer_hub.pairs.rows import published_tools
 from composer_hub.records import ErrorSite, Message, Pair, Trace, Vote, from_row, to_row
 
 LS = ("Bash", {"command": "ls"})
@@ -229,8 +232,10 @@ def test_a_pair_survives_its_row(judge: Make) -> None:
 def test_steps_shared_by_forked_sessions_give_one_pair(make_trace: Make, make_vote: Make) -> None:
     trace = make_trace(LS)
     fork = dataclasses.replace(trace, trace_id="fork")
-    both = [build_pairs(one, [make_vote(one, 0, name, READ) for name in "ab"])[0][0] for one in (trace, fork)]
-    assert list(without_duplicates(both)) == both[:1]
+    made = make_pairs([trace, fork], [make_vote(one, 0, name, READ) for one in (trace, fork) for name in "ab"])
+    assert [pair.trace_id for pair in made.pairs] == [trace.trace_id]
+    assert made.drops == {"duplicate": 1}
+    assert made.num_traces == 2
 
 
 def test_votes_of_another_trace_are_left_out(make_trace: Make, make_vote: Make) -> None:
@@ -281,9 +286,6 @@ CALLS = [
 def test_no_pair_prefers_what_it_rejects_and_every_step_is_accounted_for(
     make_trace: Make, make_vote: Make, steps: list[list[Any]]
 ) -> None:
-    from composer_hub.actions.forms import same
-    from composer_hub.pairs.ballots import ballots
-
     trace: Trace = make_trace(*(step[0] or "Done." for step in steps))
     votes: list[Vote] = [
         make_vote(trace, at, "abc"[number] + "-x", *([answer] if answer else []))

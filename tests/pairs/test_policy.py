@@ -13,7 +13,7 @@ from composer_hub import exits
 from composer_hub.cli.main import main
 from composer_hub.hub import Card, FolderDestination, Table, load, publish
 from composer_hub.money import NANO
-from composer_hub.pairs.make import build_pairs
+from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 from composer_hub.replay.collect import collect

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from composer_hub.pairs.ballots import ballots
-from composer_hub.pairs.make import build_pairs
-from composer_hub.pairs.report import Metric, report_rows, tally
+from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.report import Metric, report_rows, summary_of
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.records import features_of, from_row, to_row
 
@@ -43,7 +43,7 @@ def report(make_trace: Callable[..., Any], make_vote: Callable[..., Any]) -> lis
         found, missed = build_pairs(trace, votes)
         pairs += found
         drops |= missed
-        cast += [tally(ballot) for ballot in ballots(trace, votes)]
+        cast += [summary_of(ballot) for ballot in ballots(trace, votes)]
     return report_rows(pairs, cast, drops=drops, ambiguous_usd=0.5)
 
 
@@ -63,24 +63,11 @@ def value(report: list[Metric], metric: str, scope: str = "") -> Any:
         ("votes", "2 of 2", 1),
         ("votes", "1 of 2", 1),
         ("votes", "0 of 0", 1),
-        # a and b answer three steps together: reads of one file spelled twice, the same search, ls against a search.
-        ("agreement", "L1 a-x ~ b-x", 1 / 3),
-        ("agreement", "L2 a-x ~ b-x", 2 / 3),
-        ("agreement", "L4 a-x ~ b-x", 2 / 3),
-        ("agreement", "L2 a-x ~ c-x", 0.0),
-        ("agreement", "L3 a-x ~ c-x", 1.0),
         # Tools: (read, read, read), (search, search), (list, search): P = (1 + 1 + 0) / 3, shares 3/7, 3/7, 1/7.
         ("fleiss_kappa", "L4", (2 / 3 - 19 / 49) / (1 - 19 / 49)),
-        # Effects: (r, r, p), (g, g), (l, g): Do = 4/2 + 0 + 2, De = (49 - 4 - 1 - 9 - 1) / 6.
-        ("krippendorff_alpha", "L2", 1 - 4 / (34 / 6)),
         ("self_agreement", "L2 a-x", 0.0),
         ("chosen_longer", "", 0.5),
         ("length_auc", "", 0.5),
-        ("near_equal_pairs", "L3", 0),
-        ("duplicate_pairs", "", 0),
-        ("tool_flip", "list → read", 1),
-        ("tool_flip", "list → search", 1),
-        ("tool_flip_bits", "", 0.0),
         ("after_error", "", 0.5),
         ("from_resolved", "", 1.0),
         ("usd", "", 4 * 0.01 + 3 * 0.02 + 0.04),
@@ -103,11 +90,6 @@ def test_a_number_is_what_counting_by_hand_gives(
 ) -> None:
     found = value(report, metric, scope)
     assert found == (None if expected is None else pytest.approx(expected))
-
-
-def test_positions_of_pairs_are_set_against_those_of_all_steps(report: list[Metric]) -> None:
-    assert value(report, "position_ks") == 0
-    assert value(report, "position_ks_p") == 1
 
 
 def test_an_interval_comes_from_drawing_traces(report: list[Metric]) -> None:
@@ -133,8 +115,7 @@ def test_a_row_survives_the_hub(report: list[Metric], tmp_path: Path) -> None:
 def test_the_card_shows_every_teacher_and_headline(report: list[Metric]) -> None:
     text = report_markdown(report)
     assert "| `a-x` | 5 | 1.5 | 2 | 2 | 0.008 | 0.04 | 0.8 |" in text
-    assert "| Near-equal pairs | 0 | 2 |" in text
-    assert "| `a-x ~ b-x` | 0.333" in text
+    assert "| Share after an error | 0.5 | 2 |" in text
     assert "| `no_consensus` | 1 |" in text
     lines = [line for line in text.split("\n") if line.startswith("|")]
     assert all(line.endswith("|") for line in lines)
@@ -159,10 +140,9 @@ def test_every_plot_comes_in_two_themes_with_words_for_those_who_do_not_see_it(
 
     plots = draw(report, tmp_path / "plots")
     assert sorted(plot.path.name for plot in plots) == [
-        f"{name}-{theme}.png" for name in ("agreement", "costs", "tools", "votes") for theme in ("dark", "light")
+        f"{name}-{theme}.png" for name in ("costs", "votes") for theme in ("dark", "light")
     ]
     assert all(plot.path.read_bytes().startswith(b"\x89PNG") for plot in plots)
     alts = {plot.alt for plot in plots}
     assert any("2 of 3 agree on 1 steps" in alt for alt in alts)
-    assert any("list to read 1" in alt for alt in alts)
     assert draw([], tmp_path / "none") == []

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from composer_hub.pairs.make import pair_id_of
+from composer_hub.pairs.rows import pair_id_of
 from composer_hub.pairs.verdicts import ChangedPair, PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs
 from composer_hub.records import Message, Pair, ToolCall
 

@@ -18,12 +18,12 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub import exits  # noqa: E402
-from composer_hub.cli.pairs import pairs_table  # noqa: E402
 from composer_hub.hub import (  # noqa: E402
     Card,
     FolderDestination,
     publish,
 )
+from composer_hub.pairs.tables import pairs_table  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402

@@ -8,8 +8,9 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from composer_hub.cli.pairs import pairs, pairs_table
+from composer_hub.cli.pairs import pairs
 from composer_hub.hub import Card, FolderDestination, publish
+from composer_hub.pairs.tables import pairs_table
 from tests.train.test_tokens import desk_pair
 
 # Two updates a generation batch and a checkpoint between them: the hardest place to go on from.

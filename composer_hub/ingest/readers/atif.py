@@ -1,4 +1,4 @@
-"""Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8), in. `export.to_atif` is the way out.
+"""Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8), in. `exports.to_atif` is the way out.
 
 In: one trajectory document; embedded `subagent_trajectories` are traces of their own. Out: sessions. ATIF is linear:
 the prompt of a step is what stands before it, which is exact only where the producer kept one document a context.
@@ -148,7 +148,7 @@ def _call(item: dict[str, Any]) -> ToolCall | None:
 
 
 def _flag(extra: dict[str, Any]) -> ResultFlag | None:
-    """Read an error: the form `export.to_atif` writes, or any producer's own mark that says yes or no."""
+    """Read an error: the form `exports.to_atif` writes, or any producer's own mark that says yes or no."""
     error = extra.get("error")
     if isinstance(error, dict):
         status, detail = as_text(error.get("status")), as_text(error.get("detail"))

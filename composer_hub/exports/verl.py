@@ -1,8 +1,7 @@
 """Traces and pairs as rows that verl's `RLHFDataset` reads from Parquet.
 
-In: a `Trace`, or a `Pair`. Out: one row a step that has a hint, or one a pair: `data_source`, `prompt`, `ability`,
-`reward_model`, `extra_info`. Messages stay exactly the ones that chat templates render: `prompt` is a list of JSON
-columns, for a struct would give every message every key, and templates ask which keys are there.
+A trace gives one row per step with a hint; a pair gives one row. The columns are `data_source`, `prompt`, `ability`,
+`reward_model` and `extra_info`.
 """
 
 from __future__ import annotations
@@ -17,21 +16,10 @@ if TYPE_CHECKING:
     from datasets import Features
 
 ABILITY = "coding_agent"
-# Words of `extra_info`: the same in every row, empty where a row has nothing to say.
-WORDS = (
-    "split",
-    "trace_id",
-    "step_id",
-    "pair_id",
-    "tools",
-    "error_kind",
-    "error_message",
-    "hint",
-    "hint_writer",
-    "student_action",
-    "chosen",
-    "rejected",
-)
+# Text fields of `extra_info`: the same in every row, empty if a row has no value for one.
+_FIELDS = """
+split trace_id step_id pair_id tools error_kind error_message hint hint_writer student_action chosen rejected
+"""
 
 
 def features() -> Features:
@@ -41,23 +29,24 @@ def features() -> Features:
     return Features(
         {
             "data_source": Value("string"),
+            # A struct would give every message every key, and chat templates ask which keys are there.
             "prompt": List(Json()),
             "ability": Value("string"),
             "reward_model": {"style": Value("string"), "ground_truth": Value("string")},
-            "extra_info": {"index": Value("int64"), **{word: Value("string") for word in WORDS}},
+            "extra_info": {"index": Value("int64"), **{name: Value("string") for name in _FIELDS.split()}},
         }
     )
 
 
 def site_rows(trace: Trace, split: str) -> Iterator[dict[str, Any]]:
-    """Yield a row for each step with a hint: what was read before it, and why it went wrong."""
+    """Yield a row for each step with a hint: its prompt, the error and the hint."""
     for step in trace.steps:
         prompt = prompt_of(trace, step)
         if not step.hints or not prompt:
             continue
         hint = step.hints[0]
         site = next((s for s in step.error_sites if (s.kind, s.call_id) == (hint.kind, hint.call_id)), None)
-        told = {
+        extra = {
             "trace_id": trace.trace_id,
             "step_id": step.step_id,
             "tools": _json(trace.tools),
@@ -67,13 +56,13 @@ def site_rows(trace: Trace, split: str) -> Iterator[dict[str, Any]]:
             "hint_writer": hint.writer,
             "student_action": action_text(trace.messages[step.action]),
         }
-        # What would have been right is not known here, so a reward function has nothing to compare with.
-        yield _row(f"composer_hub/{trace.source}", prompt, "", split, told)
+        # The right action is not known, so there is no ground truth to compare with.
+        yield _row(f"composer_hub/{trace.source}", prompt, "", split, extra)
 
 
 def pair_row(pair: Pair, split: str) -> dict[str, Any]:
     """Return a pair's row: the teachers' action is the ground truth."""
-    told = {
+    extra = {
         "trace_id": pair.trace_id,
         "step_id": pair.step_id,
         "pair_id": pair.pair_id,
@@ -83,16 +72,16 @@ def pair_row(pair: Pair, split: str) -> dict[str, Any]:
         "chosen": _json([message.to_chat() for message in pair.chosen]),
         "rejected": _json([message.to_chat() for message in pair.rejected]),
     }
-    return _row("composer_hub/pairs", pair.prompt, _text(pair.chosen), split, told)
+    return _row("composer_hub/pairs", pair.prompt, _text(pair.chosen), split, extra)
 
 
-def _row(source: str, prompt: Sequence[Message], truth: str, split: str, told: dict[str, str]) -> dict[str, Any]:
+def _row(source: str, prompt: Sequence[Message], truth: str, split: str, extra: dict[str, str]) -> dict[str, Any]:
     return {
         "data_source": source,
         "prompt": [message.to_chat() for message in prompt],
         "ability": ABILITY,
         "reward_model": {"style": "rule", "ground_truth": truth},
-        "extra_info": {**dict.fromkeys(WORDS, ""), **told, "split": split},
+        "extra_info": {**dict.fromkeys(_FIELDS.split(), ""), **extra, "split": split},
     }
 
 
@@ -101,5 +90,5 @@ def _text(side: Sequence[Message]) -> str:
 
 
 def _json(value: Any) -> str:
-    # Not sorted: the order of a call's arguments is what chat templates render.
+    # Not sorted: chat templates render a call's arguments in their order.
     return json.dumps(value, ensure_ascii=False)

@@ -1,16 +1,13 @@
-"""A trace in the formats others read: Harbor's ATIF, and the Hub's STS lines.
+"""A trace as a document of ATIF 1.7, the format of Harbor.
 
-In: a `Trace`, with the flags of its session where they are at hand. Out: an ATIF 1.7 document, or lines of JSON. Both
-are linear, so only the main branch goes out: each message once, in the order of the trace, those of rewound branches
-left out.
+ATIF is linear, so only the main branch is exported: each message once, in the order of the trace, without those of
+rewound branches. Reading the document back gives the same trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
-
-import orjson
 
 from composer_hub.records import Message, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag
@@ -20,13 +17,13 @@ ATIF_VERSION = "ATIF-v1.7"
 
 
 def to_atif(trace: Trace, flags: Mapping[int, ResultFlag] | None = None) -> dict[str, Any]:
-    """Return the trace as an ATIF document; error sites and flags stand under `observation.results[].extra.error`."""
+    """Return the trace as an ATIF document; error sites and flags are in `observation.results[].extra.error`."""
     steps = {step.action: step for step in trace.steps if step.on_main_branch}
     entries: list[dict[str, Any]] = []
     callers: dict[str, dict[str, Any]] = {}
     answered = {index: step.action for step in steps.values() for index in step.results}
     agents: dict[int, dict[str, Any]] = {}
-    for index in _main_line(trace):
+    for index in main_line(trace):
         message = trace.messages[index]
         result = _atif_result(trace, index, steps.get(answered.get(index, -1)), flags or {})
         if message.role == "assistant":
@@ -50,36 +47,14 @@ def to_atif(trace: Trace, flags: Mapping[int, ResultFlag] | None = None) -> dict
     }
 
 
-def to_sts(trace: Trace) -> Iterator[str]:
-    """Yield the trace as STS lines: one for the session, then one a message, which the Hub's viewer shows."""
-    yield _line({"type": "session", "harness": trace.source, "id": trace.session_id})
-    models = {step.action: step.model for step in trace.steps}
-    for index in _main_line(trace):
-        message = trace.messages[index]
-        told: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.reasoning_content:
-            told["reasoningContent"] = message.reasoning_content
-        if message.tool_calls:
-            told["toolCalls"] = message.to_chat()["tool_calls"]
-        if message.tool_call_id:
-            told["toolCallId"] = message.tool_call_id
-        if model := models.get(index):
-            told["model"] = model
-        yield _line({"type": "message", "message": told})
-
-
-def _line(value: dict[str, Any]) -> str:
-    return orjson.dumps(value).decode()
-
-
-def _main_line(trace: Trace) -> list[int]:
-    """Return the messages of the main branch: all that a main step read, did or got back."""
+def main_line(trace: Trace) -> list[int]:
+    """Return the indices of the main branch: every message that a step on it read, wrote or got back."""
     steps = [step for step in trace.steps if step.on_main_branch]
     shown = {index for step in steps for start, stop in step.prompt for index in range(start, stop)}
     shown.update(step.action for step in steps)
     shown.update(index for step in steps for index in step.results)
     if trace.system_prompt_source == "synthetic":
-        shown.discard(0)  # nobody said it
+        shown.discard(0)  # it was made up to complete the trace
     return sorted(shown)
 
 
@@ -89,7 +64,7 @@ def _results_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _atif_agent(message: Message, step: Step | None, trace: Trace) -> dict[str, Any]:
-    """Return an assistant's message; one that is no step of this trace was copied into its context."""
+    """Return an assistant's message; one without a step of this trace was copied into its context."""
     entry: dict[str, Any] = {"source": "agent", "message": message.content}
     if message.reasoning_content:
         entry["reasoning_content"] = message.reasoning_content
@@ -116,8 +91,8 @@ def _atif_result(trace: Trace, index: int, step: Step | None, flags: Mapping[int
     entry: dict[str, Any] = {"content": message.content}
     error: dict[str, Any] = {}
     if flag := flags.get(index):
-        told = {"exit_code": flag.exit_code, "status": flag.status, "detail": flag.detail}
-        error = {"is_error": flag.is_error, **{key: value for key, value in told.items() if value not in (None, "")}}
+        details = {"exit_code": flag.exit_code, "status": flag.status, "detail": flag.detail}
+        error = {"is_error": flag.is_error, **{key: value for key, value in details.items() if value not in (None, "")}}
     sites = step.error_sites if step else ()
     site = next((site for site in sites if site.call_id == message.tool_call_id), None)
     if site:
@@ -138,6 +113,6 @@ def _atif_agent_config(trace: Trace) -> dict[str, Any]:
 
 
 def _atif_facts(trace: Trace) -> dict[str, Any]:
-    """Return what ATIF has no field for, so that reading the document back gives the same trace."""
+    """Return the facts that ATIF has no field for, so that reading the document back gives the same trace."""
     names = ("source", "session_id", "cwd", "repository", "license", "resolved", "system_prompt_source")
     return {name: value for name in names if (value := getattr(trace, name)) not in (None, "")}

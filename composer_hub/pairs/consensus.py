@@ -1,0 +1,126 @@
+"""The action that enough teachers agree on: one trace and its votes -> pairs, and the steps that gave none by reason.
+
+Teachers must agree on the effect of an action (strict, level L2 by default), and the student must have done something
+else even when compared loosely (L3). `policy.py` holds both rules.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from composer_hub.actions.forms import parsed_arguments, same
+from composer_hub.pairs.ballots import Ballot, Cast, ballots
+from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools
+from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
+
+
+def build_pairs(
+    trace: Trace, votes: Iterable[Vote], *, policy: Policy | None = None, with_prose: bool = False
+) -> tuple[list[Pair], Counter[str]]:
+    """Return the pairs of a trace in the order of its steps, and the reasons why its other steps gave none."""
+    policy = policy or Policy()
+    cast_ballots = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
+    return pairs_from(cast_ballots, set(), policy=policy, with_prose=with_prose)
+
+
+def pairs_from(
+    cast_ballots: Sequence[Ballot], seen: set[str], *, policy: Policy, with_prose: bool = False
+) -> tuple[list[Pair], Counter[str]]:
+    """Return the pairs of one trace's ballots; a pair in `seen` is dropped, a new one is added to it.
+
+    Forked and resumed sessions share their first steps, so `seen` lasts over all traces of a set.
+    """
+    pairs: list[Pair] = []
+    drops: Counter[str] = Counter()
+    if not cast_ballots:
+        return pairs, drops
+    prices = _mean_prices(cast for ballot in cast_ballots for cast in ballot.casts)
+    tools = published_tools(cast_ballots[0].trace)
+    for ballot in cast_ballots:
+        winners, reason = consensus(ballot, policy)
+        if not winners:
+            drops[reason] += 1
+            continue
+        medoid = _medoid(winners, prices)
+        pair = pair_row(ballot, winners, medoid, tools=tools, level=policy.agree_level, with_prose=with_prose)
+        key = duplicate_key(pair)
+        if key in seen:
+            drops["duplicate"] += 1
+        else:
+            seen.add(key)
+            pairs.append(pair)
+    return pairs, drops
+
+
+def consensus(ballot: Ballot, policy: Policy) -> tuple[tuple[Cast, ...], str]:
+    """Return the votes for the action that is preferred over the student's, or the reason why there is none."""
+    if reason := _unfit(ballot, policy):
+        return (), reason
+    counted = ballot.counted
+    clusters = Counter(cast.form.at(policy.agree_level) for cast in counted)
+    best, size = min(clusters.items(), key=lambda item: (-item[1], item[0]))
+    winners = tuple(cast for cast in counted if cast.form.at(policy.agree_level) == best)
+    repeats_student = same(winners[0].form, ballot.form, policy.agree_level)
+    if repeats_student and len(clusters) == 1:
+        return (), "agrees_with_student"
+    if len(counted) < policy.min_agree:
+        return (), "too_few_votes"
+    if size < policy.needed(len(counted)):
+        return (), "no_consensus"
+    if repeats_student:
+        return (), "agrees_with_student"
+    veto = next((why for cast in winners if (why := policy.veto(ballot.form, cast.form))), "")
+    return ((), veto) if veto else (winners, "")
+
+
+def _unfit(ballot: Ballot, policy: Policy) -> str:
+    if ballot.step.failed_by_provider:
+        return "provider_failure"
+    if not ballot.casts:
+        return "not_asked"
+    if ballot.form.problem == "text_only":
+        return "student_text_only"
+    if any(parsed_arguments(call) is None for call in ballot.student.tool_calls):
+        return "student_invalid_args"  # A template cannot render a call whose arguments are not an object.
+    if policy.max_prompt_chars is not None and num_prompt_chars(ballot.trace, ballot.step) > policy.max_prompt_chars:
+        return "prompt_too_long"
+    return "" if ballot.counted else _why_none_counts(ballot)
+
+
+def _why_none_counts(ballot: Ballot) -> str:
+    reasons = Counter(cast.abstained or cast.excluded for cast in ballot.casts if cast.vote.attempt == 0)
+    most = min(reasons.items(), key=lambda item: (-item[1], item[0]))[0] if reasons else "repeats_only"
+    return f"no_vote_{most}"
+
+
+# --------------------------------------------------------------------------------------------------- which answer
+
+
+def _mean_prices(casts: Iterable[Cast]) -> dict[str, float]:
+    """Return the mean cost of each teacher's answers, so that one lucky cache hit makes no teacher the cheapest."""
+    spent: dict[str, list[float]] = {}
+    for cast in casts:
+        spent.setdefault(cast.vote.teacher, []).append(cast.vote.cost_usd)
+    return {teacher: sum(costs) / len(costs) for teacher, costs in spent.items()}
+
+
+def _medoid(winners: Sequence[Cast], prices: Mapping[str, float]) -> Cast:
+    """Return the answer whose words are closest to the others'; between equals, the cheapest teacher's."""
+    grams = [_grams(cast.form.at("L1")) for cast in winners]
+
+    def rank(at: int) -> tuple[float, float, str]:
+        distance = sum(_distance(grams[at], other) for other in grams)
+        teacher = winners[at].vote.teacher
+        return round(distance, 9), prices[teacher], teacher
+
+    return winners[min(range(len(winners)), key=rank)]
+
+
+def _grams(text: str, size: int = 5) -> frozenset[str]:
+    return frozenset(text[at : at + size] for at in range(max(len(text) - size + 1, 1)))
+
+
+def _distance(one: frozenset[str], other: frozenset[str]) -> float:
+    return 1 - len(one & other) / len(one | other)

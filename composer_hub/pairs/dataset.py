@@ -1,0 +1,135 @@
+"""Versions of a pair set: a new one from made pairs, the next one from reviewers' verdicts.
+
+Out: a `PairDraft` (tables, card, lineage), ready for `hub.publish`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from composer_hub.hub.cards import Card
+from composer_hub.hub.load import Version
+from composer_hub.hub.publish import Lineage, Parent
+from composer_hub.hub.tables import Table
+from composer_hub.pairs.build import PairSet
+from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.report import report_rows
+from composer_hub.pairs.report_card import report_markdown
+from composer_hub.pairs.tables import (
+    FAMILY_BITS,
+    copied_tables,
+    metrics_of,
+    pairs_table,
+    report_table,
+    splits_of,
+    votes_table,
+)
+from composer_hub.pairs.verdicts import Verdict, apply_verdicts
+from composer_hub.records import Pair
+
+TAGS = ("preference", "dpo", "agents", "tool-use", "teacher-replay")
+
+
+@dataclass(frozen=True)
+class PairDraft:
+    """A version of a pair set before it is published."""
+
+    tables: list[Table]
+    card: Card
+    lineage: Lineage
+    title: str  # of the commit
+
+
+def draft(
+    made: PairSet, name: str, *, source: Version | None = None, license: str = "other", ambiguous_usd: float = 0.0
+) -> PairDraft:
+    """Return the first version of a pair set.
+
+    `source` is the version of the traces; `ambiguous_usd` is what answers that never arrived may have cost.
+    """
+    metrics = report_rows(made.pairs, made.summaries, drops=made.drops, ambiguous_usd=ambiguous_usd)
+    card = Card(
+        "pairs",
+        pretty_name=f"{name}: preference pairs from teacher replay",
+        license=license,
+        tags=TAGS,
+        counts={"traces": made.num_traces, "teacher answers": made.num_votes, "pairs": len(made.pairs)},
+        dropped=dict(made.drops.most_common()),
+        holes={"policy": policy_text(made.policy, sorted(made.teachers)), "report": report_markdown(metrics)},
+    )
+    poll = made.votes.poll
+    lineage = Lineage(
+        parents=(Parent("traces", source.repo, source.revision, tag=source.tag),) if source else (),
+        config=dataclasses.asdict(made.policy) | {"with_prose": made.with_prose, "order": poll.order if poll else ""},
+        sources={
+            "teachers": sorted(made.teachers),
+            "price_stamps": sorted(made.price_stamps),
+            "family_bits": list(FAMILY_BITS),
+        },
+    )
+    tables = [pairs_table(made.pairs, made.splits), votes_table(made.votes.rows()), report_table(metrics)]
+    return PairDraft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
+
+
+def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[PairDraft, Counter[str]]:
+    """Return the next version of a pair set after review, and the number of verdicts by outcome."""
+    kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
+    outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
+    metrics = metrics_of(source)
+    card = next_card(
+        source,
+        "reviewed preference pairs",
+        tag="reviewed",
+        counts={"pairs": len(kept)},
+        policy=f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes}).",
+        report=f"Numbers of {source.tag}, before review:\n\n{report_markdown(metrics)}" if metrics else "",
+    )
+    lineage = Lineage(
+        parents=(Parent("reviewed", source.repo, source.revision, tag=source.tag),),
+        sources={"verdicts": dict(counts)},
+    )
+    tables = [pairs_table(kept, splits_of(source)), *copied_tables(source)]
+    return PairDraft(tables, card, lineage, f"Apply verdicts to {source.tag}"), counts
+
+
+def next_card(
+    source: Version,
+    title: str,
+    *,
+    tag: str,
+    counts: dict[str, int],
+    policy: str,
+    report: str,
+    dropped: dict[str, int] | None = None,
+) -> Card:
+    """Return the card of a version that was made from another one: its card, with what changed."""
+    return Card(
+        "pairs",
+        pretty_name=f"{source.repo.split('/')[1]}: {title}",
+        license=license_of(source),
+        tags=(*TAGS, tag),
+        counts={**source.manifest["counts"], **counts},
+        dropped={**source.manifest["dropped"], **(dropped or {})},
+        holes={"policy": policy, "report": report},
+    )
+
+
+def policy_text(policy: Policy, teachers: Sequence[str]) -> str:
+    """Describe for the card when votes become a pair."""
+    own = "left out" if policy.exclude_same_family else "counted too"
+    return (
+        f"Teachers: {', '.join(f'`{name}`' for name in teachers)}. A pair needs at least {policy.min_agree} teachers, "
+        f"and a majority of those whose vote counts, that agree at {policy.agree_level}, and a student that differs "
+        f"from them at {policy.veto_level}. Teachers of the student's own family are {own}."
+    )
+
+
+def license_of(source: Version) -> str:
+    """Return the license on the card of a version."""
+    from huggingface_hub import DatasetCard
+
+    readme = source.destination.fetch(source.repo, source.revision, "README.md")
+    return str(DatasetCard.load(readme).data.license or "other") if readme else "other"

@@ -1,0 +1,159 @@
+"""A pair as it is published: a ballot, its winners and the chosen answer -> a `Pair` row for `DPOTrainer`.
+
+A pair holds the action alone: the calls are compared and trained on, the words beside them are in columns of their own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from composer_hub.actions.forms import parsed_arguments
+from composer_hub.pairs.ballots import Ballot, Cast
+from composer_hub.records import Message, Pair, Step, ToolCall, Trace, prompt_of, stable_id
+
+TEST_SHARE = 0.05
+
+
+def pair_row(
+    ballot: Ballot,
+    winners: Sequence[Cast],
+    medoid: Cast,
+    *,
+    tools: tuple[dict[str, Any], ...],
+    level: str,
+    with_prose: bool = False,
+) -> Pair:
+    """Return the pair that prefers the medoid's answer over the student's action."""
+    trace, step = ballot.trace, ballot.step
+    chosen = published_action(medoid.action, with_prose=with_prose)
+    rejected = published_action(ballot.student, with_prose=with_prose)
+    sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
+    return Pair(
+        pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),
+        trace_id=trace.trace_id,
+        step_id=step.step_id,
+        index=step.index,
+        num_steps=len(trace.steps),
+        prompt=published_prompt(prompt_of(trace, step)),
+        chosen=(chosen,),
+        rejected=(rejected,),
+        tools=tools,
+        level=level,
+        num_agree=len(winners),
+        num_votes=len(ballot.counted),
+        teachers=tuple(cast.vote.teacher for cast in winners),
+        excluded_teachers=tuple(sorted({cast.vote.teacher for cast in ballot.casts if cast.excluded})),
+        families=tuple(sorted({cast.vote.family for cast in winners} - {""})),
+        chosen_teacher=medoid.vote.teacher,
+        source_model=step.model or trace.model,
+        source_family=step.family or trace.family,
+        error_kind=sites[0].kind if sites else "",
+        after_error=_follows_error(trace, step),
+        resolved=trace.resolved,
+        chosen_text=medoid.action.content,
+        rejected_text=ballot.student.content,
+        cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts),
+        license=trace.license,
+        repository=trace.repository,
+    )
+
+
+def pair_id_of(trace_id: str, step_id: str, chosen: Sequence[Message], rejected: Sequence[Message]) -> str:
+    """Return the id of a pair: a preference at a step keeps its id, whichever teachers voted for it."""
+    return stable_id("pair", trace_id, step_id, list(chosen), list(rejected))
+
+
+def published_action(action: Message, *, with_prose: bool = False) -> Message:
+    """Return an action as both sides of a pair carry it: no thinking, objects as arguments, ids that reveal nothing."""
+    calls = tuple(
+        # Providers write ids in their own style; the strictest template takes nine letters and digits.
+        ToolCall(call.name, parsed_arguments(call) or {}, stable_id("call", number)[:9])
+        for number, call in enumerate(action.tool_calls)
+    )
+    return Message("assistant", action.content if with_prose else "", calls)
+
+
+def published_prompt(messages: Iterable[Message]) -> tuple[Message, ...]:
+    """Return a prompt without thinking and with an object as arguments of every call, as chat templates want it."""
+    return tuple(_published_message(message) for message in messages)
+
+
+def _published_message(message: Message) -> Message:
+    calls = tuple(
+        call if isinstance(call.arguments, dict) else replace(call, arguments=_as_object(call))
+        for call in message.tool_calls
+    )
+    if not message.reasoning_content and calls == message.tool_calls:
+        return message
+    return replace(message, reasoning_content="", tool_calls=calls)
+
+
+def _as_object(call: ToolCall) -> dict[str, Any]:
+    parsed = parsed_arguments(call)
+    return {"unparsed": call.arguments} if parsed is None else parsed
+
+
+def published_tools(trace: Trace) -> tuple[dict[str, Any], ...]:
+    """Return the tools as schemas; a tool of which only the name is known gets a permissive one made from its calls."""
+    listed = {}
+    for tool in trace.tools:
+        function = tool.get("function", tool)
+        if function.get("name"):
+            listed[function["name"]] = function
+    seen = _arguments_seen(trace)
+    names = list(listed) or sorted(seen)
+    return tuple(_tool(name, listed.get(name, {}), seen.get(name, {})) for name in names)
+
+
+def _tool(name: str, function: Mapping[str, Any], seen: Mapping[str, set[str]]) -> dict[str, Any]:
+    parameters = function.get("parameters") or function.get("input_schema")
+    if parameters:
+        about = {"name": name, "description": function.get("description", ""), "parameters": dict(parameters)}
+        return {"type": "function", "function": about}
+    about = {
+        "name": name,
+        "description": function.get("description") or "Schema not recorded; made from the calls seen in the session.",
+        "parameters": {
+            "type": "object",
+            "properties": {key: {"type": min(types)} if len(types) == 1 else {} for key, types in sorted(seen.items())},
+            "additionalProperties": True,
+            "x-synthesised": True,
+        },
+    }
+    return {"type": "function", "function": about}
+
+
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+
+
+def _arguments_seen(trace: Trace) -> dict[str, dict[str, set[str]]]:
+    """Return tool -> argument -> the JSON types that its values had."""
+    seen: dict[str, dict[str, set[str]]] = {}
+    for message in trace.messages:
+        for call in message.tool_calls:
+            known = seen.setdefault(call.name, {})
+            for key, value in (parsed_arguments(call) or {}).items():
+                known.setdefault(key, set()).update({_JSON_TYPES[type(value)]} if type(value) in _JSON_TYPES else ())
+    return seen
+
+
+def _follows_error(trace: Trace, step: Step) -> bool:
+    """Return whether the action that the student read last before this step had gone wrong."""
+    read = (index for start, stop in reversed(step.prompt) for index in range(stop - 1, start - 1, -1))
+    last = next((index for index in read if trace.messages[index].role == "assistant"), None)
+    return any(before.action == last and before.error_sites for before in trace.steps)
+
+
+def duplicate_key(pair: Pair) -> str:
+    """Return a digest of prompt, chosen and rejected: two pairs that share it would train the same thing twice."""
+    return stable_id(pair.prompt, pair.chosen, pair.rejected)
+
+
+def split_of(row: Trace | Pair, *, test_share: float = TEST_SHARE) -> str:
+    """Return train or test, the same for all rows of a repository (or of a trace that has none)."""
+    key = row.repository or getattr(row, "parent_trace_id", "") or row.trace_id
+    place = int.from_bytes(hashlib.sha256(f"split:{key}".encode("utf-8", "surrogatepass")).digest()[:8], "big")
+    return "test" if place < test_share * 2**64 else "train"

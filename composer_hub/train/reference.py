@@ -1,0 +1,75 @@
+"""The log-probs that a reference model gives to published pairs, as a next version of their set.
+
+Training on that version needs no reference model in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from composer_hub import exits
+from composer_hub.hub import Lineage, Model, Parent, Table, Version
+from composer_hub.pairs.dataset import PairDraft, next_card
+from composer_hub.pairs.report_card import report_markdown
+from composer_hub.pairs.tables import copied_tables, metrics_of, pairs_table, splits_of
+from composer_hub.records import Pair, features_of, to_row
+from composer_hub.train.models import load_model, load_tokenizer, pick_device
+from composer_hub.train.tokens import PairEncoder, RefLogps, ref_rows
+
+CONFIG = "ref"
+
+
+def reference_draft(
+    source: Version,
+    reference: Model,
+    *,
+    max_tokens: int = 4096,
+    batch_size: int = 4,
+    device: str = "auto",
+    on_pair: Callable[[], None] = lambda: None,
+) -> tuple[PairDraft, Counter[str]]:
+    """Return the version of a pair set that also holds reference log-probs, and the pairs left out by reason."""
+
+    def counted(pairs: Sequence[Pair]) -> Iterator[Pair]:
+        for pair in pairs:
+            yield pair
+            on_pair()
+
+    pairs = list(source.records(Pair, "default"))
+    encoder = PairEncoder.of(load_tokenizer(reference.folder), max_tokens=max_tokens)
+    encoded = encoder.encode(counted(pairs))
+    if not encoded.pairs:
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in encoded.dropped.items())
+        raise exits.NothingToDo(
+            f"None of the {len(pairs):,} pairs of {source.repo} can be encoded: {reasons}. Long ones may fit with a "
+            "larger --max-tokens."
+        )
+    network = load_model(reference.folder).to(pick_device(device))
+    fingerprint = encoder.fingerprint(reference.name, reference.revision)
+    rows = ref_rows(network, encoded, fingerprint, batch_size=batch_size)
+    parents = [Parent("pairs", source.repo, source.revision, tag=source.tag)]
+    if reference.is_published:
+        parents.append(Parent("reference model", reference.name, reference.revision, "model", reference.tag))
+    metrics = metrics_of(source)
+    card = next_card(
+        source,
+        "preference pairs with reference log-probs",
+        tag="reference-logps",
+        counts={"reference log-probs": len(rows)},
+        dropped={f"no log-probs: {reason}": count for reason, count in encoded.dropped.items()},
+        policy=(
+            f"The pairs of {source.repo} {source.tag} with the log-probs that `{reference.name}` gives to both sides: "
+            f"config `{CONFIG}`, of the whole answer at temperature 1, with the conditions under which they hold "
+            "(`fingerprint`)."
+        ),
+        report=report_markdown(metrics) if metrics else "",
+    )
+    tables = [pairs_table(pairs, splits_of(source)), *copied_tables(source), _table(rows)]
+    lineage = Lineage(parents=tuple(parents), config=to_row(fingerprint))
+    title = f"Reference log-probs of {reference.name} for {source.tag or source.revision}"
+    return PairDraft(tables, card, lineage, title), encoded.dropped
+
+
+def _table(rows: Sequence[RefLogps]) -> Table:
+    return Table(CONFIG, [to_row(row) for row in rows], features_of(RefLogps), "pair_id")
