@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, close_session, constants
 from huggingface_hub.errors import (
+    BucketNotFoundError,
     GatedRepoError,
     HfHubHTTPError,
     JobNotFoundError,
@@ -239,7 +240,7 @@ class HubDestination:
         """Run a call with retries and explain a refusal; a missing thing keeps the client's exception."""
         try:
             return self.patience(what, call)
-        except JobNotFoundError:
+        except (BucketNotFoundError, JobNotFoundError):
             raise
         except (RevisionNotFoundError, RemoteEntryNotFoundError, RepositoryNotFoundError) as error:
             if isinstance(error, RepositoryNotFoundError) and status_of(error) == 401 and self.api.token is None:

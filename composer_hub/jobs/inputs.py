@@ -1,13 +1,13 @@
-"""What a training command line says, and the local files it needs: they travel to the run's bucket.
+"""The training command of a job, the local files that it needs, and the repositories that it reads and writes.
 
-In: the words that `composer_hub.train` would get. Out: the words that it gets in the job, and the files to upload.
+In: the words of a training command on this machine. Out: its words inside the job, and the files to upload.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,176 +15,142 @@ import yaml
 
 from composer_hub import exits
 from composer_hub.hub import HubDestination, check_repo, check_visibility, parse_ref
-from composer_hub.jobs.client import MOUNT
 
-OF_THE_JOB = ("output_dir", "resume", "max_minutes", "to", "usd_per_hour")
-"""Options that the launcher or the job itself gives."""
+MOUNT = "/composer"
+"""The mount path of a run's bucket inside a job."""
+_OF_THE_JOB = ("output_dir", "resume", "max_minutes", "to", "usd_per_hour")
 _TARGETS = (("repo", "model"), ("rollouts_repo", "dataset"), ("checkpoints_repo", "model"))
-"""Options that name what a run publishes; the model first."""
-_TASKS = ("tasks", "eval_tasks")
-MAX_CODE_BYTES = 50_000_000
+"""Options that name the repositories of a run; the model first."""
+_SOURCES = (("pairs", "beta_replay"), ("traces", "alpha_sdpo"), ("tasks", ""), ("eval_tasks", ""))
+"""Options that name datasets to read, with the weight that a dataset needs to be read."""
 _PUBLIC_ADVICE = (
     "add --public true if everyone may have the result, or make the repository private first. No job was started."
 )
 
 
 @dataclass(frozen=True)
-class Request:
-    """A training command as a job gets it."""
+class TrainingRequest:
+    """A training command as a job runs it."""
 
     words: list[str]
-    files: dict[str, bytes] = field(default_factory=dict)  # path in the bucket -> content
-    code: str = ""  # folder in the bucket that Python imports from
-    told: Mapping[str, Any] = field(default_factory=dict)  # every option that was given, by line or file
-
-    @property
-    def repo(self) -> str:
-        return str(self.told["repo"])
+    files: dict[str, bytes]  # path in the bucket -> content
+    code: str  # folder in the bucket that Python imports from
+    options: Mapping[str, Any]  # from the command line and its config file
 
     @property
     def targets(self) -> list[tuple[str, str]]:
-        """Return (repository, its type) of everything the run publishes."""
-        named = ((self.told.get(option), kind) for option, kind in _TARGETS)
-        return [(str(repo), kind) for repo, kind in named if repo]
-
-    @property
-    def is_public(self) -> bool:
-        return str(self.told.get("public", "")).lower() in ("true", "1", "yes")
+        """Return (repository, type) of everything that the run publishes; the model first."""
+        return [(str(self.options[option]), kind) for option, kind in _TARGETS if self.options.get(option)]
 
 
-def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> Request:
-    """Read a training command line and take along the files it names."""
+def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> TrainingRequest:
+    """Read a training command line and the files that it names."""
     line = options_of(words)
-    for name in OF_THE_JOB:
+    for name in _OF_THE_JOB:
         if name in line:
-            raise exits.UsageError(f"--{name} is set by the job itself: leave it out.")
-    told = _config(line.get("config")) | line
-    if not told.get("repo"):
+            raise exits.UsageError(f"--{name} is set by the job: leave it out.")
+    options = _config(line.get("config")) | line
+    if not options.get("repo"):
+        raise exits.UsageError("A job's disk is deleted when it ends: name --repo owner/name for the finished model.")
+    check_repo(str(options["repo"]))
+    model = str(options.get("model_name_or_path", ""))
+    if model and Path(model).expanduser().is_dir():
         raise exits.UsageError(
-            "A job's disk goes away with it: name --repo owner/name, where the model is published at the end."
+            f"The model {model} is a folder on this machine, which a job cannot read: publish it first "
+            "(`hf upload owner/name FOLDER`) and name it as owner/name@revision."
         )
-    check_repo(str(told["repo"]))
-    _check_model(told)
     files: dict[str, bytes] = {}
-    fresh = [_shipped(word, files) for word in words]
-    for option in _TASKS:
-        tasks = told.get(option)
-        if option not in line and isinstance(tasks, str) and Path(tasks).is_file():
-            fresh += [f"--{option}", _shipped(tasks, files)]
-    folder = _add_code(code, files)
-    return Request(fresh, files, folder, told)
+    sent = [_send(word, files) for word in words]
+    for option, _ in _SOURCES:
+        if option not in line and _is_file(options.get(option)):
+            sent += [f"--{option}", _send(options[option], files)]
+    return TrainingRequest(sent, files, _send_code(code, files), options)
 
 
 def options_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return `--name value` and `--name=value` by name; an option without a value is True."""
-    found: dict[str, Any] = {}
-    for at, word in enumerate(words):
-        if not word.startswith("--"):
-            continue
-        name, sign, value = word[2:].partition("=")
-        following = words[at + 1] if at + 1 < len(words) else "--"
-        found[name] = value if sign else (True if following.startswith("--") else following)
-    return found
+    """Return the values of `--name value` and `--name=value`; an option without a value is True."""
+    options: dict[str, Any] = {}
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
+        if word.startswith("--"):
+            name, sign, value = word[2:].partition("=")
+            options[name] = value if sign else (following.startswith("--") or following)
+    return options
 
 
 def _config(path: Any) -> dict[str, Any]:
     if path is None:
         return {}
-    if not isinstance(path, str) or not Path(path).is_file():
-        raise exits.UsageError(f"There is no config file {path}. See configs/ for presets.")
+    if not _is_file(path):
+        raise exits.UsageError(f"There is no config file {path}. The presets are in configs/.")
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise exits.UsageError(f"{path} is not YAML: {error}") from error
     if not isinstance(values, dict):
-        raise exits.UsageError(f"{path} must hold options, one `name: value` a line.")
+        raise exits.UsageError(f"{path} must contain options, one `name: value` per line.")
     return values
 
 
-def _check_model(told: Mapping[str, Any]) -> None:
-    name = told.get("model_name_or_path")
-    if isinstance(name, str) and Path(name).expanduser().is_dir():
-        raise exits.UsageError(
-            f"The model {name} is a folder of this machine, which a job does not see: publish it first "
-            "(`hf upload owner/name FOLDER`), and name it as owner/name@revision."
-        )
+def _is_file(value: Any) -> bool:
+    return isinstance(value, str) and bool(value) and Path(value).is_file()
 
 
-def _shipped(word: str, files: dict[str, bytes]) -> str:
-    """Replace the name of a local file by where the job finds it."""
+def _send(word: str, files: dict[str, bytes]) -> str:
+    """Replace the path of a local file by its path inside the job."""
     head, sign, value = word.partition("=")
-    name = value if sign and head.startswith("--") else word
-    if not name or not Path(name).is_file():
+    head, name = (f"{head}=", value) if sign and head.startswith("--") else ("", word)
+    if not _is_file(name):
         return word
     content = Path(name).read_bytes()
     path = f"inputs/{digest(content)}/{Path(name).name}"
     files[path] = content
-    return f"{head}={MOUNT}/{path}" if name is not word else f"{MOUNT}/{path}"
+    return f"{head}{MOUNT}/{path}"
 
 
-def _add_code(paths: Sequence[Path], files: dict[str, bytes]) -> str:
-    """Take along modules and packages; return the folder in the bucket they are imported from."""
-    found: dict[str, bytes] = {}
+def _send_code(paths: Sequence[Path], files: dict[str, bytes]) -> str:
+    """Add modules and packages to the files; return the folder in the bucket to import them from."""
+    sources: dict[str, bytes] = {}
     for path in paths:
-        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
-        for one in inside:
+        for one in sorted(path.rglob("*")) if path.is_dir() else [path]:
             name = one.relative_to(path.parent)
             if one.is_file() and not any(part.startswith(".") or part == "__pycache__" for part in name.parts):
-                found[name.as_posix()] = one.read_bytes()
-    size = sum(map(len, found.values()))
-    if size > MAX_CODE_BYTES:
-        raise exits.UsageError(
-            f"--with takes along {size / 1e6:.0f} MB, more than code: name the package itself, publish its data."
-        )
-    if not found:
+                sources[name.as_posix()] = one.read_bytes()
+    if not sources:
         return ""
-    folder = f"code/{digest(b''.join(name.encode() + content for name, content in sorted(found.items())))}"
-    files.update({f"{folder}/{name}": content for name, content in found.items()})
+    folder = f"code/{digest(b''.join(name.encode() + content for name, content in sorted(sources.items())))}"
+    files.update({f"{folder}/{name}": content for name, content in sources.items()})
     return folder
 
 
 def digest(content: bytes) -> str:
-    """Return a short name for some bytes."""
+    """Return a short digest, used as a folder name."""
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-# ---------------------------------------------------------------------------------------------------------- preflight
+def check_inputs(where: HubDestination, options: Mapping[str, Any]) -> None:
+    """Check that the model and datasets of a run exist and can be read with these rights."""
+    model, revision = str(options.get("model_name_or_path", "small")), options.get("model_revision")
+    names = [("model", f"{model}@{revision}" if revision and "@" not in model else model)] if model != "small" else []
+    for option, weight in _SOURCES:
+        name = options.get(option)
+        if isinstance(name, str) and ":" not in name and not name.endswith(".jsonl"):
+            names += [(option, name)] if not weight or float(options.get(weight) or 0) else []
+    for kind, name in names:
+        ref = parse_ref(name)
+        if where.resolve(ref.repo, ref.revision, "model" if kind == "model" else "dataset") is None:
+            raise exits.UsageError(
+                f"There is no {kind} {ref} at {where.address} that the job's token may read. Check name and revision."
+            )
 
 
-def check_inputs(where: HubDestination, told: Mapping[str, Any]) -> None:
-    """Make sure that what the run reads is there, with the rights that the job will have."""
-    model = told.get("model_name_or_path")
-    if isinstance(model, str) and model != "small":
-        revision = told.get("model_revision")
-        _need(where, "model", f"{model}@{revision}" if revision and "@" not in model else model, "model")
-    for option, weight in (("pairs", "beta_replay"), ("traces", "alpha_sdpo")):
-        if told.get(option) and float(told.get(weight) or 0):
-            _need(where, f"set of {option}", str(told[option]), "dataset")
-    for option in _TASKS:
-        tasks = told.get(option)
-        if isinstance(tasks, str) and ":" not in tasks and not tasks.endswith(".jsonl"):
-            _need(where, "set of tasks", tasks, "dataset")
-
-
-def _need(where: HubDestination, what: str, name: str, repo_type: str) -> None:
-    ref = parse_ref(name)
-    if where.resolve(ref.repo, ref.revision, repo_type) is None:
-        raise exits.UsageError(
-            f"There is no {what} {ref} at {where.address} that the job's token may read. Check the name and revision."
-        )
-
-
-def check_targets(where: HubDestination, request: Request, *, is_made: bool) -> list[str]:
-    """Make sure the job's token may publish the results; with `is_made`, repositories that are missing are made.
-
-    Returns those that are not there yet.
-    """
+def check_targets(where: HubDestination, request: TrainingRequest, *, create: bool) -> list[str]:
+    """Check that the token may publish the results; return the missing repositories, or create them."""
+    public = str(request.options.get("public", "")).lower() in ("true", "1", "yes")
     missing = []
     for repo, repo_type in request.targets:
-        is_private = where.is_private(repo, repo_type)
-        if is_private is None and not is_made:
+        if not create and where.is_private(repo, repo_type) is None:
             missing.append(repo)
             continue
-        where.prepare(repo, private=not request.is_public, repo_type=repo_type)
-        check_visibility(where, repo, public=request.is_public, repo_type=repo_type, advice=_PUBLIC_ADVICE)
+        where.prepare(repo, private=not public, repo_type=repo_type)
+        check_visibility(where, repo, public=public, repo_type=repo_type, advice=_PUBLIC_ADVICE)
     return missing

@@ -1,357 +1,334 @@
-"""A training run carried out by jobs: started, followed, and started again until it is done.
+"""A training run carried out by jobs: started, followed, and continued until it is done.
 
-In: a `Wish` (what a person asks for) and a `HubDestination`. Each job trains until shortly before its time limit, saves
-and leaves with exit code 3; the next one goes on from the same bucket. `drive` is the loop behind launch and resume.
+In: `JobOptions` and a `Launcher`. A job trains until shortly before its time limit, saves, and exits with code 3; the
+next one continues from the same bucket.
 """
 
 from __future__ import annotations
 
-import json
-import re
-import secrets
-import tempfile
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import Volume
+from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
+from huggingface_hub.utils import httpx
+
+import composer_hub
 from composer_hub import exits
 from composer_hub.hub import HubDestination
-from composer_hub.jobs import client as jobs
-from composer_hub.jobs.client import MICRO, MOUNT, Order, show_usd
-from composer_hub.jobs.inputs import digest
-from composer_hub.jobs.plan import Plan, Wish, as_job_sees, make_plan
+from composer_hub.hub.destinations import sentence
+from composer_hub.jobs.inputs import MOUNT
+from composer_hub.jobs.plan import JobOptions, JobPlan, as_seen_by_job, find_package, find_price, make_plan
 from composer_hub.jobs.runs import (
+    CANCELED,
     CLAIM_SECONDS,
-    Attempt,
+    DONE,
+    FAILED,
+    NUMBER_LABEL,
+    RUN_LABEL,
+    JobError,
     JobRun,
-    RunStore,
-    age_s,
-    bucket_of,
-    now,
-    seconds_to_go_on,
-    settle,
+    RunJob,
+    RunSpec,
+    claim_job,
+    drop_claim,
+    find_jobs,
+    need_run,
+    prepare_bucket,
+    read_run,
+    write_files,
+    write_spec,
 )
-from composer_hub.jobs.wheels import own_wheel
+from composer_hub.money import MachinePrice, cap_of, show_usd
 
-EXTRAS = "[train,report]"
-_CHECKPOINT = re.compile(r"output/checkpoint-(\d+)/COMPLETE\.json")
-_LOOKS = 4
-
-# The embedded Hub runs a job beside the libraries that are there: installing would change the very environment that
-# serves it, so the wheel is unpacked in the job's own folder.
-_INSTALL = {
-    "hub": 'python -m pip install --quiet --disable-pip-version-check --root-user-action=ignore "$COMPOSER_PACKAGE"',
-    "local": 'python -m zipfile -e "$COMPOSER_PACKAGE" package; export PYTHONPATH="$PWD/package:$PYTHONPATH"',
-}
-_SCRIPT = 'set -e; export COMPOSER_JOB_STARTED=$(date +%s); {install}; exec python -m composer_hub.jobs.inside "$@"'
+MIN_JOB_SECONDS = 600
+"""Shorter jobs are not started: a machine needs minutes before its first step."""
+_SCRIPT = (
+    "set -e; export COMPOSER_JOB_STARTED=$(date +%s); "
+    'if [ -n "$COMPOSER_PACKAGE" ]; then python -m pip install --quiet --disable-pip-version-check '
+    '--root-user-action=ignore "$COMPOSER_PACKAGE"; fi; exec python -m composer_hub.jobs.inside "$@"'
+)
 
 
-def training_program(record: JobRun) -> list[str]:
-    """Return what a job of a run carries out."""
-    # Quiet: a job that stops in time is no reason for a traceback of the launcher.
-    return ["accelerate", "launch", "--quiet", *record.accelerate, "-m", "composer_hub.jobs"]
+def training_program(spec: RunSpec) -> list[str]:
+    """Return the program of a job."""
+    # Quiet, because the launcher would print a traceback for a job that stops in time.
+    return ["accelerate", "launch", "--quiet", *spec.accelerate, "-m", "composer_hub.jobs"]
 
 
 @dataclass(frozen=True)
-class Site:
-    """Where a run's jobs are, what they carry out, and how they are watched."""
+class Launcher:
+    """The namespace that jobs run in, their program, and how to watch them."""
 
     where: HubDestination
     namespace: str
-    program: Callable[[JobRun], list[str]] = training_program
+    program: Callable[[RunSpec], list[str]] = training_program
     show: Callable[[str], Any] = lambda line: None
     note: Callable[[str], Any] = lambda text: None
     poll_s: float = 2.0
-    reach: str = ""
+    claim_s: float = CLAIM_SECONDS
+    reach: str = ""  # options with which a command finds these runs
 
-    @property
-    def store(self) -> RunStore:
-        return RunStore(self.where, self.namespace)
+    def read(self, run: str) -> JobRun:
+        return need_run(self.where, self.namespace, run, self.claim_s)
+
+    def command(self, verb: str, run: str) -> str:
+        """Return the command line that does something with a run."""
+        return f"`composer-hub jobs {verb} {run}{self.reach}`"
 
 
-def site_of(where: HubDestination, namespace: str = "", **watch: Any) -> Site:
-    """Return the jobs of a namespace; by default that of the token."""
-    name = namespace or jobs.ask(where, "Asking who you are", where.api.whoami)["name"]
+def launcher_for(where: HubDestination, namespace: str = "", **watch: Any) -> Launcher:
+    """Return a launcher for a namespace, by default that of the token."""
+    name = namespace or where.ask("Reading the account", where.api.whoami)["name"]
     reach = (" --to hub" if where.name == "hub" else "") + (f" --namespace {namespace}" if namespace else "")
-    return Site(where, name, reach=reach, **watch)
+    return Launcher(where, name, reach=reach, **watch)
 
 
-# -------------------------------------------------------------------------------------------------------------- launch
+# ------------------------------------------------------------------------------------------------------ start, resume
 
 
-def launch(site: Site, wish: Wish, *, detach: bool = False) -> JobRun:
-    """Start a run, or go on with the one of that name, and see it through."""
-    plan = make_plan(site.where, site.namespace, wish, is_made=True)
-    cap = plan.check(wish.max_usd)
-    bucket = bucket_of(site.namespace, plan.run)
-    known = site.store.read(plan.run)
+def launch(launcher: Launcher, options: JobOptions, *, detach: bool = False) -> JobRun:
+    """Start a run, or continue the one with the same name and settings, until it ends."""
+    where = launcher.where
+    package, files = find_package(where, options.package)
+    plan = make_plan(where, options, create=True)
+    spec = _spec(launcher, options, plan)
+    known = read_run(where, launcher.namespace, plan.run)
     if known is None:
-        site.store.prepare()
-        jobs.prepare_bucket(site.where, bucket)
-        _check_fresh(site, plan.run, bucket)
-        with tempfile.TemporaryDirectory() as folder:
-            package, wheel = _package(site, wish.package, Path(folder))
-            jobs.upload(site.where, bucket, plan.request.files | wheel)
-        known = _new_run(site, wish, plan, package, cap)
-    _check_same(known, plan, wish, cap)
-    return drive(site, plan.run, wish.given, is_asked=True, detach=detach)
-
-
-def _check_fresh(site: Site, run: str, bucket: str) -> None:
-    """Refuse a bucket with the checkpoints of a run whose record is gone: the new one would go on from them."""
-    if jobs.names_in(site.where, bucket, "output") and site.store.read(run) is None:
+        prepare_bucket(where, spec.bucket)
+        if files | plan.request.files:
+            write_files(where, spec.bucket, files | plan.request.files)
+        write_spec(where, replace(spec, package=package))
+        known = launcher.read(plan.run)
+    if replace(known.spec, package="") != spec:
         raise exits.UsageError(
-            f"The bucket {bucket} holds the results of an earlier run {run}: choose another --run, or delete it with "
-            f"`hf buckets delete {bucket}`."
+            f"Run {plan.run} already exists with different settings ({known.budget}; {known.state}). Continue it with "
+            f"{launcher.command('resume', plan.run)}, or choose another --run."
         )
-
-
-def _package(site: Site, asked: str, folder: Path) -> tuple[str, dict[str, bytes]]:
-    """Return what the job installs, and the wheel to upload where it is one."""
-    if asked and not asked.endswith(".whl"):
-        if site.where.name == "local":
-            raise exits.UsageError("A job of the embedded Hub takes a wheel: leave --package out, or name a .whl file.")
-        return asked, {}
-    wheel = Path(asked) if asked else own_wheel(folder)
-    if not wheel.is_file():
-        raise exits.UsageError(f"There is no wheel {wheel}. Leave --package out to send the package that runs here.")
-    content = wheel.read_bytes()
-    path = f"package/{digest(content)}/{wheel.name}"
-    return f"{MOUNT}/{path}" + (EXTRAS if site.where.name == "hub" else ""), {path: content}
-
-
-def _new_run(site: Site, wish: Wish, plan: Plan, package: str, cap: int) -> JobRun:
-    cost = ["--usd_per_hour", f"{plan.price.usd_per_hour:g}"] if plan.price.micro_usd else []
-    # A log has no line to draw a bar over and over on.
-    bars = [] if "disable_tqdm" in plan.request.told else ["--disable_tqdm", "true"]
-    fresh = JobRun(
-        run=plan.run,
-        namespace=site.namespace,
-        targets=[list(target) for target in plan.request.targets],
-        words=[*plan.request.words, "--to", "hub", "--resume", "true", *cost, *bars],
-        flavor=plan.price.flavor,
-        micro_usd=plan.price.micro_usd,
-        unit_s=plan.price.unit_s,
-        image=wish.image,
-        package=package,
-        timeout_s=plan.timeout_s,
-        max_jobs=wish.max_jobs,
-        cap_micro_usd=cap,
-        reach=site.reach,
-        is_price_given=wish.usd_per_hour is not None,
-        secrets=sorted(wish.given),
-        env=_env(wish, plan),
-        accelerate=list(wish.accelerate),
-    )
-    run = site.store.change(plan.run, lambda before: None if before else fresh, "begin")
-    assert run is not None
-    return run
-
-
-def _env(wish: Wish, plan: Plan) -> dict[str, str]:
-    code = {"PYTHONPATH": f"{MOUNT}/{plan.request.code}"} if plan.request.code else {}
-    return {**wish.env, **code}
-
-
-def _check_same(known: JobRun, plan: Plan, wish: Wish, cap: int) -> None:
-    """Refuse another run under the same name."""
-    words = plan.request.words
-    there = (known.words[: len(words)], known.env, known.accelerate, known.flavor, known.cap_micro_usd)
-    if there != (words, _env(wish, plan), list(wish.accelerate), plan.price.flavor, cap):
-        raise exits.UsageError(
-            f"There is a run {known.run} already, told otherwise ({show_usd(known.spent)} of "
-            f"{show_usd(known.cap_micro_usd)} spent, {known.state}). {known.command('resume')} goes on with it; "
-            "or choose another --run."
-        )
+    return drive(launcher, plan.run, options.secrets, detach=detach)
 
 
 def resume(
-    site: Site,
+    launcher: Launcher,
     run: str,
-    given: Callable[[Sequence[str]], Mapping[str, str]],
+    secrets_for: Callable[[Sequence[str]], Mapping[str, str]],
     *,
     max_usd: float | None = None,
     max_jobs: int | None = None,
     timeout_s: int | None = None,
     detach: bool = False,
 ) -> JobRun:
-    """Go on with a run where it stands, whatever ended its last job."""
-    known = site.store.need(run)
-    values = given(known.secrets)
-    as_job = as_job_sees(site.where, values)
-    for repo, repo_type in known.targets:
+    """Continue a run, whatever ended its last job, with other limits if given."""
+    spec = launcher.read(run).spec
+    secrets = secrets_for(spec.secrets)
+    as_job = as_seen_by_job(launcher.where, secrets)
+    for repo, repo_type in spec.targets:
         as_job.prepare(repo, private=True, repo_type=repo_type)
-    changes: dict[str, Any] = {
-        "cap_micro_usd": None if max_usd is None else round(max_usd * MICRO),
-        "max_jobs": max_jobs,
-        "timeout_s": timeout_s,
-    }
-    wanted = {name: value for name, value in changes.items() if value is not None}
-    if any(getattr(known, name) != value for name, value in wanted.items()):
-        site.store.change(run, lambda record: replace(record, **wanted) if record else None, "other limits")
-    return drive(site, run, values, is_asked=True, detach=detach)
+    changed = replace(
+        spec,
+        cap=spec.cap if max_usd is None else cap_of(max_usd),
+        max_jobs=max_jobs or spec.max_jobs,
+        timeout_s=timeout_s or spec.timeout_s,
+    )
+    if changed != spec:
+        write_spec(launcher.where, changed)
+    return drive(launcher, run, secrets, detach=detach)
 
 
-# ---------------------------------------------------------------------------------------------------------------- loop
+def _spec(launcher: Launcher, options: JobOptions, plan: JobPlan) -> RunSpec:
+    cost = ["--usd_per_hour", f"{plan.price.usd_per_hour:g}"] if plan.price.unit_cost else []
+    # A log cannot redraw a progress bar.
+    bars = [] if "disable_tqdm" in plan.request.options else ["--disable_tqdm", "true"]
+    # A job of the embedded Hub is a process of this machine and imports the package from here.
+    here = [str(Path(composer_hub.__file__).parents[1])] if launcher.where.name == "local" else []
+    paths = [f"{MOUNT}/{plan.request.code}", *here] if plan.request.code else here
+    return RunSpec(
+        run=plan.run,
+        namespace=launcher.namespace,
+        targets=[list(target) for target in plan.request.targets],
+        words=[*plan.request.words, "--to", "hub", "--resume", "true", *cost, *bars],
+        flavor=plan.flavor,
+        cap=plan.check(options.max_usd),
+        timeout_s=plan.timeout_s,
+        max_jobs=options.max_jobs,
+        image=options.image,
+        usd_per_hour=options.usd_per_hour,
+        secrets=sorted(options.secrets),
+        env={**options.env, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})},
+        accelerate=list(options.accelerate),
+    )
 
 
-def drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, detach: bool = False) -> JobRun:
-    """Follow the run's open job, and start the next one, until the run is done or something else ends it."""
+def cancel(launcher: Launcher, run: str) -> JobRun:
+    """Cancel the open job of a run; its checkpoints are kept."""
+    known = launcher.read(run)
+    last, api = known.last, launcher.where.api
+    if last is None or not last.is_open or not last.job_id:
+        raise exits.NothingToDo(f"Run {run} has no open job ({known.state}).")
+    launcher.where.ask(
+        f"Canceling job {last.job_id}", lambda: api.cancel_job(job_id=last.job_id, namespace=launcher.namespace)
+    )
+    return launcher.read(run)
+
+
+# --------------------------------------------------------------------------------------------------------------- loop
+
+
+def drive(launcher: Launcher, run: str, secrets: Mapping[str, str], *, detach: bool = False) -> JobRun:
+    """Follow the open job and start the next one, until the run is done or cannot continue."""
     try:
-        return _drive(site, run, given, is_asked=is_asked, detach=detach)
+        return _drive(launcher, run, secrets, detach=detach)
     except KeyboardInterrupt:
-        how = f"composer-hub jobs {{}} {run}{site.reach}"
-        site.note(
-            f"A job of {run} that was started goes on. Follow it: {how.format('logs')} --follow. Cancel it: "
-            f"{how.format('cancel')}. Follow it and start the jobs after it: {how.format('resume')}."
+        launcher.note(
+            f"The job of {run} continues. Cancel it with {launcher.command('cancel', run)}, or follow it and start the "
+            f"next jobs with {launcher.command('resume', run)}."
         )
         raise
 
 
-def _drive(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool, detach: bool) -> JobRun:
+def _drive(launcher: Launcher, name: str, secrets: Mapping[str, str], *, detach: bool) -> JobRun:
+    is_requested = True
     while True:
-        record = site.store.need(run)
-        last = record.last
+        run = launcher.read(name)
+        last = run.last
         if last is None or not last.is_open:
-            if not is_asked and last is not None and last.how == jobs.DONE:
-                return record
-            _look_at_price(site, record)
-            _start_next(site, run, given, is_asked=is_asked)
+            if not is_requested and last is not None and last.state == DONE:
+                return run
+            _start_next(launcher, run, secrets, is_requested=is_requested)
         elif not last.job_id:
-            _adopt(site, record, last)
+            launcher.note(f"Job {last.number} of {name} is being submitted by another command; waiting for it.")
+            time.sleep(launcher.poll_s)
             continue
         elif detach:
-            return record
+            return run
         else:
-            job = jobs.follow(site.where, site.namespace, last.job_id, site.show, poll_s=site.poll_s)
-            take_stock(site, record, last, job)
-        is_asked = False
+            follow(launcher, last.job_id)
+            job = next(job for job in launcher.read(name).jobs if job.number == last.number)
+            launcher.note(f"Job {job.number} of {name} ended: {job.state}, {show_usd(job.cost)}, step {job.step:,}.")
+        is_requested = False
 
 
-def _look_at_price(site: Site, record: JobRun) -> None:
-    """Take over another price of the machine, so that the cap holds at what the next job will cost."""
-    if record.is_price_given:
+def _start_next(launcher: Launcher, run: JobRun, secrets: Mapping[str, str], *, is_requested: bool) -> None:
+    """Claim the next job and submit it, unless another launcher is faster."""
+    spec, where = run.spec, launcher.where
+    price = find_price(where, spec.flavor, spec.usd_per_hour)
+    timeout_s = next_timeout(launcher, run, price, is_requested=is_requested)
+    number, claim = claim_job(where, run, timeout_s, price)
+    if not number:
         return
-    price = jobs.price_of(site.where, record.flavor)
-
-    def dearer_or_cheaper(there: JobRun | None) -> JobRun | None:
-        return replace(there, micro_usd=price.micro_usd, unit_s=price.unit_s) if there else None
-
-    if (price.micro_usd, price.unit_s) != (record.micro_usd, record.unit_s):
-        site.store.change(record.run, dearer_or_cheaper, "another price")
-        site.note(
-            f"{record.flavor} now costs ${price.usd_per_hour:.2f} an hour (${record.price.usd_per_hour:.2f} before)."
-        )
-
-
-def _start_next(site: Site, run: str, given: Mapping[str, str], *, is_asked: bool) -> None:
-    """Claim the next job and submit it; whoever else claimed it first is followed instead."""
-    claim = secrets.token_hex(8)
-
-    def claimed(record: JobRun | None) -> JobRun | None:
-        assert record is not None
-        if record.last is not None and record.last.is_open:
-            return None
-        timeout_s = seconds_to_go_on(record, is_asked=is_asked)
-        attempt = Attempt(
-            len(record.attempts) + 1, now(), timeout_s, claim, step=record.last.step if record.last else 0
-        )
-        return replace(record, attempts=[*record.attempts, attempt])
-
-    record = site.store.change(run, claimed, "claim a job")
-    if record is None or record.last is None or record.last.claim != claim:
-        return
-    attempt = record.last
     try:
-        job_id = jobs.submit(site.where, site.namespace, _order(site, record, attempt, given))
-    except jobs.Unsure:
-        raise  # the claim stays open: a job may be there, and the next command looks for it
+        job_id = submit(launcher, spec, number, timeout_s, secrets)
     except exits.ComposerError:
-        _change(site, record, attempt, "not submitted", lambda one: setattr(one, "how", jobs.NOT_SUBMITTED))
+        # If this question fails, the claim stays, because the job may exist.
+        if number not in find_jobs(where, launcher.namespace, spec.run):
+            drop_claim(where, spec.bucket, claim)
         raise
-    _submitted(site, record, attempt, job_id)
+    launcher.note(
+        f"Job {number} of {spec.run}: {job_id}, {spec.flavor}, at most {timeout_s / 60:g} min, "
+        f"{show_usd(price.worst_case(timeout_s))}."
+    )
 
 
-def _order(site: Site, record: JobRun, attempt: Attempt, given: Mapping[str, str]) -> Order:
-    script = _SCRIPT.format(install=_INSTALL["local" if site.where.name == "local" else "hub"])
+def submit(launcher: Launcher, spec: RunSpec, number: int, timeout_s: int, secrets: Mapping[str, str]) -> str:
+    """Start a job once and return its id."""
     env = {
-        "COMPOSER_JOB_FOLDER": MOUNT,
-        "COMPOSER_JOB_NUMBER": str(attempt.number),
-        "COMPOSER_JOB_SECONDS": str(attempt.timeout_s),
-        "COMPOSER_PACKAGE": record.package,
+        "COMPOSER_JOB_BUCKET": spec.bucket,
+        "COMPOSER_JOB_NUMBER": str(number),
+        "COMPOSER_JOB_SECONDS": str(timeout_s),
+        "COMPOSER_PACKAGE": spec.package,
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "PYTHONUNBUFFERED": "1",
     }
-    return Order(
-        record.run,
-        attempt.number,
-        record.image,
-        ["sh", "-c", script, "composer-hub", *site.program(record), *record.words],
-        record.flavor,
-        attempt.timeout_s,
-        record.bucket,
-        env | record.env,
-        given,
+
+    def start() -> str:
+        # The answer to an earlier attempt may be lost, so look for its job first.
+        if job := find_jobs(launcher.where, launcher.namespace, spec.run).get(number):
+            return job.id
+        return launcher.where.api.run_job(
+            image=spec.image,
+            command=["sh", "-c", _SCRIPT, "composer-hub", *launcher.program(spec), *spec.words],
+            env=env | spec.env,
+            secrets=dict(secrets),
+            flavor=spec.flavor,
+            timeout=timeout_s,
+            name=f"{spec.run}-{number}",
+            labels={RUN_LABEL: spec.run, NUMBER_LABEL: str(number)},
+            volumes=[Volume(type="bucket", source=spec.bucket, mount_path=MOUNT, read_only=True)],
+            namespace=launcher.namespace,
+        ).id
+
+    return launcher.where.ask("Starting the job", start)
+
+
+def next_timeout(launcher: Launcher, run: JobRun, price: MachinePrice, *, is_requested: bool) -> int:
+    """Return the time limit of the next job; raise the reason if there must not be one.
+
+    `is_requested`: the user asked to continue, whatever ended the last job.
+    """
+    spec, last, again = run.spec, run.last, f"Continue with {launcher.command('resume', run.spec.run)}"
+    if last is not None and last.state == DONE:
+        raise exits.NothingToDo(f"Run {spec.run} is done: its model is {spec.targets[0][0]}. Choose another --run.")
+    if last is not None and not is_requested:
+        _check_end(launcher, run, last, again)
+    if len(run.jobs) >= spec.max_jobs:
+        raise exits.Stopped(
+            f"{spec.run} has used its {spec.max_jobs} jobs (step {run.step:,}). {again} and a larger --max-jobs."
+        )
+    affordable = price.timeout_for(run.budget.left)
+    if affordable is not None and affordable < min(spec.timeout_s, MIN_JOB_SECONDS):
+        raise exits.Stopped(
+            f"{spec.run} (step {run.step:,}): {run.budget}. The rest pays for {affordable / 60:.0f} minutes of "
+            f"{spec.flavor}. {again} and a larger --max-usd."
+        )
+    return spec.timeout_s if affordable is None else min(spec.timeout_s, affordable)
+
+
+def _check_end(launcher: Launcher, run: JobRun, last: RunJob, again: str) -> None:
+    """Raise unless the run may continue by itself after this end."""
+    job = f"Job {last.number} ({last.job_id}) of {run.spec.run}"
+    if last.state == CANCELED:
+        raise exits.Stopped(f"{job} was canceled at step {last.step:,}. {again}.")
+    if last.state == FAILED:
+        kinds: dict[int | None, type[exits.ComposerError]] = {2: exits.UsageError, 4: exits.Refused}
+        raise kinds.get(last.exit_code, JobError)(
+            f"{job} failed: {last.message or 'no reason is given'}. Its log is shown by `hf jobs logs {last.job_id}`. "
+            f"Fix the cause. {again}."
+        )
+    if last.step <= (run.jobs[-2].step if len(run.jobs) > 1 else 0):
+        raise JobError(
+            f"{job} ended after its {last.timeout_s / 60:.0f} minutes without a new checkpoint, and the next one would "
+            f"do the same. {again} and a longer --timeout, or begin a run with smaller --save_steps."
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------- log
+
+
+def follow(launcher: Launcher, job_id: str) -> None:
+    """Show the log of a job until it has ended. If the log cannot be read, only wait."""
+    api, namespace = launcher.where.api, launcher.namespace
+    try:
+        for line in api.fetch_job_logs(job_id=job_id, namespace=namespace, follow=True):
+            launcher.show(line)
+    except (HfHubHTTPError, httpx.HTTPError) as error:
+        if isinstance(error, JobNotFoundError):
+            raise _no_job(launcher, job_id) from None
+        launcher.show(f"(the log cannot be read: {sentence(error)} The job continues.)")
+    try:
+        launcher.where.ask(
+            f"Waiting for job {job_id}",
+            lambda: api.wait_for_job(job_id, namespace=namespace, poll_interval=launcher.poll_s),
+        )
+    except JobNotFoundError:
+        raise _no_job(launcher, job_id) from None
+
+
+def _no_job(launcher: Launcher, job_id: str) -> JobError:
+    return JobError(
+        f"{launcher.namespace} has no run and no job {job_id!r} at {launcher.where.address}. "
+        "`composer-hub jobs status` lists the runs."
     )
-
-
-def _adopt(site: Site, record: JobRun, attempt: Attempt) -> None:
-    """Find the job of a claim whose launcher has not said its id: it is being submitted, or its launcher is gone."""
-    if job_id := jobs.find(site.where, site.namespace, record.run, attempt.number):
-        _submitted(site, record, attempt, job_id)
-    elif age_s(attempt.claimed_at) > CLAIM_SECONDS:
-        _change(site, record, attempt, "not submitted", lambda one: setattr(one, "how", jobs.NOT_SUBMITTED))
-    else:
-        site.note(f"Job {attempt.number} of {record.run} is being submitted by another command; looking again.")
-        time.sleep(site.poll_s)
-
-
-def _submitted(site: Site, record: JobRun, attempt: Attempt, job_id: str) -> None:
-    _change(site, record, attempt, f"job {job_id}", lambda one: setattr(one, "job_id", job_id))
-    site.note(
-        f"Job {attempt.number} of {record.run}: {job_id}, {record.flavor}, at most {attempt.timeout_s / 60:g} min, "
-        f"{show_usd(record.price.at_most(attempt.timeout_s))}."
-    )
-
-
-def take_stock(site: Site, record: JobRun, attempt: Attempt, job: Any) -> None:
-    """Write down how a job ended: in which way, at which step, at what cost."""
-    for look in range(_LOOKS):
-        code = _own_exit_code(site, record, attempt)
-        end = jobs.ended(job, attempt.timeout_s, code)
-        if code is not None or end.exit_code is not None or end.how != jobs.FAILED:
-            break
-        if look + 1 < _LOOKS:
-            time.sleep(site.poll_s)  # what a job wrote last may take a moment to be seen
-    step = last_step(jobs.names_in(site.where, record.bucket, "output"))
-    _change(site, record, attempt, end.how, lambda one: settle(one, record.price, end, step) if one.is_open else None)
-    site.note(
-        f"Job {attempt.number} of {record.run} ended: {end.how}, {end.seconds / 60:.1f} min, "
-        f"{show_usd(record.price.of(end.seconds))}, step {step:,}."
-    )
-
-
-def _own_exit_code(site: Site, record: JobRun, attempt: Attempt) -> int | None:
-    """Return the exit code that the job itself wrote to its bucket."""
-    with tempfile.TemporaryDirectory() as folder:
-        text = jobs.read_small(site.where, record.bucket, f"exit/{attempt.number}.json", Path(folder))
-    return int(json.loads(text)["exit_code"]) if text else None
-
-
-def last_step(names: Sequence[str]) -> int:
-    """Return the step of the last complete checkpoint among a bucket's paths."""
-    return max((int(match[1]) for name in names if (match := _CHECKPOINT.fullmatch(name))), default=0)
-
-
-def _change(site: Site, record: JobRun, attempt: Attempt, title: str, change: Callable[[Attempt], Any]) -> None:
-    """Change one attempt in the record as it is now."""
-
-    def changed(there: JobRun | None) -> JobRun | None:
-        assert there is not None
-        before = there.to_json()
-        change(next(one for one in there.attempts if one.number == attempt.number))
-        return None if there.to_json() == before else there
-
-    site.store.change(record.run, changed, title)

@@ -1,7 +1,7 @@
-"""The record of a training run that is carried out by jobs: what was asked, every job of it, and the money they took.
+"""A training run on rented machines, read from the Hub: its request, its jobs and its last checkpoint.
 
-It is one JSON file a run in a private dataset repository of the namespace, and changes only by commits on the head that
-was read. So whoever comes second, on this machine or another, sees what the first has done and submits nothing twice.
+State is kept where it arises. The private bucket of a run holds `run.json` (the request), one claim per job, the exit
+codes that jobs write, and the checkpoints. The Hub finds a job by its labels `composer-run` and `composer-job`.
 """
 
 from __future__ import annotations
@@ -9,265 +9,309 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Callable
+import secrets
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import BucketFile, JobInfo
+from huggingface_hub.errors import BucketNotFoundError
 
 from composer_hub import exits
-from composer_hub.hub import Add, HubDestination, HubError, HubRefused, Moved
-from composer_hub.jobs.client import (
-    CANCELED,
-    DONE,
-    FAILED,
-    NOT_SUBMITTED,
-    OUT_OF_TIME,
-    Ended,
-    JobError,
-    Price,
-    show_usd,
-)
+from composer_hub.hub import HubDestination, HubRefused
+from composer_hub.money import Budget, MachinePrice, to_usd
 
-RECORDS = "composer-jobs"
+RUN_LABEL, NUMBER_LABEL = "composer-run", "composer-job"
+DONE, OUT_OF_TIME, CANCELED, FAILED, LOST = "done", "out of time", "canceled", "failed", "lost"
 CLAIM_SECONDS = 180
-"""A job that was claimed this long ago without an id will get none: who claimed it is gone."""
-MIN_JOB_SECONDS = 600
-"""Money for less than this is not spent: a machine needs minutes before its first step."""
-_MAX_TRIES = 20
-_RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
+"""A claim this old without a job is lost: its launcher has ended."""
+_SPEC, _BUCKET = "run.json", "composer-run-"
+_CLAIM = re.compile(r"claims/(\d+)-[0-9a-f]+\.json")
+_EXIT = re.compile(r"exit/(\d+)\.json")
+_CHECKPOINT = re.compile(r"output/checkpoint-(\d+)/COMPLETE\.json")
+_ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
+_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\b")
+_KILLED = (None, 137, 143)
+"""Exit codes of a process that a signal ended, as a time limit does."""
+_SLACK_SECONDS = 5
 
 
-@dataclass
-class Attempt:
-    """One job of a run. `how` is empty until it has ended; `job_id` until the Hub has taken it."""
-
-    number: int
-    claimed_at: str
-    timeout_s: int
-    claim: str = ""  # a word that only who claimed it knows
-    job_id: str = ""
-    how: str = ""
-    exit_code: int | None = None
-    seconds: int = 0
-    micro_usd: int = 0
-    step: int = 0  # of the last complete checkpoint after it
-    message: str = ""
-
-    @property
-    def is_open(self) -> bool:
-        return not self.how
+class JobError(exits.ComposerError, RuntimeError):
+    """A job or run that does not exist or failed."""
 
 
-@dataclass
-class JobRun:
-    """What a run is and how far it has come; of secrets only the names."""
+@dataclass(frozen=True)
+class RunSpec:
+    """The request behind a run, stored as `run.json`. Of the secrets it holds only the names."""
 
     run: str
     namespace: str
-    targets: list[list[str]]  # repository and its type, of everything that is published; the model first
+    targets: list[list[str]]  # [repository, type] of everything that the run publishes; the model first
     words: list[str]
     flavor: str
-    micro_usd: int  # a unit of time of the machine
-    unit_s: int
-    image: str
-    package: str
+    cap: int  # nano-dollars
     timeout_s: int
     max_jobs: int
-    cap_micro_usd: int
-    is_price_given: bool = False
-    reach: str = ""  # options with which a command finds the run: --to hub, --namespace x
+    image: str
+    package: str = ""
+    usd_per_hour: float | None = None  # None: the Hub's price
     secrets: list[str] = field(default_factory=list)
     env: dict[str, str] = field(default_factory=dict)
     accelerate: list[str] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
-
-    def command(self, verb: str) -> str:
-        """Return the command line that does something with this run."""
-        return f"`composer-hub jobs {verb} {self.run}{self.reach}`"
-
-    @property
-    def repo(self) -> str:
-        return self.targets[0][0]
 
     @property
     def bucket(self) -> str:
         return bucket_of(self.namespace, self.run)
 
-    @property
-    def price(self) -> Price:
-        return Price(self.flavor, self.flavor, self.micro_usd, self.unit_s)
+
+@dataclass(frozen=True)
+class RunJob:
+    """One job of a run as it is now. Its cost is the worst case until its end is known."""
+
+    number: int
+    job_id: str
+    state: str  # a stage of the Hub, or one of the five ends
+    is_open: bool
+    exit_code: int | None
+    seconds: int  # billed
+    timeout_s: int
+    price: MachinePrice
+    step: int  # of the last complete checkpoint after it
+    message: str
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "job": self.number,
+            "job_id": self.job_id,
+            "state": self.state,
+            "exit_code": self.exit_code,
+            "minutes": round(self.seconds / 60, 1),
+            "usd": to_usd(self.cost),
+            "step": self.step,
+            "message": self.message,
+        }
 
     @property
-    def jobs(self) -> list[Attempt]:
-        """Return the attempts that became a job, or may have."""
-        return [attempt for attempt in self.attempts if attempt.how != NOT_SUBMITTED]
+    def cost(self) -> int:
+        is_known = self.job_id and not self.is_open
+        return self.price.cost(self.seconds) if is_known else self.price.worst_case(self.timeout_s)
+
+
+@dataclass(frozen=True)
+class JobRun:
+    """A run as it is now."""
+
+    spec: RunSpec
+    jobs: Sequence[RunJob] = ()
 
     @property
-    def last(self) -> Attempt | None:
+    def last(self) -> RunJob | None:
         return self.jobs[-1] if self.jobs else None
 
     @property
-    def spent(self) -> int:
-        """Return what ended jobs have cost, and what an open one may still cost."""
-        return sum(job.micro_usd if job.how else self.price.at_most(job.timeout_s) for job in self.jobs)
+    def step(self) -> int:
+        return self.jobs[-1].step if self.jobs else 0
 
     @property
     def state(self) -> str:
-        """Say in one word or two where the run stands."""
-        return "new" if self.last is None else (self.last.how or ("running" if self.last.job_id else "being submitted"))
+        return self.jobs[-1].state if self.jobs else "new"
 
-    def to_json(self) -> bytes:
-        return (json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n").encode()
+    @property
+    def budget(self) -> Budget:
+        lost = sum(job.cost for job in self.jobs if job.state == LOST)
+        in_flight = sum(job.cost for job in self.jobs if job.is_open)
+        return Budget(self.spec.cap, sum(job.cost for job in self.jobs) - lost - in_flight, in_flight, lost)
 
-    @classmethod
-    def from_json(cls, text: bytes) -> JobRun:
-        values = json.loads(text)
-        return cls(**values | {"attempts": [Attempt(**attempt) for attempt in values["attempts"]]})
+    def row(self) -> dict[str, Any]:
+        return {
+            "run": self.spec.run,
+            "state": self.state,
+            "jobs": len(self.jobs),
+            "step": self.step,
+            "flavor": self.spec.flavor,
+            "spent_usd": to_usd(self.budget.committed),
+            "max_usd": to_usd(self.spec.cap),
+            "repo": self.spec.targets[0][0],
+            "bucket": self.spec.bucket,
+        }
 
 
 def bucket_of(namespace: str, run: str) -> str:
-    return f"{namespace}/composer-run-{run}"
+    return f"{namespace}/{_BUCKET}{run}"
 
 
-def check_run(name: str) -> str:
-    """Return the name if it can be a label and part of a bucket's name."""
-    if not _RUN.fullmatch(name):
-        raise exits.UsageError(
-            f"{name!r} cannot name a run: use up to 60 letters, digits, '-' and '_'. Give another --run."
-        )
-    return name
+def is_over(job: JobInfo) -> bool:
+    return _stage(job) in _ENDED
 
 
-def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+def _stage(job: JobInfo) -> str:
+    return str(getattr(job.status.stage, "value", job.status.stage))  # also a stage that the client does not know
 
 
-def age_s(moment: str) -> float:
-    return (datetime.now(timezone.utc) - datetime.fromisoformat(moment)).total_seconds()
+def end_of(job: JobInfo, timeout_s: int, own_code: int | None = None) -> tuple[str, int | None]:
+    """Return how a job ended and its exit code; the code that the job itself wrote counts more than the message."""
+    stage, message = _stage(job), (job.status.message or "").lower()
+    if stage == "COMPLETED":
+        return DONE, exits.DONE
+    if stage in ("CANCELED", "DELETED"):
+        return CANCELED, own_code
+    if own_code is None and (match := _EXIT_CODE.search(message)):
+        own_code = int(match[1])
+    near_limit = seconds_of(job, timeout_s) >= timeout_s - min(_SLACK_SECONDS, timeout_s // 10)
+    timed_out = near_limit or "timeout" in message or "timed out" in message
+    return (OUT_OF_TIME if own_code == exits.STOPPED or (timed_out and own_code in _KILLED) else FAILED), own_code
 
 
-# ----------------------------------------------------------------------------------------------------------- decision
+def seconds_of(job: JobInfo, timeout_s: int) -> int:
+    """Return the billed seconds of a job; if the Hub does not give its end, its time limit."""
+    if job.durations is None:
+        return timeout_s if job.started_at else 0
+    return 0 if job.durations.running_secs is None else job.durations.running_secs + 1  # the Hub rounds down
 
 
-def seconds_to_go_on(run: JobRun, *, is_asked: bool) -> int:
-    """Return the time limit of the next job; raise what ends the run instead, with how to go on.
-
-    `is_asked`: a person wants the run to go on, whatever ended its last job.
-    """
-    last, again = run.last, f"{run.command('resume')} goes on"
-    if last is not None and last.how == DONE:
-        raise exits.NothingToDo(f"The run {run.run} is done: its model is {run.repo}. Choose another --run for more.")
-    if last is not None and not is_asked:
-        _check_end(run, last, again)
-    if len(run.jobs) >= run.max_jobs:
-        raise exits.Stopped(
-            f"{run.run} has had its {run.max_jobs} jobs (step {_step(run):,}). {again} with a larger --max-jobs."
-        )
-    left = run.cap_micro_usd - run.spent
-    affordable = run.price.timeout_for(left)
-    if affordable is not None and affordable < min(run.timeout_s, MIN_JOB_SECONDS):
-        raise exits.Stopped(
-            f"{show_usd(run.spent)} of {show_usd(run.cap_micro_usd)} are spent on {run.run} (step {_step(run):,}); "
-            f"what is left pays for {affordable / 60:.0f} minutes of {run.flavor}. {again} with a larger --max-usd."
-        )
-    return run.timeout_s if affordable is None else min(run.timeout_s, affordable)
+# ------------------------------------------------------------------------------------------------------------ reading
 
 
-def _check_end(run: JobRun, last: Attempt, again: str) -> None:
-    """Raise where the last job's end is not one to go on from by itself."""
-    where = f"Job {last.number} ({last.job_id}) of {run.run}"
-    if last.how == CANCELED:
-        raise exits.Stopped(f"{where} was canceled at step {last.step:,}. {again}.")
-    if last.how == FAILED:
-        see = f"See {run.command('logs')}; once it is mended, {again}."
-        raise failure(f"{where} failed: {last.message or 'no reason is given'}. {see}", last.exit_code)
-    before = run.jobs[-2].step if len(run.jobs) > 1 else 0
-    if last.how == OUT_OF_TIME and last.step <= before:
+def read_run(where: HubDestination, namespace: str, run: str, claim_s: float = CLAIM_SECONDS) -> JobRun | None:
+    """Read a run from its bucket and from the list of its jobs; None if it does not exist."""
+    bucket = bucket_of(namespace, run)
+    files = list_files(where, bucket)
+    if _SPEC not in files:
+        return None
+    claims, codes = _first_claims(files), {int(match[1]): path for path in files if (match := _EXIT.fullmatch(path))}
+    texts = read_files(where, bucket, [_SPEC, *claims.values(), *codes.values()])
+    infos, now = find_jobs(where, namespace, run), datetime.now(timezone.utc)
+    try:
+        values = {path: json.loads(text) for path, text in texts.items()}
+        spec, jobs, step = RunSpec(**values[_SPEC]), [], _last_step(files)
+        for number in sorted(claims, reverse=True):
+            claim, own_code = values[claims[number]], values.get(codes.get(number, ""), {}).get("exit_code")
+            age_s = (now - (files[claims[number]].uploaded_at or now)).total_seconds()
+            jobs.append(_job(number, claim, infos.get(number), own_code, step, is_lost=age_s > claim_s))
+            step = claim["step"]
+    except (ValueError, TypeError, KeyError) as error:
         raise JobError(
-            f"{where} used up its {last.timeout_s / 60:.0f} minutes without a new checkpoint, and another one would, "
-            f"too. {again} with a longer --timeout; or begin a run with a smaller --save_steps."
+            f"The bucket {bucket} was written by another version of composer_hub ({error!r}). Use that one."
+        ) from error
+    return JobRun(spec, jobs[::-1])
+
+
+def _job(
+    number: int, claim: Mapping[str, int], info: JobInfo | None, own_code: int | None, step: int, *, is_lost: bool
+) -> RunJob:
+    timeout_s, price = claim["timeout_s"], MachinePrice(claim["unit_cost"], claim["unit_s"])
+    if info is None:
+        state = LOST if is_lost else "being submitted"
+        return RunJob(number, "", state, not is_lost, own_code, 0, timeout_s, price, step, "")
+    state, code = end_of(info, timeout_s, own_code) if is_over(info) else (_stage(info).lower(), own_code)
+    seconds, message = seconds_of(info, timeout_s), info.status.message or ""
+    return RunJob(number, info.id, state, not is_over(info), code, seconds, timeout_s, price, step, message)
+
+
+def need_run(where: HubDestination, namespace: str, run: str, claim_s: float = CLAIM_SECONDS) -> JobRun:
+    found = read_run(where, namespace, run, claim_s)
+    if found is None:
+        existing = ", ".join(run_names(where, namespace)) or "none"
+        raise JobError(f"{namespace} has no run {run!r} at {where.address}. Existing runs: {existing}.")
+    return found
+
+
+def run_names(where: HubDestination, namespace: str) -> list[str]:
+    buckets = where.ask(f"Listing the buckets of {namespace}", lambda: list(where.api.list_buckets(namespace)))
+    names = [bucket.id.partition("/")[2] for bucket in buckets]
+    return sorted(name.removeprefix(_BUCKET) for name in names if name.startswith(_BUCKET))
+
+
+def find_jobs(where: HubDestination, namespace: str, run: str) -> dict[int, JobInfo]:
+    """Return the jobs with the labels of a run, by number."""
+    jobs = where.ask(
+        f"Listing the jobs of {run}", lambda: list(where.api.list_jobs(labels={RUN_LABEL: run}, namespace=namespace))
+    )
+    return {int(job.labels[NUMBER_LABEL]): job for job in jobs if job.labels and NUMBER_LABEL in job.labels}
+
+
+def _last_step(paths: Iterable[str]) -> int:
+    return max((int(match[1]) for path in paths if (match := _CHECKPOINT.fullmatch(path))), default=0)
+
+
+def _first_claims(files: Mapping[str, BucketFile]) -> dict[int, str]:
+    """Return the oldest claim on each job; the clock of the Hub decides between launchers."""
+    claims: dict[int, str] = {}
+    for path in sorted(filter(_CLAIM.fullmatch, files), key=lambda path: (files[path].uploaded_at, path)):
+        claims.setdefault(int(path.removeprefix("claims/").partition("-")[0]), path)
+    return claims
+
+
+# ------------------------------------------------------------------------------------------------------------- bucket
+
+
+def list_files(where: HubDestination, bucket: str, prefix: str | None = None) -> dict[str, BucketFile]:
+    """Return the files of a bucket by path; a bucket that does not exist is empty."""
+
+    def walk() -> dict[str, BucketFile]:
+        items = where.api.list_bucket_tree(bucket, prefix=prefix, recursive=True)
+        return {item.path: item for item in items if isinstance(item, BucketFile)}
+
+    try:
+        return where.ask(f"Listing the bucket {bucket}", walk)
+    except BucketNotFoundError:
+        return {}
+
+
+def read_files(where: HubDestination, bucket: str, paths: Sequence[str]) -> dict[str, bytes]:
+    """Return the contents of small files of a bucket."""
+    with tempfile.TemporaryDirectory() as folder:
+        local = {path: Path(folder, str(number)) for number, path in enumerate(paths)}
+        pairs: list[Any] = list(local.items())
+        where.ask(f"Reading the bucket {bucket}", lambda: where.api.download_bucket_files(bucket, pairs))
+        return {path: target.read_bytes() for path, target in local.items() if target.is_file()}
+
+
+def write_files(where: HubDestination, bucket: str, files: Mapping[str, bytes]) -> None:
+    pairs: list[Any] = [(content, path) for path, content in sorted(files.items())]
+    where.ask(f"Writing to the bucket {bucket}", lambda: where.api.batch_bucket_files(bucket, add=pairs))
+
+
+def write_spec(where: HubDestination, spec: RunSpec) -> None:
+    text = json.dumps(dataclasses.asdict(spec), indent=2, ensure_ascii=False) + "\n"
+    write_files(where, spec.bucket, {_SPEC: text.encode()})
+
+
+def prepare_bucket(where: HubDestination, bucket: str) -> None:
+    """Create the bucket of a new run; refuse a public one, and one with the results of another run."""
+
+    def create() -> bool:
+        where.api.create_bucket(bucket, private=True, exist_ok=True)
+        return bool(where.api.bucket_info(bucket).private)
+
+    if not where.ask(f"Creating the bucket {bucket}", create):
+        raise HubRefused(f"The bucket {bucket} is public: make it private or choose another --run. Nothing was sent.")
+    files = list_files(where, bucket)
+    if _SPEC not in files and any(path.startswith("output/") for path in files):
+        raise exits.UsageError(
+            f"The bucket {bucket} holds the results of an earlier run: choose another --run, or delete it with "
+            f"`hf buckets delete {bucket}`."
         )
 
 
-def failure(message: str, exit_code: int | None) -> exits.ComposerError:
-    """Return the exception that leaves with a job's own exit code, where that is one of the conventions."""
-    kinds: dict[int | None, type[exits.ComposerError]] = {
-        exits.USAGE: exits.UsageError,
-        exits.REFUSED: exits.Refused,
-    }
-    return kinds.get(exit_code, JobError)(message)
+def claim_job(where: HubDestination, run: JobRun, timeout_s: int, price: MachinePrice) -> tuple[int, str]:
+    """Claim the next job; return its number and claim, or (0, "") if another launcher was faster.
+
+    Every launcher writes a file and then lists all of them; the oldest wins, and all launchers see the same order. A
+    claim also reserves the money of its job, so it is deleted only if the job certainly did not start.
+    """
+    number, bucket = (run.last.number if run.last else 0) + 1, run.spec.bucket
+    path = f"claims/{number}-{secrets.token_hex(8)}.json"
+    claim = {"timeout_s": timeout_s, "unit_cost": price.unit_cost, "unit_s": price.unit_s, "step": run.step}
+    write_files(where, bucket, {path: json.dumps(claim).encode()})
+    if _first_claims(list_files(where, bucket, "claims"))[number] == path:
+        return number, path
+    drop_claim(where, bucket, path)
+    return 0, ""
 
 
-def _step(run: JobRun) -> int:
-    return run.jobs[-1].step if run.jobs else 0
-
-
-def settle(attempt: Attempt, price: Price, end: Ended, step: int) -> None:
-    """Write down how a job ended and what it cost."""
-    attempt.how, attempt.exit_code, attempt.seconds = end.how, end.exit_code, end.seconds
-    attempt.micro_usd, attempt.step, attempt.message = price.of(end.seconds), step, end.message
-
-
-# -------------------------------------------------------------------------------------------------------------- store
-
-
-@dataclass
-class RunStore:
-    """The records of a namespace, at a destination."""
-
-    where: HubDestination
-    namespace: str
-
-    @property
-    def repo(self) -> str:
-        return f"{self.namespace}/{RECORDS}"
-
-    def read(self, run: str) -> JobRun | None:
-        return self._read(run, self.where.resolve(self.repo, "main"))
-
-    def need(self, run: str) -> JobRun:
-        found = self.read(run)
-        if found is None:
-            there = ", ".join(self.names()) or "none"
-            raise JobError(f"{self.namespace} has no run {run!r} at {self.where.address}. There are: {there}.")
-        return found
-
-    def names(self) -> list[str]:
-        head = self.where.resolve(self.repo, "main")
-        paths = self.where.files(self.repo, head) if head else {}
-        return sorted(path.removesuffix(".json") for path in paths if path.endswith(".json"))
-
-    def change(self, run: str, change: Callable[[JobRun | None], JobRun | None], title: str) -> JobRun | None:
-        """Replace a record by what `change` makes of it; None leaves it. Whoever was faster is read first."""
-        for _ in range(_MAX_TRIES):
-            head = self.where.resolve(self.repo, "main")
-            before = self._read(run, head)
-            after = change(before)
-            if after is None:
-                return before
-            text = after.to_json()
-            try:
-                self.where.commit(
-                    self.repo, [Add.of(f"{run}.json", text)], title=f"{run}: {title}", body="", parent=head
-                )
-            except Moved:
-                continue
-            return after
-        raise HubError(f"{self.repo} kept moving: run the same command again when others have finished.")
-
-    def prepare(self) -> None:
-        """Make sure the records have a place that only their owner sees."""
-        self.where.prepare(self.repo, private=True)
-        if self.where.is_private(self.repo) is False:
-            raise HubRefused(f"{self.repo} is public: make it private first. No job was started.")
-
-    def _read(self, run: str, head: str | None) -> JobRun | None:
-        path = self.where.fetch(self.repo, head, f"{run}.json") if head else None
-        if path is None:
-            return None
-        try:
-            return JobRun.from_json(path.read_bytes())
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise JobError(
-                f"{self.repo}: {run}.json cannot be read ({error}). Another version of composer_hub may have written "
-                "it: use that one, or remove the file."
-            ) from error
+def drop_claim(where: HubDestination, bucket: str, path: str) -> None:
+    where.ask(f"Deleting {path} of {bucket}", lambda: where.api.batch_bucket_files(bucket, delete=[path]))

@@ -9,8 +9,11 @@ import pytest
 from datasets import load_dataset
 from huggingface_hub import HfApi, get_token
 
+from composer_hub import jobs
 from composer_hub.hub import HubDestination, NothingToPublish, diff, dry_run, lineage, load_traces
-from composer_hub.jobs import client as jobs
+from composer_hub.jobs.launch import follow, submit
+from composer_hub.jobs.plan import find_price
+from composer_hub.jobs.runs import end_of, list_files, prepare_bucket
 from tests.hub.test_publish import CARD, A, B, tables
 from tests.hub.test_publish_to_hub import put
 
@@ -66,24 +69,22 @@ def test_a_missing_tag_is_healed(hub: HubDestination, repo: str) -> None:
     assert [link.tag for link in lineage(hub, f"{repo}@v1.0.0")] == ["v1.0.0"]
 
 
-def test_the_list_of_machines_names_their_prices(hub: HubDestination) -> None:
-    known = jobs.prices(hub)
-    assert known["a100-large"].usd_per_hour > known["cpu-basic"].usd_per_hour > 0
+def test_the_hardware_list_has_prices(hub: HubDestination) -> None:
+    assert find_price(hub, "a100-large").usd_per_hour > find_price(hub, "cpu-basic").usd_per_hour > 0
 
 
-def test_a_job_finds_its_bucket_and_its_exit_code_comes_back(hub: HubDestination) -> None:
-    # Under a tenth of a cent; needs an account that may run jobs.
+def test_a_job_reads_its_bucket_and_its_exit_code_comes_back(hub: HubDestination) -> None:
+    # Costs less than a tenth of a cent and needs an account that may run jobs.
     namespace, run = hub.api.whoami()["name"], f"test-{uuid.uuid4().hex[:8]}"
-    bucket = f"{namespace}/composer-run-{run}"
-    jobs.prepare_bucket(hub, bucket)
+    spec = jobs.RunSpec(run, namespace, [], [], "cpu-basic", cap=0, timeout_s=300, max_jobs=1, image="python:3.12")
+    prepare_bucket(hub, spec.bucket)
     try:
-        script = f"echo hello; mkdir -p {jobs.MOUNT}/exit; echo kept > {jobs.MOUNT}/exit/1.json; exit 3"
-        command = ["sh", "-c", script]
-        order = jobs.Order(run, 1, "python:3.12", command, "cpu-basic", 300, bucket, {}, {})
         lines: list[str] = []
-        job = jobs.follow(hub, namespace, jobs.submit(hub, namespace, order), lines.append)
-        assert "hello" in lines
-        assert jobs.ended(job, 300).how == jobs.OUT_OF_TIME
-        assert jobs.names_in(hub, bucket, "exit") == ["exit/1.json"]
+        program = ["sh", "-c", "echo hello; ls /composer; exit 3"]
+        launcher = jobs.Launcher(hub, namespace, lambda spec: program, show=lines.append)
+        job_id = submit(launcher, spec, 1, 300, {})
+        follow(launcher, job_id)
+        assert end_of(hub.api.inspect_job(job_id=job_id, namespace=namespace), 300)[0] == "failed"
+        assert list_files(hub, spec.bucket) == {}
     finally:
-        hub.api.delete_bucket(bucket)
+        hub.api.delete_bucket(spec.bucket)

@@ -1,4 +1,4 @@
-"""A server on loopback that answers what a test says, for answers that no well-behaved Hub gives."""
+"""A loopback server with scripted answers, for those that a well-behaved Hub never gives."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from huggingface_hub import HfApi
 from composer_hub.hub import HubDestination, Patience
 
 Answer = tuple[int, Any]
-"""A status, and a JSON value or the bytes of a stream."""
+"""A status and a JSON value."""
 
 
 @contextmanager
 def answering(script: Mapping[str, Sequence[Answer]]) -> Iterator[tuple[HubDestination, list[str]]]:
-    """Serve `METHOD path` -> answers in order, the last one again and again; yield the Hub and the requests it got."""
+    """Serve the answers to each `METHOD path` in order, repeating the last; yield the Hub and its requests."""
     left = {key: list(answers) for key, answers in script.items()}
     seen: list[str] = []
 
@@ -28,9 +28,9 @@ def answering(script: Mapping[str, Sequence[Answer]]) -> Iterator[tuple[HubDesti
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             key = f"{self.command} {self.path.partition('?')[0]}"
             seen.append(key)
-            answers = left.get(key, [(404, {"error": f"nothing is said about {key}"})])
+            answers = left.get(key, [(404, {"error": f"no answer for {key}"})])
             status, body = answers.pop(0) if len(answers) > 1 else answers[0]
-            content = body if isinstance(body, bytes) else json.dumps(body).encode()
+            content = json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(content)))
             if status >= 400:
@@ -59,9 +59,3 @@ def job_answer(stage: str = "RUNNING", message: str = "", **more: Any) -> dict[s
     """Return a job as the Hub describes one."""
     owner = {"id": "0", "name": "me", "type": "user"}
     return {"id": "j1", "status": {"stage": stage, "message": message}, "owner": owner, **more}
-
-
-def log_events(*lines: str) -> bytes:
-    """Return log lines as the event stream that the Hub sends."""
-    events = [{"data": line, "timestamp": f"2026-01-01T00:00:{at:02d}.000Z"} for at, line in enumerate(lines)]
-    return b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
