@@ -10,10 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from composer_hub.hub.cards import Card
-from composer_hub.hub.load import Version
-from composer_hub.hub.publish import Lineage, Parent
-from composer_hub.hub.tables import Table
+from composer_hub.hub import Card, Lineage, Parent, Table, Version
 from composer_hub.pairs.build import PairSet
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import report_rows

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from composer_hub.families import FAMILIES
-from composer_hub.hub.load import Version
-from composer_hub.hub.tables import Table
+from composer_hub.hub import Table, Version
 from composer_hub.pairs.preview import preview, tool_names
 from composer_hub.pairs.report import Metric
 from composer_hub.records import Pair, Vote, features_of, to_row

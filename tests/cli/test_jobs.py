@@ -20,38 +20,11 @@ from composer_hub.local_hub.server import start_server
 from tests.plugins.training import cache_folder
 
 ROOT = Path(__file__).parents[2]
-TINY = [
-    "--model_name_or_path",
-    "small",
-    "--environment",
-    "desk",
-    "--num_tasks",
-    "8",
-    "--max_steps",
-    "3",
-    "--per_device_train_batch_size",
-    "4",
-    "--num_generations",
-    "4",
-    "--max_completion_length",
-    "40",
-    "--max_tool_calling_iterations",
-    "1",
-    "--use_cpu",
-    "true",
-    "--bf16",
-    "false",
-    "--gradient_checkpointing",
-    "false",
-    "--save_steps",
-    "1",
-    "--save_total_limit",
-    "2",
-    "--report_to",
-    "none",
-    "--license",
-    "apache-2.0",
-]
+TINY = (
+    "--model_name_or_path small --environment desk --num_tasks 8 --max_steps 3 --per_device_train_batch_size 4 "
+    "--num_generations 4 --max_completion_length 40 --max_tool_calling_iterations 1 --use_cpu true --bf16 false "
+    "--gradient_checkpointing false --save_steps 1 --save_total_limit 2 --report_to none --license apache-2.0"
+)
 # The second batch of the first job never ends, so its time limit ends the job.
 HANG_ONCE = """
 import os, time
@@ -110,7 +83,7 @@ def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     run = jobs(
         *("launch", "--max-usd", "0", "--timeout", f"{seconds}s", "--with", "my_rewards.py", "--env"),
         *(f"HANG_MARK={tmp_path / 'mark'}", "--env", f"COMPOSER_TEST_CACHE={cache_folder()}"),
-        *("--", "--repo", "me/tiny", "--rewards", "my_rewards:hang_once", *TINY),
+        *("--", "--repo", "me/tiny", "--rewards", "my_rewards:hang_once", *TINY.split()),
     )
     while run.returncode == exits.FAILURE and "without a new checkpoint" in run.stderr and seconds < 200:
         seconds *= 2
@@ -135,7 +108,7 @@ def test_an_interrupted_launch_leaves_the_job_running_and_shows_how_to_cancel_it
     # A test run in the background of a script inherits an ignored SIGINT; the command must not.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
     command = [sys.executable, "-m", "composer_hub", "jobs", "launch", "--max-usd", "0", "--timeout", "5m"]
-    words = ["--", "--repo", "me/interrupted", *TINY]
+    words = ["--", "--repo", "me/interrupted", *TINY.split()]
     with subprocess.Popen(
         [*command, *words], stderr=subprocess.PIPE, text=True, env=home, cwd=tmp_path, preexec_fn=heed
     ) as process:
@@ -161,14 +134,15 @@ def test_an_interrupted_launch_leaves_the_job_running_and_shows_how_to_cancel_it
 
 def test_a_plan_prints_the_cost_and_refuses_a_cap_below_it(jobs: Jobs) -> None:
     words = ["--usd-per-hour", "2.5", "--timeout", "6h", "--hours", "12", "--format", "json"]
-    plan = jobs("plan", *words, "--max-usd", "40", "--", "--repo", "me/planned", *TINY)
+    plan = jobs("plan", *words, "--max-usd", "40", "--", "--repo", "me/planned", *TINY.split())
     assert plan.returncode == exits.DONE, plan.stderr
     row = json.loads(plan.stdout)
     assert (row["jobs"], round(row["total_usd"])) == (2, 30)
-    none = jobs("plan", *words, "--", "--repo", "me/planned", *TINY)
+    none = jobs("plan", *words, "--", "--repo", "me/planned", *TINY.split())
     assert (none.returncode, json.loads(none.stdout)) == (exits.USAGE, row | {"max_usd": None})
     assert "--max-usd" in none.stderr
-    assert jobs("plan", *words, "--max-usd", "20", "--", "--repo", "me/planned", *TINY).returncode == exits.REFUSED
+    cheap = jobs("plan", *words, "--max-usd", "20", "--", "--repo", "me/planned", *TINY.split())
+    assert cheap.returncode == exits.REFUSED
     assert jobs("status", "planned").returncode == exits.FAILURE
 
 
