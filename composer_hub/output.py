@@ -1,8 +1,8 @@
-"""What commands print: data on stdout in one of five formats, progress and hints on stderr.
+"""The output of commands: data on stdout in one of five formats, progress and notes on stderr.
 
-The formats are those of the `hf` command: `auto` picks `agent` where an agent runs the command and `human` elsewhere;
-`json` prints one JSON value a command; `quiet` prints ids only. Unlike `hf`, who runs the command is read from the
-environment alone: asking the Hub for its list of agents costs a call, and up to 3 s a command without a network.
+The formats are those of the `hf` command: `auto` is `agent` if an agent runs the command, else `human`; `json` prints
+one JSON value per command; `quiet` prints ids only. Unlike `hf`, the environment alone decides who runs the command:
+asking the Hub for its list of agents costs a call, and up to 3 s per command without a network.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ AGENT_VARIABLES = (
     "AI_AGENT", "AGENT", "CLAUDECODE", "CLAUDE_CODE", "CODEX_SANDBOX", "CODEX_THREAD_ID", "CURSOR_AGENT", "GEMINI_CLI",
     "OPENCODE", "AUGMENT_AGENT", "COPILOT_CLI",
 )  # fmt: skip
-TIED = "\xa0"  # lines are not broken here: a name stays with its number
+TIED = "\xa0"  # lines are not broken here, so a name stays with its number
 
 
 class Output:
-    """Where a command's results go. One object a run, passed down by Click's context."""
+    """The output of one command."""
 
     def __init__(self, format: str = "auto", columns: int = 0) -> None:
         self.format = format
         self.mode = _resolve(format)
-        self.columns = columns  # for people; 0 asks the terminal
+        self.columns = columns  # for the human format (0: ask the terminal)
 
     def record(self, values: Mapping[str, Any], *, id_key: str) -> None:
         """Print one result: aligned `key: value` lines, a JSON object, or in quiet mode the value of `id_key`."""
@@ -46,7 +46,7 @@ class Output:
             print(_listed(list(values), [_cell(value, TIED) for value in values.values()], self._room()))
 
     def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
-        """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or quietly one id a line."""
+        """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or one id per line."""
         if self.mode == "json":
             print(_json(list(rows), indent=2))
         elif self.mode == "quiet":
@@ -64,12 +64,12 @@ class Output:
                 print(_aligned(head, cells, numeric, self._room()))
 
     def text(self, text: str) -> None:
-        """Print free text that is itself the result; JSON and quiet leave it out."""
+        """Print free text that is part of the result; JSON and quiet leave it out."""
         if self.mode in ("human", "agent"):
             print(text)
 
     def note(self, text: str) -> None:
-        """Say something beside the result, on stderr; JSON and quiet keep silent."""
+        """Print a note on stderr; JSON and quiet leave it out."""
         if self.mode in ("human", "agent"):
             print(text, file=sys.stderr)
 
@@ -78,7 +78,7 @@ class Output:
 
     @contextlib.contextmanager
     def progress(self, label: str, total: int | None = None) -> Iterator[Progress]:
-        """Show a live line on stderr while work goes on; it only moves on a terminal."""
+        """Show a live line on stderr while the block runs, on a terminal only."""
         bar = Progress(label, total, shown=self.mode == "human" and sys.stderr.isatty())
         try:
             yield bar
@@ -87,7 +87,7 @@ class Output:
 
 
 class Progress:
-    """One line on stderr: label, how far, how fast, and whatever the caller adds."""
+    """One line on stderr: label, count, time left, and facts that the caller adds."""
 
     def __init__(self, label: str, total: int | None, *, shown: bool) -> None:
         self.label, self.total, self.shown = label, total, shown
@@ -110,7 +110,7 @@ class Progress:
         rate = self.done / max(now - self._start, 1e-9)
         parts = [f"{self.label} {self.done:,}"]
         if self.total:
-            # A total may be an expectation that the work outgrows.
+            # A total may be an estimate that turns out too low.
             parts[0] += f"/{self.total:,} ({min(self.done / self.total, 1):.0%})"
             left = max(self.total - self.done, 0) / max(rate, 1e-9)
             parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
@@ -119,7 +119,7 @@ class Progress:
 
 
 def size(num_bytes: float) -> str:
-    """Return bytes as a person writes them: 640 B, 12.3 kB, 4.5 MB."""
+    """Format a number of bytes: 640 B, 12.3 kB, 4.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if num_bytes < 1000:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -156,7 +156,7 @@ def _all_numbers(rows: Sequence[Mapping[str, Any]], key: str) -> bool:
 
 
 def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool], room: int) -> str:
-    """Return a table that fits into the room: cells wrap between words, and where that is not enough rows are lists."""
+    """Return a table that fits the width: cells wrap between words; if that is not enough, rows become lists."""
     names = [name.upper().replace("_", " ") for name in head]
     widths = _fitted([names, *cells], room)
     if widths is None:
@@ -174,7 +174,7 @@ def _aligned(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Seque
 
 
 def _fitted(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Return the columns' widths, the widest narrowed until all fit; None where a column would cut a word."""
+    """Return the widths of the columns, the widest narrowed until all fit; None if a word would be cut."""
     columns = list(zip(*lines, strict=True))
     widths = [max(map(len, column)) for column in columns]
     least = [max(len(word) for text in column for word in text.split() or [""]) for column in columns]
@@ -188,7 +188,7 @@ def _fitted(lines: Sequence[Sequence[str]], room: int) -> list[int] | None:
 
 
 def _listed(names: Sequence[str], line: Sequence[str], room: int) -> str:
-    """Return a row as `NAME  value` lines; a long value goes on below its beginning."""
+    """Return a row as `NAME  value` lines; a long value continues below its beginning."""
     indent = max(map(len, names)) + 2
     parts = []
     for name, text in zip(names, line, strict=True):

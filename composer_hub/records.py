@@ -296,6 +296,11 @@ def stable_id(*parts: Any) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
+def stable_share(text: str) -> float:
+    """Hash a text to a number in [0, 1), the same on every machine."""
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:8], "big") / 2**64
+
+
 def _as_json(value: Any) -> Any:
     if isinstance(value, Message):
         return value.to_chat()

@@ -1,8 +1,8 @@
-"""What came back: a response read into an `TeacherAnswer`, or into the `Failure` it really is.
+"""Read a response into a `TeacherAnswer`, or into a `Failure` if it holds no answer.
 
-In: the body of a response with status 200. Out: the assistant message as it came, its status (`voted`, or why it
-abstains), what it cost and by whose account. Reading is pure: stored responses are read again on every resume, so a
-better reader needs no new spending.
+In: the body of a response with status 200. Out: the assistant message, its status (`voted`, or the reason why it
+abstains), its cost and the source of that cost. Reading is pure. Stored responses are read again on every resume, so a
+better reader costs nothing.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from composer_hub.replay.teachers import Teacher
 
 VOTED = "voted"
 MAX_TOKENS_SEEN = 10**9
-"""More tokens than this are no count but nonsense."""
+"""Larger token counts are errors of the server."""
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a response says it used; None where it does not say."""
+    """The token counts of a response; None for a count that is missing."""
 
     prompt_tokens: int | None = None
     output_tokens: int | None = None
@@ -39,14 +39,14 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TeacherAnswer:
-    """One response, read."""
+    """One response that holds an answer."""
 
     status: str
     message: Mapping[str, Any]  # as it came
-    action: Message | None  # None where it cannot be compared
+    action: Message | None  # None if the answer abstains
     usage: Mapping[str, Any] = field(default_factory=dict)
     counted: Usage = Usage()
-    cost: int | None = None  # nano-dollars; None: the response does not tell
+    cost: int | None = None  # nano-dollars; None if unknown
     cost_source: str = "worst_case"
     served_model: str = ""
     provider: str = ""
@@ -54,7 +54,7 @@ class TeacherAnswer:
 
 
 def parse(body: bytes) -> Any:
-    """Return the JSON value of a body; lone surrogates, which orjson refuses, become U+FFFD. ValueError otherwise."""
+    """Parse a body as JSON, or raise ValueError. Lone surrogates, which orjson refuses, become U+FFFD."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
@@ -66,16 +66,16 @@ def parse(body: bytes) -> Any:
 
 
 def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None:
-    """Return the failure that a response with status 200 really is, or None where it holds an answer."""
+    """Return the failure inside a response with status 200, or None if it holds an answer."""
     if not isinstance(response, Mapping):
-        return Failure("bad_json", None, detail="the answer is no JSON object")
+        return Failure("bad_json", None, detail="the answer is not a JSON object")
     choice = _choice(response)
     error = error_of(response) or error_of(choice)
     if isinstance(choice.get("message"), Mapping) and not error:
         return None
     cost = cost_of(response, teacher)[0]
     if error:
-        # Work had begun, so what such an error cost is unknown unless the response tells.
+        # Work had begun, so the cost of such an error is unknown unless the response has it.
         kind = from_status(error_code({"error": error}) or 0, {}, {"error": error}, bills_errors=True, now=now).kind
         kind = "error_in_answer" if kind.startswith("server_") else kind
         return Failure(kind, cost, detail=error_text({"error": error}))
@@ -83,7 +83,7 @@ def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None
 
 
 def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[str]) -> TeacherAnswer:
-    """Read an answer and decide whether it is a vote."""
+    """Read an answer and decide whether it counts as a vote."""
     choice = _choice(response)
     message = choice["message"]
     action, problem = action_of(message)
@@ -98,7 +98,7 @@ def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[
     )
     return TeacherAnswer(
         status=status,
-        # As it came, but for content in parts, which no reader of chat messages expects of an assistant.
+        # Unchanged, except that content in parts becomes text, which readers of assistant messages expect.
         message={**message, "content": _text(message)} if isinstance(message.get("content"), list) else message,
         action=action if status == VOTED else None,
         usage=response.get("usage") if isinstance(response.get("usage"), Mapping) else {},  # type: ignore[arg-type]
@@ -118,7 +118,7 @@ def _choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def action_of(message: Mapping[str, Any]) -> tuple[Message, str]:
-    """Return the answer as a `Message`, and "invalid_args" where a call's arguments are no JSON object."""
+    """Return the answer as a `Message`, and "invalid_args" if the arguments of a call are not a JSON object."""
     calls, problem = [], ""
     for call in message.get("tool_calls") or ():
         function = call.get("function") if isinstance(call, Mapping) else None
@@ -177,14 +177,14 @@ def _route_problem(teacher: Teacher, served: str, provider: str) -> str:
 
 
 def same_model(asked: str, served: str) -> bool:
-    """Tell whether two ids name one model: vendor, order of words, dates and the revision do not matter, sizes do.
+    """Return whether two ids name the same model, whatever their vendor, order of words, date and revision.
 
     `anthropic/claude-opus-4.7` and `claude-4.7-opus-20260401` are one model, `gpt-5` and `gpt-5-mini` are two.
     """
-    return asked == served or _words(asked) == _words(served)
+    return asked == served or _name_parts(asked) == _name_parts(served)
 
 
-def _words(model: str) -> list[str]:
+def _name_parts(model: str) -> list[str]:
     name = re.split(r"[:@]", model.lower().rstrip("/"))[0].rsplit("/", 1)[-1]
     return sorted(word for word in re.split(r"[-._\s]+", name) if word and not re.fullmatch(r"\d{4}|\d{6}|\d{8}", word))
 
@@ -198,7 +198,7 @@ def _plain(provider: str) -> str:
 
 
 def usage_of(response: Mapping[str, Any]) -> Usage:
-    """Read token counts in the shapes that OpenAI, OpenRouter, DeepSeek and Anthropic routes send."""
+    """Read token counts in the shapes of OpenAI, OpenRouter, DeepSeek and Anthropic."""
     usage = response.get("usage")
     if not isinstance(usage, Mapping):
         return Usage()
@@ -215,13 +215,13 @@ def usage_of(response: Mapping[str, Any]) -> Usage:
 
 
 def cost_of(response: Mapping[str, Any], teacher: Teacher) -> tuple[int | None, str]:
-    """Return nano-dollars and their source: the endpoint's cost, its estimate, or its tokens at the stamped price."""
+    """Return the cost and its source: the endpoint's cost, its estimate, or its tokens at the stamped price."""
     usage = response.get("usage")
     if not isinstance(usage, Mapping):
         return None, "worst_case"
     if (cost := from_usd(usage.get("cost"))) is not None:
         details = usage.get("cost_details")
-        # With a key of one's own at the provider, `cost` is the router's fee only.
+        # If the user brings a key of the provider, `cost` is only the router's fee.
         if usage.get("is_byok") and isinstance(details, Mapping):
             cost += from_usd(details.get("upstream_inference_cost")) or 0
         return cost, "usage"

@@ -1,38 +1,37 @@
-"""Who is asked about which step: rounds over one frozen trace, cheapest teacher first.
+"""Rounds over one trace: which teacher is asked about which step, cheapest teacher first.
 
-In: a trace, teachers in order of price, what has been answered so far. Out: the next round, as one list of questions a
-teacher in step order (so that each becomes a lane over a growing prefix), and in the end the `Vote`s.
+In: a trace, teachers in order of price, the answers so far. Out: the next round, as one list of questions per teacher
+in step order (so that each list becomes a lane over a growing prefix), and finally the `Vote`s.
 
-- `all`: every eligible teacher at every step.
-- `sequential`: the first k teachers everywhere (k is the policy's `min_agree`), each further one only where too few
-  agree and enough still could. The winning action is the same as with `all` for 2 of 3 and for 3 of 3.
-- `cascade`: the cheapest everywhere; the rest, as above, only where it does not repeat the student. Where it does
-  although two others would agree on something else, a pair is missed; `audit` of the steps are asked on all the
-  same, so that the share of missed pairs is measured and not assumed.
+- `all` asks every eligible teacher about every step.
+- `sequential` asks the first k teachers about every step (k is the policy's `min_agree`), and each further one only if
+  too few agree and enough still could. The winning action is the same as with `all` for 2 of 3 and for 3 of 3.
+- `cascade` asks the cheapest teacher about every step, and the others, as above, only if that one does not repeat the
+    student. It misses a pair if the cheapest teacher repeats the student and two others agree on something else. A
+    share of the steps (`audit`) is asked in full regardless, so that the missed pairs are measured.
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
-from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id
+from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay.answers import TeacherAnswer
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
 Same = Callable[[Step, Message, Message], bool]
-"""(step, an action, another) -> whether they are one."""
+"""(step, action, other action) -> whether they are the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the actions of one trace are compared: strictly between teachers, loosely against the student."""
+    """The comparison of actions in one trace: strict between teachers, loose against the student."""
 
     agree: Same
     repeats: Same
@@ -52,7 +51,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class AskOutcome:
-    """What came of a question."""
+    """The result of a question."""
 
     status: str
     answer: TeacherAnswer | None = None
@@ -66,7 +65,7 @@ class AskOutcome:
 class _State:
     step: Step
     eligible: tuple[Teacher, ...]
-    excluded: dict[str, str]  # teacher -> why it is not asked at this step
+    excluded: dict[str, str]  # teacher -> reason for not asking it
     audited: bool
     gated: bool = False  # the entropy gate leaves the step out
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
@@ -77,20 +76,20 @@ class _State:
 
 @dataclass(slots=True)
 class AuditTally:
-    """What the audit and the votes say, added up over traces."""
+    """The counts of pairs and of the audit, added up over traces."""
 
     num_steps: int = 0
     num_pairs: int = 0
-    num_stopped_early: int = 0  # steps the cascade or the gate ended early
-    num_audited: int = 0  # of such steps, those asked on all the same
-    num_missed: int = 0  # of the audited, those that held a pair
+    num_stopped_early: int = 0  # steps that the cascade or the entropy gate ended early
+    num_audited: int = 0  # of those, steps that the audit asked in full
+    num_missed: int = 0  # of the audited steps, those with a pair
 
     @property
     def recall(self) -> float | None:
-        """Return the share of pairs the policy finds, as the audit measures it; None where nothing was audited."""
+        """Return the share of pairs that the order finds, as measured by the audit; None without audited steps."""
         if not self.num_audited:
             return None
-        # Audited steps are asked in full, so their pairs are found; only the rest of the stopped steps can miss some.
+        # Audited steps are asked in full. Only the other steps that ended early can miss a pair.
         missed = self.num_missed / self.num_audited * (self.num_stopped_early - self.num_audited)
         return self.num_pairs / (self.num_pairs + missed) if self.num_pairs + missed else None
 
@@ -121,7 +120,7 @@ class TraceRounds:
         return self._compare(self.trace, self.options.agreement)
 
     def next_round(self) -> dict[str, list[Ask]]:
-        """Return what to ask now that everything asked so far has an outcome; empty when the trace is done."""
+        """Return the next questions once all earlier ones have an outcome; empty if the trace is done."""
         lanes: dict[str, list[Ask]] = {}
         for state in self._states.values():
             for teacher in self._next(state):
@@ -129,7 +128,7 @@ class TraceRounds:
         return lanes
 
     def record(self, teacher: str, ask: Ask, outcome: AskOutcome) -> None:
-        """Keep what came of a question."""
+        """Record the outcome of a question."""
         self._states[ask.step.step_id].outcomes[teacher, ask.attempt] = outcome
 
     def ranks(self) -> dict[str, list[str]]:
@@ -141,12 +140,12 @@ class TraceRounds:
         }
 
     def exclusions(self) -> Iterator[str]:
-        """Yield the reason of every teacher left out of a step."""
+        """Yield the reason for each teacher that is left out of a step."""
         for state in self._states.values():
             yield from state.excluded.values()
 
     def votes(self) -> Iterator[Vote]:
-        """Yield one vote an outcome, and one for each teacher that was left out of a step for a reason."""
+        """Yield one vote per outcome, and one for each teacher that is left out of a step."""
         for state in self._states.values():
             for (name, attempt), outcome in state.outcomes.items():
                 yield self._vote(state, self.teachers[name], attempt, outcome)
@@ -154,7 +153,7 @@ class TraceRounds:
                 yield self._vote(state, self.teachers[name], 0, AskOutcome("not_asked"), excluded=reason)
 
     def tally(self) -> AuditTally:
-        """Count pairs, and what the audit found where the policy would have stopped."""
+        """Count the pairs, and those that the audit found after an early end."""
         tally = AuditTally(num_steps=len(self._states))
         for state in self._states.values():
             pair = self._has_pair(state)
@@ -180,7 +179,7 @@ class TraceRounds:
         if step.failed_by_provider:
             return "provider_failure"
         if not self.trace.messages[step.action].tool_calls:
-            return "student_text_only"  # never becomes a pair, whatever teachers do
+            return "student_text_only"  # cannot become a pair
         family = step.family or self.trace.family
         agreement = self.options.agreement
         if agreement.exclude_same_family and family and teacher.family == family:
@@ -209,7 +208,7 @@ class TraceRounds:
         return unasked[:1] if still_open else ()
 
     def _stops_early(self, state: _State) -> bool:
-        """Tell whether the cascade ends here: the cheapest teacher repeats the student."""
+        """Return whether the cascade ends here because the cheapest teacher repeats the student."""
         if self.options.order != "cascade" or not state.eligible:
             return False
         first = state.outcomes.get((state.eligible[0].name, 0))
@@ -226,7 +225,7 @@ class TraceRounds:
             outcome = outcomes.get(teacher.name)
             action = outcome.answer.action if outcome and outcome.answer else None
             if action is None or not self.comparison.agree(state.step, action, action):
-                continue  # It abstained, or gave no valid action, which does not count as a vote.
+                continue  # an abstention or an invalid action is not a vote
             for cluster in clusters:
                 if self.comparison.agree(state.step, cluster[0], action):
                     cluster.append(action)
@@ -244,7 +243,7 @@ class TraceRounds:
         return not any(self.comparison.repeats(state.step, student, action) for action in winner)
 
     def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
-        # Only the first teacher is asked again: its lane is warm, and one teacher's noise is what the floor needs.
+        # Only the first teacher is asked twice: its lane is warm, and one teacher is enough to measure the noise.
         twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.options.repeat
         return [Ask(state.step), *([Ask(state.step, attempt=1)] if twice else [])]
 
@@ -276,5 +275,5 @@ class TraceRounds:
 
 
 def share_of(step_id: str, purpose: str) -> float:
-    """Return a number in [0, 1) that is always the same for a step: what it is drawn for by chance, on any machine."""
-    return int.from_bytes(hashlib.sha256(f"{purpose} {step_id}".encode()).digest()[:8], "big") / 2**64
+    """Hash a step to a stable number in [0, 1), so that sampling is the same on every machine."""
+    return stable_share(f"{purpose} {step_id}")

@@ -1,7 +1,7 @@
-"""The edge to the teachers: one request over `AsyncInferenceClient`, and what happened to it.
+"""The edge to the teachers: one request over `AsyncInferenceClient`.
 
-In: a teacher, its key, a chat. Out: the raw body of an answer, or a `Failure` that says what it may have cost. No
-exception of the network leaves this file, and no text leaves it before the keys in it are blotted out.
+In: a teacher, its key, a chat. Out: the raw body of the answer, or a `Failure` with the cost it may have had. Network
+exceptions do not leave this file, and text leaves it only after the keys in it are blotted out.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from composer_hub.replay.retries import Failure, from_status
 from composer_hub.replay.teachers import Teacher
 
 MAX_BODY = 32 * 2**20
-NO_KEY = "none"  # AsyncInferenceClient would send the user's Hugging Face token where no key is given
+NO_KEY = "none"  # without a key, AsyncInferenceClient would send the user's Hugging Face token
 
 _seen: ContextVar[list[httpx.Response]] = ContextVar("composer_hub_responses")
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer that arrived whole."""
+    """A complete answer."""
 
-    body: bytes  # as it came, without keys
+    body: bytes  # unchanged, except that keys are blotted out
     response: Mapping[str, Any]
     latency_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What one request carries beside the teacher's own settings."""
+    """The parts of a request that the teacher's settings do not determine."""
 
     chat: Sequence[dict[str, Any]]
     tools: Sequence[dict[str, Any]]
@@ -48,7 +48,7 @@ class ChatRequest:
 
 
 class Client:
-    """One teacher's connection. Make it inside `connections`."""
+    """The connection to one teacher. Create it inside `connections`."""
 
     def __init__(self, teacher: Teacher, key: str, *, wall: Callable[[], float] = time.time) -> None:
         self.teacher, self._wall = teacher, wall
@@ -59,12 +59,12 @@ class Client:
         await self._client.close()
 
     async def ask(self, request: ChatRequest) -> Reply | Failure:
-        """Send one request; whatever happens to it comes back as a value."""
+        """Send one request, and return every outcome as a value."""
         seen: list[httpx.Response] = []
         _seen.set(seen)
         start = time.perf_counter()
         try:
-            # The client's timeout is per read; a server that trickles needs a limit on the whole.
+            # The client's timeout is per read; a server that trickles needs a limit on the whole answer.
             call = self._client.chat_completion(
                 list(request.chat),
                 model=self.teacher.model_id,
@@ -80,7 +80,7 @@ class Client:
         except httpx.TransportError as error:
             return _lost(error)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
-            # The body is not what the client's types expect; it is read below, as it came.
+            # The client's types do not fit the body; it is parsed below.
             if not seen:
                 return Failure("not_sent", 0, detail="the request could not be built")
         return self._read(seen[-1], time.perf_counter() - start)
@@ -120,7 +120,7 @@ def _lost(error: BaseException) -> Failure:
 
 
 def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:
-    """Return a function that takes keys (and what looks like one) out of a body; servers do echo them."""
+    """Return a function that removes keys, and strings that look like keys, from a body. Some servers echo them."""
     known = [re.escape(key.encode()) for key in keys if key]
     pattern = re.compile(b"|".join([*known, rb"\b(?:sk-|hf_)[A-Za-z0-9_-]{20,}"]))
     return lambda body: pattern.sub(b"[key]", body)
@@ -130,11 +130,11 @@ def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:
 async def connections(
     teachers: Sequence[Teacher], transport: Callable[[], httpx.AsyncBaseTransport] | None = None
 ) -> AsyncIterator[None]:
-    """Let AsyncInferenceClients made inside use a pool that holds every lane; their own queues beyond 100."""
+    """Give the AsyncInferenceClients created inside a pool for all lanes; their own pool queues beyond 100."""
     most = max((teacher.max_concurrency for teacher in teachers), default=1)
-    # Servers close idle connections after five seconds or more; a request on a closed one would count as lost.
+    # Servers close idle connections after five seconds or more. A request on a closed one would count as lost.
     limits = httpx.Limits(max_connections=most, max_keepalive_connections=most, keepalive_expiry=2.0)
-    # Reading the certificates takes a tenth of a second: once for all, and not at all without TLS.
+    # Reading the certificates takes a tenth of a second, so it is done once, and only for TLS.
     tls = httpx.create_ssl_context() if any(t.base_url.startswith("https:") for t in teachers) else False
 
     def make() -> httpx.AsyncClient:
@@ -143,7 +143,7 @@ async def connections(
             transport=_LimitedTransport(inner),
             event_hooks={"response": [_keep]},
             headers={"accept-encoding": "identity"},
-            # A redirect would carry the prompt to a host nobody named.
+            # A redirect would carry the prompt to a host that the user did not name.
             follow_redirects=False,
             timeout=None,
         )
@@ -163,7 +163,7 @@ async def _keep(response: httpx.Response) -> None:
 
 
 class _LimitedTransport(httpx.AsyncBaseTransport):
-    """A transport that gives up on a body without end."""
+    """A transport that limits the size of a body."""
 
     def __init__(self, inner: httpx.AsyncBaseTransport) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
-"""How the cascade compares actions: by the normal forms and the policy that pairs are made by.
+"""Comparison of actions in the cascade, by the normal forms and the policy of `pairs`.
 
-In: a trace and a policy. Out: a `Comparison` whose verdicts are those of `pairs`, so that a step which the cascade ends
-early could not have become a pair by that answer.
+In: a trace and a policy. Out: a `Comparison` with the same verdicts as `pairs`. A step that the cascade ends early
+could therefore not have become a pair by that answer.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from composer_hub.replay.cascade import Comparison
 
 
 def by_normal_form(trace: Trace, policy: Policy) -> Comparison:
-    """Return the judge of one trace; each action is normalised once."""
+    """Return the comparison for one trace; each action is normalized once."""
     context_of = {step.step_id: context for step, context in contexts(trace)}
     forms: dict[tuple[str, int], tuple[Message, NormalForm]] = {}
 
     def form(step: Step, action: Message) -> NormalForm:
-        # The action is kept beside its form, so that no other can get its id meanwhile.
+        # Keeping the action prevents another one from getting its id.
         place = (step.step_id, id(action))
         if place not in forms:
             forms[place] = (action, normalise(action, context_of[step.step_id]))

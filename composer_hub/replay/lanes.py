@@ -29,14 +29,14 @@ from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decid
 from composer_hub.replay.teachers import Teacher
 
 FIRST_LIMIT = 4
-POLL_S = 0.5  # while another process holds the question or the money
+POLL_S = 0.5  # while another process has the question or the money
 MAX_FAILURES = 10  # in a row, over all lanes of a teacher
 STORED_AT_ONCE = 50  # stored answers read before other lanes get their turn
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Where time comes from."""
+    """The source of time."""
 
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -45,7 +45,7 @@ class Clock:
 
 @dataclass(slots=True)
 class ReplayProgress:
-    """Where a run stands; what the live line shows."""
+    """The progress of a run, as the live line shows it."""
 
     num_traces: int = 0  # finished
     num_steps: int = 0  # of finished traces
@@ -56,7 +56,7 @@ class ReplayProgress:
     spent: int = 0  # nano-dollars, in this run
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    stopped: dict[str, str] = field(default_factory=dict)  # teacher -> why
+    stopped: dict[str, str] = field(default_factory=dict)  # teacher -> reason
 
     @property
     def cached_share(self) -> float:
@@ -113,7 +113,7 @@ class _Pool:
         heapq.heappush(self.ready, (rank, lane.warm_until, lane.number, lane))
 
     def pop(self, now: float, *, only_started: bool) -> _Lane | None:
-        """Take the warm lane that goes cold first, else one gone cold, else a new one."""
+        """Take the warm lane whose cache expires first, else a cold one, else a new one."""
         while self.ready:
             rank, warm_until, _, lane = self.ready[0]
             if rank == 2 and only_started:
@@ -126,23 +126,23 @@ class _Pool:
         return None
 
     def grew(self) -> None:
-        """Allow one call more, each time at first and once a round after the first cut."""
+        """Allow one more call: at every answer until the first cut, then once per round."""
         step = 1 / self.limit if self.was_cut else 1.0
         self.limit = min(self.limit + step, float(self.teacher.max_concurrency))
 
     def failed(self, sent: float, now: float) -> None:
-        """Count a failure; calls that were under way when the last one failed are the same event."""
+        """Count a failure; calls that were in flight at the last failure belong to the same event."""
         if sent >= self.last_failure:
             self.failures, self.last_failure = self.failures + 1, now
 
     def cut(self, sent: float, now: float) -> None:
-        """Allow a third less; calls that were sent before the last cut say nothing new."""
+        """Allow a third less; calls that were sent before the last cut are not new evidence."""
         if sent >= self.last_cut:
             self.limit, self.last_cut, self.was_cut = max(1.0, self.limit * 0.67), now, True
 
 
 class Scheduler:
-    """Runs the lanes of many traces over a few teachers. Use `run` once."""
+    """Run the lanes of many traces over a few teachers. Call `run` once."""
 
     def __init__(
         self,
@@ -172,22 +172,22 @@ class Scheduler:
         self._entry_teachers: set[str] = set(clients)
 
     def drain(self) -> None:
-        """Hand out nothing more; what is in flight is waited for."""
+        """Hand out nothing more, and wait for the calls in flight."""
         self.draining = True
         self._wake.set()
 
     def abandon(self) -> None:
-        """Leave at once; what is in flight stays counted as ambiguous."""
+        """Leave at once; calls in flight stay counted as ambiguous."""
         self.draining = True
         for task in self._tasks:
             task.cancel()
         self._wake.set()
 
     async def run(self, runs: Iterator[TraceRounds]) -> AsyncIterator[TraceRounds]:
-        """Yield each trace when all its rounds are done, and at the end those that could not be."""
+        """Yield each trace once its rounds are done, and at the end the traces that could not be finished."""
         try:
             while True:
-                # Cleared before looking around: what changes while the caller holds a trace must not be missed.
+                # Clear before looking, so that a change while the caller holds a trace is not missed.
                 self._wake.clear()
                 self._admit(runs)
                 self._launch()
@@ -263,7 +263,7 @@ class Scheduler:
         self._wake.set()
 
     def _has_work(self) -> bool:
-        """Tell whether something can still happen without a call in flight."""
+        """Return whether work is left that needs no call in flight."""
         if self.draining:
             return False
         alive = [pool for pool in self._pools.values() if not pool.stopped]
@@ -272,7 +272,7 @@ class Scheduler:
         return waiting or ready
 
     async def _change(self) -> None:
-        """Wait until a call ends, a pause is over, or somebody asks to stop."""
+        """Wait until a call ends, a pause is over, or the run is stopped."""
         now = self.clock.monotonic()
         moments = [self._later[0][0]] if self._later else []
         moments += [pool.paused_until for pool in self._pools.values() if pool.ready and pool.paused_until > now]
@@ -288,12 +288,12 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------------- asking
 
     async def _advance(self, pool: _Pool, lane: _Lane) -> None:
-        """Move a lane on by one request, or past answers that are already there."""
+        """Move a lane forward by one request, or past stored answers."""
         try:
             for _ in range(STORED_AT_ONCE):
                 before = self.progress.num_requests
                 if not await self._step(pool, lane):
-                    return  # it waits somewhere else now
+                    return  # it is in another queue now
                 if lane.is_done or self.draining or self.progress.num_requests != before:
                     break
         finally:
@@ -304,7 +304,7 @@ class Scheduler:
             pool.push(lane, self.clock.monotonic())
 
     async def _step(self, pool: _Pool, lane: _Lane) -> bool:
-        """Bring the lane's next question to an outcome; False where it was put off."""
+        """Bring the lane's next question to an outcome; return False if it was put off."""
         ask = lane.asks[lane.at]
         prompts, teacher = lane.run.prompts, lane.teacher
         prompt = prompts.of(ask.step)
@@ -358,7 +358,7 @@ class Scheduler:
             cached_tokens=answer.counted.cached_tokens,
         )
         if answer.cost is not None and answer.cost > right.amount:
-            # The cap rests on the price list; an endpoint that bills beyond it gets nothing more.
+            # The cap relies on the price list, so an endpoint that bills more is not asked again.
             self._stop(
                 pool,
                 f"billed {show_usd(answer.cost)} for a call that its price list bounds at {show_usd(right.amount)}. "
@@ -372,7 +372,7 @@ class Scheduler:
         self._record(lane, ask, prompt, outcome)
 
     def _failed(self, pool: _Pool, lane: _Lane, ask: Ask, right: Reserved, failure: Failure, sent: float) -> bool:
-        """Apply the retry policy; the outcome is an abstention once nothing more is tried."""
+        """Apply the retry policy; after the last try the outcome is an abstention."""
         now = self.clock.monotonic()
         lane.tries += 1
         putting_off = failure.cost == 0 and failure.retry_after_s is not None
@@ -383,7 +383,7 @@ class Scheduler:
         if isinstance(decision, Wait):
             lane.tries, lane.waits = lane.tries - 1, lane.waits + 1
             pool.cut(sent, now)
-            # A Retry-After speaks for the whole teacher; a bare 429 only for the pace.
+            # A Retry-After holds for the whole teacher; a bare 429 only slows it down.
             if putting_off:
                 pool.paused_until = max(pool.paused_until, now + decision.seconds)
             self._put_off(lane, decision.seconds)
@@ -394,7 +394,7 @@ class Scheduler:
         if not final:
             pool.failed(sent, now)
         if pool.failures >= MAX_FAILURES:
-            self._stop(pool, f"failed {MAX_FAILURES} times in a row (last: {failure.kind}). Look at it and run again")
+            self._stop(pool, f"failed {MAX_FAILURES} times in a row (last: {failure.kind}). Check it and run again")
             return False
         if isinstance(decision, Again):
             self._put_off(lane, decision.seconds)
@@ -427,13 +427,13 @@ class Scheduler:
         heapq.heappush(self._later, (self.clock.monotonic() + seconds, next(self._numbers), lane))
 
     def _no_money(self, lane: _Lane, reached: CapReached) -> None:
-        """Keep the lane until a call in flight frees money, or for good where none can."""
+        """Hold the lane back until a call in flight frees money; for good if none can."""
         if not reached.later:
             self.cap_reached = reached
         elif self._on_the_wire:
             self._without_money.append(lane)
         else:
-            self._put_off(lane, POLL_S)  # another process holds the money
+            self._put_off(lane, POLL_S)  # another process has the money
 
     def _money_freed(self) -> None:
         for lane in self._without_money:
@@ -456,7 +456,7 @@ class Scheduler:
         tally = run.tally()
         for name in AuditTally.__slots__:
             setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
-        self._counted.add(run.trace.trace_id)  # a trace comes twice where the cap made two sweeps
+        self._counted.add(run.trace.trace_id)  # with two sweeps, a trace comes twice
         self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs

@@ -1,17 +1,17 @@
-"""The ledger of a replay run: every call is paid from a cap before its bytes leave, and no answer is bought twice.
+"""The ledger of a replay run: every request is reserved under a cap before it is sent, and no answer is paid for twice.
 
 In: questions (keys made from route, messages, tools and parameters), reservations, outcomes. Out: stored answers, the
-run's money, and `CapReached` where a call no longer fits.
+run's budget, and `CapReached` if a request does not fit.
 
-One SQLite file (WAL) is one run and one cap. A *question* is what is asked; a *try* is one HTTP request for it. Each
-try is reserved at its worst case first and then moves once:
+One SQLite file (WAL) is one run with one cap. A *try* is one HTTP request for a *question*. Each try is first reserved
+at its worst case and then moves once:
 
-    reserved ─┬─▶ settled     the endpoint told what it cost
-              ├─▶ ambiguous   nobody knows (the answer was lost, the process died): the worst case stays counted
-              └─▶ failed      the endpoint refused before doing any work: costs nothing
+    reserved ─┬─▶ settled     the cost is known
+              ├─▶ ambiguous   the cost is unknown (lost answer, dead process), so the worst case stays counted
+              └─▶ failed      the endpoint refused before doing any work, so it costs nothing
 
-`settled + reserved + ambiguous ≤ cap` is kept by the database itself: a trigger adds each try up and rejects the insert
-that would break it, so several processes, restarts and kill -9 cannot. Amounts are integer nano-dollars.
+The database itself keeps `settled + reserved + ambiguous ≤ cap`: a trigger adds up the tries and rejects an insert that
+would break it. Several processes, restarts and kill -9 therefore cannot exceed the cap. Amounts are in nano-dollars.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ HEARTBEAT_S = 10.0
 
 
 class LedgerError(exits.ComposerError, OSError):
-    """The ledger's file cannot be read or written."""
+    """The file of the ledger cannot be read or written."""
 
 
 class CapReached(exits.Stopped):
-    """The next call does not fit under the cap; `later` is true while calls in flight may still free enough."""
+    """The next request does not fit under the cap. `later` is true if calls in flight may still free enough."""
 
     def __init__(self, message: str, *, later: bool) -> None:
         super().__init__(message)
@@ -49,7 +49,7 @@ class CapReached(exits.Stopped):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is asked: the key says everything that shapes the answer, the rest says where it belongs."""
+    """A question: the key covers everything that shapes the answer, the other fields are its place."""
 
     key: str
     teacher: str
@@ -60,7 +60,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """An outcome the ledger already holds: a response that was paid for, or a failure that asking again cannot mend."""
+    """An outcome in the ledger: a paid response, or a failure that would occur again."""
 
     response: bytes | None
     kind: str
@@ -80,11 +80,11 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """Another live process is asking this very question."""
+    """Another live process is asking the same question."""
 
 
 class Ledger:
-    """One open run. Use it as a context manager; it is safe to open the same file in several processes at once."""
+    """The ledger of an open run, as a context manager. Several processes may open the same file at once."""
 
     def __init__(
         self,
@@ -99,10 +99,10 @@ class Ledger:
         self.path, self._clock, self._alive = Path(path), clock, alive
         self._owner = owner or Owner.this_process(uuid.uuid4().hex)
         self._beat = float("-inf")
-        with self._said():
+        with self._explained():
             self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
             self._db.execute("PRAGMA journal_mode = WAL")
-            # kill -9 loses nothing at NORMAL; a power cut may lose the last transactions (docs/replay.md, "Limits").
+            # At NORMAL, kill -9 loses nothing; a power cut may lose the last transactions (docs/replay.md, "Limits").
             self._db.execute("PRAGMA synchronous = NORMAL")
         try:
             self._open(cap, change_cap)
@@ -117,9 +117,9 @@ class Ledger:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what this process still had in flight is ambiguous from now on."""
+        """Close the file; requests that this process still has in flight become ambiguous."""
         try:
-            with self._said(), self._write():
+            with self._explained(), self._write():
                 self._disown(self._owner.owner)
         finally:
             self._db.close()
@@ -127,17 +127,17 @@ class Ledger:
     # ------------------------------------------------------------------------------------------------ questions
 
     def plan(self, questions: Iterable[Question]) -> None:
-        """Note questions that will be asked, so that a stopped run can say what is left."""
+        """Record questions that will be asked, so that `status` can count the ones left."""
         rows = [(q.key, q.teacher, q.trace_id, q.step_id, q.attempt) for q in questions]
-        with self._said(), self._write() as db:
+        with self._explained(), self._write() as db:
             db.executemany(
                 "INSERT OR IGNORE INTO questions (key, teacher, trace_id, step_id, attempt) VALUES (?, ?, ?, ?, ?)",
                 rows,
             )
 
     def lookup(self, key: str) -> Stored | None:
-        """Return the outcome the ledger holds for a question, if any."""
-        with self._said():
+        """Return the stored outcome of a question, if any."""
+        with self._explained():
             row = self._db.execute(
                 "SELECT q.response, q.kind, q.latency, t.cost, t.reserved, t.state, t.cost_source, t.price_stamp "
                 "FROM questions q LEFT JOIN tries t ON t.id = q.paid_by "
@@ -151,10 +151,10 @@ class Ledger:
         return Stored(zlib.decompress(response) if response else None, kind, latency, paid, source or "", stamp or "")
 
     def reserve(self, question: Question, amount: int, *, price_stamp: str = "") -> Stored | Reserved | Busy:
-        """Set the worst case of one request aside, or say why it need not or cannot be sent."""
+        """Reserve the worst case of one request; return the reason if it must not be sent."""
         if stored := self.lookup(question.key):
             return stored
-        with self._said(), self._write() as db:
+        with self._explained(), self._write() as db:
             self._heartbeat()
             if stored := self.lookup(question.key):
                 return stored
@@ -184,9 +184,9 @@ class Ledger:
         prompt_tokens: int = 0,
         cached_tokens: int = 0,
     ) -> None:
-        """Keep an answer and what it cost; without a known cost the worst case stays counted as ambiguous."""
+        """Store an answer with its cost; without a known cost the worst case stays counted as ambiguous."""
         state = "ambiguous" if cost is None else "settled"
-        with self._said(), self._write() as db:
+        with self._explained(), self._write() as db:
             db.execute(
                 "UPDATE tries SET state = ?, cost = ?, cost_source = ?, prompt_tokens = ?, cached_tokens = ?, "
                 "ended = ? WHERE id = ? AND state IN ('reserved', 'ambiguous')",
@@ -199,12 +199,12 @@ class Ledger:
             )
 
     def fail(self, try_id: int, kind: str, *, cost: int | None, final: bool = False) -> None:
-        """Note a request that brought no answer: `cost` 0 where nothing was billed, None where nobody knows.
+        """Record a request without an answer; `cost` is 0 if nothing was billed and None if that is unknown.
 
-        `final` failures would come back the same (a prompt too long for the model) and are never asked again.
+        A `final` failure would occur again (such as a prompt that is too long) and is never asked again.
         """
         state = {None: "ambiguous", 0: "failed"}.get(cost, "settled")
-        with self._said(), self._write() as db:
+        with self._explained(), self._write() as db:
             db.execute(
                 "UPDATE tries SET state = ?, cost = ?, kind = ?, ended = ? "
                 "WHERE id = ? AND state IN ('reserved', 'ambiguous')",
@@ -219,13 +219,13 @@ class Ledger:
     # ---------------------------------------------------------------------------------------------------- money
 
     def budget(self) -> Budget:
-        """Return where the cap stands."""
-        with self._said():
+        """Return how much of the cap is used."""
+        with self._explained():
             return Budget(*self._db.execute("SELECT cap, settled, reserved, ambiguous FROM money").fetchone())
 
     def audit(self) -> Budget:
-        """Add all tries up from scratch; equal to `money()` unless the file was tampered with."""
-        with self._said():
+        """Return the budget added up from all tries; it equals `budget()` unless the file was changed by hand."""
+        with self._explained():
             row = self._db.execute(
                 "SELECT (SELECT cap FROM money), "
                 "coalesce(sum(cost) FILTER (WHERE state = 'settled'), 0), "
@@ -235,8 +235,8 @@ class Ledger:
         return Budget(*row)
 
     def note_price(self, route: str, price: TokenPrice) -> dict[str, Any] | None:
-        """Remember the price a route has now; return the one it had before, if that was another."""
-        with self._said(), self._write() as db:
+        """Record the price of a route; return the previous one if it differs."""
+        with self._explained(), self._write() as db:
             last = db.execute(
                 "SELECT stamp, price FROM prices WHERE route = ? ORDER BY id DESC LIMIT 1", (route,)
             ).fetchone()
@@ -248,8 +248,8 @@ class Ledger:
         return None if last is None or last[0] == price.stamp else json.loads(last[1])
 
     def by_teacher(self) -> list[dict[str, Any]]:
-        """Return one row a teacher: questions by state, tokens, cached share and nano-dollars."""
-        with self._said():
+        """Return one row per teacher: questions by state, tokens and nano-dollars."""
+        with self._explained():
             cursor = self._db.execute(
                 "WITH paid AS (SELECT q.teacher, sum(t.cost * (t.state = 'settled')) AS spent, "
                 "  sum(t.reserved * (t.state = 'ambiguous')) AS ambiguous, count(*) AS requests, "
@@ -268,8 +268,8 @@ class Ledger:
             return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def reap(self) -> int:
-        """Turn what dead processes left reserved into ambiguous; the money stays counted. Return how many tries."""
-        with self._said(), self._write() as db:
+        """Turn the reservations of dead processes into ambiguous ones, which stay counted; return their number."""
+        with self._explained(), self._write() as db:
             owners = db.execute(
                 "SELECT o.owner, o.host, o.boot, o.pid, o.started, o.heartbeat FROM owners o "
                 "WHERE o.owner IN (SELECT owner FROM tries WHERE state = 'reserved')"
@@ -280,7 +280,7 @@ class Ledger:
     # --------------------------------------------------------------------------------------------------- inside
 
     def _open(self, cap: int | None, change_cap: bool) -> None:
-        with self._said(), self._write() as db:
+        with self._explained(), self._write() as db:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 if cap is None:
                     raise exits.UsageError(f"{self.path} is a new ledger; give its cap with --max-usd.")
@@ -308,10 +308,10 @@ class Ledger:
         if not change:
             raise exits.UsageError(
                 f"This run's cap is {show_usd(money.cap)}, not {show_usd(cap)}. To change it, add --change-cap; "
-                "to spend apart from it, give another --run folder."
+                "for a separate budget, give another --run folder."
             )
         if cap < money.committed:
-            raise exits.UsageError(f"The cap cannot go below what is committed: {money}.")
+            raise exits.UsageError(f"The cap cannot be lower than the amount committed: {money}.")
         self._db.execute("UPDATE money SET cap = ?", (cap,))
 
     def _check_cap(self, amount: int) -> None:
@@ -320,7 +320,7 @@ class Ledger:
             later = amount <= money.left + money.reserved
             raise CapReached(
                 f"The next call may cost {show_usd(amount)} and {show_usd(max(money.left, 0))} is left ({money}). "
-                "Run the same command with a higher --max-usd and --change-cap to go on; nothing paid is asked again.",
+                "To continue, run the same command with a higher --max-usd and --change-cap. Paid answers are kept.",
                 later=later,
             )
 
@@ -337,7 +337,7 @@ class Ledger:
         return self._alive(Owner(*row[:5]), self._clock() - row[5])
 
     def _disown(self, owner: str) -> int:
-        """Count everything an owner left in flight as ambiguous."""
+        """Turn everything that an owner has in flight into ambiguous."""
         self._db.execute(
             "UPDATE questions SET state = 'ambiguous', kind = 'interrupted' WHERE state = 'reserved' AND key IN "
             "(SELECT key FROM tries WHERE owner = ? AND state = 'reserved')",
@@ -350,7 +350,7 @@ class Ledger:
         ).rowcount
 
     def _heartbeat(self) -> None:
-        # Monotonic on purpose: a wall clock set back must not silence the heartbeat.
+        # Monotonic, because a wall clock that is set back must not stop the heartbeat.
         now = time.monotonic()
         if now - self._beat >= HEARTBEAT_S:
             self._beat = now
@@ -362,15 +362,15 @@ class Ledger:
         try:
             yield self._db
         except BaseException:
-            # A full disk makes SQLite roll back by itself.
+            # On a full disk, SQLite has already rolled back.
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
 
     @contextlib.contextmanager
-    def _said(self) -> Iterator[None]:
-        """Say what SQLite means, and what to do."""
+    def _explained(self) -> Iterator[None]:
+        """Turn an error of SQLite into a sentence with advice."""
         try:
             yield
         except sqlite3.Error as error:

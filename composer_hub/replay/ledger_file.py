@@ -1,7 +1,6 @@
-"""The ledger's file: its tables, the triggers that add the money up, and what SQLite's errors mean.
+"""The file of the ledger: its tables, the triggers that add up the money, and advice for errors of SQLite.
 
-In: an SQLite error and a path. Out: a sentence that says what to do. `tries` is one row an HTTP request; `money` is one
-row that only the triggers on `tries` change.
+`tries` has one row per HTTP request. `money` has a single row that only the triggers on `tries` change.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ END;
 
 
 def statements(script: str) -> Iterator[str]:
-    """Split a script where SQLite sees complete statements (a trigger holds semicolons of its own)."""
+    """Split a script into complete statements. A trigger contains semicolons, so SQLite decides."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line
@@ -62,13 +61,13 @@ _ADVICE: Mapping[str, str] = {
         "the disk is full. Free some space and run again: paid answers are kept, calls in flight count as ambiguous"
     ),
     "disk I/O": (
-        "the disk reports an error. Look at its health or quota and run again; the ledger needs a local disk, "
+        "the disk reports an error. Check its health and quota and run again; the ledger needs a local disk, "
         "not a network one"
     ),
-    "locked": "another program has held it locked for 30 s. End that program (or a stuck SQLite shell) and run again",
+    "locked": "another program has locked it for 30 s. End that program (or a stuck SQLite shell) and run again",
     "readonly": "it is read-only. Make the file and its folder writable, or give another --run folder",
     "unable to open": "it cannot be opened. Its folder must exist and be writable; or give another --run folder",
-    "not a database": "it is not a ledger. Give another --run folder; this file was left as it is",
+    "not a database": "it is not a ledger. Give another --run folder; this file was not changed",
     "malformed": (
         "it is damaged. Keep a copy, try `sqlite3 ledger.sqlite .recover`, or start a new --run folder with the cap "
         "lowered by what was already spent"
@@ -77,8 +76,9 @@ _ADVICE: Mapping[str, str] = {
 
 
 def advice(error: sqlite3.Error, path: Path) -> str:
+    """Return a sentence about an error of SQLite and the next step."""
     text = str(error)
     for sign, advice in _ADVICE.items():
         if sign in text:
             return f"{advice}."
-    return f"SQLite says: {text}. Is {path.parent} on a local disk, and the file written by this program?"
+    return f"SQLite reports: {text}. Is {path.parent} on a local disk, and the file written by this program?"

@@ -1,7 +1,7 @@
-"""Which process holds a reservation, and whether it still lives.
+"""The process that holds a reservation, and whether it is still alive.
 
-In: `/proc`. Out: `Owner`, and `is_alive`. A wrong answer never costs money (a reservation taken from a living process
-stays counted, and its answer is still settled); it can only make one question be asked twice.
+In: `/proc`. Out: `Owner`, and `is_alive`. A wrong verdict cannot exceed the cap: a reservation taken from a living
+process stays counted, and its answer is still settled. At worst, one question is asked twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SILENT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A process, told apart from a later one with the same pid."""
+    """A process, distinct from a later one with the same pid."""
 
     owner: str
     host: str  # machine and pid namespace: in another container the same number is another process
@@ -35,7 +35,7 @@ class Owner:
 
 
 def is_alive(owner: Owner, silent_s: float) -> bool:
-    """Tell whether the process still runs; from another machine only its heartbeat tells."""
+    """Return whether the process still runs; on another machine, judge by its heartbeat."""
     if owner.host != _host():
         return abs(silent_s) < SILENT_S
     if owner.boot != _boot():
@@ -67,7 +67,7 @@ def _boot() -> str:
 
 
 def _started(pid: int) -> str:
-    """Return the start time of a process in clock ticks since boot; a zombie has none, for it will write no more."""
+    """Return the start time of a process in clock ticks since boot; "" for a zombie, which cannot write any more."""
     fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
 

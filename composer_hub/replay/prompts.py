@@ -1,13 +1,13 @@
-"""What a teacher is sent for a step, how many tokens that can be at most, and the key under which the answer is kept.
+"""The prompt of a step: its chat messages, an upper bound of its tokens, and the key of the question.
 
-In: a `Trace`. Out: chat messages (thinking stripped, calls paired with results), an upper bound of their tokens, and a
-digest. All of it is kept a message at a time: a trace of growing prompts costs its length once, not its square.
+In: a `Trace`. Out: chat messages (without thinking, each call followed by its result), a token bound and a digest. All
+of it is computed once per message, so the cost of growing prompts is linear in the length of the trace.
 
-**The token bound.** A byte-level tokenizer makes at most one token of a byte, so the UTF-8 bytes of the JSON that is
-sent bound the tokens of its text; JSON's own syntax more than pays for the markers a chat template puts around it, and
-`MESSAGE_MARKERS`, `TOOL_MARKERS` and `TEMPLATE_PREAMBLE` stand on top. Tokenizers that normalise (NFKC) may lengthen
-text before they split it; the longer form counts. Once the endpoint has counted a prefix of the prompt itself, that
-count plus a margin replaces the prefix's bytes (`bound_after`), which brings the bound within a few percent.
+**The token bound.** A byte-level tokenizer makes at most one token per byte, so the UTF-8 bytes of the JSON that is
+sent bound the tokens of its text. The syntax of the JSON pays for most markers of a chat template; `MESSAGE_MARKERS`,
+`TOOL_MARKERS` and `TEMPLATE_PREAMBLE` are added for the rest. Tokenizers that normalize (NFKC) may lengthen text
+before they split it, so the longer form counts. Once the endpoint has counted a prefix of the prompt, its count plus
+a margin replaces the bytes of the prefix (`bound_after`), which brings the bound within a few percent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MESSAGE_MARKERS = 16
 TOOL_MARKERS = 64
 TEMPLATE_PREAMBLE = 1024
 PREFIX_MARGIN = 1.02
-"""A template may render a message a little differently once it is no longer the last."""
+"""A template may render a message slightly differently if it is not the last one."""
 
 BYTES_PER_TOKEN = 3.6  # of English and code, for expectations only
 
@@ -35,7 +35,7 @@ NO_RESULT = "(no result was recorded)"
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """The messages before a step, with what is needed to price and to name the question."""
+    """The messages before a step, with their size and digest."""
 
     chat: list[dict[str, Any]]
     positions: tuple[int, ...]  # of each chat message in the trace
@@ -46,7 +46,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """A prompt the endpoint has counted: what later prompts of the lane may build on."""
+    """A prompt that the endpoint has counted; bounds of later prompts in the lane build on it."""
 
     positions: tuple[int, ...]
     tokens: int
@@ -85,7 +85,7 @@ class Prompts:
         return [(index, self._piece(index).num_bytes) for index in self._positions(step)]
 
     def bound_after(self, prompt: Prompt, counted: Counted | None) -> int:
-        """Return the token bound of a prompt, by the endpoint's own count of a prefix where there is one."""
+        """Return the token bound of a prompt, given the endpoint's count of a prefix."""
         if counted is None or prompt.positions[: len(counted.positions)] != counted.positions:
             return prompt.bound
         new = prompt.positions[len(counted.positions) :]
@@ -93,7 +93,7 @@ class Prompts:
         return min(prompt.bound, int(counted.tokens * PREFIX_MARGIN) + MESSAGE_MARKERS + tail)
 
     def key(self, route: str, prompt: Prompt, params: Mapping[str, Any], attempt: int) -> str:
-        """Return the key of a question: everything that shapes its answer, and nothing else."""
+        """Return the key of a question: a digest of everything that shapes its answer."""
         parts = (route.encode(), prompt.digest, self._tool_digest, canonical_json(params).encode(), b"%d" % attempt)
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
@@ -112,7 +112,7 @@ class Prompts:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    chat: list[dict[str, Any]]  # none for a message that held nothing but thinking
+    chat: list[dict[str, Any]]  # empty for a message that has only thinking
     bound: int
     num_bytes: int
     digest: bytes
@@ -134,7 +134,7 @@ def _piece(message: Message, index: int) -> _Piece:
 
 
 def wire_message(message: Message, index: int) -> dict[str, Any] | None:
-    """Return a message as endpoints take it: no thinking, arguments as JSON text; None where nothing is left."""
+    """Return a message as endpoints take it: no thinking, arguments as JSON text. None if nothing is left."""
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         chat["tool_calls"] = [
@@ -153,15 +153,15 @@ def wire_message(message: Message, index: int) -> dict[str, Any] | None:
 
 
 def _arguments(arguments: Any) -> str:
-    # Servers parse the arguments of past calls; a raw text that never parsed would make them reject the whole prompt.
+    # Servers parse the arguments of past calls and would reject the whole prompt for a text that is not JSON.
     return canonical_json(arguments if isinstance(arguments, Mapping) else {"arguments": arguments})
 
 
 def paired(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the chat with each call answered once, right after it: endpoints reject anything else.
+    """Return the chat with one result right after each call; endpoints reject anything else.
 
-    A call whose result was never recorded gets a stand-in; a result whose call is not in the prompt is shown as the
-    user's words. Both depend on nothing that comes later but the results themselves, so prompts keep their prefix.
+    A call without a recorded result gets a placeholder. A result whose call is not in the prompt becomes a user
+    message. Neither depends on later messages except results, so prompts keep their common prefix.
     """
     out: list[dict[str, Any]] = []
     open_calls: list[str] = []
@@ -191,7 +191,7 @@ def paired(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 def marked(chat: Sequence[dict[str, Any]], also: int = 0) -> list[dict[str, Any]]:
     """Return the chat with cache marks on its last message, on the one before `also` and on the system prompt.
 
-    The second mark stands where the lane's last prompt ended: the provider looks back only 20 blocks from a mark, and a
+    The second mark is at the end of the lane's last prompt: the provider looks back only 20 blocks from a mark, and a
     step with many parallel calls adds more than that.
     """
     places = {len(chat) - 1, also - 1, 0 if chat and chat[0]["role"] == "system" else -1}
@@ -206,7 +206,7 @@ def _mark(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def tools_of(trace: Trace) -> list[dict[str, Any]]:
-    """Return the trace's tools in the OpenAI shape, one a name."""
+    """Return the tools of a trace in the OpenAI shape, one per name."""
     shaped: Iterator[dict[str, Any]] = (
         tool if "function" in tool else {"type": "function", "function": _schema(tool)} for tool in trace.tools
     )
@@ -221,5 +221,5 @@ def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def expected_tokens(num_bytes: int) -> int:
-    """Return about how many tokens some text is."""
+    """Estimate the tokens of a text."""
     return int(num_bytes / BYTES_PER_TOKEN) + 1

@@ -1,10 +1,10 @@
-"""One policy for calls that bring no answer: wait, try again, stop the teacher, or keep the failure as an abstention.
+"""The retry policy for teachers: wait, try again, stop the teacher, or record the failure as an abstention.
 
-In: a `Failure` and how often its question was tried. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`. Every
-request that follows is reserved in the ledger like the first one, so a retry can never pass the cap.
+In: a `Failure` and the number of tries of its question. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`. Every
+retry is reserved in the ledger like the first request, so it cannot exceed the cap. A failure carries its cost: nothing
+if the endpoint refused before working, unknown if the answer was lost.
 
-What a failure may have cost stands beside it: nothing where the endpoint refused before working, an unknown amount
-where the answer was lost on its way.
+Calls to the Hub have another policy (`hub.Patience`), because they cost nothing and must not be repeated blindly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from datetime import timezone
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-MAX_TRIES = 3  # of one question that fails for the server's own reasons
-MAX_WAITS = 20  # of one question that is put off
+MAX_TRIES = 3  # of one question that the server fails to answer
+MAX_WAITS = 20  # of one question that the server puts off
 MAX_WAIT_S = 900.0  # a longer Retry-After ends the teacher's part of this run
 FIRST_PAUSE_S = 1.0
 
@@ -29,22 +29,22 @@ UNANSWERABLE = {400: "bad_request", 405: "bad_request", 413: "too_long", 415: "b
 UNBILLED = frozenset(
     {*PUT_OFF.values(), *STOPPING.values(), *UNANSWERABLE.values(), "budget_in_flight", "not_connected"}
 )
-"""Kinds that no endpoint bills: it refused before any work began."""
+"""Kinds that no endpoint bills, because it refused before any work began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request brought no usable answer, and what it may have cost (None: nobody knows)."""
+    """The reason why a request has no usable answer, and its cost (None: unknown)."""
 
     kind: str
     cost: int | None
     retry_after_s: float | None = None
-    detail: str = ""  # the server's words, without keys, short
+    detail: str = ""  # the server's message, shortened, without keys
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """The teacher is to be left alone for a while; the question keeps its tries."""
+    """Leave the teacher alone for a while; the question keeps its tries."""
 
     seconds: float
 
@@ -58,14 +58,14 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class StopTeacher:
-    """Nothing more is asked of this teacher in this run."""
+    """Ask this teacher nothing more in this run."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Abstain:
-    """The question ends without an answer; `final` where asking in a later run cannot help either."""
+    """End the question without an answer; `final` if a later run cannot help either."""
 
     final: bool
 
@@ -79,7 +79,7 @@ _STOP_REASONS = {
 
 
 def decide(failure: Failure, tries: int, waits: int, rng: random.Random) -> Wait | Again | StopTeacher | Abstain:
-    """Apply the policy to a failure; `tries` and `waits` count this one."""
+    """Apply the policy to a failure; `tries` and `waits` include this one."""
     kind = failure.kind
     if kind in PUT_OFF.values() or kind == "budget_in_flight":
         seconds = failure.retry_after_s if failure.retry_after_s is not None else pause(waits, rng)
@@ -102,11 +102,11 @@ def pause(count: int, rng: random.Random) -> float:
 
 
 def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_errors: bool, now: float) -> Failure:
-    """Classify an HTTP error (or an error object that came with status 200 and carries the same code)."""
+    """Classify an HTTP error, or an error object with the same code that came with status 200."""
     after = retry_after_s(headers, now)
     detail = error_text(body)
     if status == 402 and after is not None:
-        kind = "budget_in_flight"  # OpenRouter: calls in flight use up the budget; it frees itself
+        kind = "budget_in_flight"  # OpenRouter: calls in flight use up the budget, which frees itself
     elif status in (400, 413, 422) and _is_about_length(detail):
         kind = "too_long"
     elif status == 403 and _is_moderation(body):
@@ -119,7 +119,7 @@ def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_err
 def _billed(kind: str, status: int, bills_errors: bool) -> int | None:
     if kind in UNBILLED or kind == "refusal":
         return 0
-    # A gateway's timeout says nothing about the model behind it, which may have answered (and billed) into the void.
+    # Behind a gateway that timed out, the model may have answered (and billed) all the same.
     gateway = status in (408, 502, 504, 522, 524)
     return None if bills_errors or gateway else 0
 
@@ -136,7 +136,7 @@ def retry_after_s(headers: Mapping[str, str], now: float) -> float | None:
     then = _timestamp(value)
     if then is None:
         return None
-    # The server's own clock where it sends one: this machine's may be off.
+    # Use the server's clock if it sends one, because the local clock may be wrong.
     return max(0.0, then - (_timestamp(headers.get("date") or "") or now))
 
 
@@ -162,14 +162,14 @@ def error_of(body: Any) -> Any:
 
 
 def error_text(body: Any) -> str:
-    """Return what the server says went wrong, in one short line."""
+    """Return the server's error message in one short line."""
     error = error_of(body) or body
     text = error.get("message") or error.get("detail") or "" if isinstance(error, Mapping) else error
     return " ".join(str(text or "").split())[:300]
 
 
 def error_code(body: Any) -> int | None:
-    """Return the status an error object carries, as OpenRouter sends after processing began."""
+    """Return the status in an error object, which OpenRouter sends once processing has begun."""
     error = error_of(body)
     code = error.get("code") if isinstance(error, Mapping) else None
     try:

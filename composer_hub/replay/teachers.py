@@ -1,14 +1,8 @@
-"""Teachers: which models are asked, over which route, at what price and under which terms.
+"""Teachers: the models to ask, each over one pinned route with a price and terms.
 
-In: names (`--teachers a,b,c`) or a teachers file (YAML, TOML or JSON), and the endpoints' own lists of models. Out:
-`Teacher`s in order of price. A teacher whose price is not known is refused until it is given, one whose terms forbid
-training until they are accepted.
-
-    openrouter:vendor/model[@provider]     key from OPENROUTER_API_KEY
-    hf:org/model:provider                  Hugging Face Inference Providers; key from HF_TOKEN or `hf auth login`
-    http://host:port/v1#model              vLLM, `transformers serve`, llama.cpp, `composer-hub teachers serve`
-
-Keys are looked up when a client is made and stand in no record.
+In: addresses (see `providers`) or a teachers file (YAML, TOML or JSON), and the endpoints' lists of models. Out:
+`Teacher`s in order of price. A teacher without a known price is refused until the user gives one; a teacher whose terms
+forbid training is refused until the user accepts them. Keys are read when a client is created, and are never recorded.
 """
 
 from __future__ import annotations
@@ -38,30 +32,30 @@ class Teacher:
     """One model over one pinned route."""
 
     name: str
-    model: str  # as the endpoint calls it
+    model: str  # the endpoint's name of it
     base_url: str
     provider: Provider = SERVER
     server: str = ""  # the provider that a router is pinned to: another one has another cache and another price
     family: str = ""
     price: TokenPrice = FREE
-    terms: str = ""  # why its answers may be trained on
-    terms_accepted: bool = False  # by hand, against the endpoint's own flag
-    context_length: int = 0  # tokens; 0 = not known
+    terms: str = ""  # the reason why its answers may be trained on
+    terms_accepted: bool = False  # by the user, against the endpoint's flag
+    context_length: int = 0  # tokens (0: unknown)
     max_tokens: int = 4096
-    params: Mapping[str, Any] = field(default_factory=dict)  # temperature, reasoning, …: part of the question
+    params: Mapping[str, Any] = field(default_factory=dict)  # temperature, reasoning, …; part of the question's key
     key_env: str = ""
     cache_key: str = ""  # the request field that names the lane: session_id or prompt_cache_key
     cache_marks: bool = False  # explicit cache_control marks (Claude)
     cache_ttl_s: float = 300.0
     cache_min_tokens: int = 1024
-    bills_errors: bool = True  # whether a 5xx may be billed; routers say they do not
+    bills_errors: bool = True  # whether a 5xx may be billed
     max_concurrency: int = 16
     serves: tuple[str, ...] = ()  # other names under which the endpoint reports this model
     timeout_s: float = 600.0
 
     @property
     def route(self) -> str:
-        """Return what tells this teacher's answers from any other's."""
+        """Return the identity of this teacher's answers."""
         return f"{self.base_url}#{self.model}@{self.server}"
 
     @property
@@ -158,7 +152,7 @@ def resolve(
     accepted: Collection[str] = (),
     environ: Mapping[str, str] = os.environ,
 ) -> list[Teacher]:
-    """Return the teachers named by specs, cheapest first, with price, terms and limits from their endpoints' lists."""
+    """Return the teachers of some specs, cheapest first, with price, terms and limits from their endpoints' lists."""
     lists: dict[str, Sequence[Mapping[str, Any]]] = {}
     teachers = []
     for spec in specs:
@@ -205,7 +199,7 @@ def _complete(
     given: Mapping[str, TokenPrice],
     accepted: Collection[str],
 ) -> Teacher:
-    """Fill in what the endpoint's list knows, and refuse what may not or cannot be used."""
+    """Fill in a teacher from the endpoint's list; refuse one that may not or cannot be used."""
     entry = next((e for e in entries if teacher.model in (e.get("id"), e.get("canonical_slug"))), {})
     if entries and not entry and teacher.provider.lists_every_model:
         raise TeacherError(f"Teacher {teacher.name}: {teacher.base_url} lists no model {teacher.model!r}.")
@@ -229,7 +223,7 @@ def _complete(
 
 
 def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a router's list says about the pinned provider."""
+    """Return the entry of the pinned server in a router's list."""
     offers = entry.get("providers") or ()
     found = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.server), None)
     if offers and found is None and teacher.server:
@@ -241,7 +235,7 @@ def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
 def _price(
     teacher: Teacher, entry: Mapping[str, Any], spec: Mapping[str, Any], given: Mapping[str, TokenPrice]
 ) -> TokenPrice:
-    """Return the price that was given, else the endpoint's own, else the table's; or say how to give one."""
+    """Return the given price, else the endpoint's, else the table's."""
     if teacher.name in given:
         return given[teacher.name]
     if spec.get("price") is not None:
@@ -252,8 +246,8 @@ def _price(
         price = prices.from_table(teacher.model)
     if price is None:
         raise TeacherError(
-            f"Teacher {teacher.name}: its price is not known. Give it in dollars per million tokens: "
-            f"--price {teacher.name}=in/out[/cached[/write]] (0/0 where it costs nothing)."
+            f"Teacher {teacher.name}: its price is unknown. Give it in dollars per million tokens: "
+            f"--price {teacher.name}=in/out[/cached[/write]] (0/0 if it is free)."
         )
     return price
 
@@ -270,7 +264,7 @@ def _check_names(teachers: Sequence[Teacher], named: Collection[str]) -> None:
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether a URL stays on this machine."""
+    """Return whether a URL stays on this machine."""
     host = urlsplit(url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
@@ -281,19 +275,21 @@ def is_loopback(url: str) -> bool:
 
 
 def key_of(teacher: Teacher, environ: Mapping[str, str] = os.environ) -> str:
-    """Return the key for a teacher's endpoint, or "" where it needs none; the key is never part of a message."""
+    """Return the key for a teacher's endpoint, "" if it needs none. Messages never contain the key."""
     if not teacher.key_env:
         return ""
     key = environ.get(teacher.key_env, "").strip() or teacher.provider.stored_key()
     if not key:
         raise TeacherError(f"Teacher {teacher.name} needs a key: set {teacher.key_env} and run again.")
     if not key.isascii() or not key.isprintable():
-        raise TeacherError(f"The key in {teacher.key_env} holds characters that no header may carry; copy it again.")
+        raise TeacherError(
+            f"The key in {teacher.key_env} has characters that are not allowed in a header; copy it again."
+        )
     return key
 
 
 def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
-    """Fetch an endpoint's list of models; a local server without such a list has an empty one."""
+    """Fetch an endpoint's list of models; empty if the server has none."""
     from huggingface_hub.utils import httpx
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
@@ -302,7 +298,7 @@ def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
         response = httpx.get(f"{base_url}/models", headers=headers, timeout=30, follow_redirects=False, verify=tls)
     except httpx.HTTPError as error:
         raise TeacherError(
-            f"{base_url} cannot be reached ({type(error).__name__}). Is the server running, and the address right?"
+            f"{base_url} cannot be reached ({type(error).__name__}). Is the server running, and is the address right?"
         ) from None
     if response.status_code in (404, 405, 501):
         return []
@@ -313,4 +309,4 @@ def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
         entries = content["data"] if isinstance(content, Mapping) else content
         return [entry for entry in entries if isinstance(entry, Mapping)]
     except (ValueError, KeyError, TypeError):
-        raise TeacherError(f"{base_url}/models answers something that is no list of models.") from None
+        raise TeacherError(f"{base_url}/models does not return a list of models.") from None

@@ -1,7 +1,7 @@
-"""Which steps are worth their money first, when the cap cannot pay for all of them.
+"""The value of asking about a step, for a cap that cannot pay for all steps.
 
-In: a trace, the student's entropy where it is known. Out: a value for each step, and which steps a budget pays
-for. The signals cost nothing; none of them drops a step for good, they only say what comes first.
+In: a trace, and the student's entropy if known. Out: a value per step, and the steps that a budget pays for. The
+signals cost nothing. They only decide the order: no step is dropped.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from composer_hub.records import Step, Trace
 
-NUM_FIRST_STEPS = 2  # most runs that part ways do so in their first two steps
+NUM_FIRST_STEPS = 2  # most runs that diverge do so in their first two steps
 
 WRITING_TOOLS = ("edit", "write", "patch", "replace", "submit", "finish", "create", "insert")
 
 
 def value_of(trace: Trace, place: int, entropy: Mapping[str, float]) -> float:
-    """Return how much a step (by its place among the trace's steps) promises; higher is asked first."""
+    """Return the value of a step, given by its place in the trace; higher values are asked first."""
     step = trace.steps[place]
     value = 3.0 * _has_error(step)
     if place + 1 < len(trace.steps):
@@ -36,7 +36,7 @@ def _writes(trace: Trace, step: Step) -> bool:
 
 
 def threshold(valued: Iterable[tuple[float, int]], budget: int) -> float:
-    """Return the least value whose steps, with all above, cost no more than the budget; the best where none fit."""
+    """Return the lowest value such that its steps and all better ones fit the budget; the best value if none fit."""
     by_value: dict[float, int] = {}
     for value, cost in valued:
         by_value[value] = by_value.get(value, 0) + cost
@@ -53,7 +53,7 @@ def at_least(least: float, entropy: Mapping[str, float]) -> Callable[[Trace, Ste
     """Return a filter that keeps the steps of at least this value."""
 
     def keep(trace: Trace, step: Step) -> bool:
-        # Steps stand in order of their index, which may start anywhere in a trace that was cut.
+        # Steps are in the order of their index, which may start anywhere in a trace that was cut.
         place = step.index - trace.steps[0].index
         if not (0 <= place < len(trace.steps) and trace.steps[place] is step):
             place = next(number for number, one in enumerate(trace.steps) if one is step)

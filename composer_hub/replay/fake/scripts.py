@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.money import TokenPrice
-from composer_hub.records import Trace, canonical_json
+from composer_hub.records import Trace, canonical_json, stable_share
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts, paired
 
@@ -129,4 +129,4 @@ def _text(content: Any) -> str:
 
 
 def _chance(*parts: Any) -> float:
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "big") / 2**64
+    return stable_share(repr(parts))
