@@ -68,7 +68,7 @@ def ingest(
         raise exits.UsageError("Name the dataset with --repo OWNER/NAME, or add --report to only see the numbers.")
     if raw and publication.public:
         raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
-    from composer_hub.cli.judging import judge_of
+    from composer_hub.replay import judge_of
 
     chosen = stage.Options(denied=stage.read_denied(deny) if deny else frozenset(), **options)
     if publication.public:

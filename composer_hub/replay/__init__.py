@@ -9,6 +9,7 @@ summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 """
 
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
+from composer_hub.replay.judging import judge_of
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
 from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, read_entropy
@@ -41,6 +42,7 @@ __all__ = [
     "TraceSource",
     "collect",
     "find_teachers",
+    "judge_of",
     "key_of",
     "min_entropy_of",
     "plan",

@@ -149,7 +149,7 @@ def test_the_cap_changes_only_when_asked_and_never_below_what_is_committed(path:
         ledger.settle(reserve(ledger, "a", 40), b"{}", cost=40, cost_source="usage")
     with pytest.raises(exits.UsageError, match="--change-cap"):
         Ledger(path, cap=200)
-    with pytest.raises(exits.UsageError, match="below"):
+    with pytest.raises(exits.UsageError, match="lower than"):
         Ledger(path, cap=39, change_cap=True)
     with Ledger(path, cap=200, change_cap=True) as ledger:
         assert ledger.budget().cap == 200

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.cli.judging import judge_of
 from composer_hub.hints.templates import SiteContext
 from composer_hub.records import ErrorSite
+from composer_hub.replay import judge_of
 from composer_hub.replay.fake import TeacherServer, serving
 from composer_hub.replay.ledger import Ledger
 

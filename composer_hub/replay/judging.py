@@ -1,49 +1,43 @@
-"""The judge of hints as the command line knows it: a priced endpoint, paid through a ledger with a cap of its own."""
+"""The judge of hints, paid through a ledger: a priced endpoint with a separate cap."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from composer_hub import exits
 from composer_hub.hints.judge import MAX_TOKENS, Answer, Judge
+from composer_hub.money import cap_of
 from composer_hub.records import stable_id
+from composer_hub.replay.ledger import Busy, Ledger, Question, Stored
+from composer_hub.replay.teachers import Teacher, find_teachers, key_of
 
-if TYPE_CHECKING:
-    from composer_hub.replay.ledger import Ledger
-    from composer_hub.replay.teachers import Teacher
-
-# A byte of text is at most one token of any tokenizer in use; the rest is room for the chat template.
+# Text has at most one token per byte in any tokenizer in use; the rest is room for the chat template.
 _TEMPLATE_TOKENS = 200
 
 
-def judge_of(name: str, max_usd: float | None, folder: Path) -> Judge:
-    """Return the judge that an option like `hf:org/model:provider` or `URL#model` names."""
-    from composer_hub.money import cap_of
-    from composer_hub.replay import teachers
-    from composer_hub.replay.ledger import Ledger
-
+def judge_of(address: str, max_usd: float | None, folder: Path) -> Judge:
+    """Return the judge at an address such as `hf:org/model:provider` or `URL#model`."""
     if max_usd is None:
-        raise exits.UsageError("A judge costs money: say how much at most with --judge-max-usd.")
-    (teacher, *others) = teachers.resolve(teachers.parse_names(name), list_models=teachers.fetch_models)
+        raise exits.UsageError("A judge costs money. Give its cap with --judge-max-usd.")
+    teacher, *others = find_teachers(address)
     if others:
         raise exits.UsageError("--judge takes one model.")
     folder.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(folder / "judge.sqlite", cap=cap_of(max_usd), change_cap=True)
+    ledger = Ledger(folder / "judge.sqlite", cap=cap_of(max_usd, "--judge-max-usd"), change_cap=True)
     return Judge(
         teacher.model_id,
         base_url=teacher.base_url,
-        token=teachers.key_of(teacher),
+        token=key_of(teacher),
         cache_dir=folder / "judge",
         budget=paid_by(ledger, teacher),
     )
 
 
 def paid_by(ledger: Ledger, teacher: Teacher) -> Callable[[str, Callable[[], Answer]], Answer]:
-    """Return a budget that reserves the worst case of each question before it is sent and settles what it cost."""
-    from composer_hub.replay.ledger import Busy, Question, Stored
+    """Return a budget that reserves the worst case of each question before it is sent, and settles its cost after."""
 
     def ask(prompt: str, send: Callable[[], Answer]) -> Answer:
         question = Question(stable_id("judge", teacher.route, prompt), teacher.name, "", "")
@@ -56,7 +50,7 @@ def paid_by(ledger: Ledger, teacher: Teacher) -> Callable[[str, Callable[[], Ans
         try:
             answer = send()
         except Exception as error:
-            # Whether it was billed is not known: the worst case stays counted.
+            # It may have been billed, so the worst case stays counted.
             ledger.fail(reserved.try_id, type(error).__name__, cost=None)
             raise
         ledger.settle(
