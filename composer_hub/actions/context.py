@@ -10,18 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.actions.aliases import kind_of, known_tool
 from composer_hub.actions.edits import inserted, replaced
 from composer_hub.actions.forms import ActionContext, parsed_arguments, replacements
 from composer_hub.actions.paths import normal_path
 from composer_hub.actions.shell_form import argv_text, shell_form
+from composer_hub.actions.tools import kind_of, known_tool, tool_named
 from composer_hub.records import Message, Step, ToolCall, Trace
 
 _FRESH_SOURCES = ("codex", "pi", "gemini", "mini")
+_HARMLESS = frozenset(("read", "web"))  # families that leave every file as it was
 _FILE_KINDS = frozenset(("read", "write", "edit", "insert", "patch"))
-_HARMLESS = frozenset(
-    ("read", "search", "glob", "list", "todowrite", "todoread", "todo_write", "update_plan", "websearch", "webfetch")
-)
 _NUMBERED = re.compile(r" *(\d+)[→\t](.*)")
 _MAX_LINES = 2000
 _MAX_LINE = 2000
@@ -85,8 +83,10 @@ class _History:
         kind = kind_of(call.name, arguments)
         if kind == "shell":
             self._ran(call, arguments)
-        elif kind not in _FILE_KINDS and kind.lower() not in _HARMLESS:
-            self.files.clear()
+        elif kind not in _FILE_KINDS:
+            tool = tool_named(call.name)
+            if tool is None or tool.family not in _HARMLESS:
+                self.files.clear()
         self.asked[call.call_id] = call
 
     def _ran(self, call: ToolCall, arguments: Mapping[str, Any]) -> None:

@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from composer_hub.actions.aliases import TOOLS, kind_of, known_tool
 from composer_hub.actions.edits import FileChange, Replacement, after_change, inserted, parse_patch, replaced
 from composer_hub.actions.paths import enter, normal_path, tidy
 from composer_hub.actions.shell_form import argv_text, shell_form
+from composer_hub.actions.tools import kind_of, known_tool, tool_of_kind
 from composer_hub.records import Message, ToolCall, canonical_json, stable_id
 
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
-_FRESH_SHELLS = frozenset(("exec_command", "shell", "shell_command", "local_shell", "run_shell_command"))
-_CREATORS = frozenset(("create", "create_file", "str_replace_editor", "str_replace_based_edit_tool", "file_editor"))
 _PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
-_EDIT_ARGUMENTS = next(tool.arguments for tool in TOOLS if tool.kind == "edit")
+_EDIT_ARGUMENTS = tool_of_kind("edit").arguments
+_FRESH_SHELLS = tool_of_kind("shell").fresh
+_CREATORS = tool_of_kind("write").creates
 
 
 @dataclass(frozen=True, slots=True)

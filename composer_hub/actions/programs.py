@@ -258,6 +258,12 @@ SUBCOMMANDS = _names(
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
 """Programs that run the program named behind them."""
 
+LAUNCHERS = WRAPPERS | _names("time builtin npx bunx pnpx uvx xargs")
+"""Words that come before the program that a line is about."""
+
+RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "bundle exec", "mise exec", "pdm run"))
+"""Pairs of words that come before the program that a line is about."""
+
 MOVERS = _names("cd pushd popd chdir")
 """Programs after which the shell may stand elsewhere."""
 

@@ -17,31 +17,12 @@ from composer_hub import exits
 MAX_CHARS = 100_000
 MAX_DEPTH = 30
 
-_OPERATORS = (
-    "&>>",
-    "<<<",
-    "<<-",
-    "&&",
-    "||",
-    "|&",
-    "&>",
-    "<<",
-    ">>",
-    "<&",
-    ">&",
-    "<>",
-    ">|",
-    ";",
-    "&",
-    "|",
-    "(",
-    ")",
-    ">",
-    "<",
-)
-_REDIRECTS = frozenset({"&>>", "<<<", "<<-", "&>", "<<", ">>", "<&", ">&", "<>", ">|", ">", "<"})
+_OPERATOR_LIST = "&>> <<< <<- && || |& &> << >> <& >& <> >| ; & | ( ) > <"  # longer ones first
+_REDIRECT_LIST = "&>> <<< <<- &> << >> <& >& <> >| > <"
+OPERATORS = tuple(_OPERATOR_LIST.split())
+REDIRECTS = frozenset(_REDIRECT_LIST.split())
 _COMPOUND = "! { if then elif else fi for while until do done case esac select function coproc [[ time }"
-_KEYWORDS = frozenset(_COMPOUND.split())
+KEYWORDS = frozenset(_COMPOUND.split())
 _PLAIN = re.compile(r"[^\s'\"\\$`*?\[\]{}~|&;()<>]+")
 _PLAIN_IN_QUOTES = re.compile(r'[^"\\$`]+')
 _NAME = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*|[0-9?$!#@*-])")
@@ -50,8 +31,8 @@ _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*\+?=)")
 _REST_OF_LINE = re.compile(r"(?:[^\n'\"\\`#]|(?<=\S)#|\\.|'[^']*'|\"[^\"\\]*\"|(?<!\S)#[^\n]*)*", re.DOTALL)
 _BRACE_LIST = re.compile(r"\{[^{}]*(,|\.\.)[^{}]*\}")
 _BRACKET = re.compile(r"\[.+\]", re.DOTALL)
-_IO_NUMBER = re.compile(r"[0-9]+(?=[<>])")
-_WORD_END = frozenset(" \t\n|&;()<>")
+IO_NUMBER = re.compile(r"[0-9]+(?=[<>])")
+WORD_END = frozenset(" \t\n|&;()<>")
 
 
 class Unparsable(exits.ComposerError, ValueError):
@@ -123,11 +104,11 @@ def parse(text: str) -> tuple[Item, ...]:
     """Return the tree of a shell text; raise `Unparsable` where its meaning is not certain."""
     if len(text) > MAX_CHARS:
         raise Unparsable(f"The command has {len(text):,} characters; more than {MAX_CHARS:,} are compared as text.")
-    reader = _Reader(text)
+    reader = Reader(text)
     return reader.items(closing="")
 
 
-class _Reader:
+class Reader:
     """Reads the text from left to right, one token ahead."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
@@ -154,7 +135,7 @@ class _Reader:
         if not closing:
             return self.pos >= len(self.text)
         if closing == "}":
-            found = self.text.startswith("}", self.pos) and self.text[self.pos + 1 : self.pos + 2] in ("", *_WORD_END)
+            found = self.text.startswith("}", self.pos) and self.text[self.pos + 1 : self.pos + 2] in ("", *WORD_END)
         else:
             found = self.text.startswith(closing, self.pos)
         if found:
@@ -168,7 +149,7 @@ class _Reader:
             operators.append(op)
             pipelines.append(self._pipeline())
         end = self._operator(";", "&")
-        if end is None and self._blank_then() not in ("", "\n", ")" if closing == ")" else ""):
+        if end is None and self.peek() not in ("", "\n", ")" if closing == ")" else ""):
             raise Unparsable("Something follows a command that is not an operator.")
         return Item(tuple(pipelines), tuple(operators), background=end == "&")
 
@@ -184,7 +165,7 @@ class _Reader:
         return Pipeline(negated, tuple(commands), tuple(pipes))
 
     def _command(self) -> Simple | Group:
-        self._blank_then()
+        self.peek()
         if self._operator("(") is not None:
             if self.text.startswith("(", self.pos):
                 raise Unparsable("Arithmetic commands are not read.")
@@ -211,11 +192,11 @@ class _Reader:
         while True:
             if (redirect := self._redirect()) is not None:
                 redirects.append(redirect)
-            elif (word := self._word()) is not None:
+            elif (word := self.word()) is not None:
                 (assignments if word.assignment and not words else words).append(word)
             else:
                 break
-        if words and words[0].bare and words[0].literal in _KEYWORDS:
+        if words and words[0].bare and words[0].literal in KEYWORDS:
             raise Unparsable(f"`{words[0].literal}` starts a compound command.")
         if not (assignments or words or redirects):
             raise Unparsable("A command is missing.")
@@ -224,19 +205,19 @@ class _Reader:
         return Simple(tuple(assignments), tuple(words), tuple(redirects))
 
     def _redirect(self) -> Redirect | None:
-        self._blank_then()
-        number = _IO_NUMBER.match(self.text, self.pos)
+        self.peek()
+        number = IO_NUMBER.match(self.text, self.pos)
         start = self.pos
         if number:
             self.pos = number.end()
-        op = next((op for op in _OPERATORS if op in _REDIRECTS and self.text.startswith(op, self.pos)), None)
+        op = next((op for op in OPERATORS if op in REDIRECTS and self.text.startswith(op, self.pos)), None)
         if op is None:
             self.pos = start
             return None
         self.pos += len(op)
         if self.text.startswith("(", self.pos):
             raise Unparsable("Process substitution is not read.")
-        target = self._word()
+        target = self.word()
         if target is None:
             raise Unparsable("A redirection has no target.")
         fd = number.group() if number else ""
@@ -264,7 +245,7 @@ class _Reader:
 
     # ------------------------------------------------------------------------------------------------- tokens
 
-    def _blank_then(self) -> str:
+    def peek(self) -> str:
         """Skip blanks, continued lines and a comment; return the character that comes next."""
         while self.pos < len(self.text):
             char = self.text[self.pos]
@@ -280,12 +261,12 @@ class _Reader:
         return ""
 
     def _skip_newlines(self) -> None:
-        while self._blank_then() == "\n":
+        while self.peek() == "\n":
             self.pos += 1
 
     def _operator(self, *wanted: str) -> str | None:
-        self._blank_then()
-        found = next((op for op in _OPERATORS if self.text.startswith(op, self.pos)), None)
+        self.peek()
+        found = next((op for op in OPERATORS if self.text.startswith(op, self.pos)), None)
         if found not in wanted:
             return None
         if self.text.startswith(";;", self.pos):
@@ -294,16 +275,17 @@ class _Reader:
         return found
 
     def _bare_word(self, word: str) -> bool:
-        self._blank_then()
+        self.peek()
         after = self.text[self.pos + len(word) : self.pos + len(word) + 1]
         if self.text.startswith(word, self.pos) and after in (" ", "\t", "\n"):
             self.pos += len(word)
             return True
         return False
 
-    def _word(self) -> Word | None:
-        char = self._blank_then()
-        if not char or char in _WORD_END:
+    def word(self) -> Word | None:
+        """Read the next word; None at an operator, a newline or the end."""
+        char = self.peek()
+        if not char or char in WORD_END:
             return None
         return _WordReader(self).read()
 
@@ -329,7 +311,7 @@ def _heredoc_body(text: str, line_end: int, name: str, *, tabs: bool) -> tuple[s
 class _WordReader:
     """Reads one word: its text without the quotes, and what the shell would still expand in it."""
 
-    def __init__(self, reader: _Reader) -> None:
+    def __init__(self, reader: Reader) -> None:
         self.reader = reader
         self.start = reader.pos
         self.parts: list[Part] = []
@@ -338,7 +320,7 @@ class _WordReader:
         self.empty_quotes = False
 
     def read(self) -> Word:
-        while (char := self._char()) and char not in _WORD_END:
+        while (char := self._char()) and char not in WORD_END:
             self._piece(char)
         assignment = _ASSIGNMENT.match(self.reader.text, self.start, self.reader.pos)
         return Word(self._finished(), not self.quoted, assignment.group() if assignment else "")
@@ -400,7 +382,7 @@ class _WordReader:
         self.reader.pos += 2
         if after != "\n":
             self._quote(after or "\\")
-        elif self._char() not in ("", *_WORD_END):
+        elif self._char() not in ("", *WORD_END):
             # The two halves may be a keyword or an assignment together.
             raise Unparsable("A line is continued inside a word.")
 
@@ -470,7 +452,7 @@ class _WordReader:
         inner = self.reader.text[self.reader.pos + 1 : end]
         if "\\" in inner or '"' in inner or "<<" in inner:
             raise Unparsable("Quoting inside backticks is not read.")
-        body = _Reader(inner, self.reader.depth).items("")
+        body = Reader(inner, self.reader.depth).items("")
         self._expand(f"{quotes}sub", body, end + 1)
 
     def _closing_brace(self, pos: int) -> int:

@@ -1,70 +1,219 @@
-"""What a tool call is about, whatever its harness names the tool: its family, its path, its shell commands.
+"""One table of tools: a call's name and arguments, as any harness spells them -> what the tool does.
 
-In: a `ToolCall` of any harness, or a message that spells one out (`call_in_text`). Out: `family_of_tool` (shell, edit,
-read, web, agent, ask, poll, finish or other), `path_of`, `command_of`, and `commands_in`, the simple commands of a
-shell text. Nothing here fails on odd arguments: the answer is then "".
+- `family_of_tool`: shell, edit, read, web, agent, ask, poll, finish or other. Hints and error rules ask for this.
+- `kind_of`: one kind of tool that many harnesses have (`read`, `search`, `patch`, …), else the name itself.
+- `known_tool`: the kind with its canonical arguments, if every argument of the call is known. Normal forms are made of
+  these; any other call is compared argument by argument.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.records import ToolCall
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A kind of tool, with the names and arguments that harnesses give it."""
+
+    family: str
+    names: frozenset[str]  # lower case
+    kind: str = ""  # "" if only the family is known
+    arguments: Mapping[str, str] = field(default_factory=dict)  # a harness's argument -> its canonical name
+    needed: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()  # arguments that do not change the effect
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    fresh: frozenset[str] = frozenset()  # shells that start in the session's directory at each call
+    creates: frozenset[str] = frozenset()  # tools that fail if the file exists
 
 
-def _words(text: str) -> frozenset[str]:
+def _names(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-FAMILIES: dict[str, frozenset[str]] = {
-    "shell": _words(
-        "bash shell exec_command execute_bash local_shell local_shell_call run_command run_shell_command terminal"
-        " run_terminal_cmd run_terminal_command run_in_terminal execute_command shell_command container.exec sh zsh"
-        " powershell cmd unified_exec execute run run_ipython execute_ipython_cell ipython python code_interpreter"
-        " mswea_bash_command bash_command developer__shell commandexecution local_bash"
+def _arguments(**spellings: str) -> dict[str, str]:
+    return {name: canonical for canonical, names in spellings.items() for name in (canonical, *names.split())}
+
+
+# Remarks about a call, how long to wait for it, and how much of its output to show do not change its effect.
+_REMARKS = _names("description summary justification explanation security_risk thought reason toolSummary")
+_PATIENCE = _names("timeout timeout_ms timeoutMs yield_time_ms max_output_tokens timeout_seconds")
+_PATH = "file_path filePath path absolute_path target_file filename file"
+
+TOOLS: tuple[Tool, ...] = (
+    Tool(
+        "shell",
+        _names(
+            "bash shell local_shell shell_command execute_bash exec_command exec run_shell_command run_command "
+            "run_terminal_cmd run_terminal_command run_in_terminal execute_command terminal container.exec"
+        ),
+        kind="shell",
+        arguments=_arguments(
+            command="cmd CommandLine script",
+            cwd="workdir working_directory directory dir_path Cwd",
+            background="run_in_background is_background isBackground",
+            is_input="",
+            shell="",
+            login="",
+            tty="",
+            sandbox="dangerouslyDisableSandbox sandbox_permissions with_escalated_permissions",
+        ),
+        needed=_names("command"),
+        ignored=_REMARKS | _PATIENCE,
+        # Harnesses spell a missing flag as false or as text; a sandbox switch that is on is kept.
+        defaults={"background": False, "is_input": False, "sandbox": False},
+        fresh=_names("exec_command shell shell_command local_shell run_shell_command"),
     ),
-    "edit": _words(
-        "edit multiedit notebookedit write str_replace str_replace_editor str_replace_based_edit_tool apply_patch"
-        " create insert edit_file write_file write_to_file replace_in_file replace search_replace create_file"
-        " insert_edit_into_file edit_notebook append delete_file move_file undo_edit file_editor filechange patch"
-        " insert_content_at_line edit_file_by_replace apply_diff planning_file_editor"
+    Tool(
+        "read",
+        _names("read read_file readfile view view_file open_file cat_file"),
+        kind="read",
+        arguments=_arguments(path=_PATH, offset="", limit="", view_range="", start_line="", end_line="", pages=""),
+        needed=_names("path"),
+        ignored=_REMARKS,
     ),
-    "read": _words(
-        "read grep glob ls list read_file read_many_files view open goto cat search_file search_dir find_file"
-        " list_files list_dir list_directory search_files grep_search grep_files file_search codebase_search"
-        " semantic_search glob_file_search search_file_content notebookread lsp view_image read_notebook find"
-        " list_code_definition_names read_mcp_resource list_mcp_resources readmcpresourcetool"
-        " listmcpresourcestool tool_search toolsearch think todowrite todoread update_plan"
+    Tool(
+        "edit",
+        _names("write write_file writefile create create_file write_to_file"),
+        kind="write",
+        arguments=_arguments(path=_PATH, content="file_text contents text"),
+        needed=_names("path content"),
+        ignored=_REMARKS,
+        creates=_names("create create_file str_replace_editor str_replace_based_edit_tool file_editor"),
     ),
-    "web": _words(
-        "webfetch websearch web_fetch web_search google_web_search fetch fetch_webpage browse browse_interactive"
-        " browser browser_use web_search_call url_fetch"
+    Tool(
+        "edit",
+        _names("edit edit_file str_replace replace search_replace multiedit multi_edit replace_in_file string_replace"),
+        kind="edit",
+        arguments=_arguments(
+            path=_PATH,
+            old="old_string old_str oldText old_text oldString",
+            new="new_string new_str newText new_text newString",
+            replace_all="replaceAll allow_multiple",
+            edits="",
+            expected_replacements="",
+        ),
+        needed=_names("path"),
+        ignored=_REMARKS | _names("instruction"),
+        defaults={"replace_all": False, "expected_replacements": 1},
     ),
-    "agent": _words("task agent spawn_agent delegate skill activate_skill sendmessage workflow"),
-    "ask": _words(
-        "exitplanmode enterplanmode askuserquestion ask_user ask_followup_question request_user_input"
-        " plan_mode_respond ask_questions"
+    Tool(
+        "edit",
+        _names("insert"),
+        kind="insert",
+        arguments=_arguments(path=_PATH, line="insert_line", new="new_str"),
+        needed=_names("path line new"),
+        ignored=_REMARKS,
     ),
-    "poll": _words(
-        "bashoutput taskoutput agentoutputtool write_stdin wait wait_agent killshell kill_bash taskstop sleep"
-        " command_status monitor"
+    Tool(
+        "edit",
+        _names("apply_patch applypatch"),
+        kind="patch",
+        arguments=_arguments(patch="input patch_text patchText"),
+        needed=_names("patch"),
+        ignored=_REMARKS,
     ),
-    "finish": _words("submit finish exit attempt_completion complete_task exit_forfeit task_complete"),
+    Tool(
+        "read",
+        _names("grep grep_search search_file_content search_files ripgrep search_content"),
+        kind="search",
+        arguments=_arguments(
+            pattern="regex query",
+            path="paths directory dir_path DirectoryPath",
+            glob="include file_pattern include_pattern",
+            type="",
+            output_mode="",
+            ignore_case="-i ignoreCase case_insensitive",
+            multiline="",
+            literal="fixed_strings",
+        ),
+        needed=_names("pattern"),
+        # How much is shown around a hit does not change what is searched.
+        ignored=_REMARKS | _names("-n -A -B -C context head_limit limit offset -o"),
+        defaults={"ignore_case": False, "multiline": False, "literal": False, "output_mode": "files_with_matches"},
+    ),
+    Tool(
+        "read",
+        _names("glob find find_files find_by_name file_search glob_search"),
+        kind="glob",
+        arguments=_arguments(pattern="Pattern", path="directory dir_path SearchDirectory"),
+        needed=_names("pattern"),
+        ignored=_REMARKS | _names("limit"),
+    ),
+    Tool(
+        "read",
+        _names("ls list list_dir list_directory list_files"),
+        kind="list",
+        arguments=_arguments(
+            path="dir_path directory target_directory relative_workspace_path", ignore="", recursive=""
+        ),
+        ignored=_REMARKS | _names("limit"),
+        defaults={"recursive": False, "ignore": []},
+    ),
+    # From here on only the family is known.
+    Tool(
+        "shell",
+        _names(
+            "local_shell_call sh zsh powershell cmd unified_exec execute run run_ipython execute_ipython_cell ipython "
+            "python code_interpreter mswea_bash_command bash_command developer__shell commandexecution local_bash"
+        ),
+    ),
+    Tool(
+        "edit",
+        _names(
+            "str_replace_editor str_replace_based_edit_tool text_editor file_editor notebookedit insert_edit_into_file "
+            "edit_notebook append delete_file move_file undo_edit filechange patch insert_content_at_line "
+            "edit_file_by_replace apply_diff planning_file_editor"
+        ),
+    ),
+    Tool(
+        "read",
+        _names(
+            "read_many_files open goto cat search_file search_dir find_file grep_files codebase_search semantic_search "
+            "glob_file_search notebookread lsp view_image read_notebook list_code_definition_names read_mcp_resource "
+            "list_mcp_resources readmcpresourcetool listmcpresourcestool tool_search toolsearch think todowrite "
+            "todo_write todoread update_plan"
+        ),
+    ),
+    Tool(
+        "web",
+        _names(
+            "webfetch websearch web_fetch web_search google_web_search fetch fetch_webpage browse browse_interactive "
+            "browser browser_use web_search_call url_fetch"
+        ),
+    ),
+    Tool("agent", _names("task agent spawn_agent delegate skill activate_skill sendmessage workflow")),
+    Tool(
+        "ask",
+        _names(
+            "exitplanmode enterplanmode askuserquestion ask_user ask_followup_question request_user_input "
+            "plan_mode_respond ask_questions"
+        ),
+    ),
+    Tool(
+        "poll",
+        _names(
+            "bashoutput taskoutput agentoutputtool write_stdin wait wait_agent killshell kill_bash taskstop sleep "
+            "command_status monitor"
+        ),
+    ),
+    Tool("finish", _names("submit finish exit attempt_completion complete_task exit_forfeit task_complete")),
+)
+_BY_NAME = {name: tool for tool in TOOLS for name in tool.names}
+_BY_KIND = {tool.kind: tool for tool in TOOLS if tool.kind}
+
+# One tool with several acts: its `command` argument names the act.
+_EDITOR_NAMES = _names("str_replace_editor str_replace_based_edit_tool text_editor file_editor")
+_EDITOR_COMMANDS = {"view": "read", "create": "write", "str_replace": "edit", "insert": "insert"}
+_EDITOR_ARGUMENTS = {
+    "view": _names("path view_range"),
+    "create": _names("path file_text"),
+    "str_replace": _names("path old_str new_str"),
+    "insert": _names("path insert_line new_str"),
 }
-"""Tool names, lower case, by what they do. Replay's aliases read the same table."""
-
-_FAMILY_OF = {name: family for family, names in FAMILIES.items() for name in names}
-
-# One tool that both looks and changes: its `command` argument tells which.
-_VIEWS = frozenset({"view", "read", "open"})
-
-PATH_KEYS = ("file_path", "path", "filename", "notebook_path", "target_file", "absolute_path", "file", "dir_path")
-COMMAND_KEYS = ("command", "cmd", "commands", "script", "code", "input")
-
-_PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (\S[^\n]{0,400})$", re.MULTILINE)
+_VIEWS = _names("view read open")
 
 
 def bare_name(name: str) -> str:
@@ -73,156 +222,68 @@ def bare_name(name: str) -> str:
 
 
 def family_of_tool(name: str, arguments: Any = None) -> str:
-    """Return what a tool does: one of `FAMILIES`, or other."""
-    lowered = name.casefold()
-    family = _FAMILY_OF.get(lowered) or _FAMILY_OF.get(bare_name(name), "other")
+    """Return the family of a tool, by its name with or without a namespace; other if it is unknown."""
+    tool = _BY_NAME.get(name.casefold()) or _BY_NAME.get(bare_name(name))
+    family = tool.family if tool else "other"
     if family == "edit" and isinstance(arguments, Mapping) and arguments.get("command") in _VIEWS:
         return "read"
     return family
 
 
-def path_of(call: ToolCall) -> str:
-    """Return the path that a call is about, or "" where it names none."""
-    arguments = call.arguments
-    if isinstance(arguments, Mapping):
-        named = (arguments[key] for key in PATH_KEYS if isinstance(arguments.get(key), str))
-        found = next(named, "")
-        if found:
-            return found
-    patch = _PATCH_FILE.search(_text_of(arguments)[:20_000])
-    return patch[1].strip() if patch else ""
+def kind_of(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the kind of tool that a name means, whatever the other arguments; the name itself if it is unknown."""
+    if name.lower() in _EDITOR_NAMES:
+        return _EDITOR_COMMANDS.get(str(arguments.get("command")), name)
+    tool = _BY_NAME.get(name.lower())
+    return (tool.kind if tool else "") or name
 
 
-def command_of(call: ToolCall) -> str:
-    """Return the shell text of a call, or "" where it runs none."""
-    arguments = call.arguments
-    if isinstance(arguments, str):
-        return arguments
-    if not isinstance(arguments, Mapping):
-        return ""
-    value = next((arguments[key] for key in COMMAND_KEYS if arguments.get(key)), "")
-    if isinstance(value, list):
-        words = [str(word) for word in value]
-        # Codex spells a shell line as ["bash", "-lc", "…"]; its last word is the text.
-        return words[-1] if len(words) == 3 and words[1].startswith("-") else " ".join(words)
-    return value if isinstance(value, str) else ""
+def tool_named(name: str) -> Tool | None:
+    """Return the entry of exactly this name."""
+    return _BY_NAME.get(name.lower())
 
 
-def _text_of(arguments: Any) -> str:
-    if isinstance(arguments, str):
-        return arguments
-    if isinstance(arguments, Mapping):
-        return "\n".join(value for value in arguments.values() if isinstance(value, str))
-    return ""
+def tool_of_kind(kind: str) -> Tool:
+    """Return the entry of a kind."""
+    return _BY_KIND[kind]
 
 
-# --------------------------------------------------------------------------------------------- calls written as text
-
-_FUNCTION = re.compile(r"<function=([\w.-]{1,80})>(.*?)(?:</function>|\Z)", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([\w.-]{1,80})>(.*?)</parameter>", re.DOTALL)
-_FENCED = re.compile(r"^```(?:[\w-]{0,40})[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_EDIT_BLOCK = re.compile(r"^(\S[^\n]{0,300})\n(?:```[^\n]*\n)?<{5,9} SEARCH$", re.MULTILINE)
-
-
-def call_in_text(text: str) -> ToolCall:
-    """Return the call that a text protocol writes into the message, the last one; nameless where there is none."""
-    if functions := _FUNCTION.findall(text):
-        name, body = functions[-1]
-        return ToolCall(name, dict(_PARAMETER.findall(body)))
-    if block := _EDIT_BLOCK.search(text):
-        return ToolCall("edit", {"path": block[1]})
-    if fenced := _FENCED.findall(text):
-        return ToolCall("bash", {"command": fenced[-1].strip()})
-    return ToolCall("", None)
+def known_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]] | None:
+    """Return the tool that a call means with its canonical arguments; None if any part of the call is unknown."""
+    name = name.lower()
+    if name in _EDITOR_NAMES:
+        return _editor(arguments)
+    tool = _BY_NAME.get(name)
+    return _canonical(tool, arguments) if tool and tool.kind else None
 
 
-# ------------------------------------------------------------------------------------------------------- shell text
+def _editor(arguments: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]] | None:
+    command = arguments.get("command")
+    if not isinstance(command, str) or command not in _EDITOR_COMMANDS:
+        return None
+    # Arguments of the other acts are often sent along as None.
+    own = {name: value for name, value in arguments.items() if name != "command" and value is not None}
+    if set(own) - _EDITOR_ARGUMENTS[command] - _REMARKS:
+        return None
+    if command == "str_replace":
+        own.setdefault("new_str", "")  # Without it the editor deletes.
+    return _canonical(_BY_KIND[_EDITOR_COMMANDS[command]], own)
 
 
-@dataclass(frozen=True, slots=True)
-class SimpleCommand:
-    """One command of a shell line: its words without quotes, and whether its output goes on into a pipe."""
-
-    words: tuple[str, ...]
-    piped: bool = False
-
-    @property
-    def program(self) -> str:
-        """Return the program's name without its folder."""
-        return self.words[0].rsplit("/", 1)[-1] if self.words else ""
-
-
-MAX_SHELL_CHARS = 20_000  # a longer text is a file in a heredoc; its head names the programs
-
-_TOKEN = re.compile(
-    r"""
-    (?P<space>[ \t]+|\\\n|\#[^\n]*(?=\n|$))
-  | (?P<pipe>\|&?(?!\|))
-  | (?P<end>&&|\|\||;;?|\n|&(?![>&]))
-  | (?P<heredoc><<-?[ ]*(?P<quote>['"]?)(?P<tag>\w+)(?P=quote))
-  | (?P<redirect>\d?[<>]{1,3}&?[ \t]*(?:[^\s;|&<>'"]|"[^"]*"|'[^']*')*|&>>?[ \t]*[^\s;|&]+)
-  | (?P<group>[(){}!](?=[\s(){}]|$)|\(|\))
-  | (?P<word>(?:\\.|\$\([^()]*\)|"(?:\\.|[^"\\])*"|'[^']*'|[^\s;|&<>()'"\\])+)
-  | (?P<other>.)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ASSIGNMENT = re.compile(r"\w+=")
-_WRAPPERS = _words("sudo time env nohup exec command builtin npx bunx pnpx uvx nice stdbuf xargs")
-_RUNNERS = {("uv", "run"), ("poetry", "run"), ("pipenv", "run"), ("bundle", "exec"), ("mise", "exec"), ("pdm", "run")}
-_KEYWORDS = _words("if then else elif fi for while until do done case esac in function { } ! [[")
+def _canonical(tool: Tool, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]] | None:
+    own: dict[str, Any] = {}
+    for name, value in arguments.items():
+        if value is None or name in tool.ignored:
+            continue
+        canonical = tool.arguments.get(name)
+        if canonical is None or canonical in own:
+            return None
+        value = _flag(value) if isinstance(tool.defaults.get(canonical), bool) else value
+        if canonical not in tool.defaults or value != tool.defaults[canonical]:
+            own[canonical] = value
+    return (tool, own) if tool.needed <= set(own) else None
 
 
-def commands_in(text: str) -> tuple[SimpleCommand, ...]:
-    """Return the simple commands of a shell text in order; heredoc bodies, redirections and assignments left out."""
-    return tuple(command for command in _split(text[:MAX_SHELL_CHARS]) if command.words)
-
-
-def _split(text: str) -> Iterator[SimpleCommand]:
-    words: list[str] = []
-    tags: list[str] = []
-    position = 0
-    while match := _TOKEN.match(text, position):
-        position = match.end()
-        kind = match.lastgroup if match.lastgroup not in ("quote", "tag") else "heredoc"
-        if kind == "heredoc":
-            tags.append(match["tag"])
-        elif kind == "word":
-            words.append(_unquoted(match["word"]))
-        elif kind in ("pipe", "end"):
-            yield SimpleCommand(_without_wrappers(words), piped=kind == "pipe")
-            words = []
-            if match[0] == "\n" and tags:
-                position = _after_heredocs(text, position, tags)
-                tags = []
-    yield SimpleCommand(_without_wrappers(words))
-
-
-def _after_heredocs(text: str, position: int, tags: list[str]) -> int:
-    for tag in tags:
-        end = re.compile(rf"^[ \t]*{tag}[ \t]*$", re.MULTILINE).search(text, position)
-        position = end.end() if end else len(text)
-    return position
-
-
-def _unquoted(word: str) -> str:
-    return re.sub(r"""\\(.)|["']""", lambda match: match[1] or "", word, flags=re.DOTALL)
-
-
-def _without_wrappers(words: list[str]) -> tuple[str, ...]:
-    """Drop what stands before the program: `FOO=1 sudo timeout 30 uv run pytest` is about pytest."""
-    rest = words
-    while rest:
-        if rest[0] in _WRAPPERS or rest[0] in _KEYWORDS or _ASSIGNMENT.match(rest[0]):
-            rest = rest[1:]
-            while rest and rest[0].startswith("-"):
-                rest = rest[1:]
-        elif rest[0] in ("timeout", "gtimeout"):
-            rest = rest[1:]
-            while rest and (rest[0].startswith("-") or rest[0][:1].isdigit()):
-                rest = rest[1:]
-        elif tuple(rest[:2]) in _RUNNERS:
-            rest = rest[2:]
-        else:
-            break
-    return tuple(rest)
+def _flag(value: Any) -> Any:
+    """Return a flag that a harness passes as text, such as OpenHands' `is_input`, as the flag it is."""
+    return {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value

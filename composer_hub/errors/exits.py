@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from composer_hub.actions.tools import SimpleCommand, commands_in
+from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.errors.rules import Rule, rule
 
 # ------------------------------------------------------------------------------------------------------- exit codes

@@ -15,7 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from composer_hub.actions.tools import call_in_text, command_of, family_of_tool
+from composer_hub.actions.calls import call_in_text, command_of
+from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors import exits as error_exits
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, Rule, canonical_kind, unwrapped
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace

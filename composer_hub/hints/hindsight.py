@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions.tools import SimpleCommand, bare_name, command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions.calls import command_of, path_of
+from composer_hub.actions.commands import SimpleCommand, commands_in
+from composer_hub.actions.tools import bare_name, family_of_tool
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.hints.templates import LaterCall, SiteContext, clipped

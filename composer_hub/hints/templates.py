@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions.tools import command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions.calls import command_of, path_of
+from composer_hub.actions.commands import commands_in
+from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 

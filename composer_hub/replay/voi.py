@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from composer_hub.actions.tools import family_of_tool
 from composer_hub.records import Step, Trace
 
 NUM_FIRST_STEPS = 2  # most runs that diverge do so in their first two steps
-
-WRITING_TOOLS = ("edit", "write", "patch", "replace", "submit", "finish", "create", "insert")
 
 
 def value_of(trace: Trace, place: int, entropy: Mapping[str, float]) -> float:
@@ -32,7 +31,7 @@ def _has_error(step: Step) -> bool:
 
 def _writes(trace: Trace, step: Step) -> bool:
     calls = trace.messages[step.action].tool_calls
-    return any(word in call.name.lower() for call in calls for word in WRITING_TOOLS)
+    return any(family_of_tool(call.name, call.arguments) in ("edit", "finish") for call in calls)
 
 
 def threshold(valued: Iterable[tuple[float, int]], budget: int) -> float:

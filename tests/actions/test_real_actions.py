@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.actions.aliases import TOOLS, kind_of
 from composer_hub.actions.forms import ActionContext, normalise
+from composer_hub.actions.tools import TOOLS, kind_of
 from composer_hub.records import Message, ToolCall
 
 

@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.actions.tools import FAMILIES, call_in_text, command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions.calls import call_in_text, command_of, path_of
+from composer_hub.actions.commands import commands_in
+from composer_hub.actions.tools import TOOLS, family_of_tool
 from composer_hub.errors.exits import main_command, prints_files, purpose_of
 from composer_hub.records import ToolCall
 
@@ -33,8 +35,8 @@ def test_a_tool_has_one_family_whatever_its_harness(name: str, arguments: object
     assert family_of_tool(name, arguments) == family
 
 
-def test_no_name_stands_in_two_families() -> None:
-    names = [name for members in FAMILIES.values() for name in members]
+def test_every_name_is_in_the_table_once() -> None:
+    names = [name for tool in TOOLS for name in tool.names]
     assert sorted(names) == sorted(set(names))
 
 

@@ -1,0 +1,133 @@
+"""The simple commands of a shell line, in order, whatever surrounds them: for rules that ask which programs ran.
+
+`shell.parse` builds the tree of a text that it understands as a whole. This reads the same words and operators in one
+flat pass, so that loops, tests and broken quotes hide nothing. Heredoc bodies, redirections and assignments are
+left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from composer_hub.actions import programs
+from composer_hub.actions.shell import IO_NUMBER, KEYWORDS, OPERATORS, REDIRECTS, WORD_END, Reader, Unparsable
+
+MAX_SHELL_CHARS = 20_000  # a longer text is a file in a heredoc; its head names the programs
+
+_ASSIGNMENT = re.compile(r"\w+=")
+_QUOTED = re.compile(r""""(?:\\.|[^"\\])*"|'[^']*'""", re.DOTALL)
+_QUOTING = re.compile(r"""\\\n|["'\\]""")
+_UNTIL_BLANK = re.compile(r"[^\s|&;()<>]*")
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleCommand:
+    """One command of a shell line: its words without quotes, and whether its output goes into a pipe."""
+
+    words: tuple[str, ...]
+    piped: bool = False
+
+    @property
+    def program(self) -> str:
+        """Return the program's name without its folder."""
+        return self.words[0].rsplit("/", 1)[-1] if self.words else ""
+
+
+def commands_in(text: str) -> tuple[SimpleCommand, ...]:
+    """Return the simple commands of a shell text, without the wrappers (`sudo`, `timeout 30`) before a program."""
+    return tuple(command for command in _scan(Reader(text[:MAX_SHELL_CHARS])) if command.words)
+
+
+def _scan(reader: Reader) -> Iterator[SimpleCommand]:
+    words: list[str] = []
+    tags: list[str] = []  # of the heredocs that begin behind this line
+    while char := reader.peek():
+        number = IO_NUMBER.match(reader.text, reader.pos)
+        start = number.end() if number else reader.pos
+        operator = next((op for op in OPERATORS if reader.text.startswith(op, start)), "")
+        if char == "\n":
+            reader.pos += 1
+            yield SimpleCommand(_without_wrappers(words))
+            words = []
+            for tag in tags:
+                _skip_heredoc(reader, tag)
+            tags = []
+        elif operator in REDIRECTS:
+            reader.pos = start + len(operator)
+            target = _word(reader)
+            if operator in ("<<", "<<-"):
+                tags.append(target)
+        elif operator in ("(", ")"):
+            reader.pos += 1
+        elif operator:
+            reader.pos += len(operator)
+            yield SimpleCommand(_without_wrappers(words), piped=operator in ("|", "|&"))
+            words = []
+        else:
+            words.append(_word(reader))
+    yield SimpleCommand(_without_wrappers(words))
+
+
+def _word(reader: Reader) -> str:
+    """Read a word without its quotes; one that the parser does not understand ends at the next blank or operator."""
+    reader.peek()
+    text, start, depth = reader.text, reader.pos, reader.depth
+    try:
+        word = reader.word()
+        if word is None:
+            return ""
+        if word.literal is not None:
+            return word.literal
+    except (Unparsable, RecursionError):
+        reader.text, reader.pos, reader.depth = text, _end_of_word(text, start), depth
+    return _QUOTING.sub("", reader.text[start : reader.pos])
+
+
+def _end_of_word(text: str, start: int) -> int:
+    pos, depth = start, 0
+    while pos < len(text):
+        if quoted := _QUOTED.match(text, pos):
+            pos = quoted.end()
+        elif text[pos] == "\\":
+            pos += 2
+        elif text.startswith("$(", pos) or (depth and text[pos] == "("):
+            depth += 1
+            pos += 2 if text[pos] == "$" else 1
+        elif depth and text[pos] == ")":
+            depth -= 1
+            pos += 1
+        elif not depth and text[pos] in WORD_END:
+            return pos
+        else:
+            pos += 1
+    if depth:
+        # The substitution is never closed.
+        blank = _UNTIL_BLANK.match(text, start)
+        return max(blank.end() if blank else start, start + 1)
+    return len(text)
+
+
+def _skip_heredoc(reader: Reader, tag: str) -> None:
+    end = re.compile(rf"^[ \t]*{re.escape(tag)}[ \t]*$", re.MULTILINE).search(reader.text, reader.pos)
+    reader.pos = end.end() if end else len(reader.text)
+
+
+def _without_wrappers(words: Sequence[str]) -> tuple[str, ...]:
+    """Drop what comes before the program: `FOO=1 sudo timeout 30 uv run pytest` runs pytest."""
+    rest = words
+    while rest:
+        if rest[0] in ("timeout", "gtimeout"):
+            rest = rest[1:]
+            while rest and (rest[0].startswith("-") or rest[0][:1].isdigit()):
+                rest = rest[1:]
+        elif rest[0] in programs.LAUNCHERS or rest[0] in KEYWORDS or rest[0] == "in" or _ASSIGNMENT.match(rest[0]):
+            rest = rest[1:]
+            while rest and rest[0].startswith("-"):
+                rest = rest[1:]
+        elif " ".join(rest[:2]) in programs.RUNNERS:
+            rest = rest[2:]
+        else:
+            break
+    return tuple(rest)
