@@ -196,4 +196,4 @@ def agreement_card(figures: Row, reviewed: int, pending: int) -> Html:
         )
         if figures.get("kappa") is not None:
             tiles.append(h("div", h("b", f"{figures['kappa']:.2f}"), h("span", "Cohen's kappa"), cls="tile"))
-    return h("section", h("h2", "Review"), h("div", tiles, cls="tiles"), cls="card")
+    return h("section", h("h2", "Review"), h("div", tiles, cls="tiles"), cls="card review")

@@ -411,12 +411,12 @@ def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Pla
     base = place.get("base", "")
     summary = h("p", ", ".join(f"{count:,} {kind}" for kind, count in counts.items()), f" since {base}.", cls="count")
     if not changes:
-        return h("section", h("h2", f"Compared with {base}"), h("p", "No pair differs."), cls="card")
+        return h("section", h("h2", f"Compared with {base}"), h("p", "No pair differs."), cls="card changes-card")
     items = [_change(change, place) for change in changes]
     cut = sum(counts.values()) - len(changes)
     rest = h("p", f"{cut:,} more are not listed.", cls="quiet") if cut > 0 else None
     return h(
-        "section", h("h2", f"Compared with {base}"), summary, h("ul", items, cls="plain changes"), rest, cls="card"
+        "section", h("h2", f"Compared with {base}"), summary, h("ul", items, cls="plain changes"), rest, cls="card changes-card"
     )
 
 

@@ -147,7 +147,7 @@ def _turns(trace: Row) -> Html | None:
         )
     if not lines:
         return None
-    names = ("turn", "error", "hint", "probability of the action, per token: before → after the hint")
+    names = ("turn", "error", "hint", "probability per token of the action: before → after the hint")
     head = h("tr", [h("th", name, scope="col") for name in names])
     table = h("table", h("caption", "Turns with errors", cls="sr"), h("thead", head), h("tbody", lines))
     return h(
@@ -166,11 +166,13 @@ def probability(logps: Sequence[float | None], uplift: Sequence[float | None], s
         for before, change in zip(logps[start:stop], uplift[start:stop], strict=False)
         if before is not None and change is not None
     ]
-    if not both:
-        return "not measured"
-    before = sum(one for one, _ in both) / len(both)
-    change = sum(one for _, one in both) / len(both)
-    return f"{math.exp(before):.3f} → {math.exp(min(0.0, before + change)):.3f}"
+    if both:
+        before = sum(one for one, _ in both) / len(both)
+        change = sum(one for _, one in both) / len(both)
+        return f"{math.exp(before):.3f} → {math.exp(min(0.0, before + change)):.3f}"
+    known = [change for change in uplift[start:stop] if change is not None]
+    # Without the probabilities of the policy, their ratio is still known.
+    return f"x {math.exp(sum(known) / len(known)):.2f}" if known else "not measured"
 
 
 def _heat(facts: Row) -> Html:

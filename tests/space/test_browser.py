@@ -1,0 +1,369 @@
+"""What a reviewer sees and does, in a real browser, on data that tries to break out of every field.
+
+The fixture `open_page` asserts after each test that nothing of the data ran, no request left this machine, and the
+browser had nothing to complain about: the content policy never had to stop anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from composer_hub.records import stable_id
+from tests.space.conftest import NUM_PAIRS, Published
+from tests.space.hostile import PAYLOADS
+
+Open = Callable[..., Any]
+ARTIFACTS = Path(os.environ.get("SPACE_SCREENSHOTS", ".artifacts/space"))
+VIEWS = ("pairs", "hints", "runs", "tasks", "overview")
+DESKTOP = {"width": 1300, "height": 850}
+PHONE = {"width": 390, "height": 844}
+
+
+def rows(page: Any) -> Any:
+    return page.locator("#list [data-item]")
+
+
+def current(page: Any) -> str:
+    return page.locator("#list [aria-current]").get_attribute("data-item")
+
+
+def press(page: Any, key: str) -> None:
+    page.keyboard.press(key)
+
+
+def wait_for(page: Any, condition: str, argument: Any = None) -> None:
+    page.wait_for_function(condition, arg=argument)
+
+
+def moved(page: Any, before: str) -> str:
+    """Wait until another item is shown, and return it."""
+    attribute = {"pairs": "pair", "hints": "hint"}[page.evaluate("document.body.dataset.view")]
+    script = """([name, before]) => {
+        const id = document.querySelector('#detail article')?.dataset[name];
+        return id && id !== before && document.querySelector('#list [aria-current]')?.dataset.item === id;
+    }"""
+    wait_for(page, script, [attribute, before])
+    return page.evaluate(f"document.querySelector('#detail article').dataset.{attribute}")
+
+
+# --------------------------------------------------------------------------------------------------------- hostile data
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_hostile_text_is_shown_and_never_runs(open_page: Open, space: str, view: str) -> None:
+    page = open_page(f"{space}?view={view}")
+    for at in range(min(3, rows(page).count())):
+        rows(page).nth(at).click()
+        page.wait_for_timeout(150)
+        page.evaluate("document.querySelectorAll('#detail details').forEach((one) => { one.open = true })")
+        page.evaluate("document.querySelectorAll('#detail [data-earlier], .raw button').forEach((one) => one.click())")
+        page.wait_for_timeout(300)
+    if view in ("pairs", "hints"):
+        press(page, "f")
+        page.wait_for_selector("#filters select")
+    text = page.inner_text("body")
+    assert "window.pwned" in text
+    assert any(payload in text for payload in PAYLOADS[:9])
+    assert "\x1b" not in page.content()
+    assert "\u202e" not in page.content()
+    # None of the data became an element.
+    strange = "img, iframe, style, body script, meta[http-equiv], [onerror], [onload], [onmouseover], [onfocus]"
+    assert page.locator(strange).count() == 0
+    assert page.locator("a[href^='javascript']").count() == 0
+
+
+def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    for payload in PAYLOADS:
+        page.fill("#search", payload)
+        wait_for(page, "(value) => new URLSearchParams(location.search).get('q') === value", payload)
+    kind, id = quote(PAYLOADS[0]), quote(PAYLOADS[4])
+    page.goto(f"{space}?error_kind={kind}&pair={id}")
+    assert "No such pair" in page.inner_text("#detail")
+
+
+def test_a_line_of_ten_million_characters_costs_a_page_little_and_is_fetched_in_pieces(
+    open_page: Open, space: str
+) -> None:
+    page = open_page(f"{space}?view=hints")
+    sizes: list[int] = []
+    page.on("response", lambda response: sizes.append(int(response.headers.get("content-length") or 0)))
+    page.fill("#search", "")
+    site = f"{stable_id(stable_id('hostile', 0), 0)}:1"
+    page.goto(f"{space}?view=hints&hint={site}")
+    page.wait_for_selector("body[data-ready]")
+    assert len(page.content()) < 200_000
+    page.click("#detail [data-more]")
+    page.wait_for_selector("#detail [data-more]:has-text('Show more')")
+    assert max(sizes) < 1_000_000
+
+
+# --------------------------------------------------------------------------------------------------------------- moving
+
+
+def test_keys_move_decide_and_undo_and_drafts_survive_a_reload(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    first = current(page)
+    press(page, "j")
+    second = moved(page, first)
+    assert current(page) == second
+    press(page, "k")
+    assert moved(page, second) == first
+    for key in "arx":
+        here = current(page)
+        press(page, key)
+        moved(page, here)
+    assert page.inner_text("[data-count]") == "2"  # A skip is not submitted.
+    press(page, "u")
+    press(page, "u")
+    wait_for(page, "() => document.querySelector('[data-count]').textContent === '1'")
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert page.inner_text("[data-count]") == "1"
+    assert page.locator("#list [data-draft]:not(:empty)").count() == 1
+
+
+def test_keys_are_letters_while_one_types_and_can_be_turned_off(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    press(page, "n")
+    page.keyboard.type("ajar")
+    assert page.input_value("[data-note]") == "ajar"
+    press(page, "Escape")
+    press(page, "?")
+    assert page.locator("#help").is_visible()
+    page.uncheck("#keys-on")
+    page.keyboard.press("Escape")
+    press(page, "a")
+    assert page.inner_text("[data-count]") == "0"
+
+
+def test_the_next_page_opens_when_one_moves_past_the_last_pair(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    rows(page).last.click()
+    last = moved(page, "")
+    press(page, "j")
+    moved(page, last)
+    wait_for(page, "() => location.search.includes('page=1')")
+    assert rows(page).count() == NUM_PAIRS - 1 - 50
+    press(page, "k")
+    wait_for(page, "() => !location.search.includes('page=1')")
+    wait_for(page, "(id) => document.querySelector('#list [aria-current]')?.dataset.item === id", last)
+
+
+def test_a_link_opens_its_pair_on_its_page(open_page: Open, space: str) -> None:
+    page = open_page(f"{space}?page=1")
+    rows(page).last.click()
+    id = moved(page, "")
+    link = page.get_attribute("#detail .id", "href")
+    other = open_page(f"{space}{link.removeprefix('./')}")
+    assert other.locator("#detail article").get_attribute("data-pair") == id
+    assert current(other) == id
+    assert other.locator("[rel=next][href]").count() == 0
+
+
+def test_the_address_holds_the_filters(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    press(page, "f")
+    page.wait_for_selector("#filters select")
+    page.select_option("[name=repository]", "org/plain")
+    wait_for(page, "() => location.search.includes('repository=org%2Fplain')")
+    wait_for(page, "() => document.querySelectorAll('#list [data-item]').length < 20")
+    shown = rows(page).count()
+    other = open_page(page.url)
+    assert rows(other).count() == shown
+    assert other.inner_text("[data-active]") == "1"
+
+
+@pytest.mark.parametrize(
+    ("query", "holds"),
+    [
+        ("agree=yes", lambda count: 0 < count < NUM_PAIRS),
+        ("agree=no", lambda count: 0 < count < NUM_PAIRS),
+        ("error_kind=none", lambda count: 0 < count < NUM_PAIRS),
+        ("after_error=yes", lambda count: 0 < count < NUM_PAIRS),
+        ("scripted=yes", lambda count: count == NUM_PAIRS - 1),
+        ("scripted=no", lambda count: count == 0),
+        ("family=scripted-a", lambda count: count == NUM_PAIRS - 1),
+        ("same_family=yes", lambda count: count == 0),
+        ("max_cost=0.01", lambda count: count == 10),
+        ("min_cost=0.05", lambda count: count == 10),
+        ("tool=Bash", lambda count: count == NUM_PAIRS - 1),
+        ("review=new", lambda count: count >= NUM_PAIRS - 10),
+        ("split=train", lambda count: count == NUM_PAIRS - 1),
+        ("q=%25", lambda count: count < NUM_PAIRS - 1),
+        ("q=PYTEST", lambda count: count == NUM_PAIRS - 1),
+        ("min_cost=-1", None),
+        ("max_cost=much", None),
+    ],
+)
+def test_each_filter_counts_what_it_names(space: str, query: str, holds: Callable[[int], bool] | None) -> None:
+    from huggingface_hub.utils import httpx
+
+    answer = httpx.get(f"{space}part?view=pairs&want=list&{query}", trust_env=False)
+    if holds is None:
+        assert answer.status_code == 400
+        assert "amount in dollars" in answer.json()["error"]
+        return
+    found = re.search(r'data-total="(\d+)"', answer.json()["list"])
+    assert holds(int(found.group(1)) if found else 0), answer.json()["list"][:200]
+
+
+def test_the_hint_is_at_its_place_in_the_teachers_prompt_alone(open_page: Open, space: str) -> None:
+    page = open_page(f"{space}?view=hints")
+    rows(page).first.click()
+    moved(page, "")
+    assert page.locator(".conversation + .inserted").is_visible()
+    press(page, "t")
+    assert not page.locator(".inserted").is_visible()
+    press(page, "t")
+    assert page.locator(".inserted").is_visible()
+
+
+def test_tokens_are_colored_by_what_the_trainer_measured(open_page: Open, space: str, published: Published) -> None:
+    page = open_page(f"{space}?dataset={published.rollouts}")
+    assert page.evaluate("document.body.dataset.view") == "runs"
+    assert page.locator("[data-heat=divergence] .up6").count() == 1
+    page.click("[data-map=uplift]")
+    assert page.locator("[data-heat=uplift] .down2").is_visible()
+    assert not page.locator("[data-heat=divergence]").is_visible()
+    assert "0.607 → 1.000" in page.inner_text("#detail table")
+
+
+def test_versions_are_compared_by_step(open_page: Open, space: str) -> None:
+    page = open_page(f"{space}?view=overview&base=v1.0.0")
+    assert "1 added, 1 removed, 0 changed" in page.inner_text(".changes-card")
+    page.click("text=before")
+    page.wait_for_selector("body[data-ready] article[data-pair]")
+
+
+# ------------------------------------------------------------------------------------------------------------- verdicts
+
+
+def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
+    open_page: Open, space: str, space_of_ada: str, published: Published, where: Any
+) -> None:
+    for address, keys in ((space_of_ada, "ara"), (space, "aae")):
+        page = open_page(address)
+        for key in keys:
+            here = current(page)
+            press(page, key)
+            if key == "e":
+                page.fill("#edited", '[{"name": "Bash", "arguments": {"command": "make test"}}]')
+                page.click("#save-edit")
+            moved(page, here)
+        page.click("#submit")
+        page.click("#send")
+        page.wait_for_selector("#sent a")
+        assert "3 verdicts of" in page.inner_text("#sent")
+        assert page.inner_text("[data-count]") == "0"
+    page = open_page(f"{space}?view=overview")
+    review = page.inner_text(".review")
+    assert "33%" in review
+    assert "agreement of 2 reviewers" in review
+    assert "2\nopen pull requests" in review
+    listed = open_page(f"{space}?review=disputed")
+    assert rows(listed).count() == 2
+    pulls = list(where.api.get_repo_discussions(published.pairs, repo_type="dataset", discussion_type="pull_request"))
+    assert {pull.author for pull in pulls} >= {"me", "ada"}
+    details = where.api.get_discussion_details(published.pairs, pulls[0].num, repo_type="dataset")
+    assert not details.conflicting_files
+
+
+def test_other_verdicts_stay_hidden_until_one_has_decided(
+    open_page: Open, space: str, space_of_ada: str, published: Published
+) -> None:
+    page = open_page(space_of_ada)
+    rows(page).nth(20).click()
+    id = moved(page, "")
+    page.fill("[data-note]", "a wild guess")
+    page.click("[data-verdict=reject]")
+    moved(page, id)
+    page.click("#submit")
+    page.click("#send")
+    page.wait_for_selector("#sent a")
+    # A server reads the verdicts of others again after a minute; its own submission makes it read at once.
+    own = open_page(f"{space}?q=zzz-nothing")
+    verdict = {"dataset": published.pairs, "revision": "main", "verdicts": [{"id": f"{id}x", "verdict": "accept"}]}
+    own.evaluate(
+        """(verdict) => fetch('verdicts', {method: 'POST', body: JSON.stringify(verdict),
+             headers: {'Content-Type': 'application/json'}})""",
+        verdict,
+    )
+    own.goto(f"{space}?q={id}&pair={id}")
+    own.wait_for_selector("body[data-ready]")
+    assert not own.locator("[data-others]").is_visible()
+    press(own, "a")
+    assert "a wild guess" in own.inner_text("[data-others]")
+
+
+def test_an_edit_that_is_not_a_list_of_calls_is_refused_in_the_dialog(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    press(page, "e")
+    page.fill("#edited", "{broken")
+    page.click("#save-edit")
+    assert "not JSON" in page.inner_text("#edit-error")
+    page.fill("#edited", '[{"name": "Bash", "arguments": "ls"}]')
+    page.click("#save-edit")
+    assert "object of arguments" in page.inner_text("#edit-error")
+    assert page.inner_text("[data-count]") == "0"
+
+
+def test_one_key_names_a_wrong_blame_on_the_trace_set(
+    open_page: Open, space: str, published: Published, where: Any
+) -> None:
+    page = open_page(f"{space}?view=hints")
+    rows(page).first.click()
+    id = moved(page, "")
+    press(page, "b")
+    moved(page, id)
+    page.click("#submit")
+    assert published.traces in page.inner_text("#drafts")
+    page.click("#send")
+    page.wait_for_selector("#sent a")
+    pulls = where.api.get_repo_discussions(published.traces, repo_type="dataset", discussion_type="pull_request")
+    assert [pull.title for pull in pulls] == ["Add 1 verdicts of me"]
+
+
+# ----------------------------------------------------------------------------------------------------------- appearance
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view: str, size: Any, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = open_page(f"{space}?view={view}", viewport=size, color_scheme=scheme)
+    if view != "overview":
+        rows(page).first.click()
+        page.wait_for_timeout(200)
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=ARTIFACTS / f"{view}-{scheme}-{size['width']}.png", full_page=size is PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_the_theme_button_turns_the_theme_and_it_stays(open_page: Open, space: str) -> None:
+    page = open_page(space, color_scheme="light")
+    page.click("#theme")
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+
+
+def test_a_phone_shows_the_list_then_the_pair_and_goes_back(open_page: Open, space: str) -> None:
+    page = open_page(space, viewport=PHONE)
+    assert page.locator("#list").is_visible()
+    assert not page.locator("#detail").is_visible()
+    rows(page).first.click()
+    page.wait_for_selector("#detail article")
+    assert not page.locator("#list").is_visible()
+    page.click("#back")
+    assert page.locator("#list").is_visible()
