@@ -25,6 +25,7 @@ from composer_hub.pairs import (
     diff_pairs,
     draft,
     make,
+    merged_verdicts,
     read_verdicts,
     report_markdown,
     reviewed_draft,
@@ -122,13 +123,23 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 @pairs.command("apply-verdicts", short_help="Apply reviewers' verdicts to a pair set.")
 @click.argument("ref", metavar="REPO@REV")
 @click.option(
-    "--verdicts", "path", required=True, type=_FILE, help="JSONL: pair_id, verdict, reviewer, note, edited_chosen."
+    "--verdicts",
+    "path",
+    type=_FILE,
+    help="JSONL: pair_id, verdict, reviewer, note, edited_chosen. Default: the verdicts merged into the dataset.",
 )
 @publish_options
 @format_option
-def apply_verdicts(ref: str, path: Path, publication: Publication, out: Output) -> None:
+def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: Output) -> None:
     """Publish the next version of a pair set, with the verdicts of its reviewers applied."""
-    version, counts = reviewed_draft(load(publication.destination, ref), read_verdicts(path))
+    source = load(publication.destination, ref)
+    verdicts = list(read_verdicts(path) if path else merged_verdicts(source))
+    if not verdicts:
+        raise exits.NothingToDo(
+            f"{source.repo} has no merged verdicts. Review it with `composer-hub space open {ref}`, submit, and merge "
+            "the pull request."
+        )
+    version, counts = reviewed_draft(source, verdicts)
     out.note(f"Verdicts: {_counts(counts) or 'none'}")
     publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
 

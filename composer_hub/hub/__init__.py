@@ -7,7 +7,7 @@ hub.publish(where, "me/traces", tables, card)
 for trace in hub.load(where, "me/traces@v1.0.0").records(Trace, "traces"): ...
 """
 
-from composer_hub.hub.cards import Card, CardError, card_template
+from composer_hub.hub.cards import REVIEWS, Card, CardError, card_template
 from composer_hub.hub.destinations import HubDestination, Patience, destination, embedded_hub
 from composer_hub.hub.folder import FolderDestination
 from composer_hub.hub.load import LoadError, Version, decode_rows, load, load_states, load_traces
@@ -32,6 +32,7 @@ from composer_hub.hub.versions import Ancestor, Diff, diff, lineage
 
 __all__ = [
     "MANIFEST",
+    "REVIEWS",
     "Add",
     "Ancestor",
     "Card",

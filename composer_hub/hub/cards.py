@@ -17,6 +17,10 @@ from composer_hub.hub.tables import Built
 _SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
 
 
+REVIEWS = "verdicts"
+"""The folder, and the config, to which reviewers' pull requests only ever add files."""
+
+
 class CardError(exits.ComposerError, ValueError):
     """A template that is missing or has a hole without a value."""
 
@@ -37,8 +41,16 @@ class Card:
     holes: Mapping[str, str] = field(default_factory=dict)  # further named holes of the template
 
 
-def render(card: Card, built: Sequence[Built], *, repo: str, version: str, parents: Sequence[Mapping[str, str]]) -> str:
-    """Return the whole README.md of a version."""
+def render(
+    card: Card,
+    built: Sequence[Built],
+    *,
+    repo: str,
+    version: str,
+    parents: Sequence[Mapping[str, str]],
+    reviewed: bool = False,
+) -> str:
+    """Return the whole README.md of a version; `reviewed` if reviewers' verdicts lie beside its data."""
     facts = {
         "pretty_name": card.pretty_name,
         "repo": repo,
@@ -55,7 +67,7 @@ def render(card: Card, built: Sequence[Built], *, repo: str, version: str, paren
         body = string.Template(card_template(card.template)).substitute(facts)
     except KeyError as error:
         raise CardError(f"The template dataset_cards/{card.template}.md has a hole {error} without a value.") from error
-    head = yaml.safe_dump(_metadata(card, built), sort_keys=False, allow_unicode=True, width=1000)
+    head = yaml.safe_dump(_metadata(card, built, reviewed=reviewed), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{head}---\n\n{body.strip()}\n"
 
 
@@ -70,8 +82,8 @@ def card_template(name: str) -> str:
     return checkout.read_text(encoding="utf-8")
 
 
-def _metadata(card: Card, built: Sequence[Built]) -> dict[str, Any]:
-    metadata = {
+def _metadata(card: Card, built: Sequence[Built], *, reviewed: bool) -> dict[str, Any]:
+    metadata: dict[str, Any] = {
         "pretty_name": card.pretty_name,
         "license": card.license,
         "language": list(card.languages),
@@ -83,6 +95,8 @@ def _metadata(card: Card, built: Sequence[Built]) -> dict[str, Any]:
         "configs": [_config(one, default=number == 0) for number, one in enumerate(built)],
         "dataset_info": [_info(one) for one in built],
     }
+    if reviewed:
+        metadata["configs"].append({"config_name": REVIEWS, "data_files": f"{REVIEWS}/**/*.jsonl"})
     return {key: value for key, value in metadata.items() if value not in ([], "", None)}
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from composer_hub import __version__, exits
-from composer_hub.hub.cards import Card, render
+from composer_hub.hub.cards import REVIEWS, Card, render
 from composer_hub.hub.manifest import MANIFEST, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
@@ -260,7 +260,7 @@ def make_plan(
     chosen = _version(head, needed, options.bump, options.version)
     manifest = _manifest(repo, chosen, built, card, lineage)
     there = destination.files(repo, head.revision) if head.revision else {}
-    text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"])
+    text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"], reviewed=_is_reviewed(there))
     return PublishPlan(
         repo=repo,
         version=chosen,
@@ -273,6 +273,10 @@ def make_plan(
         public=options.public,
         create=head.revision is None,
     )
+
+
+def _is_reviewed(there: Mapping[str, Entry]) -> bool:
+    return any(path.startswith(f"{REVIEWS}/") and path.endswith(".jsonl") for path in there)
 
 
 def _needed_bump(

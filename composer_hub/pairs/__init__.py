@@ -9,7 +9,7 @@ hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.car
 
 from composer_hub.pairs.build import PairOptions, PairSet, make
 from composer_hub.pairs.consensus import build_pairs
-from composer_hub.pairs.dataset import PairDraft, draft, reviewed_draft
+from composer_hub.pairs.dataset import PairDraft, draft, merged_verdicts, reviewed_draft
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
@@ -37,6 +37,7 @@ __all__ = [
     "diff_pairs",
     "draft",
     "make",
+    "merged_verdicts",
     "read_verdicts",
     "report_markdown",
     "report_rows",

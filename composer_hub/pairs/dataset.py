@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from composer_hub.hub import Card, Lineage, Parent, Table, Version
+from composer_hub.hub import REVIEWS, Card, Lineage, Parent, Table, Version
 from composer_hub.pairs.build import PairSet
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import report_rows
@@ -24,7 +24,7 @@ from composer_hub.pairs.tables import (
     splits_of,
     votes_table,
 )
-from composer_hub.pairs.verdicts import Verdict, apply_verdicts
+from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
 from composer_hub.records import Pair
 
 TAGS = ("preference", "dpo", "agents", "tool-use", "teacher-replay")
@@ -69,6 +69,17 @@ def draft(
     )
     tables = [pairs_table(made.pairs, made.splits), votes_table(made.votes.rows()), report_table(metrics)]
     return PairDraft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
+
+
+def merged_verdicts(source: Version) -> Iterator[Verdict]:
+    """Yield the verdicts that were merged into the dataset of a version, now at the head of its main branch."""
+    where, repo = source.destination, source.repo
+    head = where.resolve(repo, "main") or source.revision
+    for path in sorted(where.files(repo, head)):
+        if path.startswith(f"{REVIEWS}/") and path.endswith(".jsonl"):
+            local = where.fetch(repo, head, path)
+            if local is not None:
+                yield from read_verdicts(local)
 
 
 def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[PairDraft, Counter[str]]:

@@ -1,6 +1,6 @@
 """Review: pairs and reviewers' verdicts -> the pairs of the next version; and the difference of two versions.
 
-`keep` leaves a pair, `reject` removes it, `swap` prefers the student's action after all, `edit` puts the reviewer's
+`accept` leaves a pair, `reject` removes it, `swap` prefers the student's action after all, `edit` puts the reviewer's
 action in place of the teachers'. A pair on which reviewers disagree is removed: it is not a clear preference.
 """
 
@@ -18,7 +18,7 @@ from composer_hub.actions.forms import ActionContext, normalise, same
 from composer_hub.pairs.rows import pair_id_of, published_action
 from composer_hub.records import Message, Pair, to_row
 
-VERDICTS = ("keep", "reject", "swap", "edit")
+VERDICTS = ("accept", "reject", "swap", "edit")
 
 
 class VerdictError(exits.UsageError):
@@ -34,6 +34,7 @@ class Verdict:
     reviewer: str
     note: str = ""
     edited_chosen: tuple[Message, ...] = ()
+    created_at: str = ""  # ISO 8601 in UTC; of two verdicts by a reviewer the later one counts
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -48,14 +49,23 @@ class Verdict:
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
-    """Yield the verdicts of a JSONL file."""
+    """Yield the verdicts of a JSONL file that are on pairs; reviewers also judge hints."""
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
+            if row.get("target") == "hint":
+                continue
             edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
-            yield Verdict(row["pair_id"], row["verdict"], row["reviewer"], row.get("note") or "", edited)
+            yield Verdict(
+                row["pair_id"],
+                row["verdict"],
+                row["reviewer"],
+                row.get("note") or "",
+                edited,
+                row.get("created_at") or "",
+            )
         except (ValueError, KeyError, TypeError, AttributeError, VerdictError) as error:
             raise VerdictError(
                 f"{path}:{number} is not a verdict ({error}): an object with pair_id, verdict and reviewer is needed."
@@ -80,7 +90,7 @@ def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[
 def _by_pair(verdicts: Iterable[Verdict], counts: Counter[str]) -> dict[str, list[Verdict]]:
     """Group verdicts by pair; a reviewer's later verdict replaces the earlier one."""
     latest: dict[tuple[str, str], Verdict] = {}
-    for verdict in verdicts:
+    for verdict in sorted(verdicts, key=lambda one: one.created_at):
         key = (verdict.pair_id, verdict.reviewer)
         counts["superseded"] += key in latest
         latest[key] = verdict
@@ -96,8 +106,8 @@ def _reviewed(pair: Pair, verdicts: Sequence[Verdict]) -> tuple[Pair | None, str
     first = verdicts[0]
     if any((one.verdict, one.edited_chosen) != (first.verdict, first.edited_chosen) for one in verdicts):
         return None, "conflict"
-    if first.verdict in ("keep", "reject"):
-        return (pair if first.verdict == "keep" else None), first.verdict
+    if first.verdict in ("accept", "reject"):
+        return (pair if first.verdict == "accept" else None), first.verdict
     if first.verdict == "swap":
         return _swapped(pair), "swap"
     return _edited(pair, first.edited_chosen[0])

@@ -416,7 +416,12 @@ def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Pla
     cut = sum(counts.values()) - len(changes)
     rest = h("p", f"{cut:,} more are not listed.", cls="quiet") if cut > 0 else None
     return h(
-        "section", h("h2", f"Compared with {base}"), summary, h("ul", items, cls="plain changes"), rest, cls="card changes-card"
+        "section",
+        h("h2", f"Compared with {base}"),
+        summary,
+        h("ul", items, cls="plain changes"),
+        rest,
+        cls="card changes-card",
     )
 
 

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
 from composer_hub.pairs.rows import pair_id_of
-from composer_hub.pairs.verdicts import ChangedPair, PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs
+from composer_hub.pairs.verdicts import (
+    ChangedPair,
+    PairsDiff,
+    Verdict,
+    VerdictError,
+    apply_verdicts,
+    diff_pairs,
+    read_verdicts,
+)
 from composer_hub.records import Message, Pair, ToolCall
 
 
@@ -51,8 +60,8 @@ def test_pairs_nobody_reviewed_stay_as_they_are() -> None:
     assert apply_verdicts([ONE, TWO], []) == ([ONE, TWO], {})
 
 
-def test_keep_leaves_and_reject_takes_out() -> None:
-    assert apply_verdicts([ONE, TWO], [said(ONE, "keep"), said(TWO, "reject")]) == ([ONE], {"keep": 1, "reject": 1})
+def test_accept_leaves_and_reject_takes_out() -> None:
+    assert apply_verdicts([ONE, TWO], [said(ONE, "accept"), said(TWO, "reject")]) == ([ONE], {"accept": 1, "reject": 1})
 
 
 def test_swap_prefers_the_student_under_a_new_id() -> None:
@@ -78,17 +87,17 @@ def test_an_edit_that_says_what_is_rejected_takes_the_pair_out() -> None:
 
 
 def test_reviewers_who_disagree_take_the_pair_out() -> None:
-    assert apply_verdicts([ONE], [said(ONE, "keep"), said(ONE, "swap", "bob")]) == ([], {"conflict": 1})
-    assert apply_verdicts([ONE], [said(ONE, "keep"), said(ONE, "keep", "bob")]) == ([ONE], {"keep": 1})
+    assert apply_verdicts([ONE], [said(ONE, "accept"), said(ONE, "swap", "bob")]) == ([], {"conflict": 1})
+    assert apply_verdicts([ONE], [said(ONE, "accept"), said(ONE, "accept", "bob")]) == ([ONE], {"accept": 1})
 
 
 def test_a_reviewers_later_word_counts() -> None:
-    verdicts = [said(ONE, "reject"), said(ONE, "keep")]
-    assert apply_verdicts([ONE], verdicts) == ([ONE], {"keep": 1, "superseded": 1})
+    verdicts = [said(ONE, "reject"), said(ONE, "accept")]
+    assert apply_verdicts([ONE], verdicts) == ([ONE], {"accept": 1, "superseded": 1})
 
 
 def test_verdicts_on_pairs_that_are_gone_are_counted() -> None:
-    assert apply_verdicts([ONE], [said(TWO, "reject"), said(TWO, "keep", "bob")]) == ([ONE], {"unknown_pair": 2})
+    assert apply_verdicts([ONE], [said(TWO, "reject"), said(TWO, "accept", "bob")]) == ([ONE], {"unknown_pair": 2})
 
 
 @pytest.mark.parametrize(
@@ -108,3 +117,17 @@ def test_a_diff_names_what_came_went_and_changed() -> None:
         num_same=1,
     )
     assert diff_pairs([ONE, TWO], [TWO]).removed == (ONE.pair_id,)
+
+
+def test_the_later_of_two_verdicts_counts_whatever_their_order() -> None:
+    late, early = said(ONE, "reject", created_at="2026-11-22T10:00:00"), said(ONE, "accept", created_at="2026-11-21")
+    assert apply_verdicts([ONE], [late, early]) == ([], {"reject": 1, "superseded": 1})
+
+
+def test_verdicts_on_hints_are_not_verdicts_on_pairs(tmp_path: Path) -> None:
+    file = tmp_path / "verdicts.jsonl"
+    file.write_text(
+        '{"target": "hint", "site_id": "s:1", "verdict": "wrong_blame", "reviewer": "ann"}\n'
+        '{"target": "pair", "pair_id": "p", "verdict": "accept", "reviewer": "ann", "created_at": "2026"}\n'
+    )
+    assert list(read_verdicts(file)) == [Verdict("p", "accept", "ann", created_at="2026")]
