@@ -31,7 +31,7 @@ from composer_hub.ingest.readers import claude_code
 from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 
-FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/ingest/claude_code"
+FIXTURES = Path(__file__).resolve().parents[1] / "tests/fixtures/harnesses/claude_code"
 
 
 def repeated(records: list[dict[str, Any]], number: int, parent: str | None) -> tuple[list[bytes], str | None]:

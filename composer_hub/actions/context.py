@@ -15,9 +15,9 @@ from composer_hub.actions.forms import ActionContext, parsed_arguments, replacem
 from composer_hub.actions.paths import normal_path
 from composer_hub.actions.shell_form import argv_text, shell_form
 from composer_hub.actions.tools import kind_of, known_tool, tool_named
+from composer_hub.harnesses import keeps_cwd
 from composer_hub.records import Message, Step, ToolCall, Trace
 
-_FRESH_SOURCES = ("codex", "pi", "gemini", "mini")
 _HARMLESS = frozenset(("read", "web"))  # families that leave every file as it was
 _FILE_KINDS = frozenset(("read", "write", "edit", "insert", "patch"))
 _NUMBERED = re.compile(r" *(\d+)[→\t](.*)")
@@ -58,13 +58,10 @@ class _History:
     asked: dict[str, ToolCall] = field(default_factory=dict)  # calls still without a result
     moved: bool = False
 
-    @property
-    def keeps_cwd(self) -> bool:
-        return not self.trace.source.startswith(_FRESH_SOURCES)
-
     def context(self, schemas: Mapping[str, Mapping[str, Any]]) -> ActionContext:
-        shell_cwd = "" if self.moved and self.keeps_cwd else self.trace.cwd
-        return ActionContext(self.trace.cwd, shell_cwd, self.keeps_cwd, schemas, dict(self.files))
+        lasting = keeps_cwd(self.trace.source)
+        shell_cwd = "" if self.moved and lasting else self.trace.cwd
+        return ActionContext(self.trace.cwd, shell_cwd, lasting, schemas, dict(self.files))
 
     def see(self, message: Message, failed: set[str]) -> None:
         if message.role == "user":

@@ -11,6 +11,7 @@ from composer_hub import exits
 from composer_hub import ingest as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options, show_plan, show_published
+from composer_hub.harnesses import HARNESSES
 from composer_hub.hub import NothingToPublish
 from composer_hub.output import Output
 
@@ -126,9 +127,7 @@ def publish_raw(out: Output, ingested: stage.Ingested) -> int:
 
 def show_formats(out: Output) -> None:
     """Print the formats that can be read."""
-    from composer_hub.ingest.sources import SOURCES
-
-    rows = [{"name": s.name, "title": s.title, "gives": s.gives, "lacks": s.lacks} for s in SOURCES]
+    rows = [{"name": h.name, "title": h.title, "gives": h.gives, "lacks": h.lacks} for h in HARNESSES]
     out.table(rows, id_key="name")
 
 

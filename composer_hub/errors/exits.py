@@ -15,56 +15,6 @@ from collections.abc import Sequence
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.errors.rules import Rule, rule
 
-# ------------------------------------------------------------------------------------------------------- exit codes
-
-_HEADER_CODES = (
-    re.compile(r"\s*(?:OBSERVATION:\s*)?(?:Error: )?Exit code:? (-?\d{1,10})\b"),  # Claude Code, older Codex
-    # Codex: a header of known lines, then "Output:"
-    re.compile(
-        r"(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count): [^\n]*\n)*Process exited with code (-?\d{1,10})\b"
-    ),
-    re.compile(r"\s*(?:OBSERVATION:\s*)?<returncode>(-?\d{1,10})</returncode>"),  # mini-swe-agent
-    re.compile(
-        r"(?:(?:Command|Directory|Stdout|Stderr|Error): [^\n]{0,300}\n){1,8}Exit Code: (-?\d{1,10})\b"
-    ),  # Gemini CLI
-)
-_TAIL_CODES = (
-    re.compile(r"(?:^|\n)Command exited with code (-?\d{1,10})\s*$"),  # Pi
-    re.compile(r"\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]?[^\n]{0,200}\s*$"),  # OpenHands
-    re.compile(r'"metadata":\s?\{"exit_code":\s?(-?\d{1,10})[^{}]{0,100}\}\s*\}\s*$'),  # Codex JSON output
-    re.compile(r"\nExit Code: (-?\d{1,10})\n(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n[^\n]{0,300}){0,3}$"),
-)  # fmt: skip
-TAIL_CHARS = 600
-
-
-def exit_code_in(text: str) -> int | None:
-    """Return the exit code that the harness wrote at the start or the end of a result, or None."""
-    head, tail = text[:1500], text[-TAIL_CHARS:]
-    found = next((match for pattern in _HEADER_CODES if (match := pattern.match(head))), None)
-    found = found or next((match for pattern in _TAIL_CODES if (match := pattern.search(tail))), None)
-    return int(found[1]) if found else None
-
-
-_HEADER = re.compile(
-    r"\s*(?:OBSERVATION:\s*)?(?:(?:Error: )?Exit code:? -?\d{1,10}\b[^\n]*\n?"
-    r"|(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count|Process exited with code)\b[^\n]*\n)+(?:Output:[ \t]*\n?)?"
-    r"|<returncode>-?\d{1,10}</returncode>\s*(?:<output>)?)"
-)  # fmt: skip
-_FOOTER = re.compile(
-    r"(?:</output>|\n*Command exited with code -?\d{1,10}|\[(?:The command completed|Command finished) with exit code[^\n]*)\s*$"
-)
-
-
-def body_of(text: str) -> str:
-    """Return what the command itself printed, without the harness's header and footer."""
-    match = _HEADER.match(text[:2000])
-    body = text[match.end() :] if match else text
-    footer = _FOOTER.search(body[-TAIL_CHARS:])
-    if footer:
-        body = body[: len(body) - len(body[-TAIL_CHARS:]) + footer.start()]
-    return body
-
-
 # --------------------------------------------------------------------------------------------- what a command is for
 
 

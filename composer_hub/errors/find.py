@@ -19,6 +19,7 @@ from composer_hub.actions.calls import call_in_text, command_of
 from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors import exits as error_exits
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, Rule, canonical_kind, unwrapped
+from composer_hub.harnesses import body_of, exit_code_in
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
 
@@ -240,11 +241,11 @@ def _exit_code(outcome: Outcome) -> int | None:
     # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
     if outcome.family not in ("shell", "poll", "other", "edit"):
         return None
-    return error_exits.exit_code_in(outcome.content or "")
+    return exit_code_in(outcome.content or "")
 
 
 def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
-    body = error_exits.body_of(outcome.content or "")
+    body = body_of(outcome.content or "")
     rule = error_exits.rule_of_exit(command_of(outcome.call), code, body)
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
@@ -265,8 +266,8 @@ def _hidden_site(outcome: Outcome) -> ErrorSite | None:
     code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
     if code_known and not error_exits.hides_exit_code(command):
         return None
-    rule = error_exits.text_rule_of(command, error_exits.body_of(outcome.content))
-    return _site(rule, "text", outcome.call, error_exits.body_of(outcome.content)) if rule else None
+    rule = error_exits.text_rule_of(command, body_of(outcome.content))
+    return _site(rule, "text", outcome.call, body_of(outcome.content)) if rule else None
 
 
 def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> Rule | None:

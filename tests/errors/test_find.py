@@ -117,6 +117,7 @@ HARNESS = [
     ("call.not_parsed", "Write", "{", "<tool_use_error>InputValidationError: the tool call could not be parsed as JSON</tool_use_error>"),
     ("call.input_validation", "Read", {}, "<tool_use_error>InputValidationError: Read failed due to the following issue:\nThe required parameter `file_path` is missing</tool_use_error>"),
     ("call.invalid_arguments", "foo", {}, "Error validating args {'a': 1} for tool 'foo': 1 validation error"),
+    ("call.tool_called_with", "bash", {}, "The bash tool was called with invalid arguments: SchemaError(Missing key"),
     ("call.missing_argument", "foo", {}, "Missing required argument 'path'"),
     ("call.parameter", "str_replace_editor", {"command": "view", "path": "/a"}, "Invalid `view_range` parameter: [9, 1]. Its second element should be greater."),
     ("call.not_absolute", "str_replace_editor", {"command": "create", "path": "a"}, "The path a is not an absolute path, it should start with `/`. Maybe you meant /a?"),

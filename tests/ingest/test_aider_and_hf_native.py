@@ -29,7 +29,7 @@ def test_failed_edits_are_flagged_as_often_as_aider_says_so(samples, read_file):
 
 
 def test_speakers_are_told_apart_and_results_tied_to_their_step(logs, read_file):
-    sessions, _ = read_file(aider, logs / "aider.chat.history.md")
+    sessions, _ = read_file(aider, logs / "aider/aider.chat.history.md")
     first, second = (session.trace for session in sessions)
     assert [message.role for message in first.messages] == ["system", "user", "assistant", "user", "assistant", "user"]
     assert first.messages[1].content == "fix the typo\nin README"
@@ -42,7 +42,7 @@ def test_speakers_are_told_apart_and_results_tied_to_their_step(logs, read_file)
 
 
 def test_raw_events_go_to_the_harness_reader_and_other_rows_are_read_as_chat(logs, read_file):
-    sessions, _ = read_file(hf_native, logs / "hf_native.jsonl")
+    sessions, _ = read_file(hf_native, logs / "hf_native/hf_native.jsonl")
     assert [(session.trace.source, len(session.trace.steps)) for session in sessions] == [
         ("pi", 1),
         ("droid", 2),
@@ -57,7 +57,7 @@ def test_raw_events_go_to_the_harness_reader_and_other_rows_are_read_as_chat(log
 
 
 def test_a_row_whose_trace_is_a_list_of_events_is_read_too(logs, read_file, tmp_path):
-    row = json.loads((logs / "hf_native.jsonl").read_text().splitlines()[0])
+    row = json.loads((logs / "hf_native/hf_native.jsonl").read_text().splitlines()[0])
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**row, "trace": [json.loads(line) for line in row["trace"].split("\n")]}))
     (session,), _ = read_file(hf_native, path)
@@ -67,7 +67,7 @@ def test_a_row_whose_trace_is_a_list_of_events_is_read_too(logs, read_file, tmp_
 def test_rows_written_by_datasets_are_read_from_parquet(logs, read_file, tmp_path):
     from datasets import Dataset, Features, Json, List, Value
 
-    rows = [json.loads(line) for line in (logs / "hf_native.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (logs / "hf_native/hf_native.jsonl").read_text().splitlines()]
     kinds = {"messages": List(Json()), "tools": List(Json()), "metadata": Json(), "trace": Json()}
     numbers = {"num_user_messages": Value("int64"), "num_tool_calls": Value("int64")}
     features = Features({name: kinds.get(name) or numbers.get(name) or Value("string") for name in rows[0]})
@@ -83,7 +83,7 @@ def test_rows_written_by_datasets_are_read_from_parquet(logs, read_file, tmp_pat
 
 
 def test_the_licence_of_a_row_goes_with_its_trace(logs, read_file, tmp_path):
-    row = json.loads((logs / "hf_native.jsonl").read_text().splitlines()[0])
+    row = json.loads((logs / "hf_native/hf_native.jsonl").read_text().splitlines()[0])
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**row, "license": "cc-by-4.0"}))
     (session,), _ = read_file(hf_native, path)

@@ -14,17 +14,17 @@ from composer_hub.ingest.sources import source_named
 from composer_hub.records import ErrorSite, prompt_of
 
 LOGS = [
-    ("openhands_v1_events.jsonl", "openhands_v1"),
-    ("openhands_v0_events.json", "openhands_v0"),
-    ("swe_agent_1x.traj", "swe_agent"),
-    ("swe_rebench_openhands.jsonl", "chat_rows"),
-    ("swe_gym_openhands.jsonl", "chat_rows"),
-    ("mini_1.1_toolcalls.traj.json", "mini_swe_agent"),
-    ("gemini_0.40.jsonl", "gemini"),
-    ("cline_session.messages.json", "cline"),
-    ("aider.chat.history.md", "aider"),
-    ("hf_native.jsonl", "hf_native"),
-    ("atif_1.7.json", "atif"),
+    ("openhands_v1/openhands_v1_events.jsonl", "openhands_v1"),
+    ("openhands_v0/openhands_v0_events.json", "openhands_v0"),
+    ("swe_agent/swe_agent_1x.traj", "swe_agent"),
+    ("chat_rows/swe_rebench_openhands.jsonl", "chat_rows"),
+    ("chat_rows/swe_gym_openhands.jsonl", "chat_rows"),
+    ("mini_swe_agent/mini_1.1_toolcalls.traj.json", "mini_swe_agent"),
+    ("gemini/gemini_0.40.jsonl", "gemini"),
+    ("cline/cline_session.messages.json", "cline"),
+    ("aider/aider.chat.history.md", "aider"),
+    ("hf_native/hf_native.jsonl", "hf_native"),
+    ("atif/atif_1.7.json", "atif"),
 ]
 
 
@@ -56,7 +56,7 @@ def acts_of(session, *, main_only=False):
 
 
 def test_an_atif_trajectory_gives_its_steps_and_its_subagents(logs, read_file):
-    (main, sub), report = read_file(atif, logs / "atif_1.7.json")
+    (main, sub), report = read_file(atif, logs / "atif/atif_1.7.json")
     trace = main.trace
     # Of 8 steps 5 are the agent's: one is copied context and one a dispatch without a model, so 3 are steps here.
     assert [len(trace.messages[step.action].tool_calls) for step in trace.steps] == [2, 1, 0]
@@ -83,14 +83,14 @@ def test_a_trace_through_atif_keeps_steps_calls_and_results(logs, sound, tmp_pat
 
 
 def test_a_linear_trace_through_atif_keeps_its_prompts(logs, tmp_path):
-    for session in sessions_in(logs / "swe_rebench_openhands.jsonl", "chat_rows"):
+    for session in sessions_in(logs / "chat_rows/swe_rebench_openhands.jsonl", "chat_rows"):
         back = there_and_back(session, tmp_path)
         for one, other in zip(session.trace.steps, back.trace.steps, strict=True):
             assert prompt_of(session.trace, one) == prompt_of(back.trace, other)
 
 
 def test_errors_travel_in_the_extra_of_their_result(logs, tmp_path):
-    (session,) = sessions_in(logs / "openhands_v1_events.jsonl", "openhands_v1")
+    (session,) = sessions_in(logs / "openhands_v1/openhands_v1_events.jsonl", "openhands_v1")
     site = ErrorSite("tool_not_found", "model", "flag", 1.0, "openhands.agent_error", "no_such_tool", "w3")
     steps = tuple(dataclasses.replace(s, error_sites=(site,) if s.index == 1 else ()) for s in session.trace.steps)
     document = exports.to_atif(dataclasses.replace(session.trace, steps=steps), session.flags)
@@ -138,7 +138,7 @@ def test_sts_lines_are_a_session_and_then_every_message_of_the_main_branch(logs,
 
 
 def test_a_prompt_that_was_made_up_does_not_go_out(logs):
-    (session,) = sessions_in(logs / "cline_api_conversation_history.json", "cline")
+    (session,) = sessions_in(logs / "cline/cline_api_conversation_history.json", "cline")
     assert session.trace.system_prompt_source == "synthetic"
     assert exports.to_atif(session.trace)["steps"][0]["source"] == "user"
     assert json.loads(list(exports.to_sts(session.trace))[1])["message"]["role"] == "user"

@@ -39,7 +39,7 @@ def test_every_prompt_of_a_row_is_what_stands_before_it(samples, read_file):
 
 
 def test_nebius_rows_speak_of_ai_and_text(logs, read_file):
-    sessions, _ = read_file(chat_rows, logs / "nebius_swe_agent.jsonl")
+    sessions, _ = read_file(chat_rows, logs / "chat_rows/nebius_swe_agent.jsonl")
     assert [len(session.trace.steps) for session in sessions] == [3, 2]
     assert [session.trace.resolved for session in sessions] == [False, True]
     assert sessions[0].trace.messages[0].content == "SETTING: You are an autonomous programmer."
@@ -48,7 +48,7 @@ def test_nebius_rows_speak_of_ai_and_text(logs, read_file):
 
 
 def test_calls_stay_calls_and_broken_arguments_stay_text(logs, read_file):
-    (session,), _ = read_file(chat_rows, logs / "swe_rebench_openhands.jsonl")
+    (session,), _ = read_file(chat_rows, logs / "chat_rows/swe_rebench_openhands.jsonl")
     calls = session.trace.messages[session.trace.steps[0].action].tool_calls
     assert [call.arguments for call in calls] == [{"command": "ls"}, '{"command": "cat x"']
     assert [len(step.results) for step in session.trace.steps] == [2, 0]
@@ -58,7 +58,7 @@ def test_calls_stay_calls_and_broken_arguments_stay_text(logs, read_file):
 
 
 def test_the_model_of_a_swe_gym_row_is_named_by_its_run(logs, read_file, tmp_path):
-    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
+    row = json.loads((logs / "chat_rows/swe_gym_openhands.jsonl").read_text())
     del row["model"]
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps(row))
@@ -68,7 +68,7 @@ def test_the_model_of_a_swe_gym_row_is_named_by_its_run(logs, read_file, tmp_pat
 
 
 def test_messages_stored_as_json_text_are_read(logs, read_file, tmp_path):
-    row = json.loads((logs / "swe_rebench_openhands.jsonl").read_text())
+    row = json.loads((logs / "chat_rows/swe_rebench_openhands.jsonl").read_text())
     path = tmp_path / "rows.json"
     path.write_text(
         json.dumps([{**row, "messages": json.dumps(row.pop("trajectory")), "tools": json.dumps(row["tools"])}])
@@ -79,7 +79,7 @@ def test_messages_stored_as_json_text_are_read(logs, read_file, tmp_path):
 
 
 def test_one_task_solved_twice_gives_two_traces(logs, read_file, tmp_path):
-    row = json.loads((logs / "swe_gym_openhands.jsonl").read_text())
+    row = json.loads((logs / "chat_rows/swe_gym_openhands.jsonl").read_text())
     other = {**row, "messages": [*row["messages"][:-1], {"role": "assistant", "content": "Otherwise."}]}
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, [row, other, row])))
@@ -88,15 +88,17 @@ def test_one_task_solved_twice_gives_two_traces(logs, read_file, tmp_path):
     assert ids[0] == ids[2] != ids[1]
 
 
-@pytest.mark.parametrize("name", ["nebius_swe_agent.jsonl", "swe_rebench_openhands.jsonl"])
+@pytest.mark.parametrize("name", ["nebius_swe_agent", "swe_rebench_openhands"])
 def test_parquet_gives_the_same_sessions_as_json(logs, read_file, tmp_path, name):
     from datasets import Dataset
 
     path = tmp_path / "rows.parquet"
-    Dataset.from_list([json.loads(line) for line in (logs / name).read_text().splitlines()]).to_parquet(str(path))
+    Dataset.from_list(
+        [json.loads(line) for line in (logs / f"chat_rows/{name}.jsonl").read_text().splitlines()]
+    ).to_parquet(str(path))
     assert chat_rows.sniff(path.read_bytes()[:65536], path)
     from_parquet, _ = read_file(chat_rows, path)
-    from_json, _ = read_file(chat_rows, logs / name)
+    from_json, _ = read_file(chat_rows, logs / f"chat_rows/{name}.jsonl")
     for one, other in zip(from_parquet, from_json, strict=True):
         assert (one.trace.messages, one.trace.steps) == (other.trace.messages, other.trace.steps)
 

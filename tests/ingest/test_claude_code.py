@@ -81,8 +81,8 @@ def test_every_record_type_of_the_inventory_is_known(samples, read):
     assert report.counts["corrupt"] == 0
 
 
-def test_a_message_split_over_lines_is_one_step_with_all_its_calls(written, read):
-    (session,), report = read(written / "claude_code/parallel.jsonl")
+def test_a_message_split_over_lines_is_one_step_with_all_its_calls(logs, read):
+    (session,), report = read(logs / "claude_code/parallel.jsonl")
     action = session.trace.messages[session.trace.steps[0].action]
     assert action.content == "I read both modules."
     assert [call.call_id for call in action.tool_calls] == ["toolu_cart", "toolu_coupon"]
@@ -90,38 +90,38 @@ def test_a_message_split_over_lines_is_one_step_with_all_its_calls(written, read
     assert report.counts["merged"] == 4
 
 
-def test_results_of_parallel_calls_are_all_in_the_next_prompt(written, read):
-    (session,), _ = read(written / "claude_code/parallel.jsonl")
+def test_results_of_parallel_calls_are_all_in_the_next_prompt(logs, read):
+    (session,), _ = read(logs / "claude_code/parallel.jsonl")
     prompt = prompt_of(session.trace, session.trace.steps[1])
     assert [m.tool_call_id for m in prompt if m.role == "tool"] == ["toolu_cart", "toolu_coupon"]
     assert [m.name for m in prompt if m.role == "tool"] == ["Read", "Read"]
 
 
-def test_attachments_that_are_prompt_text_are_read_and_telemetry_is_not(written, read):
-    (session,), _ = read(written / "claude_code/parallel.jsonl")
+def test_attachments_that_are_prompt_text_are_read_and_telemetry_is_not(logs, read):
+    (session,), _ = read(logs / "claude_code/parallel.jsonl")
     prompt = prompt_of(session.trace, session.trace.steps[2])
     assert prompt[-1].content == "Do not touch the tests."
     assert len(prompt) == 8
 
 
-def test_harness_messages_in_the_assistant_role_are_no_steps(written, read):
-    (session,), report = read(written / "claude_code/parallel.jsonl")
+def test_harness_messages_in_the_assistant_role_are_no_steps(logs, read):
+    (session,), report = read(logs / "claude_code/parallel.jsonl")
     assert [step.model for step in session.trace.steps] == ["claude-opus-4-6"] * 4
     assert "API Error" not in json.dumps([m.to_chat() for m in session.trace.messages])
     assert report.counts["provider_errors"] == 1
 
 
-def test_flags_come_from_typed_fields(written, read):
-    (session,), _ = read(written / "claude_code/parallel.jsonl")
+def test_flags_come_from_typed_fields(logs, read):
+    (session,), _ = read(logs / "claude_code/parallel.jsonl")
     by_call = {session.trace.messages[at].tool_call_id: flag for at, flag in session.flags.items()}
     assert by_call["toolu_coupon"] == ResultFlag(is_error=True)
     assert by_call["toolu_bash"] == ResultFlag(is_error=True, exit_code=1)
-    (rewound,), _ = read(written / "claude_code/rewind.jsonl")
+    (rewound,), _ = read(logs / "claude_code/rewind.jsonl")
     assert ResultFlag(is_error=True, status="denied", detail="user-rejected") in rewound.flags.values()
 
 
-def test_a_rewind_leaves_a_branch_that_is_kept_but_not_on_the_main_one(written, read):
-    (session,), report = read(written / "claude_code/rewind.jsonl")
+def test_a_rewind_leaves_a_branch_that_is_kept_but_not_on_the_main_one(logs, read):
+    (session,), report = read(logs / "claude_code/rewind.jsonl")
     trace = session.trace
     texts = [trace.messages[step.action].content for step in trace.steps]
     assert [text for text, step in zip(texts, trace.steps, strict=True) if not step.on_main_branch] == [
@@ -133,8 +133,8 @@ def test_a_rewind_leaves_a_branch_that_is_kept_but_not_on_the_main_one(written, 
     assert (report.counts["forks"], report.counts["branch_steps"]) == (1, 1)
 
 
-def test_a_prompt_after_a_compaction_holds_the_summary_and_what_was_kept_only(written, read):
-    (session,), report = read(written / "claude_code/compaction.jsonl")
+def test_a_prompt_after_a_compaction_holds_the_summary_and_what_was_kept_only(logs, read):
+    (session,), report = read(logs / "claude_code/compaction.jsonl")
     trace = session.trace
     after = [m.content for m in prompt_of(trace, trace.steps[2])][1:]
     assert after == [
@@ -147,14 +147,14 @@ def test_a_prompt_after_a_compaction_holds_the_summary_and_what_was_kept_only(wr
     assert all(step.on_main_branch for step in trace.steps)
 
 
-def test_a_microcompaction_makes_prompts_inexact_until_the_next_compaction(written, read):
-    (session,), _ = read(written / "claude_code/compaction.jsonl")
+def test_a_microcompaction_makes_prompts_inexact_until_the_next_compaction(logs, read):
+    (session,), _ = read(logs / "claude_code/compaction.jsonl")
     assert [step.prefix_reason for step in session.trace.steps] == ["", "", "", "microcompact", ""]
     assert [step.prefix_exact for step in session.trace.steps] == [True, True, True, False, True]
 
 
-def test_a_subagent_file_is_a_trace_of_its_own_linked_to_the_call_that_started_it(written, read):
-    folder = written / "claude_code/project"
+def test_a_subagent_file_is_a_trace_of_its_own_linked_to_the_call_that_started_it(logs, read):
+    folder = logs / "claude_code/project"
     sid = "44444444-4444-4444-8444-444444444444"
     (parent,), _ = read(folder / f"{sid}.jsonl")
     (child,), _ = read(folder / sid / "subagents/agent-abc123.jsonl")
@@ -164,25 +164,25 @@ def test_a_subagent_file_is_a_trace_of_its_own_linked_to_the_call_that_started_i
     assert child.trace.model == "claude-haiku-4-5"
 
 
-def test_without_its_meta_file_a_subagent_is_found_in_its_parents_results(written, read, tmp_path):
+def test_without_its_meta_file_a_subagent_is_found_in_its_parents_results(logs, read, tmp_path):
     sid = "44444444-4444-4444-8444-444444444444"
-    shutil.copytree(written / "claude_code/project", tmp_path / "project")
+    shutil.copytree(logs / "claude_code/project", tmp_path / "project")
     child = tmp_path / "project" / sid / "subagents/agent-abc123.jsonl"
     child.with_name("agent-abc123.meta.json").unlink()
     (session,), _ = read(child)
     assert session.trace.spawn_call_id == "toolu_task"
 
 
-def test_an_inline_sidechain_is_a_trace_of_its_own(written, read):
-    (parent, child), _ = read(written / "claude_code/inline_sidechain.jsonl")
+def test_an_inline_sidechain_is_a_trace_of_its_own(logs, read):
+    (parent, child), _ = read(logs / "claude_code/inline_sidechain.jsonl")
     assert [m.content for m in parent.trace.messages if m.role == "user"] == ["Review the shop."]
     assert [m.content for m in child.trace.messages if m.role == "user"] == ["Count the files."]
     assert child.trace.parent_trace_id == parent.trace.trace_id
     assert child.trace.spawn_call_id == "toolu_task9"
 
 
-def test_broken_records_are_counted_with_their_line_and_the_rest_is_read(written, read):
-    (session,), report = read(written / "claude_code/broken.jsonl")
+def test_broken_records_are_counted_with_their_line_and_the_rest_is_read(logs, read):
+    (session,), report = read(logs / "claude_code/broken.jsonl")
     assert [problem.line for problem in report.problems] == [8, 9, 10]
     assert report.counts["corrupt"] == 3
     assert dict(report.unknown_types) == {"never-seen-before": 1}
@@ -194,23 +194,23 @@ def test_broken_records_are_counted_with_their_line_and_the_rest_is_read(written
     ]
 
 
-def test_a_superseded_message_is_neither_a_step_nor_in_a_prompt(written, read):
-    (session,), report = read(written / "claude_code/broken.jsonl")
+def test_a_superseded_message_is_neither_a_step_nor_in_a_prompt(logs, read):
+    (session,), report = read(logs / "claude_code/broken.jsonl")
     contents = [message.content for message in session.trace.messages]
     assert "I see a shopping cart." in contents
     assert "I see a cart." not in contents
     assert report.counts["retracted"] == 1
 
 
-def test_images_leave_a_word_and_signatures_leave_nothing(written, read):
-    (broken,), _ = read(written / "claude_code/broken.jsonl")
+def test_images_leave_a_word_and_signatures_leave_nothing(logs, read):
+    (broken,), _ = read(logs / "claude_code/broken.jsonl")
     assert broken.trace.messages[1].content == "Look at the picture.\n[image]"
-    (parallel,), _ = read(written / "claude_code/parallel.jsonl")
+    (parallel,), _ = read(logs / "claude_code/parallel.jsonl")
     assert "c2lnbmF0dXJl" not in json.dumps([m.to_chat() for m in parallel.trace.messages])
 
 
-def test_a_trace_knows_where_it_came_from(written, read):
-    (session,), _ = read(written / "claude_code/parallel.jsonl")
+def test_a_trace_knows_where_it_came_from(logs, read):
+    (session,), _ = read(logs / "claude_code/parallel.jsonl")
     trace = session.trace
     assert trace.session_id == "11111111-1111-4111-8111-111111111111"
     assert trace.cwd == "/home/maria/shop"

@@ -11,8 +11,8 @@ from composer_hub.session import ResultFlag
 
 
 @pytest.fixture
-def rollout(written, read):
-    (session,), report = read(written / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl")
+def rollout(logs, read):
+    (session,), report = read(logs / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl")
     return session, report
 
 
@@ -105,8 +105,8 @@ def test_the_repository_and_the_versions_are_kept(rollout):
     assert trace.provenance["git_commit"] == "1" * 40
 
 
-def test_a_copy_of_the_history_in_a_fork_has_the_same_keys(written, read, tmp_path):
-    path = written / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl"
+def test_a_copy_of_the_history_in_a_fork_has_the_same_keys(logs, read, tmp_path):
+    path = logs / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl"
     fork = tmp_path / "rollout-fork.jsonl"
     fork.write_text(path.read_text().replace('"id":"codex-1"', '"id":"codex-2","forked_from_id":"codex-1"'))
     (one,), _ = read(path)

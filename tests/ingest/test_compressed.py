@@ -14,8 +14,8 @@ from composer_hub.ingest.reading import Reading
 
 
 @pytest.fixture
-def rollout(written):
-    return written / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl"
+def rollout(logs):
+    return logs / "codex/rollout-2026-06-01T10-00-00-codex-1.jsonl"
 
 
 def zstd(data):

@@ -29,7 +29,7 @@ def test_the_real_gemini_chat_has_two_steps_and_one_call_with_its_result(samples
 
 
 def test_a_message_written_again_counts_once_with_its_last_text(logs, read_file):
-    (session,), _ = read_file(gemini, logs / "gemini_0.40.jsonl")
+    (session,), _ = read_file(gemini, logs / "gemini/gemini_0.40.jsonl")
     first = session.trace.steps[0]
     assert [call.call_id for call in session.trace.messages[first.action].tool_calls] == ["s1", "s2", "s3"]
     told = [(flag.is_error, flag.exit_code, flag.status) for flag in session.flags.values()]
@@ -37,7 +37,7 @@ def test_a_message_written_again_counts_once_with_its_last_text(logs, read_file)
 
 
 def test_a_rewind_is_a_branch_that_is_kept(logs, read_file):
-    (session,), report = read_file(gemini, logs / "gemini_0.40.jsonl")
+    (session,), report = read_file(gemini, logs / "gemini/gemini_0.40.jsonl")
     texts = [session.trace.messages[step.action].content for step in session.trace.steps]
     branches = dict(zip(texts, (step.on_main_branch for step in session.trace.steps), strict=True))
     assert branches["Deleted."] is False
@@ -48,13 +48,13 @@ def test_a_rewind_is_a_branch_that_is_kept(logs, read_file):
 
 
 def test_after_a_checkpoint_nothing_from_before_it_is_read(logs, read_file):
-    (session,), _ = read_file(gemini, logs / "gemini_0.40.jsonl")
+    (session,), _ = read_file(gemini, logs / "gemini/gemini_0.40.jsonl")
     texts = [message.content for message in prompt_of(session.trace, session.trace.steps[-1])]
     assert texts[1:] == ["Summary: one file, kept."]
 
 
 def test_cline_results_come_before_the_words_of_the_same_message(logs, read_file):
-    (session,), _ = read_file(cline, logs / "cline_session.messages.json")
+    (session,), _ = read_file(cline, logs / "cline/cline_session.messages.json")
     trace = session.trace
     assert [message.role for message in trace.messages] == [
         *("system", "user", "assistant", "tool", "tool", "user", "assistant", "user", "assistant")
@@ -67,21 +67,21 @@ def test_cline_results_come_before_the_words_of_the_same_message(logs, read_file
 
 
 def test_a_cline_prompt_never_holds_a_message_from_before_a_compaction(logs, read_file):
-    (session,), report = read_file(cline, logs / "cline_session.messages.json")
+    (session,), report = read_file(cline, logs / "cline/cline_session.messages.json")
     texts = [message.content for message in prompt_of(session.trace, session.trace.steps[-1])]
     assert texts == ["You are Cline.", "Context summary: nothing happened."]
     assert report.counts["boundaries"] == 1
 
 
 def test_an_old_cline_history_is_read_with_its_working_directory(logs, read_file):
-    (session,), _ = read_file(cline, logs / "cline_api_conversation_history.json")
+    (session,), _ = read_file(cline, logs / "cline/cline_api_conversation_history.json")
     assert session.trace.cwd == "/home/ann/p"
     assert [len(step.results) for step in session.trace.steps] == [0, 1, 0]
     assert session.trace.system_prompt_source == "synthetic"
 
 
 def test_without_any_call_the_reply_to_xml_is_its_result(logs, read_file, tmp_path):
-    history = json.loads((logs / "cline_api_conversation_history.json").read_text())[:3]
+    history = json.loads((logs / "cline/cline_api_conversation_history.json").read_text())[:3]
     path = tmp_path / "api_conversation_history.json"
     path.write_text(json.dumps([*history, {"role": "assistant", "content": "Done."}]))
     (session,), _ = read_file(cline, path)
@@ -89,7 +89,7 @@ def test_without_any_call_the_reply_to_xml_is_its_result(logs, read_file, tmp_pa
 
 
 def test_a_failed_query_of_clines_own_tools_is_an_error(logs, read_file, tmp_path):
-    document = json.loads((logs / "cline_session.messages.json").read_text())
+    document = json.loads((logs / "cline/cline_session.messages.json").read_text())
     document["messages"][2]["content"][1]["content"] = [{"query": "ls", "error": "exit 1", "success": False}]
     path = tmp_path / "a.messages.json"
     path.write_text(json.dumps(document))

@@ -24,7 +24,7 @@ def test_the_v1_list_has_two_steps_each_answered_by_a_user_message(samples, read
 
 
 def test_v2_calls_results_and_return_codes(logs, read_file):
-    (session,), report = read_file(mini_swe_agent, logs / "mini_1.1_toolcalls.traj.json")
+    (session,), report = read_file(mini_swe_agent, logs / "mini_swe_agent/mini_1.1_toolcalls.traj.json")
     steps = session.trace.steps
     assert [len(session.trace.messages[step.action].tool_calls) for step in steps] == [2, 0, 1, 1]
     assert [len(step.results) for step in steps] == [2, 1, 1, 0]
@@ -42,7 +42,7 @@ def test_v2_calls_results_and_return_codes(logs, read_file):
 
 
 def test_a_rejected_message_is_a_branch_and_only_its_complaint_is_read_later(logs, read_file):
-    (session,), _ = read_file(mini_swe_agent, logs / "mini_1.1_toolcalls.traj.json")
+    (session,), _ = read_file(mini_swe_agent, logs / "mini_swe_agent/mini_1.1_toolcalls.traj.json")
     rejected, after = session.trace.steps[1:3]
     assert session.trace.messages[rejected.action].content == "I am done."
     assert [step.on_main_branch for step in session.trace.steps] == [True, False, True, True]
@@ -52,9 +52,9 @@ def test_a_rejected_message_is_a_branch_and_only_its_complaint_is_read_later(log
 
 
 def test_reasoning_is_plain_where_told_and_a_summary_in_the_responses_api(logs, read_file):
-    (session,), _ = read_file(mini_swe_agent, logs / "mini_1.1_toolcalls.traj.json")
+    (session,), _ = read_file(mini_swe_agent, logs / "mini_swe_agent/mini_1.1_toolcalls.traj.json")
     assert [step.reasoning_status for step in session.trace.steps] == ["plain", "absent", "absent", "absent"]
-    (session,), report = read_file(mini_swe_agent, logs / "mini_1.1_responses.traj.json")
+    (session,), report = read_file(mini_swe_agent, logs / "mini_swe_agent/mini_1.1_responses.traj.json")
     (step,) = session.trace.steps
     assert step.reasoning_status == "summary"
     assert session.trace.messages[step.action].tool_calls[0].arguments == {"command": "ls"}

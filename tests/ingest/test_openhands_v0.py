@@ -31,12 +31,12 @@ def test_exit_codes_of_old_and_new_events_are_typed(samples, logs, read_file):
     sessions, _ = read_file(openhands_v0, samples / "openhands" / "v0-resolver-output.jsonl")
     codes = [[flag.exit_code for flag in session.flags.values()] for session in sessions]
     assert codes == [[0, 0], [0]]
-    (session,), _ = read_file(openhands_v0, logs / "openhands_v0_events.json")
+    (session,), _ = read_file(openhands_v0, logs / "openhands_v0/openhands_v0_events.json")
     assert [flag.exit_code for flag in session.flags.values() if flag.exit_code is not None] == [0, 2]
 
 
 def test_calls_of_one_response_are_one_step_as_the_model_wrote_it(logs, read_file):
-    (session,), report = read_file(openhands_v0, logs / "openhands_v0_events.json")
+    (session,), report = read_file(openhands_v0, logs / "openhands_v0/openhands_v0_events.json")
     first = session.trace.steps[0]
     action = session.trace.messages[first.action]
     assert (action.content, [call.call_id for call in action.tool_calls]) == ("I look.", ["v1", "v2"])
@@ -47,7 +47,7 @@ def test_calls_of_one_response_are_one_step_as_the_model_wrote_it(logs, read_fil
 
 
 def test_an_error_observation_is_flagged_and_reads_as_the_memory_shows_it(logs, read_file):
-    (session,), _ = read_file(openhands_v0, logs / "openhands_v0_events.json")
+    (session,), _ = read_file(openhands_v0, logs / "openhands_v0/openhands_v0_events.json")
     (error,) = (index for index, flag in session.flags.items() if flag.is_error)
     assert session.flags[error].status == "failed"
     text = session.trace.messages[error].content
@@ -55,7 +55,7 @@ def test_an_error_observation_is_flagged_and_reads_as_the_memory_shows_it(logs, 
 
 
 def test_a_condensation_takes_events_out_of_later_prompts_and_puts_its_summary_in(logs, read_file):
-    (session,), report = read_file(openhands_v0, logs / "openhands_v0_events.json")
+    (session,), report = read_file(openhands_v0, logs / "openhands_v0/openhands_v0_events.json")
     before, after = (
         [m.content for m in prompt_of(session.trace, step)] for step in (session.trace.steps[1], session.trace.steps[2])
     )
@@ -68,7 +68,7 @@ def test_a_condensation_takes_events_out_of_later_prompts_and_puts_its_summary_i
 def test_an_event_store_is_read_once_from_its_newest_file(logs, read_file, tmp_path):
     folder = tmp_path / "session-1" / "events"
     folder.mkdir(parents=True)
-    for number, event in enumerate(json.loads((logs / "openhands_v0_events.json").read_text())):
+    for number, event in enumerate(json.loads((logs / "openhands_v0/openhands_v0_events.json").read_text())):
         (folder / f"{number}.json").write_text(json.dumps(event))
     (session,), _ = read_file(openhands_v0, folder / "12.json")
     assert len(session.trace.steps) == 3
@@ -94,7 +94,7 @@ def test_without_metadata_the_cause_ties_an_observation_to_its_action(read_file,
 
 
 def test_the_verdict_of_a_benchmark_is_kept(logs, read_file, tmp_path):
-    events = json.loads((logs / "openhands_v0_events.json").read_text())
+    events = json.loads((logs / "openhands_v0/openhands_v0_events.json").read_text())
     path = tmp_path / "output.jsonl"
     row = {"instance_id": "acme__app-1", "history": events, "test_result": {"report": {"resolved": True}}}
     path.write_text(json.dumps(row) + "\n")

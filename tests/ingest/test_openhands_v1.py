@@ -36,7 +36,7 @@ def test_thinking_in_the_text_moves_to_where_thinking_belongs(samples, read_file
 
 
 def test_calls_of_one_response_are_one_step_and_results_find_their_calls(logs, read_file):
-    (session,), report = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), report = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     names = [[call.name for call in session.trace.messages[step.action].tool_calls] for step in session.trace.steps]
     assert names == [["terminal", "file_editor"], ["no_such_tool"], ["terminal"], ["terminal"], []]
     assert [len(step.results) for step in session.trace.steps] == [2, 1, 1, 1, 0]
@@ -45,7 +45,7 @@ def test_calls_of_one_response_are_one_step_and_results_find_their_calls(logs, r
 
 
 def test_errors_and_rejections_are_typed(logs, read_file):
-    (session,), _ = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), _ = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     told = [(flag.is_error, flag.exit_code, flag.status, flag.detail) for flag in session.flags.values()]
     assert told == [
         (False, 0, "", ""),
@@ -57,20 +57,20 @@ def test_errors_and_rejections_are_typed(logs, read_file):
 
 
 def test_arguments_that_are_no_json_stay_the_text_the_model_wrote(logs, read_file):
-    (session,), _ = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), _ = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     (call,) = session.trace.messages[session.trace.steps[1].action].tool_calls
     assert call.arguments == "{bad json"
 
 
 def test_a_result_reads_as_the_sdk_shows_it_to_the_model(logs, read_file):
-    (session,), _ = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), _ = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     texts = [message.content for message in session.trace.messages if message.role == "tool"]
     assert texts[0] == "a b\n[Current working directory: /w]\n[Command finished with exit code 0]"
     assert texts[-1].startswith("[An error occurred during execution.]\nmake: *** No rule")
 
 
 def test_a_condensation_is_applied_to_the_prompt(logs, read_file):
-    (session,), report = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), report = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     texts = [message.content for message in prompt_of(session.trace, session.trace.steps[3])]
     assert texts[2] == "I listed the files."
     assert "Two calls." not in texts
@@ -80,7 +80,7 @@ def test_a_condensation_is_applied_to_the_prompt(logs, read_file):
 
 
 def test_unknown_kinds_are_counted_and_the_system_prompt_brings_the_tools(logs, read_file):
-    (session,), report = read_file(openhands_v1, logs / "openhands_v1_events.jsonl")
+    (session,), report = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     assert report.unknown_types == {"SomethingNew": 1}
     assert session.trace.messages[0].content == "You are OpenHands.\nToday is Monday."
     assert [tool["function"]["name"] for tool in session.trace.tools] == ["execute_bash", "finish"]
@@ -96,7 +96,7 @@ def test_unknown_kinds_are_counted_and_the_system_prompt_brings_the_tools(logs, 
 def test_a_folder_of_event_files_is_one_conversation(logs, read_file, tmp_path):
     folder = tmp_path / "conversation-7" / "events"
     folder.mkdir(parents=True)
-    for number, line in enumerate((logs / "openhands_v1_events.jsonl").read_text().splitlines()):
+    for number, line in enumerate((logs / "openhands_v1/openhands_v1_events.jsonl").read_text().splitlines()):
         (folder / f"event-{number:05d}-{number:08x}-aaaa.json").write_text(line)
     *others, newest = sorted(folder.iterdir())
     (session,), _ = read_file(openhands_v1, newest)

@@ -29,8 +29,8 @@ def test_a_real_session_gives_the_counts_taken_by_hand(samples, read):
     assert (trace.model, trace.family) == ("claude-sonnet-4-5", "anthropic")
 
 
-def test_a_compaction_keeps_the_entries_from_the_one_it_names(written, read):
-    (session,), report = read(written / "pi/v3_tree.jsonl")
+def test_a_compaction_keeps_the_entries_from_the_one_it_names(logs, read):
+    (session,), report = read(logs / "pi/v3_tree.jsonl")
     trace = session.trace
     texts = [message.content for message in prompt_of(trace, trace.steps[3])][1:]
     assert "PI_SUMMARY" in texts[0]
@@ -38,15 +38,15 @@ def test_a_compaction_keeps_the_entries_from_the_one_it_names(written, read):
     assert report.counts["boundaries"] == 1
 
 
-def test_a_version_1_compaction_points_by_position(written, read):
-    (session,), _ = read(written / "pi/v1_compaction.jsonl")
+def test_a_version_1_compaction_points_by_position(logs, read):
+    (session,), _ = read(logs / "pi/v1_compaction.jsonl")
     texts = [message.content for message in prompt_of(session.trace, session.trace.steps[-1])][1:]
     assert "PI_SUMMARY" in texts[0]
     assert texts[1:] == ["PI_KEPT question", "PI_KEPT answer", "next"]
 
 
-def test_a_branch_carries_its_summary_and_not_its_messages(written, read):
-    (session,), _ = read(written / "pi/v3_tree.jsonl")
+def test_a_branch_carries_its_summary_and_not_its_messages(logs, read):
+    (session,), _ = read(logs / "pi/v3_tree.jsonl")
     trace = session.trace
     assert [step.on_main_branch for step in trace.steps] == [True, True, True, False, False, True]
     texts = [message.content for message in prompt_of(trace, trace.steps[5])]
@@ -54,21 +54,21 @@ def test_a_branch_carries_its_summary_and_not_its_messages(written, read):
     assert "on the main way" not in texts
 
 
-def test_an_aborted_message_is_a_flagged_step_that_no_later_prompt_shows(written, read):
-    (session,), _ = read(written / "pi/v3_tree.jsonl")
+def test_an_aborted_message_is_a_flagged_step_that_no_later_prompt_shows(logs, read):
+    (session,), _ = read(logs / "pi/v3_tree.jsonl")
     trace = session.trace
     aborted = trace.steps[3]
     assert session.flags[aborted.action] == ResultFlag(status="interrupted", detail="Request was aborted")
     assert all(call.call_id != "c2" for m in prompt_of(trace, trace.steps[4]) for call in m.tool_calls)
 
 
-def test_a_command_of_the_user_is_read_as_its_words(written, read):
-    (session,), _ = read(written / "pi/v3_tree.jsonl")
+def test_a_command_of_the_user_is_read_as_its_words(logs, read):
+    (session,), _ = read(logs / "pi/v3_tree.jsonl")
     assert prompt_of(session.trace, session.trace.steps[4])[-1].content == "Ran `make`\n```\nok\n```"
 
 
-def test_an_error_result_is_flagged_with_its_exit_code(written, read):
-    (session,), _ = read(written / "pi/v3_tree.jsonl")
+def test_an_error_result_is_flagged_with_its_exit_code(logs, read):
+    (session,), _ = read(logs / "pi/v3_tree.jsonl")
     result = session.trace.steps[0].results[0]
     assert session.flags[result] == ResultFlag(is_error=True, exit_code=1)
     assert session.trace.messages[2].reasoning_content == "Let me see."

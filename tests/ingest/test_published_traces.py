@@ -21,7 +21,7 @@ from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import HEAD_BYTES, sniff
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
 from composer_hub.redact import Redactor, rules_digest, without_tokens_of_changed_text
-from tests.ingest.test_fuzz_readers import mutated
+from tests.ingest.test_fuzz import mutated
 
 SALT = b"0" * 32
 SECRET = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"[:36]

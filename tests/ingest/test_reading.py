@@ -47,8 +47,9 @@ class Killer:
 
 
 @pytest.fixture
-def folder(written, tmp_path):
-    shutil.copytree(written, tmp_path / "logs")
+def folder(logs, tmp_path):
+    for name in ("claude_code", "codex", "pi"):
+        shutil.copytree(logs / name, tmp_path / "logs" / name)
     return tmp_path / "logs"
 
 
@@ -196,8 +197,8 @@ def test_the_subagents_of_a_denied_trace_do_not_come_out_either(folder):
     assert not {child.trace_id, child.parent_trace_id} & {session.trace.trace_id for session in rest}
 
 
-def test_the_second_file_of_a_session_is_denied_under_the_id_it_came_out_with(written, tmp_path):
-    lines = (written / "claude_code/rewind.jsonl").read_text().splitlines()
+def test_the_second_file_of_a_session_is_denied_under_the_id_it_came_out_with(logs, tmp_path):
+    lines = (logs / "claude_code/rewind.jsonl").read_text().splitlines()
     other = json.loads(lines[-1])
     other["message"]["id"], other["uuid"] = "msg_other_way", "other-way"
     (tmp_path / "a.jsonl").write_text("\n".join(lines))

@@ -30,7 +30,7 @@ def test_a_0x_trajectory_has_a_step_an_assistant_message_of_its_history(samples,
 
 
 def test_the_prompt_of_a_1x_step_is_its_query_word_for_word(logs, read_file):
-    path = logs / "swe_agent_1x.traj"
+    path = logs / "swe_agent/swe_agent_1x.traj"
     (session,), _ = read_file(swe_agent, path)
     raw = json.loads(path.read_text())
     for step, told in zip(session.trace.steps, raw["trajectory"], strict=True):
@@ -42,7 +42,7 @@ def test_the_prompt_of_a_1x_step_is_its_query_word_for_word(logs, read_file):
 
 
 def test_a_requery_is_a_step_whose_result_is_the_complaint_with_its_code(logs, read_file):
-    (session,), _ = read_file(swe_agent, logs / "swe_agent_1x.traj")
+    (session,), _ = read_file(swe_agent, logs / "swe_agent/swe_agent_1x.traj")
     rejected = session.trace.steps[1]
     assert session.trace.messages[rejected.action].content == "I forgot to call a tool."
     (flag,) = (session.flags[index] for index in rejected.results)
@@ -52,7 +52,7 @@ def test_a_requery_is_a_step_whose_result_is_the_complaint_with_its_code(logs, r
 
 
 def test_calls_thinking_and_results_come_from_the_history(logs, read_file):
-    (session,), report = read_file(swe_agent, logs / "swe_agent_1x.traj")
+    (session,), report = read_file(swe_agent, logs / "swe_agent/swe_agent_1x.traj")
     steps = session.trace.steps
     calls = [[call.name for call in session.trace.messages[step.action].tool_calls] for step in steps]
     assert calls == [["bash"], [], ["str_replace_editor"], ["submit"]]
@@ -62,7 +62,7 @@ def test_calls_thinking_and_results_come_from_the_history(logs, read_file):
 
 
 def test_demonstrations_are_read_and_never_steps(logs, read_file, tmp_path):
-    raw = json.loads((logs / "swe_agent_1x.traj").read_text())
+    raw = json.loads((logs / "swe_agent/swe_agent_1x.traj").read_text())
     demo = {"role": "assistant", "content": "as shown", "agent": "main", "is_demo": True}
     path = tmp_path / "demo.traj"
     path.write_text(json.dumps({"history": [raw["history"][0], demo, *raw["history"][2:]], "trajectory": []}))
@@ -72,7 +72,7 @@ def test_demonstrations_are_read_and_never_steps(logs, read_file, tmp_path):
 
 
 def test_every_attempt_of_a_retry_run_is_a_session(logs, read_file, tmp_path):
-    raw = json.loads((logs / "swe_agent_1x.traj").read_text())
+    raw = json.loads((logs / "swe_agent/swe_agent_1x.traj").read_text())
     path = tmp_path / "retry.traj"
     path.write_text(json.dumps({**raw, "attempts": [raw, {**raw, "history": raw["history"][:5], "trajectory": []}]}))
     sessions, _ = read_file(swe_agent, path)

@@ -1,4 +1,4 @@
-"""What the tests of ingest may ask for."""
+"""Fixtures for the tests of ingest: small logs of every harness, and readers that check their result."""
 
 from __future__ import annotations
 
@@ -8,49 +8,53 @@ from types import ModuleType
 
 import pytest
 
+from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.sources import HEAD_BYTES, sniff
+from composer_hub.ingest.sources import HEAD_BYTES, sniff, source_named
 from composer_hub.records import Trace, from_row, to_row
 from composer_hub.session import Session
 
-ROOT = Path(__file__).resolve().parents[2]
+LOGS = Path(__file__).resolve().parents[1] / "fixtures/harnesses"
 
 Read = Callable[[Path], tuple[list[Session], FileReport]]
 
 
+def _files_of(harness: str) -> list[Path]:
+    files = sorted(path for path in (LOGS / harness).rglob("*") if path.is_file())
+    return [path for path in files if not path.name.endswith(".meta.json")]
+
+
+LOG_FILES = {f"{path.relative_to(LOGS)}": harness.name for harness in HARNESSES for path in _files_of(harness.name)}
+"""Every fixture and the harness that wrote it, by the name of its folder."""
+
+
 @pytest.fixture(scope="session")
-def written() -> Path:
-    """The folder of sessions written for these tests."""
-    return ROOT / "tests/fixtures/ingest"
+def logs() -> Path:
+    """The folder of small logs, one folder per harness."""
+    return LOGS
 
 
 @pytest.fixture(scope="session")
 def read() -> Read:
-    """Read a file with the reader that its content asks for."""
+    """Read a file with the reader that recognizes it."""
 
     def read_file(path: Path) -> tuple[list[Session], FileReport]:
         report = FileReport(str(path))
         with path.open("rb") as file:
             source = sniff(file.read(HEAD_BYTES), path)
-        assert source is not None, f"{path} is in no known format"
+        assert source is not None, f"{path} is not in a known format"
         return list(source.read(path, report)), report
 
     return read_file
 
 
 @pytest.fixture(scope="session")
-def logs() -> Path:
-    """The folder of small logs written for the tests of the other harnesses, one format a file."""
-    return ROOT / "tests/fixtures/harnesses"
-
-
-@pytest.fixture(scope="session")
 def read_file() -> Callable[..., tuple[list[Session], FileReport]]:
-    """Read a file with a reader module and check every session that comes out."""
+    """Read a file with a reader module and check every session."""
 
     def read_with(module: ModuleType, path: Path) -> tuple[list[Session], FileReport]:
         report = FileReport(str(path))
-        sessions = list(module.read(path, report))
+        sessions = list(source_named(module.NAME).read(path, report))
         for session in sessions:
             check_session(session)
         return sessions, report
@@ -60,12 +64,12 @@ def read_file() -> Callable[..., tuple[list[Session], FileReport]]:
 
 @pytest.fixture(scope="session")
 def sound() -> Callable[[Session], None]:
-    """Hold a session against what every reader promises."""
+    """Check a session against the promises of every reader."""
     return check_session
 
 
 def check_session(session: Session) -> None:
-    """Hold a session against what every reader promises."""
+    """Check a session against the promises of every reader."""
     trace = session.trace
     assert trace.steps
     assert [step.index for step in trace.steps] == list(range(len(trace.steps)))

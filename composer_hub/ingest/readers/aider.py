@@ -19,8 +19,6 @@ from composer_hub.records import Message, stable_id
 from composer_hub.session import ResultFlag, Session
 
 NAME = "aider"
-GIVES = "The user's and the model's words, what the program said after an edit, failed edits, the model's name."
-LACKS = "System prompt, repository map and file contents, so no prompt is exact; tool calls; reasoning."
 LOSSY = "markdown_log"
 
 _STARTED = re.compile(r"# aider chat started at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)")

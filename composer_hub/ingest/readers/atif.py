@@ -19,8 +19,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "atif"
-GIVES = "Steps, calls and results, reasoning in plain text, tool schemas, subagents as traces with their parent."
-LACKS = "A typed error (read from `extra` where the producer put one), branches, what a compaction removed."
 LINEAR = "linear_export"
 """The producer wrote several contexts, or several calls of the model, into one line of steps."""
 

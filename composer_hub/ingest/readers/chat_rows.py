@@ -7,11 +7,11 @@ the text stays as the model wrote it and the user message after it is its result
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records
 from composer_hub.ingest.report import FileReport
@@ -31,19 +31,12 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "chat_rows"
-GIVES = (
-    "Steps, results, exit codes at fixed places, model, verdict, licence; calls where the dataset keeps them as calls."
-)
-LACKS = "Error flags, reasoning (but what stands in the text), branches; calls written in the text stay text."
 
 _COLUMNS = ("messages", "trajectory", "conversations")
 _FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
-_RETURN_CODE = re.compile(r"<returncode>(-?\d{1,6})</returncode>")
-_FINISHED = re.compile(r"\[Command finished with exit code (-?\d{1,6})\]\s*\Z")
-_TAIL = 80
-"""Characters at the end of a result in which OpenHands' line on the exit code stands."""
+_TEXT_PROTOCOLS = [harness_named("mini_swe_agent"), harness_named("openhands_v1")]
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -56,14 +49,9 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield a session a row."""
-    yield from sessions_of(read_rows(path, report), report)
-
-
-def sessions_of(rows: Iterator[tuple[int, Any]], report: FileReport, **facts: Any) -> Iterator[Session]:
     """Yield the session of each row."""
-    for _, row in rows:
-        if session := session_of(as_dict(row), report, **facts):
+    for _, row in read_rows(path, report):
+        if session := session_of(as_dict(row), report):
             yield session
 
 
@@ -162,5 +150,5 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
 
 def _flag(text: str) -> ResultFlag | None:
     """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
-    match = _RETURN_CODE.match(text) or _FINISHED.search(text, max(0, len(text) - _TAIL))
-    return ResultFlag(exit_code=int(match[1])) if match else None
+    code = exit_code_in(text, _TEXT_PROTOCOLS)
+    return None if code is None else ResultFlag(exit_code=code)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts, tool_schema
 from composer_hub.ingest.lines import dict_of, head_records, json_file, json_lines, list_of, shallow, text_of
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
@@ -21,10 +22,8 @@ from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
-SOURCE = "claude_code"
+NAME = "claude_code"
 READER_VERSION = 1
-GIVES = "steps by API message, branches, compactions, parallel calls, typed errors, subagents, model"
-LACKS = "system prompt, tool schemas, raw argument text; thinking only up to 2.1.42"
 
 SYNTHETIC_MODEL = "<synthetic>"
 IMAGE = "[image]"
@@ -44,7 +43,7 @@ SYSTEM_SUBTYPES = {
 }  # fmt: skip
 STOPPED = {"max_tokens": "truncated", "model_context_window_exceeded": "truncated", "refusal": "refused"}
 
-_EXIT_CODE = re.compile(r"(?:Error: )?Exit code (\d+)\b")
+_HARNESS = harness_named(NAME)
 _PARENT_KEY = re.compile(rb'"parentUuid"\s*:')
 
 
@@ -180,8 +179,7 @@ class _File:
             if copy.get("interrupted") is True:
                 status = status or "interrupted"
         if code.__class__ is not int:
-            found = _EXIT_CODE.match(text) if is_error else None
-            code = int(found[1]) if found else None
+            code = exit_code_in(text, [_HARNESS]) if is_error else None
         return _result_flag(is_error if isinstance(is_error, bool) else None, code, status, denial)
 
     def _spawn(self, record: dict[str, Any], call_id: str) -> None:
@@ -372,10 +370,10 @@ class _File:
             "harness_version": self.seen.get("version", ""),
             "git_branch": self.seen.get("gitBranch", ""),
             "started_at": self.seen.get("timestamp", ""),
-            "reader": f"{SOURCE}/{READER_VERSION}",
+            "reader": f"{NAME}/{READER_VERSION}",
         }
         return TraceFacts(
-            SOURCE,
+            NAME,
             session_id,
             tools=tuple(tool_schema(name) for name in names),
             cwd=self.seen.get("cwd", ""),

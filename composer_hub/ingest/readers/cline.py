@@ -21,11 +21,6 @@ from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
 NAME = "cline"
-GIVES = "Steps, calls and results with their error flag, thinking in plain text, the model of each message."
-LACKS = (
-    "Tool schemas; the system prompt in most versions; what a compaction removed. Calls of old tasks stay "
-    "XML in the text."
-)
 
 _BLOCKS = {"text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image", "file", "document"}
 _WORKDIR = re.compile(r"# Current Working Directory \((.+?)\) Files")

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
 from composer_hub.ingest.report import FileReport
@@ -23,10 +24,8 @@ from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
-SOURCE = "codex"
+NAME = "codex"
 READER_VERSION = 1
-GIVES = "system prompt, exact prompts over compactions, roll-backs, raw argument text, exit codes, model"
-LACKS = "tool schemas, readable reasoning, results of searches the provider ran"
 
 RECORDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
 SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state"}
@@ -50,11 +49,7 @@ CONTEXT_PREFIXES = ("<", "# AGENTS.md", "# Context from my IDE")
 
 NOT_RECORDED = "[done by the provider; the result is not recorded]"
 
-# Only in the lines that Codex itself writes above an output: a log that a command prints may hold the same words.
-_EXIT_CODE = re.compile(
-    r"\s*(?:(?:Command|Chunk ID|Wall time|Total output lines|Original token count)\b[^\n]*\n)*"
-    r"(?:Process exited with code|Exit code:) (-?\d{1,10})\b"
-)
+_HARNESS = harness_named(NAME)
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -339,7 +334,7 @@ class _Rollout:
         git = dict_of(self.meta.get("git"))
         session_id = text_of(self.meta.get("id")) or text_of(self.meta.get("session_id")) or self.path.stem
         facts = TraceFacts(
-            SOURCE,
+            NAME,
             session_id,
             system_prompt=text_of(dict_of(self.meta.get("base_instructions")).get("text")),
             cwd=text_of(self.meta.get("cwd")) or self.cwd,
@@ -351,7 +346,7 @@ class _Rollout:
                 "git_commit": text_of(git.get("commit_hash")),
                 "started_at": text_of(self.meta.get("timestamp")),
                 "forked_from": text_of(self.meta.get("forked_from_id")),
-                "reader": f"{SOURCE}/{READER_VERSION}",
+                "reader": f"{NAME}/{READER_VERSION}",
             },
         )
         return build_session(self.nodes, facts, self.report)
@@ -408,8 +403,7 @@ def _output_text(output: Any) -> tuple[str, int | None]:
             return text, None
         code = dict_of(value.get("metadata")).get("exit_code")
         return text_of(value.get("output")), code if isinstance(code, int) else None
-    found = _EXIT_CODE.match(text, 0, 2000)
-    return text, int(found[1]) if found else None
+    return text, exit_code_in(text, [_HARNESS])
 
 
 def _has_image(content: Any) -> bool:

@@ -8,11 +8,11 @@ thoughts as summaries, outputs cut at 50 kB.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
 from composer_hub.ingest.report import FileReport
@@ -21,12 +21,10 @@ from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
 NAME = "gemini"
-GIVES = "Steps, calls and results with their status, rewinds as branches, checkpoints, the model of each message."
-LACKS = "System prompt and tool schemas; thoughts are summaries; outputs are cut at 50 kB, so no prompt is exact."
 DISPLAYED = "display_log"
 """The file holds what the CLI showed; what it sent may have been longer."""
 
-_EXIT_CODE = re.compile(r"^Exit Code: (-?\d{1,6})\s*$", re.MULTILINE)
+_HARNESS = harness_named(NAME)
 _STATUS = {"success": "completed", "error": "failed", "cancelled": "cancelled"}
 
 
@@ -163,8 +161,7 @@ def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] 
     status = _STATUS.get(as_text(item.get("status")), "")
     if not text and not status:
         return None
-    # The CLI's own line comes last: a log that the command prints may hold the same words.
-    codes = _EXIT_CODE.findall(text) if call.name == "run_shell_command" else []
+    code = exit_code_in(text, [_HARNESS]) if call.name == "run_shell_command" else None
     failed = True if status in ("failed", "cancelled") else False if status else None
-    flag = ResultFlag(failed, int(codes[-1]) if codes else None, status, as_text(item.get("status")))
+    flag = ResultFlag(failed, code, status, as_text(item.get("status")))
     return Message("tool", text, tool_call_id=call.call_id, name=call.name), flag

@@ -26,8 +26,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "inspect"
-GIVES = "Each step's exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retried samples."
-LACKS = "Archives compressed with zstd before Python 3.14 (convert them: `inspect log convert`); images."
 
 MAX_MEMBER = 1 << 28
 """Bytes that one member of an archive may unpack to."""

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import tool_schema
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
@@ -22,14 +23,9 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "mini_swe_agent"
-GIVES = (
-    "Steps, calls and results with return codes, exceptions and timeouts, format errors with the rejected "
-    "message, reasoning."
-)
-LACKS = "The verdict of the tests; in v1 the model's name and everything but the text."
 
 _FENCE = re.compile(r"```(?:mswea_bash_command|bash)\s*\n")
-_RETURN_CODE = re.compile(r"\s*<returncode>(-?\d{1,6})</returncode>")
+_HARNESS = harness_named(NAME)
 _COMMAND = {"type": "string", "description": "The bash command to execute"}
 _BASH = tool_schema(
     "bash",
@@ -53,7 +49,7 @@ def _is_v1_turn(record: dict[str, Any]) -> bool:
     text = as_text(record.get("content"))
     if record.get("role") == "assistant":
         return bool(_FENCE.search(text))
-    return record.get("role") == "user" and bool(_RETURN_CODE.match(text))
+    return record.get("role") == "user" and exit_code_in(text, [_HARNESS]) is not None
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
@@ -177,8 +173,8 @@ def _flag(text: str, extra: dict[str, Any]) -> ResultFlag | None:
     """Take the return code and exception of an execution; v1 wrote the code into the text only."""
     exception = as_text(extra.get("exception_info"))
     code = as_int(extra.get("returncode"))
-    if code is None and (match := _RETURN_CODE.match(text)):
-        code = int(match[1])
+    if code is None:
+        code = exit_code_in(text, [_HARNESS])
     if exception:
         kind = as_text(extra.get("exception_type"))
         return ResultFlag(True, None, "timeout" if kind == "TimeoutExpired" else "failed", kind or exception)

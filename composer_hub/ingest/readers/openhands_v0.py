@@ -21,10 +21,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "openhands_v0"
-GIVES = "Steps, calls and results, errors and exit codes, rejections, condensations, the benchmark's verdict."
-LACKS = (
-    "The model's own text before 0.15; the text of workspace context and microagents, so prompts with them are inexact."
-)
 REBUILT = "action_text_lost"
 """The events record the action that was parsed, not the text the model wrote."""
 

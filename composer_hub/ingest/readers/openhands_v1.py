@@ -30,14 +30,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "openhands_v1"
-GIVES = (
-    "Steps, calls and results, typed errors and rejections, exit codes, reasoning, tool schemas, "
-    "condensations, system prompt."
-)
-LACKS = (
-    "The verdict of a benchmark; the schemas of the SDK's own tools in newer logs; terminal output past "
-    "30,000 characters."
-)
 CUT = 30_000
 """Terminal output is cut at this length before the model sees it, with a note that the log does not hold."""
 

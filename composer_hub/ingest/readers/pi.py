@@ -7,11 +7,11 @@ message, so a step is one entry. A compaction says from which entry on the old m
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
 from composer_hub.ingest.report import FileReport
@@ -19,10 +19,8 @@ from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
-SOURCE = "pi"
+NAME = "pi"
 READER_VERSION = 1
-GIVES = "exact prompts over compactions and branches, typed errors, stop reasons, thinking, model"
-LACKS = "system prompt, tool schemas"
 
 ENTRIES = {
     "session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
@@ -34,7 +32,7 @@ ENDED_BADLY = {"aborted": "interrupted", "error": "provider_error"}
 COMPACTED = ("The conversation history before this point was compacted into the following summary:", "\n</summary>")
 BRANCH = ("The following is a summary of a branch that this conversation came back from:", "</summary>")
 
-_EXIT_CODE = re.compile(r"Command exited with code (\d+)\s*$")
+_HARNESS = harness_named(NAME)
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -162,14 +160,10 @@ class _File:
     def _result(self, node: Node, message: dict[str, Any], number: int) -> None:
         text = self._text(message.get("content"), node, number)
         is_error = message.get("isError")
-        found = _EXIT_CODE.search(text[-200:]) if is_error else None
+        code = exit_code_in(text, [_HARNESS]) if is_error else None
         call_id, name = text_of(message.get("toolCallId")), text_of(message.get("toolName"))
         node.messages = (Message("tool", text, tool_call_id=call_id, name=name),)
-        node.flags = (
-            ResultFlag(
-                is_error=is_error if isinstance(is_error, bool) else None, exit_code=int(found[1]) if found else None
-            ),
-        )
+        node.flags = (ResultFlag(is_error if isinstance(is_error, bool) else None, code),)
 
     def _user(self, node: Node, message: dict[str, Any], number: int) -> None:
         if text := self._text(message.get("content"), node, number):
@@ -206,10 +200,10 @@ class _File:
             "forked_from": Path(
                 text_of(self.header.get("parentSession")) or text_of(self.header.get("branchedFrom"))
             ).stem,
-            "reader": f"{SOURCE}/{READER_VERSION}",
+            "reader": f"{NAME}/{READER_VERSION}",
         }
         session_id = text_of(self.header.get("id")) or self.path.stem
-        return TraceFacts(SOURCE, session_id, cwd=text_of(self.header.get("cwd")), provenance=provenance)
+        return TraceFacts(NAME, session_id, cwd=text_of(self.header.get("cwd")), provenance=provenance)
 
 
 def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:

@@ -25,10 +25,6 @@ from composer_hub.records import Trace, from_row
 from composer_hub.session import Session
 
 NAME = "composer_hub"
-GIVES = (
-    "Everything: the trace as it was published, with its ids, error sites, hints and provenance (tokens of rollouts)."
-)
-LACKS = "Nothing. What redaction changes loses its tokens."
 
 MAX_NESTING = 200
 """Levels of a JSON column; what is deeper cannot be walked."""

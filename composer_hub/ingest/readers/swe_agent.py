@@ -21,11 +21,6 @@ from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
 NAME = "swe_agent"
-GIVES = (
-    "Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, "
-    "every attempt."
-)
-LACKS = "Exact prompts before 1.x, tool schemas, error flags (other than format errors), the verdict of the tests."
 PROCESSED = "history_processed"
 """History processors may have shortened what the model read, and the log does not say."""
 

@@ -1,0 +1,292 @@
+"""Everything that the package knows about each harness or session format, one record each.
+
+`docs/contributing/add_a_harness.md` walks through a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from composer_hub.exits import UsageError
+
+
+@dataclass(frozen=True)
+class Shell:
+    """How a harness runs commands and frames their output; patterns are regular expressions.
+
+    `first` and `last` find the exit code before and after the output, in their first group. `header` and `footer` match
+    the whole text around the output, and are needed only if error rules would misread it.
+    """
+
+    keeps_cwd: bool  # a `cd` lasts until the next call
+    first: str = ""
+    last: tuple[str, ...] = ()
+    header: str = ""
+    footer: str = ""
+
+    @functools.cached_property
+    def first_patterns(self) -> tuple[re.Pattern[str], ...]:
+        return (re.compile(_BEFORE + self.first),) if self.first else ()
+
+    @functools.cached_property
+    def last_patterns(self) -> tuple[re.Pattern[str], ...]:
+        return tuple(map(re.compile, self.last))
+
+
+@dataclass(frozen=True)
+class Harness:
+    """A harness, or a format that several of them write."""
+
+    name: str  # as in `Trace.source` and `--from`
+    title: str
+    reader: str  # module in ingest/readers/
+    files: str  # where sessions are, or what the files look like
+    gives: str
+    lacks: str
+    shell: Shell
+
+
+LASTING = Shell(keeps_cwd=True)
+"""The default for formats: without knowledge of the harness, no command is assumed to start in the project."""
+FRESH = Shell(keeps_cwd=False)
+
+_CODEX_HEADER = r"(?:Command|Chunk ID|Wall time|Total output lines|Original token count)"
+_GEMINI_FOOTER = (
+    r"(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n(?!Exit Code: )[^\n]{0,300}){0,3}"
+)
+_OPENHANDS = Shell(
+    keeps_cwd=True,
+    last=(r"\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]?[^\n]{0,200}\s*$",),
+    footer=r"\[(?:The command completed|Command finished) with exit code[^\n]*",
+)
+
+# The order is the order of recognition: formats with a telling first record come before looser ones.
+HARNESSES: tuple[Harness, ...] = (
+    Harness(
+        name="claude_code",
+        title="Claude Code",
+        reader="claude_code",
+        files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`",
+        gives="Steps by API message with exact prompts over branches and compactions, parallel calls, typed errors, "
+        "denials, subagents, the model; thinking up to 2.1.42.",
+        lacks="System prompt, tool schemas, raw argument text, the words around attachments, later thinking.",
+        shell=Shell(
+            keeps_cwd=True,
+            first=r"(?:Error: )?Exit code:? (-?\d{1,10})\b",
+            header=r"(?:Error: )?Exit code:? -?\d{1,10}\b[^\n]*\n?",
+        ),
+    ),
+    Harness(
+        name="codex",
+        title="Codex CLI",
+        reader="codex",
+        files="`~/.codex/sessions/**/rollout-*.jsonl`, 0.2x to 0.149",
+        gives="System prompt, exact prompts over compactions, roll-backs as branches, raw argument text, exit codes, "
+        "the model.",
+        lacks="Tool schemas, readable reasoning, results of searches that the provider ran.",
+        shell=Shell(
+            keeps_cwd=False,
+            first=rf"(?:{_CODEX_HEADER}\b[^\n]*\n)*(?:Process exited with code|Exit code:) (-?\d{{1,10}})\b",
+            last=(r'"metadata":\s?\{"exit_code":\s?(-?\d{1,10})[^{}]{0,100}\}\s*\}\s*$',),
+            header=rf"(?:(?:{_CODEX_HEADER}|Process exited with code)\b[^\n]*\n)+(?:Output:[ \t]*\n?)?",
+        ),
+    ),
+    Harness(
+        name="pi",
+        title="Pi",
+        reader="pi",
+        files="`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3",
+        gives="Exact prompts over compactions and branches, typed errors, stop reasons, thinking, the model.",
+        lacks="System prompt, tool schemas.",
+        shell=Shell(
+            keeps_cwd=False,
+            last=(r"(?:^|\n)Command exited with code (-?\d{1,10})\s*$",),
+            footer=r"\n*Command exited with code -?\d{1,10}",
+        ),
+    ),
+    Harness(
+        name="openhands_v1",
+        title="OpenHands v1 (Agent SDK)",
+        reader="openhands_v1",
+        files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
+        gives="System prompt, tool schemas, exact prompts over condensations, typed errors and rejections, exit codes, "
+        "reasoning.",
+        lacks="A benchmark's verdict, the schemas of the SDK's tools in newer logs, terminal output past 30,000 "
+        "characters.",
+        shell=_OPENHANDS,
+    ),
+    Harness(
+        name="openhands_v0",
+        title="OpenHands v0",
+        reader="openhands_v0",
+        files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
+        gives="Steps, calls and results, errors and exit codes, rejections, condensations, a benchmark's verdict.",
+        lacks="The model's text before 0.15; the text of workspace context and microagents, so prompts with them are "
+        "inexact.",
+        shell=_OPENHANDS,
+    ),
+    Harness(
+        name="swe_agent",
+        title="SWE-agent",
+        reader="swe_agent",
+        files="`.traj` of 0.x, 1.0 and 1.x, also retry runs with `attempts`",
+        gives="Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, "
+        "every attempt.",
+        lacks="Exact prompts before 1.0, tool schemas, error flags other than format errors, the verdict of the tests.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="mini_swe_agent",
+        title="mini-swe-agent",
+        reader="mini_swe_agent",
+        files="v1 message lists; `mini-swe-agent-1.1` with tool calls, text or the Responses API",
+        gives="Exact prompts, calls and results with return codes, exceptions and timeouts, rejected messages as "
+        "branches, reasoning.",
+        lacks="The verdict of the tests; in v1 also the model's name and everything but the text.",
+        shell=Shell(
+            keeps_cwd=False,
+            first=r"<returncode>(-?\d{1,10})</returncode>",
+            header=r"<returncode>-?\d{1,10}</returncode>\s*(?:<output>)?",
+            footer=r"</output>",
+        ),
+    ),
+    Harness(
+        name="atif",
+        title="Harbor ATIF",
+        reader="atif",
+        files="ATIF 1.0 to 1.8, one document or one per line",
+        gives="Steps, calls and results, reasoning in plain text, tool schemas, subagents as traces with their parent.",
+        lacks="Typed errors (unless the producer put them into `extra`), branches, text that a compaction removed.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="gemini",
+        title="Gemini CLI",
+        reader="gemini",
+        files="`ConversationRecord` JSON; JSONL since 0.40",
+        gives="Steps, calls and results with their status, rewinds as branches, checkpoints, each message's model.",
+        lacks="System prompt, tool schemas, text of thoughts; outputs are cut at 50 kB, so no prompt is exact.",
+        shell=Shell(
+            keeps_cwd=False,
+            first=r"(?:(?:Command|Directory|Stdout|Stderr|Error): [^\n]{0,300}\n){1,8}Exit Code: (-?\d{1,10})\b",
+            last=(rf"\nExit Code: (-?\d{{1,10}})(?:\n{_GEMINI_FOOTER})?\s*$",),
+        ),
+    ),
+    Harness(
+        name="opencode",
+        title="OpenCode",
+        reader="opencode",
+        files="`opencode export` documents; before the database also "
+        "`~/.local/share/opencode/storage/session/<project>/*.json`",
+        gives="Steps, calls and results with their status and exit codes, calls of unknown tools, thinking, subagents, "
+        "each message's model.",
+        lacks="System prompt, tool schemas, arguments that did not parse; outputs that a compaction shortened.",
+        shell=FRESH,
+    ),
+    Harness(
+        name="cline",
+        title="Cline",
+        reader="cline",
+        files="`*.messages.json` v1; `api_conversation_history.json`",
+        gives="Steps, calls and results with their error flag, thinking in plain text, each message's model.",
+        lacks="Tool schemas, the system prompt in most versions, text that a compaction removed. Calls of old tasks "
+        "stay XML in the text.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="aider",
+        title="Aider",
+        reader="aider",
+        files="`.aider.chat.history.md`",
+        gives="The user's and the model's words, the program's output after an edit, failed edits, the model's name.",
+        lacks="System prompt, repository map and file contents, so no prompt is exact; tool calls; reasoning.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="inspect",
+        title="Inspect",
+        reader="inspect_eval",
+        files="`.eval` archives; the `.json` log",
+        gives="Each step's exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retries.",
+        lacks="Images; archives compressed with zstd before Python 3.14 (convert them: `inspect log convert`).",
+        shell=LASTING,
+    ),
+    Harness(
+        name="composer_hub",
+        title="Traces and rollouts that composer_hub published",
+        reader="published_traces",
+        files="tables `traces` as Parquet or on the Hub; the `rollouts/*.jsonl` of a training run",
+        gives="Everything: the published trace with its ids, error sites, hints and provenance (tokens of rollouts).",
+        lacks="Nothing; where redaction changes the text, its token ids are dropped.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="hf_native",
+        title="Hub trace rows",
+        reader="hf_native",
+        files="rows with `harness, session_id, messages, trace, …`: JSON, JSONL, Parquet, Hub",
+        gives="All that the harness's reader gives, if the row has raw events; else chat messages and tool schemas.",
+        lacks="Without raw events: error flags, branches, compactions and exact prompts.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="chat_rows",
+        title="Chat rows (SWE-smith, SWE-Gym, nebius, SFT)",
+        reader="chat_rows",
+        files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
+        gives="Steps, results, exit codes at fixed places, model, verdict, license; calls if the dataset has them.",
+        lacks="Error flags, branches, reasoning outside the text; calls written in the text stay text.",
+        shell=LASTING,
+    ),
+)
+
+
+_BY_NAME = {harness.name: harness for harness in HARNESSES}
+_ALIASES = {"mini": "mini_swe_agent"}
+_BEFORE = r"\s*(?:OBSERVATION:\s*)?"  # SWE-agent's word before every result
+_FIRST_CHARS, _LAST_CHARS = 2000, 600
+
+
+def harness_named(name: str) -> Harness:
+    """Return the harness of that name; raise UsageError with all names otherwise."""
+    if name not in _BY_NAME:
+        raise UsageError(f"There is no session format {name!r}. Known formats: {', '.join(_BY_NAME)}.")
+    return _BY_NAME[name]
+
+
+@functools.cache
+def keeps_cwd(source: str) -> bool:
+    """Tell whether a `cd` lasts until the next shell call in traces of a source such as `codex` or `Gemini-CLI`."""
+    words = source.lower().replace("-", "_").split("_")
+    prefixes = ["_".join(words[:end]) for end in range(len(words), 0, -1)]
+    names = [name for prefix in prefixes if (name := _ALIASES.get(prefix, prefix)) in _BY_NAME]
+    return not names or _BY_NAME[names[0]].shell.keeps_cwd
+
+
+def exit_code_in(text: str, harnesses: Iterable[Harness] = HARNESSES) -> int | None:
+    """Return the exit code that a harness wrote at the start or the end of a command's result, or None."""
+    shells = [harness.shell for harness in harnesses]
+    head, tail = text[:_FIRST_CHARS], text[-_LAST_CHARS:]
+    matches = [pattern.match(head) for shell in shells for pattern in shell.first_patterns]
+    matches += [pattern.search(tail) for shell in shells for pattern in shell.last_patterns]
+    return next((int(match[1]) for match in matches if match), None)
+
+
+def body_of(text: str) -> str:
+    """Return the output of a command, without the header and footer of any harness."""
+    header = _HEADER.match(text[:_FIRST_CHARS])
+    body = text[header.end() :] if header else text
+    tail = body[-_LAST_CHARS:]
+    footer = _FOOTER.search(tail)
+    return body[: len(body) - len(tail) + footer.start()] if footer else body
+
+
+def _any_of(patterns: Iterable[str]) -> str:
+    return "|".join(dict.fromkeys(filter(None, patterns)))
+
+
+_HEADER = re.compile(f"{_BEFORE}(?:{_any_of(harness.shell.header for harness in HARNESSES)})")
+_FOOTER = re.compile(rf"(?:{_any_of(harness.shell.footer for harness in HARNESSES)})\s*$")

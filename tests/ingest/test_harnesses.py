@@ -1,0 +1,118 @@
+"""Every harness has a record, a fixture and a place in the docs, and its files are recognized by their first bytes."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from composer_hub.exits import UsageError
+from composer_hub.harnesses import HARNESSES, harness_named, keeps_cwd
+from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
+from tests.plugins.sessions import LOG_FILES
+
+DOCS = Path(__file__).parents[2] / "docs/ingest.md"
+SAMPLES = {
+    "aider/chat-history-a.md": "aider",
+    "claude_code/cc-2.1-errors-mixed.jsonl": "claude_code",
+    "claude_code/cc-2.1.128.jsonl": "claude_code",
+    "codex/rollout-0.12x-a.jsonl": "codex",
+    "gemini/gemini-chat-2.json": "gemini",
+    "inspect/popularity.eval": "inspect",
+    "mini/local.traj.json": "mini_swe_agent",
+    "opencode/generated-1.18.33/export.json": "opencode",
+    "opencode/storage-large/session/proj_test/ses_s_stage0_large.json": "opencode",
+    "openhands/v0-resolver-output.jsonl": "openhands_v0",
+    "openhands/v1-events.jsonl": "openhands_v1",
+    "pi/pi-large-session.jsonl": "pi",
+    "schema_inventory/claude-all-record-types-2.1.161.jsonl": "claude_code",
+    "schema_inventory/codex-all-record-types-0.149.jsonl": "codex",
+    "swe_agent/ctf-i_got_id_demo.traj": "swe_agent",
+    "swe_smith/swe-smith-sample-rows.json": "chat_rows",
+}
+
+
+def claims(path: Path, size: int = HEAD_BYTES) -> list[str]:
+    head = path.read_bytes()[:size]
+    return [source.name for source in SOURCES if source.sniff(head, path)]
+
+
+def zip_of(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name), "{}")  # no clock in it: test ids are made of these bytes
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: harness.name)
+def test_a_harness_has_a_reader_a_fixture_and_a_row_in_the_docs(harness):
+    assert source_named(harness.name).read
+    assert harness.name in LOG_FILES.values()
+    row = f"| `{harness.name}` | {harness.title} | {harness.files} | {harness.gives} | {harness.lacks} |"
+    assert row in DOCS.read_text().splitlines()
+
+
+def test_the_names_of_harnesses_are_unique_and_an_unknown_one_is_answered_with_all():
+    assert len({harness.name for harness in HARNESSES}) == len(HARNESSES)
+    with pytest.raises(UsageError, match="Known formats: claude_code, codex, pi"):
+        harness_named("clade_code")
+
+
+@pytest.mark.parametrize("size", [512, 2048, 16384, HEAD_BYTES])
+@pytest.mark.parametrize("name", LOG_FILES)
+def test_a_log_is_never_recognized_as_another_format(logs, name, size):
+    # A published trace is also a row of chat messages, so the order of the records decides.
+    also = ["chat_rows"] if LOG_FILES[name] == "composer_hub" else []
+    recognized = claims(logs / name, size)
+    assert recognized in ([], [LOG_FILES[name], *also])
+    assert recognized or size < HEAD_BYTES
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_real_file_is_recognized_as_its_own_format_only(samples, name):
+    assert claims(samples / name) == [SAMPLES[name]]
+
+
+@pytest.mark.parametrize(
+    ("source", "lasts"),
+    [
+        ("codex", False), ("Codex-CLI", False), ("gemini_cli", False), ("mini", False), ("mini-swe-agent", False),
+        ("claude_code", True), ("openhands", True), ("pixel", True), ("", True),
+    ],
+)  # fmt: skip
+def test_a_cd_lasts_unless_the_harness_starts_a_shell_per_call(source, lasts):
+    assert keeps_cwd(source) is lasts
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b" \n\t",
+        b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj",
+        bytes(range(256)) * 40,
+        zip_of("word/document.xml"),
+        zip_of("META-INF/MANIFEST.MF"),
+        b"PAR1" + b"\x00" * 64 + b"PAR1",
+        b"{}",
+        b"[]",
+        b"[1, 2, 3]",
+        b"null",
+        b'{"name": "composer-hub", "version": "0.1.0", "messages": "none"}',
+        b'[{"role": "user"}]',
+        b'{"type": "object", "properties": {"trajectory": {"type": "array"}}}',
+        b"# A heading\n\n#### a small heading\n\n> a quote\n",
+        b"{" * 5000,
+        b"[" * 5000,
+        b'{"a": ' * 3000,
+        b'"' * 5000,
+        b"\xff\xfe{\x00}\x00",
+    ],
+    ids=lambda data: repr(data[:24]),
+)
+def test_other_files_are_not_recognized(tmp_path, data):
+    path = tmp_path / "file"
+    path.write_bytes(data)
+    assert sniff(data[:HEAD_BYTES], path) is None
