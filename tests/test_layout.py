@@ -31,6 +31,7 @@ LADDER: tuple[str, ...] = (
 MAX_LEVELS = 17
 MAX_LAZY_IMPORTS = 90
 MAX_IN_CYCLES = 8  # modules; only imports inside functions close these cycles
+MAX_COMMAND_LINES = 230  # in a file of cli/
 HEAVY = {"torch", "transformers", "trl", "gradio", "accelerate", "peft"}
 SLOW = {"datasets", "pyarrow", "pandas", "starlette", "uvicorn"}
 MAY_LOAD_HEAVY = {"train", "integrations", "environments", "cli"}
@@ -95,6 +96,11 @@ def reachable(start: str, edges: Graph) -> set[str]:
             seen.add(name)
             todo.extend(edges[name])
     return seen
+
+
+def test_commands_stay_short() -> None:
+    lengths = {name: len(path.read_text().splitlines()) for name, path in PATHS.items() if room_of(name) == "cli"}
+    assert {name: length for name, length in lengths.items() if length > MAX_COMMAND_LINES} == {}
 
 
 def test_every_room_is_on_the_ladder_once() -> None:

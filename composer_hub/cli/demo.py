@@ -62,7 +62,7 @@ TRAINING = {
 CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
 
 
-@click.command()
+@click.command(short_help="Run every stage on the embedded Hub.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the Hub's store in this folder.")
 @click.option("--open", "open_space", is_flag=True, help="Open the Space on the result, until interrupted.")
 def demo(keep: Path | None, open_space: bool) -> None:

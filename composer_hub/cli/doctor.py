@@ -38,7 +38,7 @@ class Check:
     advice: str = ""
 
 
-@click.command()
+@click.command(short_help="Check token, endpoint, extras and disk.")
 @click.option("--offline", is_flag=True, help="Do not ask the endpoint anything.")
 @format_option
 def doctor(offline: bool, out: Output) -> None:

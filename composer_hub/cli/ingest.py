@@ -10,7 +10,8 @@ import click
 from composer_hub import exits
 from composer_hub import ingest as stage
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, publish_options, show_plan, show_published
+from composer_hub.cli.options import Publication, publish_options
+from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.harnesses import HARNESSES
 from composer_hub.hub import NothingToPublish
 from composer_hub.output import Output

@@ -1,6 +1,6 @@
-"""The one door for people: `composer-hub …`, also installed as `hf-composer` so that `hf composer …` works.
+"""The command line: `composer-hub …`, also installed as `hf-composer` so that `hf composer …` works.
 
-A subcommand lives in `composer_hub/cli/` and is imported only when it runs, so `--help` answers at once.
+A command is imported only when it runs, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from composer_hub import __version__, exits
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.output import FORMATS, Output
 
-# name -> (where the command is, its line in --help); the line stands here so that --help imports no stage.
+# name -> (module and attribute, short help). The short help is here, so that --help imports no command.
 COMMANDS = {
-    "demo": ("composer_hub.cli.demo:demo", "Run the whole line on the embedded Hub, without an account."),
-    "ingest": ("composer_hub.cli.ingest:ingest", "Turn session files into a versioned, redacted trace dataset."),
-    "export": ("composer_hub.cli.export:export", "Write traces in another project's format."),
-    "replay": ("composer_hub.cli.replay:replay", "Ask teachers what they would have done at each step of traces."),
-    "pairs": ("composer_hub.cli.pairs:pairs", "Build, report, compare and review preference pairs."),
-    "space": ("composer_hub.cli.space:space", "Inspect and review published datasets in a Space, here or on the Hub."),
-    "teachers": ("composer_hub.cli.teachers:teachers", "Serve the embedded teachers, or check named ones."),
-    "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines, job after job, under a cap on money."),
-    "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub, or print its environment."),
-    "run": ("composer_hub.cli.embedded:run", "Run a command against the embedded Hub."),
-    "diff": ("composer_hub.cli.versions:diff", "Compare two versions of a dataset by file and by row."),
-    "lineage": ("composer_hub.cli.versions:lineage", "Walk from a version back to what it was made from."),
-    "doctor": ("composer_hub.cli.doctor:doctor", "Check token, endpoint, versions, extras and disk."),
+    "demo": ("composer_hub.cli.demo:demo", "Run every stage on the embedded Hub."),
+    "ingest": ("composer_hub.cli.ingest:ingest", "Turn session files into a trace dataset."),
+    "export": ("composer_hub.cli.export:export", "Write a version in another format."),
+    "replay": ("composer_hub.cli.replay:replay", "Ask teachers for the steps of traces."),
+    "pairs": ("composer_hub.cli.pairs:pairs", "Build and review preference pairs."),
+    "space": ("composer_hub.cli.space:space", "Inspect and review datasets in a Space."),
+    "teachers": ("composer_hub.cli.teachers:teachers", "Serve or list teachers."),
+    "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines under a cap."),
+    "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub."),
+    "run": ("composer_hub.cli.run:run", "Run a command against the embedded Hub."),
+    "diff": ("composer_hub.cli.versions:diff", "Compare two versions of a dataset."),
+    "lineage": ("composer_hub.cli.versions:lineage", "Show what a version was made from."),
+    "doctor": ("composer_hub.cli.doctor:doctor", "Check token, endpoint, extras and disk."),
 }
 
 
 class LazyGroup(click.Group):
-    """A group that knows its commands' names and help lines, and imports a command when it is called."""
+    """A group with the names and short help of its commands; it imports a command when it is called."""
 
     def __init__(self, *args: Any, lazy: dict[str, tuple[str, str]] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -53,7 +53,7 @@ class LazyGroup(click.Group):
         return getattr(importlib.import_module(module), attribute)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the command list from the table, so that --help stays fast."""
+        """Write the list of commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, self.lazy[name][1]) for name in self.lazy])
 
@@ -77,14 +77,14 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         default="auto",
         show_default=True,
         callback=lambda ctx, param, value: _output(value),
-        help="How results are printed on stdout.",
+        help="Format of the results on stdout.",
     )(command)
 
 
 def _output(format: str) -> Output:
     out = Output(format)
     if out.mode != "human" or not sys.stderr.isatty():
-        # The client libraries' own bars are for people at a terminal.
+        # The progress bars of the client libraries are only for terminals.
         from huggingface_hub.utils import disable_progress_bars
 
         disable_progress_bars()
@@ -93,7 +93,7 @@ def _output(format: str) -> Output:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line and leave with the exit code of the conventions."""
+    """Run the command line and exit with a code of `composer_hub.exits`."""
     try:
         root.main(args=argv, prog_name="composer-hub", standalone_mode=False)
     except (exits.ComposerError, LocalHubError) as error:
@@ -108,18 +108,18 @@ def main(argv: list[str] | None = None) -> None:
         click.echo("composer-hub: interrupted.", err=True)
         sys.exit(exits.INTERRUPTED)
     except BrokenPipeError:
-        # The reader (head, a pager) has left; nothing more can reach it, not even Python's own flush at exit.
+        # The reader (head, a pager) has closed the pipe, which would also fail Python's flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exits.DONE)
     except OSError as error:
-        # What no stage has words for: a full disk, a vanished folder, a network that breaks off.
+        # Errors that no stage explains: a full disk, a missing folder, a broken connection.
         click.echo(f"composer-hub: {_sentence(error)}", err=True)
         sys.exit(exits.FAILURE)
     except Exception as error:
         if os.environ.get("HF_DEBUG"):
             raise
-        said = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        click.echo(f"composer-hub: unexpected {said}. This is a bug; HF_DEBUG=1 shows where.", err=True)
+        summary = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        click.echo(f"composer-hub: unexpected {summary}. This is a bug; HF_DEBUG=1 shows its traceback.", err=True)
         sys.exit(exits.FAILURE)
 
 

@@ -11,19 +11,19 @@ import click
 from huggingface_hub import get_token
 
 from composer_hub import exits
+from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.hub import (
     Card,
     Destination,
     Lineage,
     Published,
     PublishOptions,
-    PublishPlan,
     Table,
     destination,
     dry_run,
     publish,
 )
-from composer_hub.output import Output, size
+from composer_hub.output import Output
 
 TO_HELP = "Destination: local (the embedded Hub), hub, or a folder."
 
@@ -124,49 +124,3 @@ def publish_options(command: Callable[..., Any] | None = None, *, repo_required:
     for option in reversed(options):
         wrapped = option(wrapped)
     return to_option(wrapped)
-
-
-def show_plan(out: Output, plan: PublishPlan, address: str, report: Mapping[str, Any] | None = None) -> None:
-    """Print a plan."""
-    facts = plan.describe(address)
-    if out.mode in ("json", "quiet"):
-        out.record(facts | {"card": plan.card} | _json_only(out, report), id_key="tag")
-        return
-    files = facts.pop("files")
-    facts["num_bytes"] = size(facts["num_bytes"])
-    out.record(facts, id_key="tag")
-    out.text("")
-    out.table([{"file": file["path"], "size": size(file["num_bytes"])} for file in files], id_key="file")
-    out.text("\n" + plan.card)
-    out.note("Nothing was written. Leave --dry-run out to publish.")
-
-
-def show_published(
-    out: Output, published: Published, to: str = "local", report: Mapping[str, Any] | None = None
-) -> None:
-    """Print the new version and how to load it."""
-    out.record(
-        {
-            "repo": published.repo,
-            "version": published.tag,
-            "revision": published.revision,
-            "address": published.address,
-            "rows": {config: counts["total"] for config, counts in published.rows.items()},
-            **_json_only(out, report),
-        },
-        id_key="revision",
-    )
-    if published.healed:
-        out.note(f"The rows were already published; only the missing tag {published.tag} was added.")
-    out.note(_how_to_load(published, to))
-
-
-def _json_only(out: Output, report: Mapping[str, Any] | None) -> dict[str, Any]:
-    return {"report": report} if report is not None and out.mode == "json" else {}
-
-
-def _how_to_load(published: Published, to: str) -> str:
-    if to not in ("local", "hub"):
-        return f'Load it with load_dataset("{published.address}/{published.repo}").'
-    loads = f'load_dataset("{published.repo}", revision="{published.tag}")'
-    return f"Load it with {loads}" + (", in `composer-hub run -- python`." if to == "local" else ".")

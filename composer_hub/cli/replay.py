@@ -26,7 +26,7 @@ run_option = click.option(
 )
 
 
-@click.group()
+@click.group(short_help="Ask teachers for the steps of traces.")
 def replay() -> None:
     """Ask several teachers what they would have done at each step of recorded traces."""
 

@@ -33,7 +33,7 @@ START_SECONDS = 60.0
 _WITH_HELP = "One more dataset to show: rollouts, traces or tasks; repeatable."
 
 
-@click.group()
+@click.group(short_help="Inspect and review datasets in a Space.")
 def space() -> None:
     """Inspect and review published datasets in a Space."""
 
@@ -44,7 +44,7 @@ def hub_option(command: Any) -> Any:
     return click.option("--to", type=choice, default="local", show_default=True, help="Hub: embedded or real.")(command)
 
 
-@space.command("open")
+@space.command("open", short_help="Open datasets in a local Space.")
 @click.argument("ref", metavar="REPO@REV")
 @click.option("--with", "others", multiple=True, metavar="REPO@REV", help=_WITH_HELP)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
@@ -83,7 +83,7 @@ def open_space(ref: str, others: Sequence[str], port: int, no_browser: bool, to:
         raise exits.ComposerError(f"The Space ended with exit code {code}; its messages are above.")
 
 
-@space.command()
+@space.command(short_help="Deploy the Space to the Hub.")
 @click.argument("ref", metavar="REPO@REV")
 @click.option("--with", "others", multiple=True, metavar="REPO@REV", help=_WITH_HELP)
 @click.option("--space", "name", metavar="OWNER/NAME", help="Space to write. Default: the dataset's name + -space.")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from composer_hub.replay import Teacher
 
 
-@click.group()
+@click.group(short_help="Serve or list teachers.")
 def teachers() -> None:
     """Serve the embedded teachers, or show the prices and terms of others."""
 

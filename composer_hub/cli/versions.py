@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import to_option
+from composer_hub.cli.options import from_option
 from composer_hub.hub import destination, versions
 from composer_hub.output import Output
 
@@ -13,14 +13,14 @@ _SHOWN = 20
 _SHORT = 12
 
 
-@click.command()
+@click.command(short_help="Compare two versions of a dataset.")
 @click.argument("old", metavar="REPO@REV")
 @click.argument("new", metavar="REPO@REV")
-@to_option
+@from_option
 @format_option
-def diff(old: str, new: str, to: str, out: Output) -> None:
+def diff(old: str, new: str, origin: str, out: Output) -> None:
     """Compare two versions of a dataset by file and by row."""
-    found = versions.diff(destination(to), old, new)
+    found = versions.diff(destination(origin), old, new)
     if out.mode == "json":
         out.record(
             {
@@ -65,13 +65,13 @@ def diff(old: str, new: str, to: str, out: Output) -> None:
             out.text(f"{sign} {path}")
 
 
-@click.command()
+@click.command(short_help="Show what a version was made from.")
 @click.argument("ref", metavar="REPO@REV")
-@to_option
+@from_option
 @format_option
-def lineage(ref: str, to: str, out: Output) -> None:
+def lineage(ref: str, origin: str, out: Output) -> None:
     """Walk from a version back to everything it was made from."""
-    links = list(versions.lineage(destination(to), ref))
+    links = list(versions.lineage(destination(origin), ref))
     rows = [link.row() for link in links]
     if out.mode == "json":
         rows = [

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from composer_hub.local_hub import parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
-from composer_hub.local_hub.calls import Call, Hub, HubError, Route, json_response
-from composer_hub.local_hub.store import Exists, Moved, NoRepo, NoRevision, Store
+from composer_hub.local_hub.calls import ApiError, Call, Hub, Route, json_response
+from composer_hub.local_hub.store import Exists, HeadMoved, NoRepo, NoRevision, Store
 from composer_hub.local_hub.trees import BadPath, MissingPath
 
 Message = MutableMapping[str, Any]
@@ -75,19 +75,19 @@ class App:
                     user = None if route.own_auth else self._user(request)
                     return await route.handler(Call(self.hub, request, user, args))
             raise self._unanswered(request, path)
-        except HubError as error:
+        except ApiError as error:
             return error_response(error)
-        except (Exists, Moved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
+        except (Exists, HeadMoved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
             return error_response(_translated(error))
         except (OSError, sqlite3.OperationalError) as error:
             if not is_full(error):
                 raise
-            return error_response(HubError(507, FULL))
+            return error_response(ApiError(507, FULL))
         except UnicodeEncodeError:
             # JSON may hold half of a surrogate pair, which no database, file name or answer can.
-            return error_response(HubError(400, "A text of the request is not valid Unicode.", "BadRequest"))
+            return error_response(ApiError(400, "A text of the request is not valid Unicode.", "BadRequest"))
 
-    def _unanswered(self, request: Request, path: str) -> HubError:
+    def _unanswered(self, request: Request, path: str) -> ApiError:
         """Return 404 for a repository without a namespace, which cannot exist here, and 501 for everything else."""
         for route in self.routes:
             if (args := route.match_bare(request.method, path)) is not None:
@@ -99,7 +99,7 @@ class App:
         host = request.headers.get("host", "")
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
         if self.hub.allowed_hosts and name.strip("[]").lower() not in self.hub.allowed_hosts:
-            raise HubError(403, "This Host is not served here. Use the address that `composer-hub hub status` prints.")
+            raise ApiError(403, "This Host is not served here. Use the address that `composer-hub hub status` prints.")
 
     def _user(self, request: Request) -> User | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -107,11 +107,11 @@ class App:
             return None
         user = self.hub.accounts.user_of(token.strip())
         if user is None:
-            raise HubError(401, "Invalid credentials in Authorization header")
+            raise ApiError(401, "Invalid credentials in Authorization header")
         return user
 
 
-def error_response(error: HubError) -> Response:
+def error_response(error: ApiError) -> Response:
     """Write an error as the Hub does: in the body and in the headers that clients read."""
     # A header holds one line of printable ASCII without blanks at its ends; what was asked for may hold anything.
     message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
@@ -126,26 +126,26 @@ def is_full(error: Exception) -> bool:
     return "full" in str(error)
 
 
-def _translated(error: Exception) -> HubError:
-    if isinstance(error, Moved):
-        return HubError(412, STALE)
+def _translated(error: Exception) -> ApiError:
+    if isinstance(error, HeadMoved):
+        return ApiError(412, STALE)
     if isinstance(error, Exists):
-        return HubError(409, str(error))
+        return ApiError(409, str(error))
     if isinstance(error, NoRepo):
-        return HubError(404, str(error), "RepoNotFound")
+        return ApiError(404, str(error), "RepoNotFound")
     if isinstance(error, NoRevision):
-        return HubError(404, str(error), "RevisionNotFound")
+        return ApiError(404, str(error), "RevisionNotFound")
     if isinstance(error, MissingPath):
-        return HubError(404, str(error), "EntryNotFound")
+        return ApiError(404, str(error), "EntryNotFound")
     if isinstance(error, BadPath):
-        return HubError(422, str(error), "InvalidPath")
-    return HubError(400, str(error), "BadRequest")
+        return ApiError(422, str(error), "InvalidPath")
+    return ApiError(400, str(error), "BadRequest")
 
 
-def _missing(method: str, path: str) -> HubError:
+def _missing(method: str, path: str) -> ApiError:
     what = f"{method} {path[:300]}"
     message = f"The embedded Hub does not offer {what}. docs/hub.md lists what it does; use the real Hub for this."
-    return HubError(501, message, "NotImplemented", body={"missing": what})
+    return ApiError(501, message, "NotImplemented", body={"missing": what})
 
 
 async def _live(receive: Receive, send: Send) -> None:

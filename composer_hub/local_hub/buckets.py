@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 
 from composer_hub.local_hub import bucketstore, xetclient
 from composer_hub.local_hub.bucketstore import Bucket, BucketFile
-from composer_hub.local_hub.calls import Call, Hub, HubError, Route
+from composer_hub.local_hub.calls import ApiError, Call, Hub, Route
 from composer_hub.local_hub.files import parse_range
 from composer_hub.local_hub.store import Exists
 from composer_hub.local_hub.xet import grant
@@ -35,15 +35,15 @@ def find(call: Call, name: str, *, write: bool = False) -> Bucket:
     user = call.user
     if bucket is None or (bucket.is_private and not (user is not None and user.may_read(bucket.namespace))):
         status = 401 if user is None else 404
-        raise HubError(status, f"Bucket not found: {name[:200]}", "RepoNotFound")
+        raise ApiError(status, f"Bucket not found: {name[:200]}", "RepoNotFound")
     if write and not call.need_user(write=True).may_write(bucket.namespace, bucket.created_by):
-        raise HubError(403, f"Forbidden: you do not have write access to the bucket {bucket.name}.")
+        raise ApiError(403, f"Forbidden: you do not have write access to the bucket {bucket.name}.")
     return bucket
 
 
 def check_offered(hub: Hub) -> None:
     if not hub.with_xet:
-        raise HubError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
+        raise ApiError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
 
 
 def _named(call: Call, *, write: bool = False) -> Bucket:
@@ -65,17 +65,17 @@ async def create(call: Call) -> Response:
     body = await call.json_body()
     check_offered(call.hub)
     if not _NAME.fullmatch(call.args["name"]):
-        raise HubError(400, f"Invalid bucket name: {call.args['name'][:200]!r}. Use letters, digits, '-', '_' and '.'.")
+        raise ApiError(400, f"Invalid bucket name: {call.args['name'][:200]!r}. Use letters, digits, '-', '_' and '.'.")
     if not user.may_create_in(namespace):
-        raise HubError(403, f'You don\'t have the rights to create a bucket under the namespace "{namespace[:200]}"')
+        raise ApiError(403, f'You don\'t have the rights to create a bucket under the namespace "{namespace[:200]}"')
     by_default = "private" if call.hub.accounts.is_private_by_default(namespace) else "public"
     visibility = body.get("visibility") or by_default
     if visibility not in ("public", "private"):
-        raise HubError(400, "A bucket's `visibility` is public or private.", "BadRequest")
+        raise ApiError(400, "A bucket's `visibility` is public or private.", "BadRequest")
     try:
         await call.in_thread(bucketstore.create_bucket, call.store, name, visibility, user.name)
     except Exists as error:
-        raise HubError(409, f"You already created the bucket {name}", body=_address(call, name)) from error
+        raise ApiError(409, f"You already created the bucket {name}", body=_address(call, name)) from error
     return call.json(_address(call, name))
 
 
@@ -111,7 +111,7 @@ async def change_settings(call: Call) -> Response:
     body = await call.json_body()
     is_private = body.get("private", body.get("visibility") == "private")
     if not isinstance(is_private, bool):
-        raise HubError(400, "The field 'private' must be true or false.", "BadRequest")
+        raise ApiError(400, "The field 'private' must be true or false.", "BadRequest")
     visibility = "private" if is_private else "public"
     await call.in_thread(bucketstore.set_visibility, call.store, bucket, visibility)
     return call.json({"private": is_private})
@@ -138,13 +138,13 @@ def _operations(body: bytes) -> list[Mapping[str, Any]]:
     """Read the lines of a batch; one that is no JSON object spoils the whole, as it may hide a lost line."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     if len(lines) > MAX_OPERATIONS:
-        raise HubError(413, f"A batch has at most {MAX_OPERATIONS} operations. Send several.", "PayloadTooLarge")
+        raise ApiError(413, f"A batch has at most {MAX_OPERATIONS} operations. Send several.", "PayloadTooLarge")
     try:
         operations = [json.loads(line) for line in lines]
     except (ValueError, RecursionError) as error:
-        raise HubError(400, "A line of the batch is not JSON.", "BadRequest") from error
+        raise ApiError(400, "A line of the batch is not JSON.", "BadRequest") from error
     if not all(isinstance(operation, dict) for operation in operations):
-        raise HubError(400, "A line of the batch is not a JSON object.", "BadRequest")
+        raise ApiError(400, "A line of the batch is not a JSON object.", "BadRequest")
     return operations
 
 
@@ -153,7 +153,7 @@ async def show_paths(call: Call) -> Response:
     bucket = _named(call)
     paths = (await call.json_body()).get("paths")
     if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, str) for path in paths):
-        raise HubError(400, f"`paths` must be a list of at most {MAX_PATHS} texts.", "BadRequest")
+        raise ApiError(400, f"`paths` must be a list of at most {MAX_PATHS} texts.", "BadRequest")
     return call.json([file.shown() for file in bucketstore.files_at(call.store.read(), bucket, paths)])
 
 
@@ -182,7 +182,7 @@ async def send_file(call: Call) -> Response:
     bucket = _named(call)
     found = bucketstore.files_at(call.store.read(), bucket, [call.args["path"]])
     if not found:
-        raise HubError(404, f"{call.args['path'][:200]} is not in the bucket {bucket.name}.", "EntryNotFound")
+        raise ApiError(404, f"{call.args['path'][:200]} is not in the bucket {bucket.name}.", "EntryNotFound")
     file = found[0]
     span = parse_range(call.request.headers.get("range", ""), file.size)
     start, stop = span or (0, file.size)

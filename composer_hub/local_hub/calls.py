@@ -12,7 +12,7 @@ A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `R
 A pattern is matched against the raw path, segment by segment; `{x}` is one segment (decoded after matching, so
 `refs%2Fpr%2F1` is one), `{x...}` the rest, `{kinds}` is models, datasets or spaces. Handlers run in the event loop:
 quick queries may run there, anything slow goes through `call.in_thread(function, …)`. Everything that fails raises
-`HubError` (or an error of the store, which `app.py` translates).
+`ApiError` (or an error of the store, which `app.py` translates).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OpenPullRequest = Callable[[sqlite3.Connection, Repo, User, str, str, str], int]
 """(transaction, repo, author, title, description, base oid) -> the number of the new pull request."""
 
 
-class HubError(LocalHubError):
+class ApiError(LocalHubError):
     """An answer that is an error: status, message and the code in `X-Error-Code` that clients look at."""
 
     def __init__(
@@ -141,9 +141,9 @@ class Call:
     def need_user(self, *, write: bool = False) -> User:
         """Return who asks; anonymous requests and read-only tokens (where `write`) are refused."""
         if self.user is None:
-            raise HubError(401, "Invalid username or password.")
+            raise ApiError(401, "Invalid username or password.")
         if write and not self.user.can_write:
-            raise HubError(403, "Forbidden: this token can only read. Use one that can write.")
+            raise ApiError(403, "Forbidden: this token can only read. Use one that can write.")
         return self.user
 
     def repo(self, *, write: bool = False, kind: str = "", name: str = "") -> Repo:
@@ -158,7 +158,7 @@ class Call:
             raise self.repo_not_found(f"{kind}s/{name}")
         if write and not self.may_write(repo):
             self.need_user(write=True)
-            raise HubError(403, f"Forbidden: you do not have write access to {repo.kind} {repo.name}.")
+            raise ApiError(403, f"Forbidden: you do not have write access to {repo.kind} {repo.name}.")
         return repo
 
     def may_read(self, repo: Repo) -> bool:
@@ -168,11 +168,11 @@ class Call:
     def may_write(self, repo: Repo) -> bool:
         return self.user is not None and self.user.may_write(repo.namespace, repo.created_by)
 
-    def repo_not_found(self, what: str) -> HubError:
+    def repo_not_found(self, what: str) -> ApiError:
         """Return the one answer for what is not there and for what the caller may not see."""
         if self.user is None:
-            return HubError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
-        return HubError(404, f"Repository not found: {what}", "RepoNotFound")
+            return ApiError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
+        return ApiError(404, f"Repository not found: {what}", "RepoNotFound")
 
     async def body(self, limit: int = JSON_LIMIT) -> bytes:
         """Read the whole body, up to a limit."""
@@ -180,7 +180,7 @@ class Call:
         async for part in self.request.stream():
             size += len(part)
             if size > limit:
-                raise HubError(413, f"The request body is larger than {limit} bytes.", "PayloadTooLarge")
+                raise ApiError(413, f"The request body is larger than {limit} bytes.", "PayloadTooLarge")
             parts.append(part)
         return b"".join(parts)
 
@@ -192,9 +192,9 @@ class Call:
         try:
             value = json.loads(body)
         except (ValueError, RecursionError) as error:
-            raise HubError(400, "The request body is not valid JSON.", "BadRequest") from error
+            raise ApiError(400, "The request body is not valid JSON.", "BadRequest") from error
         if not isinstance(value, dict):
-            raise HubError(400, "The request body must be a JSON object.", "BadRequest")
+            raise ApiError(400, "The request body must be a JSON object.", "BadRequest")
         return value
 
     async def in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
@@ -219,7 +219,7 @@ class Call:
         if target is not None and self.may_read(target):
             path = self.request.scope["raw_path"].decode("latin-1").replace(name, target.name, 1)
             query = self.request.url.query
-            raise HubError(307, f"Moved to {target.name}", headers={"Location": path + (f"?{query}" if query else "")})
+            raise ApiError(307, f"Moved to {target.name}", headers={"Location": path + (f"?{query}" if query else "")})
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -233,7 +233,7 @@ def text_field(body: Mapping[str, Any], key: str, default: str | None = None) ->
     if value is None:
         value = default
     if not isinstance(value, str):
-        raise HubError(400, f"The field {key!r} must be a text.", "BadRequest")
+        raise ApiError(400, f"The field {key!r} must be a text.", "BadRequest")
     return value
 
 

@@ -15,9 +15,9 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.store import INLINE_LIMIT, Commit, NoRevision, Repo
-from composer_hub.local_hub.trees import Delete, Entry, Operation, Put, check_path, git_oid, lfs_entry
+from composer_hub.local_hub.trees import DeleteFile, Operation, PutFile, TreeEntry, check_path, git_oid, lfs_entry
 from composer_hub.local_hub.xet import adopt
 
 LINE_LIMIT = 64 << 20
@@ -30,7 +30,7 @@ _REF = re.compile(r"(?!.*(?:\.\.|//|@\{))[A-Za-z0-9_][\w.+/-]{0,254}(?<![./])")
 
 
 @dataclass
-class Draft:
+class CommitDraft:
     """A commit as it comes in: operations in order, and the bytes of small files that go into its transaction."""
 
     title: str = ""
@@ -52,7 +52,7 @@ async def commit(call: Call) -> Response:
         _check_pull_request(call, repo, ref)
     draft = await _read_draft(call, repo)
     if not draft.title:
-        raise HubError(400, "The commit has no `summary`.", "BadRequest")
+        raise ApiError(400, "The commit has no `summary`.", "BadRequest")
     opened: list[int] = []
 
     def open_pull_request(db: sqlite3.Connection, base: str) -> str:
@@ -61,7 +61,7 @@ async def commit(call: Call) -> Response:
         return f"refs/pr/{opened[0]}"
 
     if as_pull_request and call.hub.open_pull_request is None:
-        raise HubError(501, "This embedded Hub has no pull requests.", "NotImplemented")
+        raise ApiError(501, "This embedded Hub has no pull requests.", "NotImplemented")
     write = functools.partial(
         call.store.commit,
         repo,
@@ -121,7 +121,7 @@ async def create_branch(call: Call) -> Response:
 async def delete_branch(call: Call) -> Response:
     repo = call.repo(write=True)
     if call.args["branch"] == "main":
-        raise HubError(403, "Cannot delete refs/heads/main")
+        raise ApiError(403, "Cannot delete refs/heads/main")
     await call.in_thread(call.store.delete_ref, repo, f"refs/heads/{call.args['branch']}")
     return call.json({})
 
@@ -147,23 +147,23 @@ async def squash(call: Call) -> Response:
     body = await call.json_body()
     ref = _full_ref(call.args["rev"])
     if call.store.head(repo, ref) is None and call.store.head(repo, f"refs/tags/{call.args['rev']}") is not None:
-        raise HubError(400, "Invalid reference for a branch: a tag cannot be squashed.", "BadRequest")
+        raise ApiError(400, "Invalid reference for a branch: a tag cannot be squashed.", "BadRequest")
     title = (text_field(body, "message", "") or f"Super-squash branch '{call.args['rev']}'")[:_MAX_TITLE]
     made = await call.in_thread(call.store.replace_history, repo, ref, title=title, author=call.need_user().name)
     return call.json({"oid": made.oid})
 
 
-async def _read_draft(call: Call, repo: Repo) -> Draft:
+async def _read_draft(call: Call, repo: Repo) -> CommitDraft:
     """Read the lines of a commit as they come; big contents go to disk at once."""
-    draft = Draft()
+    draft = CommitDraft()
     async for line in _lines(call):
         try:
             item = json.loads(line)
             key, value = item["key"], item["value"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise HubError(400, "A line of the commit is not a JSON object with `key` and `value`.") from error
+            raise ApiError(400, "A line of the commit is not a JSON object with `key` and `value`.") from error
         if not isinstance(value, dict):
-            raise HubError(400, "The `value` of a commit line must be an object.", "BadRequest")
+            raise ApiError(400, "The `value` of a commit line must be an object.", "BadRequest")
         if key == "header":
             draft.title = text_field(value, "summary")[:_MAX_TITLE]
             draft.description = text_field(value, "description", "")
@@ -171,32 +171,32 @@ async def _read_draft(call: Call, repo: Repo) -> Draft:
         elif key == "file":
             await _add_file(call, draft, value)
         elif key == "lfsFile":
-            draft.operations.append(Put(check_path(text_field(value, "path")), await _lfs_file(call, repo, value)))
+            draft.operations.append(PutFile(check_path(text_field(value, "path")), await _lfs_file(call, repo, value)))
         elif key in ("deletedFile", "deletedFolder"):
-            draft.operations.append(Delete(text_field(value, "path"), is_folder=key == "deletedFolder"))
+            draft.operations.append(DeleteFile(text_field(value, "path"), is_folder=key == "deletedFolder"))
         else:
-            raise HubError(400, f"Unknown commit operation: {str(key)[:100]}", "BadRequest")
+            raise ApiError(400, f"Unknown commit operation: {str(key)[:100]}", "BadRequest")
     return draft
 
 
-async def _add_file(call: Call, draft: Draft, value: dict[str, Any]) -> None:
+async def _add_file(call: Call, draft: CommitDraft, value: dict[str, Any]) -> None:
     path, content = check_path(text_field(value, "path")), text_field(value, "content")
     try:
         data = base64.b64decode(content, validate=True) if value.get("encoding") == "base64" else content.encode()
     except (binascii.Error, ValueError) as error:
-        raise HubError(400, f"The content of {path!r} is not valid base64.", "BadRequest") from error
+        raise ApiError(400, f"The content of {path!r} is not valid base64.", "BadRequest") from error
     if len(data) <= INLINE_LIMIT and draft.num_small_bytes + len(data) <= _MAX_INLINE:
         draft.small.append(data)
         draft.num_small_bytes += len(data)
-        entry = Entry(git_oid(data), len(data))
+        entry = TreeEntry(git_oid(data), len(data))
     else:
         entry = await call.in_thread(_keep, call, data)
-    draft.operations.append(Put(path, entry))
+    draft.operations.append(PutFile(path, entry))
 
 
-def _keep(call: Call, data: bytes) -> Entry:
+def _keep(call: Call, data: bytes) -> TreeEntry:
     """Put a regular file's bytes on disk under their git id."""
-    entry = Entry(git_oid(data), len(data))
+    entry = TreeEntry(git_oid(data), len(data))
     if not call.store.blobs.holds(entry.oid):
         with call.store.blobs.writer() as writer:
             writer.write(data)
@@ -204,14 +204,14 @@ def _keep(call: Call, data: bytes) -> Entry:
     return entry
 
 
-async def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> Entry:
+async def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> TreeEntry:
     """Return the entry of an LFS file whose bytes this repository was given."""
     sha256 = text_field(value, "oid")
     if call.store.lfs_size(repo, sha256) is None and call.hub.with_xet:
         await call.in_thread(adopt, call.hub, repo, sha256)
     size = call.store.lfs_size(repo, sha256)
     if size is None or not call.store.blobs.holds(sha256):
-        raise HubError(
+        raise ApiError(
             400,
             "Your push was rejected because an LFS pointer pointed to a file that does not exist. "
             f"Upload it first. oid: {sha256[:100]}",
@@ -228,7 +228,7 @@ async def _lines(call: Call) -> AsyncIterator[bytes]:
         start = len(rest)
         rest += part
         if total > COMMIT_LIMIT:
-            raise HubError(413, f"The commit is larger than {COMMIT_LIMIT} bytes. Use LFS for large files.")
+            raise ApiError(413, f"The commit is larger than {COMMIT_LIMIT} bytes. Use LFS for large files.")
         if rest.find(b"\n", start) >= 0:
             *lines, tail = rest.split(b"\n")
             rest = bytearray(tail)
@@ -236,7 +236,7 @@ async def _lines(call: Call) -> AsyncIterator[bytes]:
                 if line.strip():
                     yield bytes(line)
         if len(rest) > LINE_LIMIT:
-            raise HubError(413, f"A file of the commit is larger than {LINE_LIMIT} bytes. Use LFS for large files.")
+            raise ApiError(413, f"A file of the commit is larger than {LINE_LIMIT} bytes. Use LFS for large files.")
     if rest.strip():
         yield bytes(rest)
 
@@ -246,7 +246,7 @@ def _check_pull_request(call: Call, repo: Repo, ref: str) -> None:
     if call.store.head(repo, ref) is None:
         raise NoRevision(f"Invalid rev id: {ref}")
     if not call.hub.may_push(call, repo, ref):
-        raise HubError(403, f"Forbidden: you do not have write access to {ref} of {repo.name}.")
+        raise ApiError(403, f"Forbidden: you do not have write access to {ref} of {repo.name}.")
 
 
 def _full_ref(revision: str) -> str:
@@ -255,7 +255,7 @@ def _full_ref(revision: str) -> str:
 
 def _ref_name(name: str) -> str:
     if not _REF.fullmatch(name) or name.startswith("refs/") or name.endswith(".lock"):
-        raise HubError(400, f"Invalid reference name: {name[:200]!r}", "BadRequest")
+        raise ApiError(400, f"Invalid reference name: {name[:200]!r}", "BadRequest")
     return name
 
 

@@ -18,10 +18,10 @@ from starlette.responses import Response
 
 from composer_hub.local_hub import merging
 from composer_hub.local_hub.accounts import User
-from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.repos import check_gate
 from composer_hub.local_hub.store import Commit, Repo, Store
-from composer_hub.local_hub.trees import Changes, Delete, Operation, Put, Tree
+from composer_hub.local_hub.trees import Changes, DeleteFile, Operation, PutFile, Tree
 
 PAGE = 50
 MAIN = "refs/heads/main"
@@ -115,7 +115,7 @@ def find(db: sqlite3.Connection, repo: Repo, num: str) -> Discussion:
     if num.isascii() and num.isdigit() and len(num) < 16:
         row = db.execute("select * from discussions where repo=? and num=?", (repo.id, int(num))).fetchone()
     if row is None:
-        raise HubError(404, f"{repo.kind} {repo.name} has no discussion {num[:40]!r}. List its discussions first.")
+        raise ApiError(404, f"{repo.kind} {repo.name} has no discussion {num[:40]!r}. List its discussions first.")
     return Discussion(*row)
 
 
@@ -174,21 +174,21 @@ def merge(store: Store, repo: Repo, num: str, user: User, comment: str) -> Commi
     with store.write() as db:
         pull = find(db, repo, num)
         if not pull.is_pr:
-            raise HubError(400, f"Discussion {num} is not a pull request: there is nothing to merge.", "BadRequest")
+            raise ApiError(400, f"Discussion {num} is not a pull request: there is nothing to merge.", "BadRequest")
         if pull.status != "open":
             advice = (
                 "Publish it first (status open)." if pull.status == "draft" else "Open it again, or make a new one."
             )
-            raise HubError(409, f"Pull request {num} is {pull.status}, so it cannot be merged. {advice}")
+            raise ApiError(409, f"Pull request {num} is {pull.status}, so it cannot be merged. {advice}")
         proposal = propose(store, repo, pull)
         if proposal.conflicts:
             names = ", ".join(proposal.conflicts[:10])
             message = (
                 f"Pull request {num} conflicts with main in {names}. Update these files in {pull.ref} and merge again."
             )
-            raise HubError(409, message, body={"filesWithConflicts": proposal.conflicts})
+            raise ApiError(409, message, body={"filesWithConflicts": proposal.conflicts})
         operations: list[Operation] = [
-            Delete(path) if entry is None else Put(path, entry) for path, entry in proposal.changes.items()
+            DeleteFile(path) if entry is None else PutFile(path, entry) for path, entry in proposal.changes.items()
         ]
         title = f"{pull.title} (#{pull.num})"
         commit = store.commit(repo, MAIN, operations, title=title, author=user.name)
@@ -273,7 +273,7 @@ async def list_discussions(call: Call) -> Response:
     for name, choices in _FILTERS.items():
         choice = call.query.get(name) or "all"
         if choice not in choices:
-            raise HubError(400, f"{name}={choice!r} is not one of {', '.join(choices)}.", "BadRequest")
+            raise ApiError(400, f"{name}={choice!r} is not one of {', '.join(choices)}.", "BadRequest")
         where.append(choices[choice])
     page = _page(call.query.get("p", "0"))
     condition = " and ".join(where)
@@ -294,7 +294,7 @@ _FILTERS = {
 
 def _page(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise HubError(400, f"p={text[:40]!r} is not a page number. The first page is p=0.", "BadRequest")
+        raise ApiError(400, f"p={text[:40]!r} is not a page number. The first page is p=0.", "BadRequest")
     return int(text)
 
 
@@ -328,7 +328,7 @@ async def show_discussion(call: Call) -> Response:
 def _may_read_files(call: Call, repo: Repo) -> bool:
     try:
         check_gate(call, repo)
-    except HubError:
+    except ApiError:
         return False
     return True
 
@@ -372,12 +372,12 @@ async def _change_comment(call: Call, change: Any, *, also_writers: bool) -> Res
                 (repo.id, discussion.num, call.args["id"].lower()),
             ).fetchone()
             if row is None:
-                raise HubError(404, f"Discussion {discussion.num} has no comment {call.args['id'][:60]!r}.")
+                raise ApiError(404, f"Discussion {discussion.num} has no comment {call.args['id'][:60]!r}.")
             event = _dated(_event_row(row))
             if event["author"]["name"] != user.name and not may_moderate:
-                raise HubError(403, "Forbidden: this is another user's comment.")
+                raise ApiError(403, "Forbidden: this is another user's comment.")
             if event["data"]["hidden"]:
-                raise HubError(409, "This comment is hidden; it cannot be changed any more.")
+                raise ApiError(409, "This comment is hidden; it cannot be changed any more.")
             data = change(event["data"], user)
             (data["latest"]["updatedAt"],) = db.execute(f"select {_NOW}").fetchone()
             db.execute("update discussion_events set data=? where id=?", (json.dumps(data), event["id"]))
@@ -409,14 +409,14 @@ async def change_status(call: Call) -> Response:
     status = text_field(body, "status")
     comment = _text(body, "comment") if body.get("comment") else ""
     if status not in ("open", "closed"):
-        raise HubError(400, f"status={status[:40]!r} is not one of open, closed.", "BadRequest")
+        raise ApiError(400, f"status={status[:40]!r} is not one of open, closed.", "BadRequest")
 
     def change() -> dict[str, Any]:
         with call.store.write() as db:
             discussion = find(db, repo, call.args["num"])
             _check_may_manage(call, repo, discussion, user)
             if discussion.status == "merged":
-                raise HubError(409, f"Pull request {discussion.num} is merged. Make a new one to change main again.")
+                raise ApiError(409, f"Pull request {discussion.num} is merged. Make a new one to change main again.")
             db.execute("update discussions set status=? where repo=? and num=?", (status, repo.id, discussion.num))
             if comment:
                 add_event(db, repo, discussion.num, user.name, "comment", _comment(comment, user.name))
@@ -444,20 +444,20 @@ def may_push(call: Call, repo: Repo, ref: str) -> bool:
 
 def _check_may_manage(call: Call, repo: Repo, discussion: Discussion, user: User) -> None:
     if discussion.author != user.name and not call.may_write(repo):
-        raise HubError(403, "Forbidden: only the author and those who write to the repository may do this.")
+        raise ApiError(403, "Forbidden: only the author and those who write to the repository may do this.")
 
 
 def _title(body: Mapping[str, Any]) -> str:
     title = _valid(text_field(body, "title")).strip()
     if not 3 <= len(title) <= MAX_TITLE:
-        raise HubError(400, f"A title has 3 to {MAX_TITLE} characters; this one has {len(title)}.", "BadRequest")
+        raise ApiError(400, f"A title has 3 to {MAX_TITLE} characters; this one has {len(title)}.", "BadRequest")
     return title
 
 
 def _text(body: Mapping[str, Any], key: str) -> str:
     text = _valid(text_field(body, key)).strip()
     if not 1 <= len(text) <= MAX_COMMENT:
-        raise HubError(400, f"A comment has 1 to {MAX_COMMENT} characters; this one has {len(text)}.", "BadRequest")
+        raise ApiError(400, f"A comment has 1 to {MAX_COMMENT} characters; this one has {len(text)}.", "BadRequest")
     return text
 
 

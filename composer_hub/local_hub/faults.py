@@ -16,7 +16,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from composer_hub.local_hub.app import STALE, error_response
-from composer_hub.local_hub.calls import HubError
+from composer_hub.local_hub.calls import ApiError
 from composer_hub.local_hub.errors import LocalHubUsageError
 
 KINDS = ("412", "409", "429", "503", "drop", "lose")
@@ -24,10 +24,10 @@ _COMMIT_ONLY = ("412", "409")
 _HARMLESS = ("/paths-info/", "/validate-yaml", "/verify")
 RETRY_AFTER = "1"
 _ANSWERS = {
-    "412": HubError(412, STALE),
-    "409": HubError(409, "Conflict: another commit to this branch is in progress. Try again."),
-    "429": HubError(429, "Too many requests. Try again later.", headers={"Retry-After": RETRY_AFTER}),
-    "503": HubError(503, "Service unavailable. Try again later.", headers={"Retry-After": RETRY_AFTER}),
+    "412": ApiError(412, STALE),
+    "409": ApiError(409, "Conflict: another commit to this branch is in progress. Try again."),
+    "429": ApiError(429, "Too many requests. Try again later.", headers={"Retry-After": RETRY_AFTER}),
+    "503": ApiError(503, "Service unavailable. Try again later.", headers={"Retry-After": RETRY_AFTER}),
 }
 
 

@@ -13,10 +13,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from composer_hub.local_hub.calls import Call, HubError, Route
+from composer_hub.local_hub.calls import ApiError, Call, Route
 from composer_hub.local_hub.repos import check_gate, lfs_details
 from composer_hub.local_hub.store import Repo
-from composer_hub.local_hub.trees import Entry, Folder
+from composer_hub.local_hub.trees import Folder, TreeEntry
 
 CHUNK = 1 << 20
 REGULAR_LIMIT = 10 << 20
@@ -52,7 +52,7 @@ async def show_paths(call: Call) -> Response:
     oid = call.store.resolve(repo, call.args["rev"])
     tree = await call.in_thread(call.store.tree, repo, oid)
     wanted = [path.strip("/") for path in form["paths"]]
-    found: dict[str, Entry | Folder] = {path: tree[path] for path in wanted if path in tree}
+    found: dict[str, TreeEntry | Folder] = {path: tree[path] for path in wanted if path in tree}
     if missing := [path for path in wanted if path not in tree]:
         everything = await call.in_thread(call.store.listing, repo, oid, "", recursive=True)
         found |= {path: everything[path] for path in missing if path in everything}
@@ -99,7 +99,7 @@ async def plan_upload(call: Call) -> Response:
     if not isinstance(files, list) or not all(
         isinstance(file, dict) and isinstance(file.get("path"), str) for file in files
     ):
-        raise HubError(400, "`files` must be a list of objects with `path` and `size`.", "BadRequest")
+        raise ApiError(400, "`files` must be a list of objects with `path` and `size`.", "BadRequest")
     return call.json({"files": [_plan(file, tree, ignored, attributes) for file in files], "commitOid": oid})
 
 
@@ -115,9 +115,9 @@ def last_commits(call: Call, repo: Repo, oid: str, paths: Iterable[str]) -> dict
     return found
 
 
-def entry_not_found(message: str, oid: str) -> HubError:
+def entry_not_found(message: str, oid: str) -> ApiError:
     """Return a 404 that names the commit: clients remember by it that the file is not there."""
-    return HubError(404, message, "EntryNotFound", headers={"X-Repo-Commit": oid})
+    return ApiError(404, message, "EntryNotFound", headers={"X-Repo-Commit": oid})
 
 
 def send_content(request: Request, content: bytes | Path, size: int, headers: Mapping[str, str]) -> Response:
@@ -131,7 +131,7 @@ def send_content(request: Request, content: bytes | Path, size: int, headers: Ma
     if isinstance(content, bytes):
         return Response(content[start:stop], status, headers, "application/octet-stream")
     if not content.is_file() or content.stat().st_size != size:
-        raise HubError(500, "The bytes of this file are missing from the folder of the embedded Hub. Upload it again.")
+        raise ApiError(500, "The bytes of this file are missing from the folder of the embedded Hub. Upload it again.")
     return FilePart(content, start, stop, status, headers)
 
 
@@ -153,7 +153,7 @@ def parse_range(header: str, size: int) -> tuple[int, int] | None:
     if first and last and int(last) < start:
         return None
     if start >= size or (not first and int(last) == 0):
-        raise HubError(416, "The requested range is outside of the file.", headers={"Content-Range": f"bytes */{size}"})
+        raise ApiError(416, "The requested range is outside of the file.", headers={"Content-Range": f"bytes */{size}"})
     return start, stop
 
 
@@ -184,7 +184,7 @@ def _has_path(file: Any) -> bool:
     return isinstance(file, dict) and isinstance(file.get("path"), str)
 
 
-def _plan(file: Mapping[str, Any], tree: Mapping[str, Entry], ignored: str, attributes: str) -> dict[str, Any]:
+def _plan(file: Mapping[str, Any], tree: Mapping[str, TreeEntry], ignored: str, attributes: str) -> dict[str, Any]:
     path, size = file["path"], file.get("size")
     is_lfs = (isinstance(size, int) and size > REGULAR_LIMIT) or _matches(path, _lfs_patterns(attributes))
     plan = {
@@ -219,7 +219,7 @@ def _matches(path: str, patterns: Iterable[str]) -> bool:
     return False
 
 
-def _item(path: str, item: Entry | Folder, last: Mapping[str, str] | None) -> dict[str, Any]:
+def _item(path: str, item: TreeEntry | Folder, last: Mapping[str, str] | None) -> dict[str, Any]:
     details: dict[str, Any]
     if isinstance(item, Folder):
         details = {"type": "directory", "oid": item.oid, "size": 0, "path": path}
@@ -229,7 +229,7 @@ def _item(path: str, item: Entry | Folder, last: Mapping[str, str] | None) -> di
             details["lfs"] = lfs_details(item, "oid")
     if last is not None:
         details["lastCommit"] = last
-        if isinstance(item, Entry):
+        if isinstance(item, TreeEntry):
             details["securityFileStatus"] = None
     return details
 
@@ -248,7 +248,7 @@ async def _form(call: Call) -> dict[str, Any]:
         fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
         paths, expand = fields.get("paths", []), (fields.get("expand") or [""])[0]
     if not isinstance(paths, list) or len(paths) > _MAX_PATHS or not all(isinstance(path, str) for path in paths):
-        raise HubError(400, f"`paths` must be a list of at most {_MAX_PATHS} texts.", "BadRequest")
+        raise ApiError(400, f"`paths` must be a list of at most {_MAX_PATHS} texts.", "BadRequest")
     return {"paths": paths, "expand": expand.lower() in ("true", "1")}
 
 

@@ -36,7 +36,7 @@ _INHERITED_PREFIXES = ("LC_", "UV_", "XDG_", "NVIDIA_")
 
 
 @dataclass
-class Running:
+class RunningJob:
     """One job on its way: what it was given, and the process that watches it once there is one."""
 
     id: str
@@ -55,12 +55,12 @@ class Runner:
     def __init__(self, hub: Hub, *, num_slots: int | None = None) -> None:
         self.hub = hub
         self.root = hub.store.root / "jobs"
-        self.running: dict[str, Running] = {}
+        self.running: dict[str, RunningJob] = {}
         self.secrets: dict[str, Mapping[str, str]] = {}
         self._slots = asyncio.Semaphore(num_slots or max(2, os.cpu_count() or 2))
         self._sweep()
 
-    def start(self, job: Running) -> None:
+    def start(self, job: RunningJob) -> None:
         """Let a job run; it is already in the table, as SCHEDULING."""
         self.running[job.id] = job
         self.secrets[job.id] = job.secrets
@@ -90,7 +90,7 @@ class Runner:
         for box in self.root.glob("*/box"):
             shutil.rmtree(box, ignore_errors=True)
 
-    async def _run(self, job: Running) -> None:
+    async def _run(self, job: RunningJob) -> None:
         """Take a job from SCHEDULING to its end; whatever goes wrong becomes its message."""
         box = self.folder(job.id) / "box"
         try:
@@ -107,7 +107,7 @@ class Runner:
             self.running.pop(job.id, None)
         await asyncio.to_thread(self._set, job.id, stage=stage, message=message, is_end=True)
 
-    async def _run_in(self, job: Running, box: Path) -> tuple[str, str]:
+    async def _run_in(self, job: RunningJob, box: Path) -> tuple[str, str]:
         """Fill the mounts, run the command as often as asked, write back to buckets; return stage and message."""
         if job.is_canceled:
             return "CANCELED", ""
@@ -129,7 +129,7 @@ class Runner:
             return "ERROR", problems
         return stage, message
 
-    async def _attempt(self, job: Running, order: Mapping[str, Any], about: str) -> tuple[str, str]:
+    async def _attempt(self, job: RunningJob, order: Mapping[str, Any], about: str) -> tuple[str, str]:
         """Run the command once under a supervisor; the order goes by pipe, so that no `ps` shows a secret."""
         job.process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -165,7 +165,7 @@ class Runner:
             supervisor.signal_group(group, signal.SIGKILL)
         return _outcome(ended, about)
 
-    def _order(self, job: Running, filled: Sequence[Mount], work: Path) -> dict[str, Any]:
+    def _order(self, job: RunningJob, filled: Sequence[Mount], work: Path) -> dict[str, Any]:
         """Write down what the supervisor needs to know."""
         spec = job.spec
         command = mounts.replace_paths([*spec["command"], *spec["arguments"]], filled)
@@ -204,14 +204,14 @@ class Runner:
             }
         )
 
-    def _refuse(self, job: Running, program: str) -> str:
+    def _refuse(self, job: RunningJob, program: str) -> str:
         advice = " Install it with: pip install uv" if program == "uv" else " Install it, or give another command."
         message = f"the program {program!r} is not on this machine.{advice}"
         with open(self.log_path(job.id), "ab") as file:
             supervisor.Log(file, []).feed(message.encode() + b"\n")
         return message
 
-    def _write_back(self, job: Running, filled: Sequence[Mount]) -> str:
+    def _write_back(self, job: RunningJob, filled: Sequence[Mount]) -> str:
         """Bring what the job wrote to its writable buckets; return what could not be brought, or an empty text."""
         problems = []
         for mount in filled:
@@ -236,7 +236,7 @@ class Runner:
             )
 
 
-def _stop(job: Running) -> None:
+def _stop(job: RunningJob) -> None:
     if job.process is not None and job.process.stdin is not None:
         with contextlib.suppress(ConnectionError, RuntimeError):
             job.process.stdin.write(b"stop\n")

@@ -20,8 +20,8 @@ from urllib.parse import urlencode
 from starlette.responses import Response, StreamingResponse
 
 from composer_hub.local_hub import buckets
-from composer_hub.local_hub.calls import Call, HubError, Route, text_field
-from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, Running
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
+from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, RunningJob
 from composer_hub.local_hub.mounts import MAX_VOLUMES, Volume, read_volume
 from composer_hub.local_hub.repos import check_gate
 
@@ -77,7 +77,7 @@ async def run_again(call: Call) -> Response:
     if spec["secrets"] and known is None:
         names = ", ".join(spec["secrets"])
         message = f"The secrets {names} of this job went with the server that ran it. Start a new job and pass them."
-        raise HubError(409, message)
+        raise ApiError(409, message)
     return await _start(call, namespace, author, spec, known or {})
 
 
@@ -156,7 +156,7 @@ async def show_logs(call: Call) -> Response:
     job = _find(call)
     tail = call.query.get("tail")
     if tail is not None and not (tail.isascii() and tail.isdigit() and len(tail) < 10):
-        raise HubError(400, f"tail={tail[:40]!r} is not a number of lines.", "BadRequest")
+        raise ApiError(400, f"tail={tail[:40]!r} is not a number of lines.", "BadRequest")
     lines = _events(call, job, runner_of(call).log_path(job["id"]), None if tail is None else int(tail))
     return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
@@ -165,12 +165,12 @@ async def no_metrics(call: Call) -> Response:
     """Refuse metrics: for a job that has ended as the Hub does, for others because nothing is measured."""
     _namespace(call)
     if _find(call)["stage"] in _ENDED:
-        raise HubError(406, "The job has ended: there are no metrics.")
-    raise HubError(501, "The embedded Hub does not measure jobs. Look at the process with your system's tools.")
+        raise ApiError(406, "The job has ended: there are no metrics.")
+    raise ApiError(501, "The embedded Hub does not measure jobs. Look at the process with your system's tools.")
 
 
 async def no_scheduled_jobs(call: Call) -> Response:
-    raise HubError(
+    raise ApiError(
         501,
         "The embedded Hub does not offer scheduled jobs. Start `hf jobs run` by cron, or use the real Hub.",
         "NotImplemented",
@@ -184,16 +184,16 @@ def read_spec(body: Mapping[str, Any]) -> dict[str, Any]:
     """Check what a job should be; of its secrets only the names are in the result."""
     for key in _NOT_HERE:
         if body.get(key):
-            raise HubError(501, f"The embedded Hub does not offer {key!r} for jobs: a local job is a plain process.")
+            raise ApiError(501, f"The embedded Hub does not offer {key!r} for jobs: a local job is a plain process.")
     command = [*_words(body, "command"), *_words(body, "arguments")]
     if not command or not command[0]:
-        raise HubError(400, "A job needs a `command`: a list of texts, the program first.", "BadRequest")
+        raise ApiError(400, "A job needs a `command`: a list of texts, the program first.", "BadRequest")
     raw_volumes = body.get("volumes") or []
     if not isinstance(raw_volumes, list) or len(raw_volumes) > MAX_VOLUMES:
-        raise HubError(400, f"`volumes` must be a list of at most {MAX_VOLUMES} objects.", "BadRequest")
+        raise ApiError(400, f"`volumes` must be a list of at most {MAX_VOLUMES} objects.", "BadRequest")
     volumes = [read_volume(raw) for raw in raw_volumes]
     if len({volume["mountPath"] for volume in volumes}) != len(volumes):
-        raise HubError(400, "Two volumes have the same `mountPath`. Give each its own.", "BadRequest")
+        raise ApiError(400, "Two volumes have the same `mountPath`. Give each its own.", "BadRequest")
     return {
         "command": _words(body, "command"),
         "arguments": _words(body, "arguments"),
@@ -224,7 +224,7 @@ async def _start(call: Call, namespace: str, author: str, spec: dict[str, Any], 
             )
 
     await call.in_thread(insert)
-    runner.start(Running(job_id, spec, values, volumes))
+    runner.start(RunningJob(job_id, spec, values, volumes))
     call.args["id"] = job_id
     return call.json(_shown(call, _find(call)))
 
@@ -244,7 +244,7 @@ def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
 
 def _check_allowed(call: Call) -> None:
     if not call.hub.allow_local_jobs:
-        raise HubError(
+        raise ApiError(
             403,
             "This embedded Hub does not run jobs: a job is any command, run on this machine. "
             "Restart it with --allow-local-jobs if you trust everyone who has a token.",
@@ -255,14 +255,14 @@ def _namespace(call: Call, *, write: bool = False) -> tuple[str, str]:
     """Return the namespace of the path and who asks, who must belong there."""
     user, namespace = call.need_user(write=write), call.args["ns"]
     if not (user.may_create_in(namespace) if write else user.may_read(namespace)):
-        raise HubError(403, f"Forbidden: you have no rights to the jobs of {namespace[:100]!r}.")
+        raise ApiError(403, f"Forbidden: you have no rights to the jobs of {namespace[:100]!r}.")
     return namespace, user.name
 
 
 def _words(body: Mapping[str, Any], key: str) -> list[str]:
     value = body.get(key) or []
     if not isinstance(value, list) or not all(isinstance(word, str) and _fits(word) for word in value):
-        raise HubError(400, f"`{key}` must be a list of texts.", "BadRequest")
+        raise ApiError(400, f"`{key}` must be a list of texts.", "BadRequest")
     return value
 
 
@@ -275,17 +275,17 @@ def _texts(body: Mapping[str, Any], key: str) -> dict[str, str]:
     """Return environment variables; numbers and booleans are written out, as clients allow them."""
     value = body.get(key) or {}
     if not isinstance(value, dict) or not all(_VARIABLE.fullmatch(name) for name in value):
-        raise HubError(400, f"`{key}` must map names of environment variables to texts.", "BadRequest")
+        raise ApiError(400, f"`{key}` must map names of environment variables to texts.", "BadRequest")
     texts = {name: "" if text is None else str(text) for name, text in value.items()}
     if not all(map(_fits, texts.values())):
-        raise HubError(400, f"A value of `{key}` holds a character that no environment can hold.", "BadRequest")
+        raise ApiError(400, f"A value of `{key}` holds a character that no environment can hold.", "BadRequest")
     return texts
 
 
 def _whole(body: Mapping[str, Any], key: str, default: int, most: int) -> int:
     value = body.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise HubError(400, f"`{key}` must be a whole number from 1 to {most}.", "BadRequest")
+        raise ApiError(400, f"`{key}` must be a whole number from 1 to {most}.", "BadRequest")
     return value
 
 
@@ -296,7 +296,7 @@ def _labels(body: Mapping[str, Any]) -> dict[str, str]:
         _LABEL.fullmatch(key) and isinstance(value, str) and (value == "" or _LABEL.fullmatch(value))
         for key, value in labels.items()
     ):
-        raise HubError(400, "Labels map words to words of up to 100 letters, digits, '-', '_' and '.'.", "BadRequest")
+        raise ApiError(400, "Labels map words to words of up to 100 letters, digits, '-', '_' and '.'.", "BadRequest")
     return labels
 
 
@@ -313,7 +313,7 @@ def _find(call: Call) -> dict[str, Any]:
         f"select {_COLUMNS} from jobs where id=? and namespace=?", (call.args["id"], call.args["ns"])
     )
     if (found := row.fetchone()) is None:
-        raise HubError(404, f"{call.args['ns'][:100]} has no job {call.args['id'][:100]!r}. List its jobs first.")
+        raise ApiError(404, f"{call.args['ns'][:100]} has no job {call.args['id'][:100]!r}. List its jobs first.")
     return _job(found)
 
 

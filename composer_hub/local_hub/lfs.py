@@ -15,7 +15,7 @@ from typing import Any
 from starlette.responses import Response
 
 from composer_hub.local_hub.blobs import BlobWriter
-from composer_hub.local_hub.calls import Call, HubError, Route
+from composer_hub.local_hub.calls import ApiError, Call, Route
 from composer_hub.local_hub.store import Repo
 
 CHUNK = 1 << 20
@@ -34,7 +34,7 @@ async def batch(call: Call) -> Response:
         call.need_user(write=True)
     objects = body.get("objects")
     if not isinstance(objects, list) or len(objects) > _MAX_OBJECTS or not all(map(_is_object, objects)):
-        raise HubError(
+        raise ApiError(
             400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
         )
     answers = [_actions(call, repo, item, is_upload) for item in objects]
@@ -47,7 +47,7 @@ async def receive(call: Call) -> Response:
     repo_id, sha256, size = _checked(call)
     announced = call.request.headers.get("content-length")
     if announced is not None and announced != str(size):
-        raise HubError(400, f"The upload has {announced} bytes, but {size} were announced.", "BadRequest")
+        raise ApiError(400, f"The upload has {announced} bytes, but {size} were announced.", "BadRequest")
     with call.store.blobs.writer() as writer:
         await _stream(call, writer, size)
         await call.in_thread(writer.keep, sha256, sha256=sha256, size=size)
@@ -58,7 +58,7 @@ async def receive(call: Call) -> Response:
 async def verify(call: Call) -> Response:
     repo_id, sha256, size = _checked(call)
     if call.store.lfs_size(call.store.repo_by_id(repo_id), sha256) != size:
-        raise HubError(404, f"The object {sha256} has not been uploaded.", "LfsObjectMissing")
+        raise ApiError(404, f"The object {sha256} has not been uploaded.", "LfsObjectMissing")
     return call.json({})
 
 
@@ -75,7 +75,7 @@ async def forget_objects(call: Call) -> Response:
     deletions = body.get("deletions")
     sha256s = deletions.get("sha") if isinstance(deletions, dict) else None
     if not isinstance(sha256s, list) or not all(isinstance(item, str) for item in sha256s):
-        raise HubError(400, "`deletions.sha` must be a list of sha256.", "BadRequest")
+        raise ApiError(400, "`deletions.sha` must be a list of sha256.", "BadRequest")
     await call.in_thread(call.store.forget_lfs, repo, set(sha256s))
     return call.json({})
 
@@ -125,10 +125,10 @@ def _checked(call: Call) -> tuple[int, str, int]:
     """Return (repo id, sha256, size) of an upload address that we signed."""
     sha256, (plain, _, signature) = call.args["sha256"], call.args["signed"].rpartition("-")
     if not hmac.compare_digest(signature.encode(), _signature(call, sha256, plain).encode()):
-        raise HubError(403, "This upload address is not valid. Ask for a new one.")
+        raise ApiError(403, "This upload address is not valid. Ask for a new one.")
     repo_id, size, until = map(int, plain.split("-"))
     if until < time.time():
-        raise HubError(403, "This upload address has expired. Ask for a new one.")
+        raise ApiError(403, "This upload address has expired. Ask for a new one.")
     return repo_id, sha256, size
 
 
@@ -144,7 +144,7 @@ async def _stream(call: Call, writer: BlobWriter, size: int) -> None:
         parts.append(part)
         held += len(part)
         if writer.size + held > size:
-            raise HubError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
+            raise ApiError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
         if held >= CHUNK:
             await call.in_thread(writer.write, b"".join(parts))
             parts, held = [], 0

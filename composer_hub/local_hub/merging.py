@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator
 
-from composer_hub.local_hub.trees import BadPath, Changes, Entry, Tree, applied, check_no_overlap, pointer
+from composer_hub.local_hub.trees import BadPath, Changes, Tree, TreeEntry, applied, check_no_overlap, pointer
 
 MAX_TEXT = 256 * 1024
 MAX_DIFF = 1024 * 1024
@@ -42,7 +42,7 @@ def _clashes(path: str, ours: Tree) -> bool:
     return any(path.startswith(f"{other}/") or other.startswith(f"{path}/") for other in ours)
 
 
-def unified_diff(before: Tree, changes: Changes, read: Callable[[Entry], bytes]) -> str:
+def unified_diff(before: Tree, changes: Changes, read: Callable[[TreeEntry], bytes]) -> str:
     """Write the changes as `git diff` does; a large or binary file is only named, an LFS file shows its pointer."""
     parts: list[str] = []
     room = MAX_DIFF
@@ -56,7 +56,9 @@ def unified_diff(before: Tree, changes: Changes, read: Callable[[Entry], bytes])
     return "".join(parts)
 
 
-def _file_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[Entry], bytes]) -> Iterator[str]:
+def _file_diff(
+    path: str, old: TreeEntry | None, new: TreeEntry | None, read: Callable[[TreeEntry], bytes]
+) -> Iterator[str]:
     yield f"diff --git a/{path} b/{path}\n"
     if old is None:
         yield "new file mode 100644\n"
@@ -72,7 +74,7 @@ def _file_diff(path: str, old: Entry | None, new: Entry | None, read: Callable[[
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
-def _text(entry: Entry | None, read: Callable[[Entry], bytes]) -> list[str] | None:
+def _text(entry: TreeEntry | None, read: Callable[[TreeEntry], bytes]) -> list[str] | None:
     """Return the lines that git would compare, or None for what it would call binary."""
     if entry is None:
         return []

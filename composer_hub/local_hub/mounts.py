@@ -17,7 +17,7 @@ from typing import Any
 
 from composer_hub.local_hub import xetclient
 from composer_hub.local_hub.bucketstore import Bucket, walk
-from composer_hub.local_hub.calls import Hub, HubError
+from composer_hub.local_hub.calls import ApiError, Hub
 from composer_hub.local_hub.store import KINDS, Repo, Store
 from composer_hub.local_hub.trees import BadPath, check_path
 
@@ -56,12 +56,12 @@ class Mount:
 def read_volume(raw: Any) -> dict[str, Any]:
     """Check the form of one volume of a request; who may see its source is checked where the caller is known."""
     if not isinstance(raw, dict) or raw.get("type") not in ("bucket", *KINDS):
-        raise HubError(400, "A volume has a `type` among bucket, model, dataset and space.", "BadRequest")
+        raise ApiError(400, "A volume has a `type` among bucket, model, dataset and space.", "BadRequest")
     for key in ("source", "mountPath"):
         if not isinstance(raw.get(key), str):
-            raise HubError(400, f"A volume needs the text `{key}`.", "BadRequest")
+            raise ApiError(400, f"A volume needs the text `{key}`.", "BadRequest")
     if not _MOUNT_PATH.fullmatch(raw["mountPath"]) or ".." in raw["mountPath"].split("/"):
-        raise HubError(400, f"{raw['mountPath'][:200]!r} cannot be a mount path. Write an absolute one such as /data.")
+        raise ApiError(400, f"{raw['mountPath'][:200]!r} cannot be a mount path. Write an absolute one such as /data.")
     folder = str(raw.get("path") or "").strip("/")
     if folder:
         check_path(folder)

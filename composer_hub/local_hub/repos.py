@@ -10,11 +10,11 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from composer_hub.local_hub import bucketstore
-from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.cards import card_errors, card_of, tags_of
 from composer_hub.local_hub.spaces import kept_settings
 from composer_hub.local_hub.store import KINDS, Exists, Repo
-from composer_hub.local_hub.trees import Entry, pointer
+from composer_hub.local_hub.trees import TreeEntry, pointer
 
 # fmt: off
 LFS_SUFFIXES = (
@@ -40,12 +40,12 @@ async def create(call: Call) -> Response:
     namespace = text_field(body, "organization", "") or user.name
     name = f"{namespace}/{text_field(body, 'name')}"
     if not _NAME.fullmatch(name.partition("/")[2]) or name.endswith((".git", ".ipynb")):
-        raise HubError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
+        raise ApiError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
     if not user.may_create_in(namespace):
-        raise HubError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
+        raise ApiError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
     visibility = text_field(body, "visibility", "") or _default_visibility(call, namespace, body)
     if visibility not in ("public", "private", "protected"):
-        raise HubError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
+        raise ApiError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
     settings = kept_settings(body, call.store.now()) if kind == "space" else {}
     try:
         repo = await call.in_thread(
@@ -79,7 +79,7 @@ async def move(call: Call) -> Response:
     target = text_field(body, "toRepo")
     namespace, _, name = target.partition("/")
     if not _NAME.fullmatch(name) or not user.may_create_in(namespace):
-        raise HubError(403, f'You don\'t have the rights to move {repo.name} to "{target[:200]}"')
+        raise ApiError(403, f'You don\'t have the rights to move {repo.name} to "{target[:200]}"')
     await call.in_thread(call.store.move_repo, repo, target)
     return call.json({"url": call.url("/" + call.store.repo_by_id(repo.id).web_path)})
 
@@ -92,7 +92,7 @@ async def change_settings(call: Call) -> Response:
         visibility = _visibility(body["private"])
     gated = body.get("gated")
     if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
-        raise HubError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
+        raise ApiError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
     new_gated = None if gated is None else gated or ""
     repo = await call.in_thread(call.store.update_repo, repo, visibility=visibility, gated=new_gated)
     return call.json({"private": repo.is_private, "visibility": repo.visibility, "gated": repo.gated or False})
@@ -103,7 +103,7 @@ async def list_storage(call: Call) -> Response:
     user = call.need_user()
     namespace = call.args.get("ns", user.name)
     if not user.may_read(namespace):
-        raise HubError(403, f"You are no member of {namespace}.")
+        raise ApiError(403, f"You are no member of {namespace}.")
     found = []
     for kind in KINDS:
         for repo in call.store.repos(kind):
@@ -166,9 +166,9 @@ def _check_list_query(call: Call) -> None:
     """Refuse what would change the list and is not implemented: a list that ignores it would be wrong."""
     if unknown := sorted({key.removesuffix("[]") for key in call.query} - {*_LIST_QUERY}):
         message = f"The embedded Hub does not select repositories by {', '.join(unknown)[:200]}. Leave it out."
-        raise HubError(501, message, "NotImplemented", body={"missing": unknown})
+        raise ApiError(501, message, "NotImplemented", body={"missing": unknown})
     if (key := call.query.get("sort", "createdAt")) not in _SORT_KEYS:
-        raise HubError(400, f"Repositories are not sorted by {key[:100]!r}. Use {', '.join(_SORT_KEYS)}.", "BadRequest")
+        raise ApiError(400, f"Repositories are not sorted by {key[:100]!r}. Use {', '.join(_SORT_KEYS)}.", "BadRequest")
 
 
 def _sorted(call: Call, repos: Iterable[Repo]) -> list[Repo]:
@@ -230,7 +230,7 @@ def check_gate(call: Call, repo: Repo) -> None:
     """Refuse the files of a gated repository to everyone outside its namespace."""
     if repo.gated and not (call.user is not None and call.user.may_read(repo.namespace)):
         message = f"Access to {repo.kind} {repo.name} is restricted and you are not in the authorized list."
-        raise HubError(403 if call.user else 401, message, "GatedRepo")
+        raise ApiError(403 if call.user else 401, message, "GatedRepo")
 
 
 async def validate_yaml(call: Call) -> Response:
@@ -286,14 +286,14 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
     return {key: value for key, value in details.items() if key in ("_id", "id", *only)} if only else details
 
 
-def _sibling(path: str, entry: Entry, with_blobs: bool) -> dict[str, Any]:
+def _sibling(path: str, entry: TreeEntry, with_blobs: bool) -> dict[str, Any]:
     if not with_blobs:
         return {"rfilename": path}
     details: dict[str, Any] = {"rfilename": path, "size": entry.size, "blobId": entry.oid}
     return details | ({"lfs": lfs_details(entry, "sha256")} if entry.sha256 else {})
 
 
-def lfs_details(entry: Entry, key: str) -> dict[str, Any]:
+def lfs_details(entry: TreeEntry, key: str) -> dict[str, Any]:
     """Return the LFS part of a file's listing; its hash stands under `oid` in trees and under `sha256` in infos."""
     return {key: entry.sha256, "size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
 
@@ -313,7 +313,7 @@ def _default_visibility(call: Call, namespace: str, body: Mapping[str, Any]) -> 
 
 def _visibility(is_private: Any) -> str:
     if not isinstance(is_private, bool):
-        raise HubError(400, "The field 'private' must be true or false.", "BadRequest")
+        raise ApiError(400, "The field 'private' must be true or false.", "BadRequest")
     return "private" if is_private else "public"
 
 
@@ -321,7 +321,7 @@ def _kind(body: Mapping[str, Any]) -> str:
     kind = text_field(body, "type", "model")
     if kind not in KINDS:
         message = f"The embedded Hub does not do this with repositories of type {kind[:100]!r}."
-        raise HubError(501, message, "NotImplemented", body={"missing": f"repositories of type {kind[:100]}"})
+        raise ApiError(501, message, "NotImplemented", body={"missing": f"repositories of type {kind[:100]}"})
     return kind
 
 
@@ -338,10 +338,10 @@ def _created(call: Call, repo: Repo) -> dict[str, Any]:
     return {"url": url, "name": repo.name, "id": repo.name, "private": repo.is_private, "visibility": repo.visibility}
 
 
-def _already_there(call: Call, kind: str, name: str) -> HubError:
+def _already_there(call: Call, kind: str, name: str) -> ApiError:
     """Answer 409 with the URL in the body: clients read it there under `exist_ok`."""
     repo = call.repo(kind=kind, name=name)
-    return HubError(409, f"You already created this {kind} repo", body=_created(call, repo))
+    return ApiError(409, f"You already created this {kind} repo", body=_created(call, repo))
 
 
 def _expand(call: Call) -> list[str]:

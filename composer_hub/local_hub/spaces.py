@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from composer_hub.local_hub.calls import Call, HubError, Route, text_field
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.store import Repo
 
 DEFAULT_HARDWARE = "cpu-basic"
@@ -41,7 +41,7 @@ def kept_settings(asked: Mapping[str, Any], now: str) -> Settings:
 def _objects(body: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     items = body.get(key) or []
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise HubError(400, f"The field {key!r} must be a list of objects.", "BadRequest")
+        raise ApiError(400, f"The field {key!r} must be a list of objects.", "BadRequest")
     return items
 
 
@@ -49,9 +49,9 @@ def _entry(item: Mapping[str, Any], now: str, *, with_value: bool) -> dict[str, 
     """Check a secret or variable as it comes in a request, and return what is kept of it."""
     key, value, description = text_field(item, "key"), text_field(item, "value"), item.get("description")
     if not _KEY.fullmatch(key):
-        raise HubError(400, f"{key[:80]!r} cannot name a variable: use letters, digits and '_'.", "BadRequest")
+        raise ApiError(400, f"{key[:80]!r} cannot name a variable: use letters, digits and '_'.", "BadRequest")
     if len(value) > MAX_VALUE or not isinstance(description, (str, type(None))):
-        raise HubError(400, f"The value of {key} is too long, or its description is not a text.", "BadRequest")
+        raise ApiError(400, f"The value of {key} is too long, or its description is not a text.", "BadRequest")
     return {"key": key, "description": description, "updatedAt": now} | ({"value": value} if with_value else {})
 
 
@@ -139,7 +139,7 @@ async def _put(call: Call, name: str) -> Response:
 
     def put(settings: Settings) -> None:
         if entry["key"] in (settings.get(other) or {}):
-            raise HubError(409, f"{entry['key']} already stands among the {other}. Delete it there first.")
+            raise ApiError(409, f"{entry['key']} already stands among the {other}. Delete it there first.")
         settings[name] = {**(settings.get(name) or {}), entry["key"]: entry}
 
     return call.json((await _change(call, put)).settings[name])
@@ -150,7 +150,7 @@ async def _delete(call: Call, name: str) -> Response:
 
     def delete(settings: Settings) -> None:
         if key not in (settings.get(name) or {}):
-            raise HubError(404, f"This Space has no {key[:80]!r} among its {name}.")
+            raise ApiError(404, f"This Space has no {key[:80]!r} among its {name}.")
         settings[name] = {other: entry for other, entry in settings[name].items() if other != key}
 
     return call.json((await _change(call, delete)).settings[name])
@@ -165,7 +165,7 @@ async def set_hardware(call: Call) -> Response:
     body = await call.json_body()
     flavor, sleep = text_field(body, "flavor"), body.get("sleepTimeSeconds")
     if not _FLAVOR.fullmatch(flavor):
-        raise HubError(400, f"{flavor[:80]!r} is not the name of a hardware, such as cpu-basic.", "BadRequest")
+        raise ApiError(400, f"{flavor[:80]!r} is not the name of a hardware, such as cpu-basic.", "BadRequest")
 
     def change(settings: Settings) -> None:
         settings.pop("stage", None)
@@ -183,7 +183,7 @@ async def set_sleep_time(call: Call) -> Response:
 
 def _seconds(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < -1:
-        raise HubError(400, "A sleep time is a whole number of seconds, or -1 for never.", "BadRequest")
+        raise ApiError(400, "A sleep time is a whole number of seconds, or -1 for never.", "BadRequest")
     return value
 
 
@@ -217,7 +217,7 @@ async def logs(call: Call) -> Response:
     """Answer a log stream of one line that says why there are no more."""
     _space(call, write=True)
     if call.args["log"] not in ("run", "build"):
-        raise HubError(404, f"A Space has the logs run and build, not {call.args['log'][:40]!r}.")
+        raise ApiError(404, f"A Space has the logs run and build, not {call.args['log'][:40]!r}.")
     line = json.dumps({"data": _NOT_RUN, "timestamp": call.store.now()})
     return Response(f"data: {line}\n\n", media_type="text/event-stream")
 

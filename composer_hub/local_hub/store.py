@@ -23,11 +23,11 @@ from composer_hub.local_hub.database import Database
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.trees import (
     Changes,
-    Entry,
     Folder,
     Operation,
     Tree,
     TreeCache,
+    TreeEntry,
     applied,
     changes_of,
     check_no_overlap,
@@ -71,7 +71,7 @@ class NoRepo(StoreError, LookupError):
     """The repository is not there any more."""
 
 
-class Moved(StoreError, RuntimeError):
+class HeadMoved(StoreError, RuntimeError):
     """The branch has another head than the writer believes."""
 
 
@@ -119,7 +119,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Ref:
+class GitRef:
     """A branch, tag or pull request head by its full name."""
 
     ref: str
@@ -229,13 +229,13 @@ class Store(Database):
 
     # ------------------------------------------------------------------------------------------------ refs
 
-    def refs(self, repo: Repo, prefix: str = "refs/") -> list[Ref]:
+    def refs(self, repo: Repo, prefix: str = "refs/") -> list[GitRef]:
         """Return the refs below a prefix, in order of their names."""
         rows = self.read().execute(
             "select ref, oid, message from refs where repo=? and substr(ref, 1, ?)=? order by ref",
             (repo.id, len(prefix), prefix),
         )
-        return [Ref(*row) for row in rows]
+        return [GitRef(*row) for row in rows]
 
     def head(self, repo: Repo, ref: str) -> str | None:
         """Return the commit a full ref name points to."""
@@ -284,9 +284,9 @@ class Store(Database):
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
-        `parent` is the head the writer saw: `Moved` if the ref has gone on since. `small` are the bytes of the small
-        files named in the operations. With `before`, the commit starts at `parent` (or the ref's head) and goes to the
-        ref that `before` returns.
+        `parent` is the head that the writer saw; `HeadMoved` is raised if the ref has changed since. `small` holds the
+        bytes of the small files that the operations name. With `before`, the commit starts at `parent` (or the head of
+        the ref) and goes to the ref that `before` returns.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -294,7 +294,7 @@ class Store(Database):
                 raise NoRevision(f"Invalid rev id: {ref}")
             base = self.resolve(repo, parent) if parent else head
             if before is None and base != head:
-                raise Moved(f"{ref} is at {head}, not at {base}. Look at the new head and make the commit again.")
+                raise HeadMoved(f"{ref} is at {head}, not at {base}. Look at the new head and make the commit again.")
             tree = self.tree(repo, base)
             changes = changes_of(tree, operations)
             after = applied(tree, changes)
@@ -337,7 +337,7 @@ class Store(Database):
         changes: Changes = {path: entry for path, entry in after.items() if before.get(path) != entry}
         return changes | dict.fromkeys(path for path in before if path not in after)
 
-    def listing(self, repo: Repo, oid: str, folder: str, *, recursive: bool) -> Mapping[str, Entry | Folder]:
+    def listing(self, repo: Repo, oid: str, folder: str, *, recursive: bool) -> Mapping[str, TreeEntry | Folder]:
         """Return the files and folders below a folder of a commit; pages of one listing share the work."""
         key = f"{oid}:{recursive}:{folder}"
         cached = self._listings.get(repo.id, key)
@@ -420,18 +420,18 @@ class Store(Database):
             .execute("select parent, changes, is_whole from commits where repo=? and oid=?", (repo_id, oid))
             .fetchone()
         )
-        changes = {path: None if value is None else Entry(*value) for path, value in json.loads(text).items()}
+        changes = {path: None if value is None else TreeEntry(*value) for path, value in json.loads(text).items()}
         return parent, changes, bool(is_whole)
 
     # ------------------------------------------------------------------------------------------------ contents
 
-    def put_small(self, db: sqlite3.Connection, data: bytes) -> Entry:
+    def put_small(self, db: sqlite3.Connection, data: bytes) -> TreeEntry:
         """Keep a small file's bytes in the running transaction."""
         oid = git_oid(data)
         db.execute("insert or ignore into small values(?,?)", (oid, data))
-        return Entry(oid, len(data))
+        return TreeEntry(oid, len(data))
 
-    def content(self, entry: Entry) -> bytes | Path:
+    def content(self, entry: TreeEntry) -> bytes | Path:
         """Return a file's bytes where they are small, or the path where they lie."""
         if not entry.sha256:
             row = self.read().execute("select data from small where oid=?", (entry.oid,)).fetchone()

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from composer_hub.local_hub.errors import LocalHubError
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """One file: git's sha1 of its blob, its size, and for an LFS file the sha256 of its content."""
 
     oid: str
@@ -28,27 +28,27 @@ class Entry(NamedTuple):
         return self.sha256 or self.oid
 
 
-Tree = Mapping[str, Entry]
-Changes = dict[str, Entry | None]
+Tree = Mapping[str, TreeEntry]
+Changes = dict[str, TreeEntry | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Put:
+class PutFile:
     """Add a file or replace it."""
 
     path: str
-    entry: Entry
+    entry: TreeEntry
 
 
 @dataclass(frozen=True, slots=True)
-class Delete:
+class DeleteFile:
     """Remove a file, or everything below a folder."""
 
     path: str
     is_folder: bool = False
 
 
-Operation = Put | Delete
+Operation = PutFile | DeleteFile
 
 
 class MissingPath(LocalHubError, KeyError):
@@ -76,9 +76,9 @@ def pointer(sha256: str, size: int) -> bytes:
     return f"version https://git-lfs.github.com/spec/v1\noid sha256:{sha256}\nsize {size}\n".encode()
 
 
-def lfs_entry(sha256: str, size: int) -> Entry:
+def lfs_entry(sha256: str, size: int) -> TreeEntry:
     """Return the entry of an LFS file: its oid is that of the pointer, as on the Hub."""
-    return Entry(git_oid(pointer(sha256, size)), size, sha256)
+    return TreeEntry(git_oid(pointer(sha256, size)), size, sha256)
 
 
 def check_path(path: str) -> str:
@@ -96,7 +96,7 @@ def changes_of(tree: Tree, operations: Iterable[Operation]) -> Changes:
     """Apply operations in order and return what differs in the end; deleting what is not there is an error."""
     changes: Changes = {}
     for operation in operations:
-        if isinstance(operation, Put):
+        if isinstance(operation, PutFile):
             changes[operation.path] = operation.entry
         elif operation.is_folder:
             prefix = operation.path.rstrip("/") + "/"
@@ -111,7 +111,7 @@ def changes_of(tree: Tree, operations: Iterable[Operation]) -> Changes:
     return {path: entry for path, entry in changes.items() if tree.get(path) != entry}
 
 
-def applied(tree: Tree, changes: Mapping[str, Entry | None]) -> dict[str, Entry]:
+def applied(tree: Tree, changes: Mapping[str, TreeEntry | None]) -> dict[str, TreeEntry]:
     """Return the tree after the changes."""
     result = dict(tree)
     for path, entry in changes.items():
@@ -150,7 +150,7 @@ class Folder:
     oid: str
 
 
-def listing(tree: Tree, folder: str, *, recursive: bool) -> dict[str, Entry | Folder]:
+def listing(tree: Tree, folder: str, *, recursive: bool) -> dict[str, TreeEntry | Folder]:
     """Return what stands below a folder ("" is the root), in order of paths; empty where there is no such folder."""
     prefix = f"{folder}/" if folder else ""
     below = {path: entry for path, entry in tree.items() if path.startswith(prefix)}
@@ -160,7 +160,7 @@ def listing(tree: Tree, folder: str, *, recursive: bool) -> dict[str, Entry | Fo
         files = {path: entry for path, entry in below.items() if "/" not in path[len(prefix) :]}
     else:
         files = below
-    items: dict[str, Entry | Folder] = {**files, **_folders(below, names)}
+    items: dict[str, TreeEntry | Folder] = {**files, **_folders(below, names)}
     return dict(sorted(items.items()))
 
 

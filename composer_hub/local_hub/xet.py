@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from starlette.responses import Response
 
-from composer_hub.local_hub.calls import Call, Hub, HubError, Route
+from composer_hub.local_hub.calls import ApiError, Call, Hub, Route
 from composer_hub.local_hub.files import parse_range, send_content
 from composer_hub.local_hub.repos import check_gate
 from composer_hub.local_hub.store import Repo, Store
@@ -53,7 +53,7 @@ Term = tuple[str, int, int, int]
 """(xorb, unpacked length, first chunk, chunk after the last)"""
 
 
-class Malformed(HubError):
+class Malformed(ApiError):
     """A xorb or a shard that does not hold what its own numbers say."""
 
     def __init__(self, message: str) -> None:
@@ -79,7 +79,7 @@ async def grant_read(call: Call) -> Response:
 def grant(call: Call, scope: str, *, write: bool) -> Response:
     """Answer where the store of chunks is, with a token for one scope (a repository, a bucket)."""
     if not call.hub.with_xet:
-        raise HubError(404, "Xet is off on this Hub. Set HF_HUB_DISABLE_XET=1; `composer-hub run` does so.")
+        raise ApiError(404, "Xet is off on this Hub. Set HF_HUB_DISABLE_XET=1; `composer-hub run` does so.")
     until = int(time.time()) + _VALID_SECONDS
     token, url = _token(call.store, scope, write, until), call.url(f"/_cas/{call.store.id}")
     headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(until)}
@@ -104,7 +104,7 @@ async def take_xorb(call: Call) -> Response:
     with call.store.blobs.writer() as writer:
         async for part in call.request.stream():
             if writer.size + len(part) > XORB_LIMIT:
-                raise HubError(413, f"A xorb may hold at most {XORB_LIMIT} bytes.", "PayloadTooLarge")
+                raise ApiError(413, f"A xorb may hold at most {XORB_LIMIT} bytes.", "PayloadTooLarge")
             writer.write(part)
         offsets, lengths = await call.in_thread(_chunks_of, writer.name)
         # The first one stays: others' files are made of it, and the name of a xorb cannot be checked here.
@@ -197,7 +197,7 @@ async def show_reconstruction(call: Call) -> Response:
     scope = _scope(call, write=False)
     found = file_of(call.store, call.args["hash"], scope)
     if found is None:
-        raise HubError(404, "No such file in this store.")
+        raise ApiError(404, "No such file in this store.")
     size, terms = found
     start, stop = _asked(call, size)
     parts, position, skip = [], 0, None
@@ -260,14 +260,14 @@ async def send_xorb(call: Call) -> Response:
     until, _, signature = call.args["signed"].partition("-")
     expected = _sign(call.store, f"xorb/{call.args['hash']}/{until}")
     if not hmac.compare_digest(signature.encode(), expected.encode()) or int(until) < time.time():
-        raise HubError(403, "This address is not valid any more.")
+        raise ApiError(403, "This address is not valid any more.")
     path = _xorb_path(call.store, call.args["hash"])
     return send_content(call.request, path, path.stat().st_size, {})
 
 
 async def not_offered(call: Call) -> Response:
     """Answer 404 for the optional rest of the protocol: clients then go the way that is offered."""
-    raise HubError(404, "Not offered by this store.")
+    raise ApiError(404, "Not offered by this store.")
 
 
 def file_of(store: Store, name: str, scope: str) -> tuple[int, list[Term]] | None:
@@ -294,7 +294,7 @@ def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
             materialise(hub, scope_of(repo), name, size, path)
         except RuntimeError as error:
             message = f"hf_xet cannot put {sha256} together from its chunks. Upload the file again, or use LFS."
-            raise HubError(400, message, "LfsObjectMissing") from error
+            raise ApiError(400, message, "LfsObjectMissing") from error
         hub.store.blobs.adopt(path, sha256, size)
     hub.store.add_lfs(repo, sha256, size)
 
@@ -327,10 +327,10 @@ def _scope(call: Call, *, write: bool) -> str:
     token = call.request.headers.get("authorization", "").partition(" ")[2]
     plain, _, signature = token.rpartition(".")
     if not plain or not hmac.compare_digest(signature.encode(), _sign(call.store, plain).encode()):
-        raise HubError(401, "This token is not one of this store.")
+        raise ApiError(401, "This token is not one of this store.")
     scope, right, until = plain.split(".")
     if int(until) < time.time() or (write and right != "w") or call.args["store"] != call.store.id:
-        raise HubError(401, "This token has expired or does not allow this.")
+        raise ApiError(401, "This token has expired or does not allow this.")
     return scope
 
 

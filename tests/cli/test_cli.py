@@ -1,15 +1,19 @@
-"""The command line's conventions: lazy help, formats, exit codes, sentences."""
+"""The conventions of the command line: lazy help, formats, exit codes and errors."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
+from click.testing import CliRunner
 
-from composer_hub.cli.main import COMMANDS
+from composer_hub.cli.main import COMMANDS, root
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,11 +41,43 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     }
 
 
+def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Yield every command below a group with its name."""
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join([*path, name]), command
+        if isinstance(command, click.Group):
+            yield from commands(command, (*path, name))
+
+
+ALL = dict(commands(root))
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_command_has_help_that_fits_its_list(name: str) -> None:
+    command = ALL[name]
+    assert command.help
+    assert command.short_help
+    assert len(command.short_help) < 45
+    assert name not in COMMANDS or COMMANDS[name][1] == command.short_help
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_to_always_names_a_destination(name: str) -> None:
+    for option in ALL[name].params:
+        if "--to" in option.opts and not getattr(option, "hidden", False):
+            assert isinstance(option, click.Option)
+            assert option.default == "local"
+            assert option.metavar == "local|hub|FOLDER" or option.type.choices == ("local", "hub")  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_listed_command_has_help(name: str) -> None:
-    run = composer_hub(name, "--help")
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.startswith("Usage: composer-hub")
+def test_every_listed_command_prints_its_help(name: str) -> None:
+    result = CliRunner().invoke(root, [name, "--help"], prog_name="composer-hub")
+    assert result.exit_code == 0, result.output
+    assert result.output.startswith(f"Usage: composer-hub {name}")
 
 
 def test_an_unknown_command_is_a_usage_error() -> None:
@@ -50,22 +86,20 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command" in run.stderr
 
 
-def test_a_bad_repository_name_is_one_sentence_and_exit_2(tmp_path: Path) -> None:
-    run = composer_hub("lineage", "no-owner", "--to", str(tmp_path))
+def test_a_bad_repository_name_is_an_error_on_one_line_with_exit_code_2(tmp_path: Path) -> None:
+    run = composer_hub("lineage", "no-owner", "--from", str(tmp_path))
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert "write it as owner/name" in run.stderr
 
 
-def test_a_version_that_is_not_there_is_exit_1_and_says_where_it_looked(tmp_path: Path) -> None:
-    run = composer_hub("lineage", "me/nothing@v1.0.0", "--to", str(tmp_path))
+def test_a_missing_version_is_exit_code_1_and_names_the_place(tmp_path: Path) -> None:
+    run = composer_hub("lineage", "me/nothing@v1.0.0", "--from", str(tmp_path))
     assert run.returncode == 1
     assert str(tmp_path) in run.stderr
 
 
 def test_doctor_prints_json_and_no_secret() -> None:
-    import os
-
     env = os.environ | {"HF_TOKEN": "hf_secretsecretsecret", "HF_ENDPOINT": "http://127.0.0.1:9"}
     run = composer_hub("doctor", "--format", "json", env=env)
     checks = json.loads(run.stdout)
@@ -73,7 +107,7 @@ def test_doctor_prints_json_and_no_secret() -> None:
     assert "hf_secret" not in run.stdout + run.stderr
 
 
-def test_a_reader_that_leaves_early_is_no_error() -> None:
+def test_a_closed_pipe_is_not_an_error() -> None:
     run = subprocess.run(
         f"{sys.executable} -m composer_hub doctor --offline | head -1",
         shell=True,

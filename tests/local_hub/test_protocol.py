@@ -16,7 +16,7 @@ from huggingface_hub.utils import httpx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.local_hub.calls import HubError
+from composer_hub.local_hub.calls import ApiError
 from composer_hub.local_hub.files import parse_range
 from composer_hub.local_hub.server import ServerProcess
 
@@ -251,7 +251,7 @@ def test_a_range_gives_exactly_the_bytes_it_names(size: int, first: int | None, 
         expected = data[first : size if last is None else last + 1]
     is_ignored = (first is None and last is None) or (first is not None and last is not None and last < first)
     if not expected and not is_ignored:
-        with pytest.raises(HubError) as error:
+        with pytest.raises(ApiError) as error:
             parse_range(header, size)
         assert error.value.status == 416
         return
@@ -263,7 +263,7 @@ def test_a_range_gives_exactly_the_bytes_it_names(size: int, first: int | None, 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(header=st.text(max_size=30))
 def test_a_range_that_is_none_never_fails_with_another_error(header: str) -> None:
-    with contextlib.suppress(HubError):
+    with contextlib.suppress(ApiError):
         parse_range(header, 10)
 
 

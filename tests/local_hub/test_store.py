@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.database import MIGRATIONS, DatabaseError
-from composer_hub.local_hub.store import Exists, Moved, NoRevision, Repo, Store
-from composer_hub.local_hub.trees import Delete, Entry, Put, git_oid, lfs_entry
+from composer_hub.local_hub.store import Exists, HeadMoved, NoRevision, Repo, Store
+from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
 
 MAIN = "refs/heads/main"
 
@@ -36,7 +36,7 @@ def repo(store: Store) -> Repo:
 
 
 def put(store: Store, repo: Repo, path: str, data: bytes, **options: str) -> str:
-    operations = [Put(path, Entry(git_oid(data), len(data)))]
+    operations = [PutFile(path, TreeEntry(git_oid(data), len(data)))]
     return store.commit(repo, MAIN, operations, title=f"put {path}", small=[data], **options).oid
 
 
@@ -77,7 +77,7 @@ def test_the_log_is_read_only_as_far_as_it_is_asked_for(store: Store, repo: Repo
 
 def test_a_listing_follows_what_is_removed_for_good(store: Store, repo: Repo) -> None:
     entry = lfs_entry("ab" * 32, 1)
-    oid = store.commit(repo, MAIN, [Put("data/w.bin", entry)], title="w").oid
+    oid = store.commit(repo, MAIN, [PutFile("data/w.bin", entry)], title="w").oid
     assert set(store.listing(repo, oid, "", recursive=True)) == {".gitattributes", "data", "data/w.bin"}
     store.forget_lfs(repo, {entry.sha256})
     assert set(store.listing(repo, oid, "", recursive=True)) == {".gitattributes"}
@@ -90,7 +90,7 @@ def test_times_are_written_as_the_hub_writes_them(store: Store) -> None:
 def test_a_commit_on_an_old_parent_is_refused_and_writes_nothing(store: Store, repo: Repo) -> None:
     old = store.resolve(repo, "main")
     head = put(store, repo, "a", b"1")
-    with pytest.raises(Moved):
+    with pytest.raises(HeadMoved):
         put(store, repo, "b", b"2", parent=old)
     assert store.resolve(repo, "main") == head
 
@@ -102,7 +102,7 @@ def test_of_eight_racers_on_one_parent_one_wins(store: Store, repo: Repo) -> Non
         start.wait()
         try:
             outcomes.append(put(store, repo, f"f{number}", b"%d" % number, parent=parent))
-        except Moved:
+        except HeadMoved:
             outcomes.append("")
 
     threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
@@ -121,7 +121,7 @@ def test_a_transaction_that_fails_leaves_no_trace(store: Store, repo: Repo) -> N
         raise RuntimeError("the part that opens pull requests failed")
 
     with pytest.raises(RuntimeError):
-        store.commit(repo, MAIN, [Put("a", Entry(git_oid(b"z"), 1))], title="t", small=[b"z"], before=fail)
+        store.commit(repo, MAIN, [PutFile("a", TreeEntry(git_oid(b"z"), 1))], title="t", small=[b"z"], before=fail)
     assert store.resolve(repo, "main") == before
     assert store.read().execute("select count(*) from small where data=?", (b"z",)).fetchone() == (0,)
 
@@ -135,7 +135,7 @@ def test_history_rebuilds_every_tree_across_whole_and_partial_commits(tmp_path: 
         if current and dice.random() < 0.3:
             gone = dice.choice(sorted(current))
             del current[gone]
-            oid = store.commit(repo, MAIN, [Delete(gone)], title="delete").oid
+            oid = store.commit(repo, MAIN, [DeleteFile(gone)], title="delete").oid
         else:
             path = f"d{dice.randrange(5)}/f{dice.randrange(20)}"
             current[path] = b"%d" % number
@@ -152,7 +152,7 @@ def test_history_rebuilds_every_tree_across_whole_and_partial_commits(tmp_path: 
 
 
 def test_a_small_commit_to_a_large_repository_stays_small(store: Store, repo: Repo) -> None:
-    many = [Put(f"d{i % 50}/f{i}", Entry(git_oid(b"x"), 1)) for i in range(10_000)]
+    many = [PutFile(f"d{i % 50}/f{i}", TreeEntry(git_oid(b"x"), 1)) for i in range(10_000)]
     store.commit(repo, MAIN, many, title="many", small=[b"x"])
     size = "select length(changes) from commits order by number desc limit 1"
     put(store, repo, "one", b"more")
@@ -188,7 +188,7 @@ def test_a_moved_repository_is_found_from_every_name_it_had(store: Store, repo: 
 
 def test_forgotten_lfs_files_do_not_come_back_in_any_commit(store: Store, repo: Repo) -> None:
     first, second = lfs_entry("ab" * 32, 1), lfs_entry("cd" * 32, 1)
-    oids = [store.commit(repo, MAIN, [Put("m.bin", entry)], title="t").oid for entry in (first, second)]
+    oids = [store.commit(repo, MAIN, [PutFile("m.bin", entry)], title="t").oid for entry in (first, second)]
     store.forget_lfs(repo, {second.sha256})
     assert [store.tree(repo, oid).get("m.bin") for oid in oids] == [first, None]
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from composer_hub.local_hub.trees import (
     BadPath,
-    Delete,
-    Entry,
+    DeleteFile,
     Folder,
     MissingPath,
-    Put,
+    PutFile,
+    TreeEntry,
     applied,
     changes_of,
     check_no_overlap,
@@ -29,7 +29,7 @@ from composer_hub.local_hub.trees import (
 stable = settings(max_examples=60, deadline=None, derandomize=True)
 names = st.text("abc", min_size=1, max_size=3)
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
-entries = st.integers(0, 5).map(lambda n: Entry(git_oid(b"%d" % n), n))
+entries = st.integers(0, 5).map(lambda n: TreeEntry(git_oid(b"%d" % n), n))
 
 
 def test_oids_are_those_of_git(tmp_path: Path) -> None:
@@ -47,42 +47,44 @@ def test_the_oid_of_an_lfs_file_is_that_of_its_pointer() -> None:
 @stable
 @given(st.dictionaries(paths, entries), st.dictionaries(paths, entries))
 def test_applying_the_changes_of_puts_gives_the_same_as_replacing(tree: dict, new: dict) -> None:
-    operations = [Put(path, entry) for path, entry in new.items()]
+    operations = [PutFile(path, entry) for path, entry in new.items()]
     assert applied(tree, changes_of(tree, operations)) == {**tree, **new}
 
 
 @stable
 @given(st.dictionaries(paths, entries, min_size=1))
 def test_deleting_every_file_leaves_nothing(tree: dict) -> None:
-    assert applied(tree, changes_of(tree, [Delete(path) for path in tree])) == {}
+    assert applied(tree, changes_of(tree, [DeleteFile(path) for path in tree])) == {}
 
 
 def test_putting_what_is_there_already_changes_nothing() -> None:
-    tree = {"a": Entry("1", 1)}
-    assert changes_of(tree, [Put("a", Entry("1", 1))]) == {}
+    tree = {"a": TreeEntry("1", 1)}
+    assert changes_of(tree, [PutFile("a", TreeEntry("1", 1))]) == {}
 
 
 def test_a_file_may_be_added_and_removed_in_one_commit() -> None:
-    assert changes_of({}, [Put("a", Entry("1", 1)), Delete("a")]) == {}
+    assert changes_of({}, [PutFile("a", TreeEntry("1", 1)), DeleteFile("a")]) == {}
 
 
-@pytest.mark.parametrize("operation", [Delete("b"), Delete("a/", is_folder=True), Delete("", is_folder=True)])
-def test_deleting_what_is_not_there_is_an_error(operation: Delete) -> None:
+@pytest.mark.parametrize(
+    "operation", [DeleteFile("b"), DeleteFile("a/", is_folder=True), DeleteFile("", is_folder=True)]
+)
+def test_deleting_what_is_not_there_is_an_error(operation: DeleteFile) -> None:
     with pytest.raises(MissingPath):
-        changes_of({"a": Entry("1", 1)}, [operation])
+        changes_of({"a": TreeEntry("1", 1)}, [operation])
 
 
 @pytest.mark.parametrize(("tree", "new"), [({"a": 1}, "a/b"), ({"a/b": 1}, "a"), ({"a/b/c": 1}, "a/b")])
 def test_a_path_is_not_a_file_and_a_folder_at_once(tree: dict, new: str) -> None:
-    before = dict.fromkeys(tree, Entry("1", 1))
-    changes = changes_of(before, [Put(new, Entry("2", 1))])
+    before = dict.fromkeys(tree, TreeEntry("1", 1))
+    changes = changes_of(before, [PutFile(new, TreeEntry("2", 1))])
     with pytest.raises(BadPath):
         check_no_overlap(before, changes, applied(before, changes))
 
 
 def test_a_file_may_take_the_name_of_a_folder_that_goes_in_the_same_commit() -> None:
-    before = {"a/b": Entry("1", 1)}
-    changes = changes_of(before, [Delete("a", is_folder=True), Put("a", Entry("2", 1))])
+    before = {"a/b": TreeEntry("1", 1)}
+    changes = changes_of(before, [DeleteFile("a", is_folder=True), PutFile("a", TreeEntry("2", 1))])
     check_no_overlap(before, changes, applied(before, changes))
 
 
@@ -106,11 +108,11 @@ def test_the_recursive_listing_holds_every_file_and_every_folder_above_one(tree:
     assert {path for path, item in items.items() if isinstance(item, Folder)} - set(tree) == folders_of(tree) - set(
         tree
     )
-    assert {path for path, item in items.items() if isinstance(item, Entry)} >= set(tree) - folders_of(tree)
+    assert {path for path, item in items.items() if isinstance(item, TreeEntry)} >= set(tree) - folders_of(tree)
 
 
 def test_the_oid_of_a_folder_changes_with_a_file_below_it() -> None:
-    before = listing({"a/b": Entry("1", 1), "c/d": Entry("1", 1)}, "", recursive=False)
-    after = listing({"a/b": Entry("2", 1), "c/d": Entry("1", 1)}, "", recursive=False)
+    before = listing({"a/b": TreeEntry("1", 1), "c/d": TreeEntry("1", 1)}, "", recursive=False)
+    after = listing({"a/b": TreeEntry("2", 1), "c/d": TreeEntry("1", 1)}, "", recursive=False)
     assert before["a"] != after["a"]
     assert before["c"] == after["c"]

@@ -51,7 +51,7 @@ class RunPublisher:
             inside = ", in `composer-hub run -- python`" if options.to == "local" else ""
             reader = "AutoPeftModelForCausalLM" if is_adapter else "AutoModelForCausalLM"
             print(f'Load it with {reader}.from_pretrained("{published.repo}", revision="{published.tag}"){inside}.')
-            print(f"Show its lineage: composer-hub lineage {published.repo}@{published.tag} --to {options.to}")
+            print(f"Show its lineage: composer-hub lineage {published.repo}@{published.tag} --from {options.to}")
 
     def publish_checkpoint(self, copy: Path, step: int) -> dict[str, str]:
         """Publish the copy of a checkpoint and the rollouts so far, and return their revisions."""
