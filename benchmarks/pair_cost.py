@@ -1,6 +1,6 @@
 """Dollars a pair: plain AsyncInferenceClient with gather beside lanes and the cascade, on the bundled sessions.
 
-The server's own bill is what counts. Plain gather asks all teachers about all steps, as `--policy all` does, so both
+The server's own bill is what counts. Plain gather asks all teachers about all steps, as `--order all` does, so both
 give the same answers and the same pairs; the cascade asks fewer.
 """
 
@@ -60,8 +60,8 @@ def main() -> None:
     print(f"{'way':<34}{'$':>10}{'pairs':>7}{'$ a pair':>10}")
     for way, bill, pairs in (
         ("gather, all teachers", server.billed, all_pairs),
-        ("lanes, --policy all", in_order, all_pairs),
-        ("lanes, --policy cascade", cascade, cascade_pairs),
+        ("lanes, --order all", in_order, all_pairs),
+        ("lanes, --order cascade", cascade, cascade_pairs),
     ):
         print(f"{way:<34}{bill / NANO:>10.4f}{pairs:>7}{bill / NANO / max(pairs, 1):>10.4f}")
 
