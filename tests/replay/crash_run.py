@@ -1,4 +1,4 @@
-"""A replay run in a process of its own, for tests that kill it."""
+"""A replay run in a separate process, for tests that kill it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPTIONS = ReplayOptions(order="all", audit=0, repeat=0)
 
 
 def main(url: str, path: str, cap: int, out: str, opened: Event) -> None:
-    """Run, and write the ids of the votes to `out`; `opened` is set once the ledger is open."""
+    """Run, and write the ids of the votes to `out`. Set `opened` once the ledger is open."""
     traces = [trace_of(10, name=f"t{number}") for number in range(8)]
     with Ledger(path, cap=cap) as ledger:
         opened.set()

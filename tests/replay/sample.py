@@ -1,4 +1,4 @@
-"""Traces, teachers and comparisons for replay's tests: small, made up, and with a known right answer."""
+"""Traces, teachers and comparisons for replay's tests: small, invented, and with a known right answer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOOL = {
 def trace_of(
     num_steps: int, *, name: str = "t", system: str = "You are a coding agent.", growth: int = 200, **fields: Any
 ) -> Trace:
-    """Return a trace whose prompts grow; every third step holds an error that the step after it mends."""
+    """Return a trace with growing prompts; every third step has an error that the next step fixes."""
     messages = [Message("system", system), Message("user", f"Fix the bug in {name}.")]
     steps = []
     for number in range(num_steps):
@@ -49,7 +49,7 @@ def trace_of(
 
 
 def compare(trace: Trace, policy: Policy | None = None) -> Comparison:
-    """Compare actions by their text: the teachers of these tests do not paraphrase."""
+    """Compare actions by their text, because the teachers of these tests do not paraphrase."""
 
     def equal(step: Step, one: Message, other: Message) -> bool:
         return action_text(one) == action_text(other)
@@ -64,6 +64,6 @@ def teachers_at(
     environ: Mapping[str, str] | None = None,
     **options: Any,
 ) -> list[Teacher]:
-    """Return the teachers a server lists, with a session for each lane."""
+    """Return the teachers of a server, with a session per lane."""
     specs = [{"at": f"{url}#{name}", "cache_key": "session_id", "max_tokens": 200, **options} for name in names]
     return resolve(specs, list_models=fetch_models, environ=environ or {})

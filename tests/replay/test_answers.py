@@ -1,4 +1,4 @@
-"""Responses of every shape are read for what they are: a vote, an abstention with its reason, or a failure."""
+"""Responses of every shape become a vote, an abstention with a reason, or a failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def response(message: dict[str, Any] | None = None, finish: str = "tool_calls", 
         (response({"content": [{"type": "text", "text": "hi"}]}), "text_only"),
     ],
 )
-def test_an_answer_is_a_vote_or_abstains_for_its_reason(answer: dict[str, Any], status: str) -> None:
+def test_an_answer_is_a_vote_or_an_abstention_with_a_reason(answer: dict[str, Any], status: str) -> None:
     found = read(answer, TEACHER, {"bash"})
     assert found.status == status
     assert (found.action is not None) == (status == "voted")
@@ -67,17 +67,17 @@ def test_an_answer_is_a_vote_or_abstains_for_its_reason(answer: dict[str, Any], 
         ({"choices": [{"error": {"message": "cut"}, "message": {"content": "half"}}]}, "error_in_answer"),
     ],
 )
-def test_what_is_no_answer_is_a_failure_of_its_kind(body: Any, kind: str | None) -> None:
+def test_a_response_without_an_answer_is_a_failure(body: Any, kind: str | None) -> None:
     failure = failure_in(body, TEACHER, now=0)
     assert (failure.kind if failure else None) == kind
 
 
-def test_an_error_after_work_began_may_have_cost_and_costs_what_it_tells() -> None:
+def test_an_error_after_work_began_has_the_cost_of_its_usage_or_an_unknown_one() -> None:
     silent = failure_in({"error": {"code": 502}}, TEACHER, now=0)
-    told = failure_in({"error": {"code": 502}, "usage": {"cost": 0.25}}, TEACHER, now=0)
+    billed = failure_in({"error": {"code": 502}, "usage": {"cost": 0.25}}, TEACHER, now=0)
     assert silent is not None
-    assert told is not None
-    assert (silent.cost, told.cost) == (None, 250_000_000)
+    assert billed is not None
+    assert (silent.cost, billed.cost) == (None, 250_000_000)
 
 
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 10}
@@ -103,11 +103,11 @@ USAGE = {"prompt_tokens": 1000, "completion_tokens": 10}
         (None, None, "worst_case"),
     ],
 )
-def test_the_cost_is_taken_from_the_best_source_there_is(usage: Any, cost: int | None, source: str) -> None:
+def test_the_cost_comes_from_the_best_available_source(usage: Any, cost: int | None, source: str) -> None:
     assert cost_of({"usage": usage}, TEACHER) == (cost, source)
 
 
-def test_odd_usage_is_read_as_nothing() -> None:
+def test_invalid_usage_is_ignored() -> None:
     assert usage_of({"usage": {"prompt_tokens": True, "prompt_tokens_details": [1]}}).prompt_tokens is None
 
 
@@ -122,7 +122,7 @@ def test_odd_usage_is_read_as_nothing() -> None:
         ("claude-opus-4.7", "claude-opus-4.6", False),
     ],
 )
-def test_one_model_is_recognised_under_its_names_and_its_sizes_are_told_apart(
+def test_a_model_is_recognized_by_its_other_names_and_distinct_from_other_sizes(
     asked: str, served: str, same: bool
 ) -> None:
     assert same_model(asked, served) is same
@@ -132,7 +132,7 @@ def test_lone_surrogates_in_an_answer_become_replacement_characters() -> None:
     assert parse(b'{"content": "a\\ud800b"}')["content"] == "a\ufffdb"
 
 
-def test_json_without_bottom_is_not_json() -> None:
+def test_bottomless_json_is_refused() -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- orjson and json word it differently
         parse(b"[" * 100_000)
     assert parse(json.dumps({"a": 1}).encode()) == {"a": 1}

@@ -1,4 +1,4 @@
-"""Rounds ask as little as they promise: sequential voting loses nothing, the cascade measures what it loses."""
+"""Sequential voting finds every pair with fewer questions; the cascade measures the pairs that it misses."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def outcome(word: str) -> AskOutcome:
 def play(
     trace: Trace, options: ReplayOptions, words: dict[str, dict[str, str]], panel: Sequence[Teacher] = PANEL
 ) -> TraceRounds:
-    """Answer every question from a table of step -> teacher -> word until nothing is asked any more."""
+    """Answer every question from a table of step -> teacher -> word until no question is left."""
     run = TraceRounds(trace, panel, options, compare)
     while lanes := run.next_round():
         for name, asks in lanes.items():
@@ -48,7 +48,7 @@ def play(
 
 
 def draw(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
-    """Let each teacher repeat the student, say one of two other things, or abstain."""
+    """Let each teacher repeat the student, take one of two other actions, or abstain."""
 
     def word(step: Step) -> str:
         student = trace.messages[step.action].tool_calls[0].arguments["command"]
@@ -58,7 +58,7 @@ def draw(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
 
 
 def draw_misses(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
-    """Let the cheapest repeat the student at half of the steps, at some of which the others agree on better."""
+    """Let the cheapest repeat the student at half of the steps, while the others sometimes agree on something else."""
 
     def words(step: Step) -> dict[str, str]:
         student = trace.messages[step.action].tool_calls[0].arguments["command"]
@@ -69,14 +69,14 @@ def draw_misses(trace: Trace, rng: random.Random) -> dict[str, dict[str, str]]:
 
 
 def pairs(run: TraceRounds) -> dict[str, str]:
-    """Return step -> the action that at least two agree on, where it is not the student's."""
-    said: dict[str, list[str]] = {}
+    """Return step -> the action on which at least two agree, unless it is the student's."""
+    forms_of: dict[str, list[str]] = {}
     for vote in run.votes():
         if vote.status == "voted":
-            said.setdefault(vote.step_id, []).append(vote.normal_form)
+            forms_of.setdefault(vote.step_id, []).append(vote.normal_form)
     winners = {}
     for step in run.trace.steps:
-        forms = said.get(step.step_id, [])
+        forms = forms_of.get(step.step_id, [])
         agreed = {form for form in forms if forms.count(form) >= 2}
         student = compare(run.trace).normal_form(step, run.trace.messages[step.action])
         for form in agreed - {student}:
@@ -102,7 +102,7 @@ def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: i
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
-def test_the_cascade_finds_no_pair_that_is_none_and_misses_only_where_the_cheapest_repeats_the_student(
+def test_the_cascade_finds_no_false_pair_and_misses_one_only_if_the_cheapest_repeats_the_student(
     seed: int,
 ) -> None:
     trace = trace_of(15)
@@ -116,7 +116,7 @@ def test_the_cascade_finds_no_pair_that_is_none_and_misses_only_where_the_cheape
         assert words[step_id]["cheap"] == trace.messages[step.action].tool_calls[0].arguments["command"]
 
 
-def test_an_audit_of_every_step_makes_the_cascade_lose_nothing_and_measures_what_it_would_have_lost() -> None:
+def test_an_audit_of_every_step_finds_every_pair_and_counts_the_ones_that_the_cascade_misses() -> None:
     trace = trace_of(60)
     words = draw_misses(trace, random.Random(5))
     everyone = pairs(play(trace, ReplayOptions(order="all", repeat=0), words))
@@ -153,30 +153,22 @@ def test_a_teacher_of_the_students_family_is_left_out_and_recorded() -> None:
     assert not [vote for vote in allowed.votes() if vote.excluded == "same_family"]
 
 
-def test_nobody_is_asked_about_a_step_that_a_provider_broke_off() -> None:
+@pytest.mark.parametrize("reason", ["provider_failure", "student_text_only"])
+def test_teachers_are_not_asked_about_a_step_that_cannot_become_a_pair(reason: str) -> None:
     trace = trace_of(3)
-    broken = ErrorSite("api_error", "provider", "flag", 0.97, "flag.provider_error", message="529 Overloaded")
-    steps = (trace.steps[0], dataclasses.replace(trace.steps[1], error_sites=(broken,)), trace.steps[2])
-    trace = dataclasses.replace(trace, steps=steps)
+    steps, messages = list(trace.steps), list(trace.messages)
+    if reason == "provider_failure":
+        broken = ErrorSite("api_error", "provider", "flag", 0.97, "flag.provider_error", message="529 Overloaded")
+        steps[1] = dataclasses.replace(steps[1], error_sites=(broken,))
+    else:
+        messages[steps[1].action] = Message("assistant", "All done.")
+    trace = dataclasses.replace(trace, steps=tuple(steps), messages=tuple(messages))
     words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in steps}
     run = play(trace, ReplayOptions("all", audit=1.0, repeat=1.0), words)
     asked = {vote.step_id for vote in run.votes() if vote.status == "voted"}
     assert asked == {steps[0].step_id, steps[2].step_id}
     left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == steps[1].step_id}
-    assert left_out == {(teacher.name, "provider_failure") for teacher in PANEL}
-
-
-def test_nobody_is_asked_about_a_step_where_the_student_only_talked() -> None:
-    trace = trace_of(3)
-    talk = trace.steps[1]
-    messages = list(trace.messages)
-    messages[talk.action] = Message("assistant", "All done.")
-    trace = dataclasses.replace(trace, messages=tuple(messages))
-    words = {step.step_id: dict.fromkeys(("cheap", "middle", "dear"), "left") for step in trace.steps}
-    run = play(trace, ReplayOptions("all", audit=1.0, repeat=1.0), words)
-    assert talk.step_id not in {vote.step_id for vote in run.votes() if vote.status == "voted"}
-    left_out = {(vote.teacher, vote.excluded) for vote in run.votes() if vote.step_id == talk.step_id}
-    assert left_out == {(teacher.name, "student_text_only") for teacher in PANEL}
+    assert left_out == {(teacher.name, reason) for teacher in PANEL}
 
 
 def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its_reason() -> None:
@@ -193,7 +185,7 @@ def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its
     assert ("dear", "over_prompt_window") in reasons
 
 
-def test_the_entropy_gate_asks_only_above_it_and_audits_the_rest() -> None:
+def test_the_entropy_gate_asks_only_above_its_threshold_and_audits_the_rest() -> None:
     trace = trace_of(100)
     entropy = {step.step_id: float(step.index) for step in trace.steps}
     options = ReplayOptions(order="all", repeat=0, audit=0.2, entropy=entropy, min_entropy=60.0)
@@ -204,7 +196,7 @@ def test_the_entropy_gate_asks_only_above_it_and_audits_the_rest() -> None:
     assert run.tally().recall is not None
 
 
-def test_the_first_teacher_is_asked_twice_on_the_drawn_share_of_steps() -> None:
+def test_the_first_teacher_is_asked_twice_on_the_sampled_share_of_steps() -> None:
     trace = trace_of(300)
     run = play(trace, ReplayOptions(order="all", repeat=0.1), draw(trace, random.Random(3)))
     again = [vote for vote in run.votes() if vote.attempt == 1]
@@ -213,20 +205,20 @@ def test_the_first_teacher_is_asked_twice_on_the_drawn_share_of_steps() -> None:
     assert {vote.excluded for vote in again} == {"repeat"}
 
 
-def test_what_is_drawn_by_chance_is_the_same_on_every_machine() -> None:
-    assert share_of("step", "audit") == share_of("step", "audit") == pytest.approx(0.6, abs=0.6)
+def test_sampling_is_the_same_on_every_machine() -> None:
+    assert share_of("step", "audit") == pytest.approx(0.539255039703)
     assert share_of("step", "audit") != share_of("step", "repeat")
 
 
-def test_the_judge_of_normal_forms_sees_through_the_spelling() -> None:
+def test_actions_are_compared_by_normal_form_and_not_by_spelling() -> None:
     trace = trace_of(1, cwd="/repo")
-    step, judge = trace.steps[0], by_normal_form(trace, Policy())
+    step, comparison = trace.steps[0], by_normal_form(trace, Policy())
 
     def act(command: str) -> Message:
         return Message("assistant", "", (ToolCall("bash", {"command": command}),))
 
-    assert judge.agree(step, act("ls -l -a"), act("ls  -la"))
-    assert not judge.agree(step, act("rm -rf ./build"), act("rm -r f/build"))
-    assert judge.normal_form(step, act("ls -l -a")) == judge.normal_form(step, act("ls -al"))
-    # No pair can come of text alone, so two of it are no agreement.
-    assert not judge.agree(step, Message("assistant", "Done."), Message("assistant", "Done."))
+    assert comparison.agree(step, act("ls -l -a"), act("ls  -la"))
+    assert not comparison.agree(step, act("rm -rf ./build"), act("rm -r f/build"))
+    assert comparison.normal_form(step, act("ls -l -a")) == comparison.normal_form(step, act("ls -al"))
+    # Text alone cannot become a pair, so equal texts are not an agreement.
+    assert not comparison.agree(step, Message("assistant", "Done."), Message("assistant", "Done."))

@@ -1,4 +1,4 @@
-"""A run that is killed at any moment has spent no more than its cap, forgets no answer, and asks little twice."""
+"""A run that is killed at any moment stays under its cap, keeps every answer, and repeats few questions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
 from composer_hub.replay.ledger import Ledger
 from tests.replay.crash_run import main
 
-# A server process that has imported everything forks each run: a process of its own, there in milliseconds.
+# A fork server that has imported everything starts each run within milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["composer_hub.replay.collect", "composer_hub.replay.fake"])
 NUM_KILLS = 20
@@ -37,9 +37,9 @@ def settled(path: Path) -> set[str]:
         return {row[0] for row in ledger._db.execute("SELECT key FROM questions WHERE state = 'settled'")}
 
 
-def test_twenty_kills_at_random_moments_lose_no_answer_and_never_pass_the_cap(tmp_path: Path) -> None:
+def test_twenty_kills_at_random_moments_lose_no_answer_and_never_exceed_the_cap(tmp_path: Path) -> None:
     rng = random.Random(7)
-    # Slow enough that a kill finds calls in flight, with answers lost on the way as well.
+    # Slow enough that a kill finds calls in flight; some answers are lost in addition.
     server = TeacherServer([dataclasses.replace(p, latency_s=0.03) for p in SCRIPTED], faults={"drop_billed": 0.02})
     path = tmp_path / "ledger.sqlite"
     known: set[str] = set()
@@ -68,7 +68,7 @@ def test_twenty_kills_at_random_moments_lose_no_answer_and_never_pass_the_cap(tm
     with Ledger(path) as ledger:
         (ambiguous,) = ledger._db.execute("SELECT count(*) FROM tries WHERE state = 'ambiguous'").fetchone()
         money = ledger.budget()
-    # Each duplicate is a call whose fate was unknown: at most those in flight at a kill or dropped on the way.
+    # Only a call that was in flight at a kill, or whose answer was dropped, may be repeated.
     assert duplicates == lost <= ambiguous
     assert ambiguous <= kills * MAX_IN_FLIGHT
     assert kills >= 10

@@ -1,4 +1,4 @@
-"""Everything a server can do to a call, done by a real server on a real socket: asked again, kept, or counted."""
+"""Every fault of a server, over a real socket: the question is asked again, or the outcome stored and counted."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class PlayedRun:
     money: Budget
     server: TeacherServer
     requests: int
+    ambiguous: int  # of this run alone
     stopped: str = ""
 
     @property
@@ -66,6 +67,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
         server.queued.extend(faults)
         before = server.bills["small"].requests
         with Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
+            lost = ledger.budget().ambiguous
             asked = collect(
                 [trace_of(num_steps)], teachers_at(url, ["small"], **options), ledger, ONE, compare=compare,
                 clock=FastClock().clock, rng=random.Random(0), environ={},
@@ -79,7 +81,8 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
             assert money == ledger.audit()
             assert "overbill" in faults or money.committed <= CAP
             assert 0 <= server.billed - money.settled <= money.ambiguous
-            return PlayedRun(votes, money, server, server.bills["small"].requests - before, stopped)
+            requests = server.bills["small"].requests - before
+            return PlayedRun(votes, money, server, requests, money.ambiguous - lost, stopped)
 
     with serving(server) as url:
         yield functools.partial(play, url)
@@ -91,6 +94,11 @@ def test_a_teacher_that_puts_off_is_asked_again_and_nothing_is_lost(ask: Ask, fa
     assert outcome.statuses == ["voted"] * 3
     assert (outcome.requests, outcome.money.ambiguous) == (5, 0)
     assert outcome.money.settled == outcome.server.billed
+
+
+def test_an_error_with_status_200_and_code_429_is_waited_for(ask: Ask) -> None:
+    outcome = ask("error_429")
+    assert (outcome.statuses, outcome.requests) == (["voted"] * 3, 4)
 
 
 @pytest.mark.parametrize(
@@ -106,29 +114,23 @@ def test_a_teacher_that_refuses_for_good_is_stopped_at_once_and_named(ask: Ask, 
     assert outcome.money.ambiguous == 0
 
 
-@pytest.mark.parametrize("fault", ["drop", "drop_billed", "html", "bad_json", "error_200", "500", "502", "redirect"])
-def test_a_lost_answer_is_asked_again_and_its_worst_case_stays_counted(ask: Ask, fault: str) -> None:
-    outcome = ask(fault)
-    assert outcome.statuses == ["voted"] * 3
-    assert outcome.requests == 4
-    assert outcome.money.ambiguous > 0
-
-
-def test_no_choices_are_paid_for_as_told_and_asked_again(ask: Ask) -> None:
-    outcome = ask("empty_choices")
-    assert outcome.statuses == ["voted"] * 3
-    assert (outcome.requests, outcome.money.ambiguous) == (4, 0)
-    assert outcome.money.settled == outcome.server.billed
-
-
-def test_an_error_that_came_with_status_200_and_code_429_is_waited_for(ask: Ask) -> None:
-    outcome = ask("error_429")
-    assert outcome.statuses == ["voted"] * 3
-    assert outcome.requests == 4
+@pytest.mark.parametrize(
+    ("faults", "is_counted"),
+    [("drop drop_billed html bad_json error_200 500 502 redirect", True), ("empty_choices", False)],
+    ids=["unknown_cost", "known_cost"],
+)
+def test_a_lost_answer_is_asked_again_and_an_unknown_cost_stays_counted(
+    ask: Ask, faults: str, is_counted: bool
+) -> None:
+    for number, fault in enumerate(faults.split()):
+        # Another max_tokens makes these other questions.
+        outcome = ask(fault, max_tokens=200 + number)
+        assert (fault, outcome.statuses, outcome.requests) == (fault, ["voted"] * 3, 4)
+        assert (fault, outcome.ambiguous > 0) == (fault, is_counted)
 
 
 @pytest.mark.parametrize("fault", ["drop_billed", "bad_json", "500"])
-def test_three_failures_end_a_question_and_the_lane_goes_on(ask: Ask, fault: str) -> None:
+def test_three_failures_end_a_question_and_the_lane_continues(ask: Ask, fault: str) -> None:
     outcome = ask(fault, fault, fault)
     assert outcome.statuses[1:] == ["voted"] * 2
     assert outcome.statuses[0] in ("dropped", "bad_json", "server_500")
@@ -137,11 +139,15 @@ def test_three_failures_end_a_question_and_the_lane_goes_on(ask: Ask, fault: str
 
 @pytest.mark.parametrize(
     ("fault", "status"),
-    [("length", "length"), ("refusal", "refusal"), ("invalid_args", "invalid_args"), ("text_only", "text_only"),
-     ("unknown_tool", "unknown_tool"), ("route_mismatch", "route_mismatch"), ("400", "bad_request"),
-     ("too_long", "too_long"), ("flagged", "refusal")],
-)  # fmt: skip
-def test_an_odd_answer_is_kept_as_an_abstention_and_never_bought_again(ask: Ask, fault: str, status: str) -> None:
+    [
+        *(
+            (kind, kind)
+            for kind in ("length", "refusal", "invalid_args", "text_only", "unknown_tool", "route_mismatch")
+        ),
+        *(("400", "bad_request"), ("too_long", "too_long"), ("flagged", "refusal")),
+    ],
+)
+def test_an_odd_answer_is_stored_as_an_abstention_and_never_paid_twice(ask: Ask, fault: str, status: str) -> None:
     outcome = ask(fault)
     assert outcome.statuses == [status, "voted", "voted"]
     assert outcome.requests == 3
@@ -158,8 +164,8 @@ def test_an_answer_without_usage_counts_at_its_worst_case(ask: Ask) -> None:
     assert outcome.money.ambiguous > 0
 
 
-def test_an_endpoint_that_bills_beyond_its_list_gets_nothing_more(ask: Ask) -> None:
-    # The one way past a cap: the money is gone before anybody can know.
+def test_an_endpoint_that_bills_more_than_its_list_is_not_asked_again(ask: Ask) -> None:
+    # The only way to exceed a cap: the bill comes after the request.
     outcome = ask("overbill")
     assert "billed" in outcome.stopped
     assert outcome.requests == 1
@@ -172,12 +178,10 @@ def test_a_teacher_that_vanishes_midway_is_stopped_after_ten_failures(ask: Ask) 
     assert outcome.requests == 11
 
 
-def test_a_slow_answer_is_waited_for_and_one_beyond_the_limit_is_lost(ask: Ask) -> None:
-    assert ask("slow").statuses == ["voted"] * 3
-
-
-def test_an_answer_beyond_the_time_limit_stays_counted(ask: Ask) -> None:
-    outcome = ask("slow", timeout_s=0.05)
+def test_a_slow_answer_is_waited_for_and_one_beyond_the_time_limit_stays_counted(ask: Ask) -> None:
+    assert (waited := ask("slow")).statuses == ["voted"] * 3
+    assert waited.money.ambiguous == 0
+    outcome = ask("slow", timeout_s=0.05, max_tokens=201)
     assert outcome.statuses == ["voted"] * 3
     assert outcome.money.ambiguous > 0
 

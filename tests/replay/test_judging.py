@@ -23,7 +23,7 @@ def test_a_judge_without_a_cap_is_refused(tmp_path: Path) -> None:
         judge_of("http://127.0.0.1:9/v1#small", None, tmp_path)
 
 
-def test_a_hint_is_asked_for_once_and_billed_as_the_server_bills_it(tmp_path: Path) -> None:
+def test_a_hint_is_asked_for_once_and_costs_the_servers_bill(tmp_path: Path) -> None:
     teachers = TeacherServer()
     with serving(teachers) as url:
         hint = judge_of(f"{url}#small", 1.0, tmp_path)(context())
@@ -37,7 +37,7 @@ def test_a_hint_is_asked_for_once_and_billed_as_the_server_bills_it(tmp_path: Pa
     assert (money.settled, money.reserved, money.ambiguous) == (teachers.billed, 0, 0)
 
 
-def test_a_cap_that_is_too_small_means_no_hint_and_no_request(tmp_path: Path) -> None:
+def test_a_cap_that_is_too_small_prevents_the_request(tmp_path: Path) -> None:
     teachers = TeacherServer()
     with serving(teachers) as url:
         judge = judge_of(f"{url}#large", 0.000001, tmp_path)

@@ -19,22 +19,25 @@ from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
 from composer_hub.replay.lanes import ReplayProgress, Scheduler, _Lane, _Pool
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.planning import plan
 from composer_hub.replay.prompts import Prompts, paired
 from tests.replay.sample import compare, teachers_at, trace_of
 
 ALL = ReplayOptions(order="all", audit=0, repeat=0)
 
 
-def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_asking_all_at_once(
+def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_asking_all_at_once_as_planned(
     tmp_path: Path,
 ) -> None:
-    # The shape of an agent's trace: 2k tokens at first, 600 more a step.
+    # The shape of an agent's trace: 2k tokens at first, 600 more per step.
     trace = trace_of(50, system="S" * 7500, growth=2200)
-    # All of a gather's calls are under way before the first has ended and left its prefix in the cache.
+    # All calls of a gather are in flight before the first one ends and leaves its prefix in the cache.
     lanes = TeacherServer()
     gathered = TeacherServer([dataclasses.replace(teacher, latency_s=3.0) for teacher in SCRIPTED])
     with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
-        assert len(list(collect([trace], teachers_at(url), ledger, ALL, compare=compare, environ={}))) == 150
+        panel = teachers_at(url, cache_min_tokens=256)
+        planned = plan([trace], panel, ALL, output_tokens=40)
+        assert len(list(collect([trace], panel, ledger, ALL, compare=compare, environ={}))) == 150
 
     async def all_at_once(url: str) -> None:
         prompts = Prompts(trace)
@@ -49,13 +52,16 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
 
     with serving(gathered) as url:
         asyncio.run(all_at_once(url))
-    for bill in lanes.bills.values():
+    for part in planned.teachers:
+        bill = lanes.bills[part.teacher.name]
         assert bill.cached_tokens / bill.prompt_tokens >= 0.9
+        assert part.in_order == pytest.approx(bill.cost, rel=0.2)
+        assert part.in_order < part.uncached < part.worst
     assert {bill.calls for bill in gathered.bills.values()} == {50}
     assert lanes.billed <= gathered.billed / 4
 
 
-def test_without_a_session_a_lane_loses_its_cache_behind_a_router(tmp_path: Path) -> None:
+def test_without_a_session_field_a_lane_loses_its_cache_behind_a_router(tmp_path: Path) -> None:
     shares = []
     for cache_key in ("session_id", ""):
         server = TeacherServer(backends=8)
@@ -81,7 +87,7 @@ def test_warm_lanes_come_first_then_cold_ones_then_new_ones() -> None:
     assert order == ["soon_cold", "warm", "cold", "goes_cold_meanwhile", "new"]
 
 
-def test_the_limit_grows_while_a_teacher_answers_and_falls_once_for_a_burst_of_refusals() -> None:
+def test_the_limit_grows_with_answers_and_shrinks_once_per_burst_of_refusals() -> None:
     client = Client.__new__(Client)
     pool = _Pool(type("T", (), {"max_concurrency": 16})(), client)  # type: ignore[arg-type]
     for _ in range(50):
@@ -97,7 +103,7 @@ def test_the_limit_grows_while_a_teacher_answers_and_falls_once_for_a_burst_of_r
     assert 0 < pool.limit - before < 0.2
 
 
-def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_path: Path) -> None:
+def test_a_run_stops_below_its_cap_and_continues_when_the_cap_is_raised(tmp_path: Path) -> None:
     server, path = TeacherServer(), tmp_path / "ledger.sqlite"
     traces = [trace_of(8, name=f"t{number}") for number in range(4)]
     with serving(server) as url:
@@ -112,18 +118,18 @@ def test_a_run_under_a_cap_stops_short_of_it_and_goes_on_when_it_is_raised(tmp_p
         assert 0 < before < sum(bill.calls for bill in server.bills.values()) == 4 * 8 * 3
 
 
-def test_what_the_cap_cannot_cover_is_asked_in_order_of_promise(tmp_path: Path) -> None:
+def test_the_most_valuable_steps_are_asked_first_if_the_cap_cannot_cover_all(tmp_path: Path) -> None:
     traces = [trace_of(12, name=f"t{number}") for number in range(4)]
     with serving(TeacherServer()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
         with pytest.raises(exits.Stopped):
             list(collect(traces, teachers_at(url, ["small"]), ledger, ALL, compare=compare, environ={}))
         sql = "SELECT q.step_id FROM tries t JOIN questions q USING (key) ORDER BY t.id LIMIT 4"
         asked = {row[0] for row in ledger._db.execute(sql)}
-    # An error, and among the first steps besides.
+    # These steps have an error and are among the first.
     assert asked == {"t0-1", "t1-1", "t2-1", "t3-1"}
 
 
-def test_two_runs_on_one_ledger_share_its_cap_and_buy_nothing_twice(tmp_path: Path) -> None:
+def test_two_runs_on_one_ledger_share_its_cap_and_pay_for_nothing_twice(tmp_path: Path) -> None:
     server = TeacherServer()
     traces = [trace_of(6, name=f"t{number}") for number in range(4)]
 
@@ -145,7 +151,7 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
     tmp_path: Path, presses: int
 ) -> None:
     path = tmp_path / "ledger.sqlite"
-    # One teacher answers so late that its calls are in flight when the others' fifth and sixth are settled.
+    # The late teacher's calls are still in flight when the fifth and sixth calls of the others are settled.
     *quick, late = SCRIPTED
     server = TeacherServer([*quick, dataclasses.replace(late, latency_s=1.0)])
     server.queued.extend(["slow"] * 1000)
@@ -174,7 +180,7 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
 
     def stream(panel: list):  # type: ignore[no-untyped-def]
         nonlocal opened, most
-        for number in range(150):
+        for number in range(60):
             opened += 1
             most = max(most, opened - finished)
             yield TraceRounds(trace_of(2, name=f"t{number}"), panel, ALL, compare)
@@ -191,11 +197,11 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
 
     with serving(TeacherServer()) as url:
         asyncio.run(play(url))
-    assert finished == 150
+    assert finished == 60
     assert most <= 34
 
 
-def test_calls_that_fail_together_are_one_failure_of_the_teacher() -> None:
+def test_calls_that_fail_together_count_as_one_failure_of_the_teacher() -> None:
     pool = _Pool(None, Client.__new__(Client))  # type: ignore[arg-type]
     for _ in range(200):
         pool.failed(sent=1.0, now=2.0)

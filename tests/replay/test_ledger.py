@@ -1,4 +1,4 @@
-"""The ledger keeps its promise: what is settled, in flight and lost never passes the cap, and nothing is paid twice."""
+"""The ledger never exceeds its cap (settled, in flight and lost amounts together) and never pays twice."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reserve(ledger: Ledger, key: str, amount: int) -> int:
     return answer.try_id
 
 
-def test_a_settled_answer_is_given_back_and_never_asked_again(path: Path) -> None:
+def test_a_settled_answer_is_returned_and_never_asked_again(path: Path) -> None:
     with Ledger(path, cap=100) as ledger:
         ledger.settle(reserve(ledger, "a", 60), b'{"x": 1}', cost=7, cost_source="usage", latency_s=1.5)
     with Ledger(path) as ledger:
@@ -46,7 +46,7 @@ def test_a_settled_answer_is_given_back_and_never_asked_again(path: Path) -> Non
         assert ledger.budget().committed == 7
 
 
-def test_a_call_that_does_not_fit_is_refused_before_it_is_sent(path: Path) -> None:
+def test_a_request_that_does_not_fit_is_refused_before_it_is_sent(path: Path) -> None:
     with Ledger(path, cap=100) as ledger:
         reserve(ledger, "a", 60)
         with pytest.raises(CapReached, match="--change-cap") as caught:
@@ -69,7 +69,7 @@ def test_the_database_itself_rejects_a_try_above_the_cap(path: Path) -> None:
 @pytest.mark.parametrize(
     ("cost", "state"), [(0, "failed"), (None, "ambiguous"), (5, "settled")], ids=["unbilled", "lost", "billed"]
 )
-def test_a_failed_try_counts_what_it_may_have_cost(path: Path, cost: int | None, state: str) -> None:
+def test_a_failed_try_counts_its_possible_cost(path: Path, cost: int | None, state: str) -> None:
     with Ledger(path, cap=100) as ledger:
         ledger.fail(reserve(ledger, "a", 40), "dropped", cost=cost)
         money = ledger.budget()
@@ -78,24 +78,18 @@ def test_a_failed_try_counts_what_it_may_have_cost(path: Path, cost: int | None,
         assert isinstance(ledger.reserve(question("a"), 40), Reserved)
 
 
-def test_a_final_failure_is_kept_and_not_asked_again(path: Path) -> None:
+def test_a_final_failure_and_an_answer_of_unknown_cost_are_stored_and_not_asked_again(path: Path) -> None:
     with Ledger(path, cap=100) as ledger:
         ledger.fail(reserve(ledger, "a", 40), "too_long", cost=0, final=True)
-        stored = ledger.reserve(question("a"), 40)
-        assert isinstance(stored, Stored)
-        assert (stored.kind, stored.response) == ("too_long", None)
+        ledger.settle(reserve(ledger, "b", 30), b"{}", cost=None, cost_source="worst_case")
+        failure, answer = ledger.reserve(question("a"), 40), ledger.reserve(question("b"), 40)
+        assert isinstance(failure, Stored)
+        assert (failure.kind, failure.response) == ("too_long", None)
+        assert isinstance(answer, Stored)
+        assert (answer.response, answer.cost, ledger.budget().ambiguous) == (b"{}", 30, 30)
 
 
-def test_an_answer_without_a_known_cost_is_kept_and_its_worst_case_stays_counted(path: Path) -> None:
-    with Ledger(path, cap=100) as ledger:
-        ledger.settle(reserve(ledger, "a", 40), b"{}", cost=None, cost_source="worst_case")
-        assert ledger.budget().ambiguous == 40
-        stored = ledger.lookup("a")
-        assert stored is not None
-        assert stored.cost == 40
-
-
-def test_what_a_dead_process_had_in_flight_becomes_ambiguous_and_stays_counted(path: Path) -> None:
+def test_the_reservations_of_a_dead_process_become_ambiguous_and_stay_counted(path: Path) -> None:
     code = (
         "import os, sys\nfrom composer_hub.replay.ledger import Ledger, Question\n"
         "ledger = Ledger(sys.argv[1], cap=100)\nledger.reserve(Question('a', 't', 'trace', 's'), 30)\n"
@@ -108,7 +102,7 @@ def test_what_a_dead_process_had_in_flight_becomes_ambiguous_and_stays_counted(p
         assert ledger.budget().committed == 60
 
 
-def test_a_question_that_a_living_process_asks_is_left_to_it(path: Path) -> None:
+def test_a_question_of_a_living_process_is_left_to_it(path: Path) -> None:
     with Ledger(path, cap=100) as one, Ledger(path) as two:
         try_id = reserve(one, "a", 30)
         assert isinstance(two.reserve(question("a"), 30), Busy)
@@ -116,7 +110,7 @@ def test_a_question_that_a_living_process_asks_is_left_to_it(path: Path) -> None
         assert isinstance(two.reserve(question("a"), 30), Stored)
 
 
-def test_an_answer_that_comes_after_its_process_was_taken_for_dead_is_still_settled(path: Path) -> None:
+def test_an_answer_is_settled_even_if_its_process_was_taken_for_dead(path: Path) -> None:
     with Ledger(path, cap=100) as one:
         try_id = reserve(one, "a", 30)
         with Ledger(path, alive=lambda owner, silent: False) as two:
@@ -126,7 +120,7 @@ def test_an_answer_that_comes_after_its_process_was_taken_for_dead_is_still_sett
 
 
 @pytest.mark.parametrize("jump", [-1e9, 1e9], ids=["back", "ahead"])
-def test_a_clock_that_jumps_frees_no_money_and_takes_nothing_from_a_living_process(path: Path, jump: float) -> None:
+def test_a_clock_that_jumps_frees_no_money_and_no_question_of_a_living_process(path: Path, jump: float) -> None:
     with Ledger(path, cap=100, clock=lambda: 1e9) as one:
         reserve(one, "a", 30)
         with Ledger(path, clock=lambda: 1e9 + jump) as two:
@@ -144,7 +138,9 @@ def test_a_process_on_another_machine_is_dead_once_its_heartbeat_is_old(path: Pa
             assert isinstance(three.reserve(question("a"), 30), Reserved)
 
 
-def test_the_cap_changes_only_when_asked_and_never_below_what_is_committed(path: Path) -> None:
+def test_a_new_ledger_needs_a_cap_that_changes_only_on_request_and_not_below_the_committed_amount(path: Path) -> None:
+    with pytest.raises(exits.UsageError, match="--max-usd"):
+        Ledger(path)
     with Ledger(path, cap=100) as ledger:
         ledger.settle(reserve(ledger, "a", 40), b"{}", cost=40, cost_source="usage")
     with pytest.raises(exits.UsageError, match="--change-cap"):
@@ -153,11 +149,6 @@ def test_the_cap_changes_only_when_asked_and_never_below_what_is_committed(path:
         Ledger(path, cap=39, change_cap=True)
     with Ledger(path, cap=200, change_cap=True) as ledger:
         assert ledger.budget().cap == 200
-
-
-def test_a_new_ledger_needs_a_cap(path: Path) -> None:
-    with pytest.raises(exits.UsageError, match="--max-usd"):
-        Ledger(path)
 
 
 def test_planned_questions_are_counted_until_they_are_asked(path: Path) -> None:
@@ -169,7 +160,7 @@ def test_planned_questions_are_counted_until_they_are_asked(path: Path) -> None:
         assert (row["teacher"], row["planned"], row["reserved"]) == ("small", 1, 1)
 
 
-def test_a_changed_price_is_told_once(path: Path) -> None:
+def test_a_changed_price_is_reported_once(path: Path) -> None:
     old, new = per_million("1", "2", stamp="list"), per_million("3", "2", stamp="list")
     with Ledger(path, cap=100) as ledger:
         assert ledger.note_price("route", old) is None
@@ -215,7 +206,7 @@ def test_any_mix_of_outcomes_over_two_processes_keeps_the_sum_under_the_cap(
         assert ledger.budget().reserved == 0
 
 
-def test_a_full_disk_keeps_the_reservation_and_says_what_to_do(path: Path) -> None:
+def test_a_full_disk_keeps_the_reservation_and_the_error_names_it(path: Path) -> None:
     with Ledger(path, cap=NANO) as ledger:
         try_id = reserve(ledger, "a", 30)
         pages = ledger._db.execute("PRAGMA page_count").fetchone()[0]
@@ -228,30 +219,25 @@ def test_a_full_disk_keeps_the_reservation_and_says_what_to_do(path: Path) -> No
         assert ledger.budget().committed == 3
 
 
-def test_a_file_that_is_no_ledger_is_left_alone_with_a_sentence(path: Path) -> None:
-    path.write_text("this is not a database" * 100)
-    with pytest.raises(LedgerError, match="not a ledger"):
-        Ledger(path, cap=100)
-    assert path.read_text().startswith("this is not")
-
-
-def test_a_damaged_ledger_is_named_as_damaged(path: Path) -> None:
+def test_a_damaged_ledger_is_reported_as_damaged(path: Path) -> None:
     with Ledger(path, cap=NANO) as ledger:
         for number in range(200):
             ledger.settle(reserve(ledger, f"k{number}", 1), b"x" * 200, cost=0, cost_source="usage")
     content = bytearray(path.read_bytes())
     content[4096:] = b"\xff" * (len(content) - 4096)
     path.write_bytes(content)
-    with pytest.raises(LedgerError, match=r"damaged|SQLite says"):
+    with pytest.raises(LedgerError, match=r"damaged|SQLite reports"):
         Ledger(path).by_teacher()
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_used_is_refused_with_the_reason_and_not_changed(path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be opened"):
-        Ledger(tmp_path / "nowhere" / "ledger.sqlite", cap=1)
-
-
-def test_a_ledger_of_another_version_is_not_touched(path: Path) -> None:
+        Ledger(path.parent / "nowhere" / "ledger.sqlite", cap=1)
+    path.write_text("this is not a database" * 100)
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(path, cap=100)
+    assert path.read_text().startswith("this is not")
+    path.unlink()
     with Ledger(path, cap=100) as ledger:
         ledger._db.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
     with pytest.raises(LedgerError, match="another version"):

@@ -56,7 +56,7 @@ def test_the_hf_routers_entries_are_read_for_the_pinned_provider_only() -> None:
     [{}, {"pricing": None}, {"pricing": {}}, {"pricing": {"prompt": "-1", "completion": "-1"}}, {"providers": [3]}],
     ids=["nothing", "null", "empty", "router", "odd"],
 )
-def test_an_entry_without_a_price_has_none(entry: dict) -> None:
+def test_an_entry_without_a_price_gives_none(entry: dict) -> None:
     assert from_entry(entry, server="", stamp="list") is None
 
 
@@ -64,7 +64,7 @@ def test_a_changed_price_has_another_stamp() -> None:
     assert per_million("1", "2", stamp="x").stamp != per_million("1", "3", stamp="x").stamp
 
 
-def test_the_table_knows_its_models_by_any_vendor_prefix() -> None:
+def test_the_table_finds_models_under_any_vendor_prefix() -> None:
     price = from_table("zai-org/GLM-5.3:novita")
     assert price is not None
     assert price.rates.input == 1_400_000
@@ -73,7 +73,7 @@ def test_the_table_knows_its_models_by_any_vendor_prefix() -> None:
 
 
 @pytest.mark.parametrize("option", ["name", "name=1", "=1/2", "name=a/b", "name=-1/2", "name=nan/2", "name=1/2/3/4/5"])
-def test_a_price_that_cannot_be_read_is_refused_with_the_form(option: str) -> None:
+def test_an_invalid_price_is_refused_with_the_right_form(option: str) -> None:
     with pytest.raises(PriceError, match="name="):
         parse_given([option], today="2026-01-01")
 

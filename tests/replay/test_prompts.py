@@ -1,4 +1,4 @@
-"""What is sent keeps its prefix, pairs calls with results, hides thinking, and never has more tokens than said."""
+"""Prompts keep their prefix, pair calls with results, omit thinking, and stay within their token bound."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_each_prompt_starts_with_the_one_before() -> None:
         assert after[: len(before)] == before
 
 
-def test_thinking_never_leaves() -> None:
+def test_thinking_is_never_sent() -> None:
     prompts = Prompts(trace := trace_of(5))
     assert "secret thoughts" not in json.dumps(prompts.of(trace.steps[-1]).chat)
 
@@ -33,12 +33,12 @@ def one_prompt(*messages: Message) -> Trace:
     return Trace("t", "test", "s", (*messages, Message("assistant", "done")), (step,), redaction="r")
 
 
-def test_a_message_of_thinking_alone_is_left_out() -> None:
+def test_a_message_with_thinking_alone_is_left_out() -> None:
     trace = one_prompt(Message("user", "go"), Message("assistant", reasoning_content="hm"), Message("user", "well?"))
     assert [m["role"] for m in Prompts(trace).of(trace.steps[0]).chat] == ["user", "user"]
 
 
-def test_a_call_without_a_result_gets_a_stand_in_and_an_orphaned_result_becomes_the_users() -> None:
+def test_a_call_without_a_result_gets_a_placeholder_and_an_orphaned_result_becomes_a_user_message() -> None:
     chat = [
         {"role": "assistant", "content": "", "tool_calls": [{"id": "a"}, {"id": "b"}]},
         {"role": "tool", "tool_call_id": "b", "content": "B"},
@@ -62,14 +62,14 @@ def test_arguments_are_always_sent_as_the_json_text_of_an_object() -> None:
     assert len({call["id"] for call in message["tool_calls"]}) == 3
 
 
-def test_cache_marks_stand_at_the_system_prompt_the_last_end_and_the_end() -> None:
+def test_cache_marks_are_at_the_system_prompt_the_previous_end_and_the_end() -> None:
     chat = [{"role": "system", "content": "S"}, *({"role": "user", "content": str(i)} for i in range(5))]
     places = [i for i, message in enumerate(marked(chat, also=3)) if isinstance(message["content"], list)]
     assert places == [0, 2, 5]
     assert [m["content"] for m in chat] == ["S", "0", "1", "2", "3", "4"]
 
 
-def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_nothing_else() -> None:
+def test_the_key_depends_on_route_messages_tools_parameters_and_attempt_only() -> None:
     def keys(trace: Trace) -> list[str]:
         prompts = Prompts(trace)
         one, two = (prompts.of(step) for step in trace.steps)
@@ -84,7 +84,7 @@ def test_the_key_changes_with_route_messages_parameters_and_attempt_and_with_not
     assert not set(keys(trace_of(2))) & set(keys(trace_of(2, tools=())))
 
 
-def test_tools_of_any_shape_become_functions_one_a_name() -> None:
+def test_tools_of_any_shape_become_functions_with_unique_names() -> None:
     shapes = (
         {"name": "a", "input_schema": {"type": "object"}},
         {"type": "function", "function": {"name": "b"}},
@@ -95,13 +95,13 @@ def test_tools_of_any_shape_become_functions_one_a_name() -> None:
 
 @stable
 @given(texts=st.lists(st.text(max_size=60), min_size=1, max_size=8))
-def test_the_token_bound_holds_for_bytes_and_for_text_that_normalising_lengthens(texts: list[str]) -> None:
+def test_the_token_bound_holds_for_bytes_and_for_text_that_normalization_lengthens(texts: list[str]) -> None:
     trace = one_prompt(*(Message("user", text + "\ufdfa") for text in texts))
     prompt = Prompts(trace).of(trace.steps[0])
     assert prompt.bound >= sum(len(text.encode("utf-8", "replace")) + 18 for text in texts)
 
 
-def test_a_counted_prefix_tightens_the_bound_and_keeps_it_one() -> None:
+def test_a_counted_prefix_tightens_the_bound_without_breaking_it() -> None:
     prompts = Prompts(trace := trace_of(20, growth=1500))
 
     def counted(step: Step) -> int:

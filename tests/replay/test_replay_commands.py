@@ -1,4 +1,4 @@
-"""The commands: what they print, where they stop, and with which exit code."""
+"""The commands of replay: output and exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def call(*arguments: Any) -> int:
     return exits.DONE
 
 
-def test_plan_run_status_and_run_again(
+def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teachers, names = server
@@ -80,7 +80,7 @@ def test_plan_run_status_and_run_again(
         (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
     ],
 )
-def test_a_run_that_cannot_start_says_why(
+def test_a_run_that_cannot_start_names_the_reason(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     options: list[str], code: int, sign: str,
 ) -> None:  # fmt: skip
@@ -98,7 +98,7 @@ def test_the_old_spelling_of_an_option_is_refused_with_the_new_one(
     assert new in capsys.readouterr().err
 
 
-def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
+def test_a_run_that_reaches_its_cap_exits_with_3_and_keeps_its_votes(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "run"
@@ -111,30 +111,19 @@ def test_a_run_that_reaches_its_cap_leaves_with_3_and_keeps_its_votes(
     assert not (folder / "votes.partial").exists()
 
 
-def test_unredacted_traces_are_refused_with_4(
+def test_unredacted_traces_are_refused_with_exit_code_4(
     server: tuple[TeacherServer, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(orjson.dumps(to_row(trace_of(2, redaction=""))))
-    common = [
-        "--traces-file",
-        path,
-        "--teachers",
-        server[1],
-        "--max-usd",
-        1,
-        "--max-tokens",
-        300,
-        "--run",
-        tmp_path / "r",
-    ]
+    common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1, "--max-tokens", 300, "--run", tmp_path]
     assert call("replay", "run", *common) == exits.REFUSED
     assert "--i-own-this-endpoint" in capsys.readouterr().err
     assert call("replay", "run", *common, "--i-own-this-endpoint") == exits.DONE
 
 
 @pytest.mark.parametrize("line", [b"{not json", b"[]", b'{"trace_id": 3}'])
-def test_a_line_that_is_no_trace_is_named(
+def test_a_line_that_is_not_a_trace_is_reported(
     server: tuple[TeacherServer, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], line: bytes
 ) -> None:
     path = tmp_path / "traces.jsonl"
@@ -155,7 +144,7 @@ def test_teachers_are_listed_with_price_and_terms(
     ]  # fmt: skip
 
 
-def test_a_changed_price_is_said_before_anything_is_asked(
+def test_a_changed_price_is_announced(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name = server[1].split(",")[0]

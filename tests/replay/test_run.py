@@ -1,4 +1,4 @@
-"""A run as a whole: resumed for free, never fed unredacted text, and never a word of its keys anywhere."""
+"""Whole runs: resumed for free, without unredacted text, and without a key in any output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KEY = "sk-planted-0123456789abcdefghij"
 
 
 @pytest.mark.parametrize("policy", ["all", "sequential", "cascade"])
-def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, policy: str) -> None:
+def test_running_again_yields_the_same_votes_and_asks_nothing(tmp_path: Path, policy: str) -> None:
     traces = [trace_of(9, name=f"t{number}") for number in range(3)]
     server, options = TeacherServer(oracle=oracle_of(traces)), ReplayOptions(order=policy, audit=0.3, repeat=0.2)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
@@ -41,7 +41,7 @@ def test_running_again_gives_the_same_votes_and_asks_nothing(tmp_path: Path, pol
         assert sum(vote.cost_usd for vote in first.values()) == pytest.approx(server.billed / NANO)
 
 
-def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
+def test_a_teacher_that_is_added_later_is_the_only_one_asked(tmp_path: Path) -> None:
     server, traces = TeacherServer(), [trace_of(5)]
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         list(collect(traces, teachers_at(url, ["small", "medium"]), ledger, ALL, compare=compare, environ={}))
@@ -49,7 +49,7 @@ def test_one_more_teacher_later_asks_only_that_one(tmp_path: Path) -> None:
     assert {name: bill.calls for name, bill in server.bills.items()} == {"small": 5, "medium": 5, "large": 5}
 
 
-def test_a_trace_that_was_never_redacted_is_not_sent(tmp_path: Path) -> None:
+def test_an_unredacted_trace_is_sent_to_own_endpoints_only(tmp_path: Path) -> None:
     server, trace = TeacherServer(), trace_of(3, redaction="")
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         with pytest.raises(exits.Refused, match="never redacted"):
@@ -60,64 +60,51 @@ def test_a_trace_that_was_never_redacted_is_not_sent(tmp_path: Path) -> None:
         assert len(votes) == 9
 
 
-def test_a_remote_endpoint_is_nobodys_own(tmp_path: Path) -> None:
+def test_a_remote_endpoint_is_not_an_own_endpoint(tmp_path: Path) -> None:
     remote = Teacher("far", "far", "https://teachers.example/v1")
     with Ledger(tmp_path / "ledger.sqlite", cap=1) as ledger, pytest.raises(exits.Refused, match="far is elsewhere"):
         list(collect([trace_of(1)], [remote], ledger, ReplayOptions(own_endpoint=True), environ={}))
 
 
 @pytest.mark.parametrize("known_key", [True, False], ids=["right_key", "wrong_key"])
-def test_a_key_stands_in_no_log_ledger_vote_or_exception(
+def test_no_log_ledger_vote_or_exception_contains_a_key(
     tmp_path: Path, known_key: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     server = TeacherServer(
         api_key=KEY if known_key else "another",
-        # A teacher that repeats its key in an answer.
         oracle={},
         faults={"500": 0.1, "400": 0.1},
     )
-    trace = trace_of(6, system=f"Somebody pasted {KEY} here.")
-    said = io.StringIO()
+    trace = trace_of(6, system=f"A user pasted {KEY} here.")
+    output = io.StringIO()
     with serving(server) as url:
         panel = teachers_at(url, key_env="TEACHER_KEY", environ={"TEACHER_KEY": KEY})
         with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
             try:
                 for vote in collect([trace], panel, ledger, ALL, compare=compare, environ={"TEACHER_KEY": KEY}):
-                    print(to_row(vote), file=said)
+                    print(to_row(vote), file=output)
             except exits.Stopped:
                 assert not known_key
-                traceback.print_exc(file=said)
-            print(panel, ledger.by_teacher(), file=said)
+                traceback.print_exc(file=output)
+            print(panel, ledger.by_teacher(), file=output)
     for path in tmp_path.iterdir():
         assert KEY.encode() not in path.read_bytes()
-    assert KEY not in said.getvalue()
+    assert KEY not in output.getvalue()
     assert KEY not in caplog.text
-    assert ("rejects the key" in said.getvalue()) == (not known_key)
+    assert ("rejects the key" in output.getvalue()) == (not known_key)
 
 
-def test_without_a_key_the_users_hugging_face_token_is_not_sent_along(
+def test_the_users_hugging_face_token_is_not_sent_to_a_server_without_a_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_of_the_user")
-    server = TeacherServer(api_key="none")  # what the client sends where no key is named
+    server = TeacherServer(api_key="none")  # the key that the client sends by default
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
         assert len(list(collect([trace_of(2)], teachers_at(url), ledger, ALL, compare=compare, environ={}))) == 6
 
 
-def test_the_plans_formula_is_the_servers_bill_for_a_growing_trace(tmp_path: Path) -> None:
-    trace = trace_of(40, system="S" * 7500, growth=2200)
-    server = TeacherServer()
-    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
-        panel = teachers_at(url, cache_min_tokens=256)
-        expected = plan([trace], panel, ALL, output_tokens=40)
-        list(collect([trace], panel, ledger, ALL, compare=compare, environ={}))
-    for part in expected.teachers:
-        assert part.in_order == pytest.approx(server.bills[part.teacher.name].cost, rel=0.2)
-        assert part.in_order < part.uncached < part.worst
-
-
-def test_a_plan_refuses_a_cap_that_cannot_finish_the_smallest_lane_and_traces_without_questions() -> None:
+def test_a_plan_refuses_a_cap_below_the_smallest_lane_and_traces_without_questions() -> None:
     teacher = Teacher("t", "t", "http://127.0.0.1/v1", family="f", price=per_million("5", "25"))
     found = plan([trace_of(5)], [teacher], ALL)
     assert found.smallest_lane is not None
@@ -139,7 +126,7 @@ def test_a_lane_of_one_prompt_costs_the_same_in_order_and_alone() -> None:
     assert cost.in_order == cost.uncached == 1_200_000
 
 
-def test_a_full_disk_ends_the_run_with_a_sentence_and_the_money_stays_counted(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_run_with_a_clear_error_and_the_money_stays_counted(tmp_path: Path) -> None:
     server, path = TeacherServer(), tmp_path / "ledger.sqlite"
     with serving(server) as url:
         with Ledger(path, cap=NANO) as ledger:

@@ -1,4 +1,4 @@
-"""Teachers are pinned, priced and allowed before anything is sent, or refused with what to type next."""
+"""Teachers are pinned, priced and allowed before anything is sent, or refused with the next step."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_an_openrouter_teacher_is_priced_pinned_and_kept_to_distillable_models()
     }  # fmt: skip
 
 
-def test_an_hf_teacher_is_sent_with_its_provider_and_without_fields_it_does_not_know() -> None:
+def test_an_hf_teacher_is_sent_with_its_provider_and_without_unknown_fields() -> None:
     teacher = one("hf:deepseek-ai/DeepSeek-V4-Pro:novita")
     assert teacher.model_id == "deepseek-ai/DeepSeek-V4-Pro:novita"
     assert teacher.extra_body("lane") == {}
@@ -88,7 +88,7 @@ def test_an_address_names_its_provider_model_and_server(provider: Provider) -> N
     assert address == Address(provider, provider.base_url, "org/model", "here")
 
 
-def test_teachers_come_cheapest_first() -> None:
+def test_teachers_are_sorted_by_price() -> None:
     specs = parse_names("openrouter:acme/open, openrouter:z-ai/glm-5.3")
     assert [t.name for t in resolve(specs, list_models=listed, environ=KEYS)] == ["glm-5.3", "open"]
 
@@ -129,19 +129,19 @@ def test_a_teacher_that_cannot_be_used_is_refused_with_a_reason(at: str, sign: s
         one(at)
 
 
-def test_a_route_without_a_price_takes_the_dated_tables_or_the_given_one() -> None:
+def test_a_route_without_a_price_takes_the_given_one_or_the_dated_table() -> None:
     table = one("hf:deepseek-ai/DeepSeek-V4-Pro:scaleway")
     assert table.price.stamp.startswith("table 20")
     given = one("http://127.0.0.1:1/v1#mine", given={"mine": per_million("0", "0", stamp="given")})
     assert given.price.worst_case(10**6, 10**6) == 0
 
 
-def test_an_option_for_a_teacher_nobody_named_is_an_error() -> None:
+def test_an_option_for_an_unknown_teacher_is_an_error() -> None:
     with pytest.raises(TeacherError, match="No teacher is called other"):
         one("openrouter:acme/open", given={"other": per_million("1", "1")})
 
 
-def test_two_teachers_of_one_name_need_names() -> None:
+def test_two_teachers_with_the_same_name_need_names() -> None:
     specs = [{"at": "openrouter:acme/open"}, {"at": "openrouter:acme/open@x"}]
     with pytest.raises(TeacherError, match="called open"):
         resolve(specs, list_models=listed, environ=KEYS)
@@ -163,7 +163,7 @@ def test_a_teachers_file_may_be_json_toml_or_yaml(tmp_path: Path, ending: str) -
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", '{"teachers": []}', '{"teachers": [{"model": "x"}]}', "3"])
-def test_a_file_that_holds_no_teachers_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_file_without_teachers_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "teachers.json"
     path.write_text(text)
     with pytest.raises(TeacherError, match="teachers"):
@@ -176,7 +176,7 @@ def test_an_unknown_option_of_a_teacher_is_named() -> None:
 
 
 @pytest.mark.parametrize("key", ["", "bad\nkey", "k\u00e9y"], ids=["missing", "newline", "letters"])
-def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key: str) -> None:
+def test_an_invalid_key_is_refused_without_being_shown(key: str) -> None:
     teacher = Teacher("t", "m", "https://x/v1", key_env="SOME_KEY")
     with pytest.raises(TeacherError, match="SOME_KEY") as caught:
         key_of(teacher, {"SOME_KEY": key})
@@ -198,11 +198,11 @@ def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
     assert is_loopback(url) is loopback
 
 
-def test_a_server_that_is_not_there_is_named() -> None:
+def test_an_unreachable_server_is_named() -> None:
     with pytest.raises(TeacherError, match="cannot be reached"):
         fetch_models("http://127.0.0.1:9/v1", "")
 
 
-def test_the_embedded_list_is_read_like_any_other() -> None:
+def test_the_list_of_the_embedded_server_is_read() -> None:
     with serving(TeacherServer()) as url:
         assert [entry["id"] for entry in fetch_models(url, "")] == ["small", "medium", "large"]

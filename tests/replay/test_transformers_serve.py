@@ -1,15 +1,9 @@
-"""A replay against a real `transformers serve`, with a tiny model made from a config: the protocol, not the answers."""
+"""A replay against a real `transformers serve` with a tiny model: the protocol, not the answers."""
 
 from __future__ import annotations
 
-import json
-import os
 import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,7 +26,7 @@ TEMPLATE = (
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make a Llama of two small layers with a byte tokenizer."""
+    """Create a Llama of two small layers with a byte tokenizer."""
     for module in ("torch", "transformers", "openai", "fastapi"):
         pytest.importorskip(module, reason=f"transformers serve needs {module}")
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -56,33 +50,23 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(tiny_model: Path) -> Iterator[str]:
-    """Run `transformers serve` on a free port."""
+    """Run `transformers serve` in this process, which has imported torch already."""
+    from transformers.cli.serve import Serve
+
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    code = "from transformers.cli.transformers import main; main()"
-    command = [sys.executable, "-c", code, "serve", str(tiny_model), "--host", "127.0.0.1", "--port", str(port)]
-    environ = {**os.environ, "HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(
-        [*command, "--device", "cpu"], env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"http://127.0.0.1:{port}"
+    running = Serve(str(tiny_model), host="127.0.0.1", port=port, device="cpu", non_blocking=True)
     try:
-        for _ in range(600):
-            assert process.poll() is None, "transformers serve ended by itself"
-            try:
-                with urllib.request.urlopen(f"{url}/health") as response:
-                    json.load(response)
-                break
-            except (urllib.error.URLError, ConnectionError):
-                time.sleep(0.1)
-        yield f"{url}/v1"
+        while not running.server.started:
+            assert running._thread.is_alive(), "transformers serve ended early"
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/v1"
     finally:
-        process.kill()
-        process.wait()
+        running.kill_server()
 
 
-def test_a_real_server_is_asked_counted_and_paid_by_its_tokens(server: str, tiny_model: Path, tmp_path: Path) -> None:
+def test_the_votes_and_the_bill_of_a_real_server_are_recorded(server: str, tiny_model: Path, tmp_path: Path) -> None:
     specs = [{"at": f"{server}#{tiny_model}", "name": "tiny", "max_tokens": 8, "max_concurrency": 1}]
     teachers = resolve(
         specs, list_models=fetch_models, given={"tiny": per_million("1", "2", stamp="given")}, environ={}
@@ -93,7 +77,7 @@ def test_a_real_server_is_asked_counted_and_paid_by_its_tokens(server: str, tiny
         money = ledger.budget()
         (row,) = ledger.by_teacher()
     assert len(votes) == 3
-    # Random weights know no tool calls: every answer is words or cut short, and each is kept.
+    # Random weights produce no tool calls: every answer is text or cut short.
     assert {vote.status for vote in votes} <= {"length", "text_only", "empty", "voted"}
     assert {vote.cost_source for vote in votes} == {"price"}
     assert (money.ambiguous, money.reserved) == (0, 0)
