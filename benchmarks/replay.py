@@ -1,9 +1,9 @@
-"""Replay beside plain AsyncInferenceClient with gather, in one run: requests/s, CPU a request, dollars a trace, memory.
+"""Replay against plain AsyncInferenceClient with gather: requests/s, CPU per request, dollars per trace, memory.
 
     python benchmarks/replay.py [--traces 12] [--steps 20] [--lanes 256] [--stream 600]
 
-The server is the embedded one, in a process of its own. Both clients ask the same questions of the same teacher. CPU is
-this process's own; the ratio and the difference are the figures to read, absolute ones belong to the machine.
+The embedded server runs in a separate process. Both clients ask the same teacher the same questions, and CPU is that of
+the client's process. Read the ratio and the difference; absolute figures depend on the machine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Traces and teachers in, votes out: what would several teachers have done at each step?
+"""Ask several teachers what they would have done at each step: traces and teachers in, votes out.
 
 from composer_hub import replay
 

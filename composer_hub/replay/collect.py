@@ -1,7 +1,7 @@
-"""Collecting votes: traces and teachers in, votes out, under the cap of a ledger.
+"""Collection of votes under the cap of a ledger: traces and teachers in, votes out.
 
 Votes come one trace at a time. Every answer is kept in the ledger, so collecting again with the same ledger yields the
-same votes without paying twice and continues where it stopped. Traces are streamed: only those being asked about are in
+same votes without paying twice and continues after an interruption. Traces are streamed: only those being asked about are in
 memory.
 """
 

@@ -15,7 +15,7 @@ ORDERS = ("cascade", "sequential", "all")
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
-    """What to ask, and of whom."""
+    """The order of asking, the policy to answer, and the steps to leave out."""
 
     order: str = "cascade"  # one of ORDERS
     agreement: Policy = field(default_factory=Policy)  # the policy by which pairs will be made
