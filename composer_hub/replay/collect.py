@@ -1,8 +1,8 @@
 """Collection of votes under the cap of a ledger: traces and teachers in, votes out.
 
 Votes come one trace at a time. Every answer is kept in the ledger, so collecting again with the same ledger yields the
-same votes without paying twice and continues after an interruption. Traces are streamed: only those being asked about are in
-memory.
+same votes without paying twice and continues after an interruption. Traces are streamed: only those being asked about
+are in memory.
 """
 
 from __future__ import annotations
