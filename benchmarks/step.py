@@ -50,7 +50,7 @@ def main() -> None:
     args = parser.parse_args()
     import torch
 
-    from composer_hub.environments.desk import small_model
+    from composer_hub.train.tiny import small_model
 
     torch.set_num_threads(1)
     world = small_model(args.cache)

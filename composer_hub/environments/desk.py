@@ -1,42 +1,13 @@
-"""A tiny real world: a tool environment, its tasks, and a small model that already half knows how to act in it.
-
-In: a cache folder. Out: `Desk` (the environment), `tasks`, and `small_model`, a Qwen3 of a third of a million
-parameters, warm-started on conversations in which half of the first calls go to a tool that does not exist, so that
-rollouts have error turns, and in which hints are followed, so that the hinted model is worth learning from. Nothing is
-downloaded.
-"""
+"""A tiny world: an environment with one tool, and its tasks. `train.tiny` makes the model that acts in it."""
 
 from __future__ import annotations
 
-import os
 import random
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
-from trl.chat_template_utils import get_training_chat_template, qwen3_chat_template
-
-from composer_hub.records import stable_id
 
 HIGHEST = 9
 UNKNOWN_TOOL = "{'error': 'Tool plus not found.'}"
 REMINDER = "Reminder: Available tools are: `add`. Use one of these."
-_VERSION = 2  # grows when what the model has seen changes
-_SPECIAL = (
-    "<|endoftext|>",
-    "<|im_start|>",
-    "<|im_end|>",
-    "<tool_call>",
-    "</tool_call>",
-    "<tool_response>",
-    "</tool_response>",
-    "<think>",
-    "</think>",
-)
 
 
 class Desk:
@@ -64,130 +35,3 @@ def tasks(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
     rng = random.Random(seed)
     numbers = [(rng.randint(0, HIGHEST), rng.randint(0, HIGHEST)) for _ in range(count)]
     return [{"prompt": [{"role": "user", "content": f"{a}+{b}"}], "a": a, "b": b} for a, b in numbers]
-
-
-def small_model(cache: Path, *, num_steps: int = 300) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """Return the warm-started model and its tokenizer, from the cache where an earlier call left them."""
-    home = cache / f"small-model-{stable_id(_VERSION, num_steps, torch.__version__)[:12]}"
-    if not home.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".small-model-") as scratch:
-            fresh = Path(scratch) / "model"
-            model, tokenizer = _warm_started(num_steps)
-            model.save_pretrained(fresh)
-            tokenizer.save_pretrained(fresh)
-            _take_place(fresh, home)
-    return Qwen3ForCausalLM.from_pretrained(home), PreTrainedTokenizerFast.from_pretrained(home)
-
-
-def _take_place(fresh: Path, home: Path) -> None:
-    try:
-        os.rename(fresh, home)
-    except OSError:
-        # Another process was faster; what it left is the same.
-        if not home.is_dir():
-            raise
-
-
-def _warm_started(num_steps: int) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    set_seed(0)
-    rng = random.Random(0)
-    talks = list(_talks(rng, 300))
-    tokenizer = _tokenizer(talks)
-    model = Qwen3ForCausalLM(_config(tokenizer))
-    rows = [_labelled(tokenizer, talk) for talk in talks]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=num_steps, pct_start=0.1)
-    for _ in range(num_steps):
-        input_ids, labels = _batch(rng.sample(rows, 8), tokenizer.pad_token_id)
-        model(input_ids=input_ids, labels=labels).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return model.eval(), tokenizer
-
-
-def _talks(rng: random.Random, count: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield conversations: a third go wrong first, a third go right at once, a third go right because of a hint."""
-    for number in range(count):
-        a, b = rng.randint(0, HIGHEST), rng.randint(0, HIGHEST)
-        talk: list[dict[str, Any]] = [{"role": "user", "content": f"{a}+{b}"}]
-        if number % 3 == 0:
-            talk += [_call("plus", a, b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
-        elif number % 3 == 1:
-            talk += [{"role": "user", "content": REMINDER}]
-        talk += [_call("add", a, b), {"role": "tool", "name": "add", "content": str(a + b)}]
-        yield [*talk, {"role": "assistant", "content": str(a + b)}]
-
-
-def _call(name: str, a: int, b: int) -> dict[str, Any]:
-    function = {"name": name, "arguments": {"a": a, "b": b}}
-    return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
-
-
-def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            # Merges run over word borders, so a whole preamble is a few tokens and rollouts are short.
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    raw.decoder = decoders.ByteLevel()
-    # The template must be one of TRL's own, byte for byte: TRL finds the response schema by comparing strings.
-    probe = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=qwen3_chat_template)
-    corpus = [probe.apply_chat_template(talk, tools=[Desk().add], tokenize=False) for talk in talks]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    # Its progress bar leaves empty lines where there is no terminal.
-    raw.train_from_iterator(
-        corpus,
-        trainers.BpeTrainer(
-            vocab_size=800, special_tokens=list(_SPECIAL), initial_alphabet=alphabet, show_progress=False
-        ),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        padding_side="left",
-        chat_template=qwen3_chat_template,
-    )
-
-
-def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
-    return Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=384,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=24,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-
-
-def _labelled(tokenizer: PreTrainedTokenizerFast, talk: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
-    encoded = tokenizer.apply_chat_template(
-        talk,
-        tools=[Desk().add],
-        chat_template=get_training_chat_template(tokenizer),
-        return_dict=True,
-        return_assistant_tokens_mask=True,
-    )
-    ids = torch.tensor(encoded["input_ids"])
-    return ids, ids.masked_fill(torch.tensor(encoded["assistant_masks"]) == 0, -100)
-
-
-def _batch(rows: list[tuple[torch.Tensor, torch.Tensor]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-    pad = torch.nn.utils.rnn.pad_sequence
-    ids, labels = zip(*rows, strict=True)
-    return pad(list(ids), batch_first=True, padding_value=padding), pad(
-        list(labels), batch_first=True, padding_value=-100
-    )

@@ -1,1 +1,30 @@
-"""Error sites in, hints out."""
+"""Error sites in, hints out.
+
+`write_hints` gives every error site that is the model's fault a short text that would have helped. Writers are
+functions `SiteContext -> Hint | None`; `register` adds a template for a kind of error.
+"""
+
+from composer_hub.hints.judge import Judge
+from composer_hub.hints.templates import SiteContext, register
+from composer_hub.hints.writers import (
+    DEFAULT_WRITERS,
+    HintWriter,
+    control_hint,
+    hint_coverage,
+    write_hint,
+    write_hints,
+    writers_named,
+)
+
+__all__ = [
+    "DEFAULT_WRITERS",
+    "HintWriter",
+    "Judge",
+    "SiteContext",
+    "control_hint",
+    "hint_coverage",
+    "register",
+    "write_hint",
+    "write_hints",
+    "writers_named",
+]

@@ -1,14 +1,14 @@
-"""What worked later: an error site and the session's next calls in, the call that succeeded on the same target out.
+"""The call that worked later: an error site and the session's next calls in, the successful call out.
 
-The target of a file call is its path (its file name where the path was the mistake); the target of a shell call is its
-program together with a word of its arguments. Only what changed between the two calls is told, each value on one short
-line.
+Both calls must have the same target: the path of a file call (its file name if the path was the mistake), or the
+program of a shell call together with a word of its arguments. A hint names only the changes between the two calls, each
+value on one short line.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,28 +18,41 @@ from composer_hub.actions.tools import bare_name, family_of_tool
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.hints.templates import LaterCall, SiteContext, clipped
-from composer_hub.records import ToolCall, canonical_json
+from composer_hub.records import Step, ToolCall, Trace, canonical_json
 
 MAX_VALUE_CHARS = 80
 MAX_COMMAND_CHARS = 240
 MAX_CHANGES = 3
 
-# The same call again works for these: what was missing is a step before it.
+# The same call works later for these, because a step before it was missing.
 _NEEDS_A_READ = frozenset({"stale_read", "edit_no_match", "edit_ambiguous"})
 # The place was the mistake, so the right one has another path.
 _WRONG_PLACE = frozenset({"path_not_found", "is_directory"})
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """A sentence about the call that worked, and the rule that found it."""
+class WorkingCall:
+    """A sentence about the call that worked, and its rule."""
 
     text: str
     rule: str
 
 
-def what_worked(context: SiteContext) -> Found | None:
-    """Return what the session itself found out within its next calls, or None."""
+def steps_after(trace: Trace, position: int) -> Iterator[Step]:
+    """Yield the later steps whose prompt contains this one, so that rewound branches are left out."""
+    action = trace.steps[position].action
+    for step in trace.steps[position + 1 :]:
+        if any(start <= action < stop for start, stop in step.prompt):
+            yield step
+
+
+def next_success(trace: Trace, steps: Iterable[Step]) -> Step | None:
+    """Return the first of some steps that made calls and had no error."""
+    return next((step for step in steps if trace.messages[step.action].tool_calls and not step.error_sites), None)
+
+
+def what_worked(context: SiteContext) -> WorkingCall | None:
+    """Return the solution that the session itself found within its next calls, or None."""
     if context.call is None or context.site.blame != "model" or context.site.kind.startswith("repeated_"):
         return None
     for position, later in enumerate(context.later):
@@ -48,7 +61,9 @@ def what_worked(context: SiteContext) -> Found | None:
     return None
 
 
-def _compare(context: SiteContext, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]) -> Found | None:
+def _compare(
+    context: SiteContext, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
+) -> WorkingCall | None:
     kind = canonical_kind(context.site.kind)
     if kind == "tool_not_found":
         return _other_tool(failed, worked)
@@ -59,21 +74,27 @@ def _compare(context: SiteContext, failed: ToolCall, worked: ToolCall, between: 
     return _other_arguments(kind, failed, worked, between)
 
 
-def _other_tool(failed: ToolCall, worked: ToolCall) -> Found | None:
-    """A tool that is not there: another one that took the same path or command."""
+def _other_tool(failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
+    """Find another tool that took the same path or command as one that does not exist."""
     target = path_of(failed) or command_of(failed)
     if not target or target != (path_of(worked) or command_of(worked)) or failed.name == worked.name:
         return None
-    return Found(f"There is no `{failed.name}` here; `{worked.name}` does this: {clipped(target, 120)}", "other_tool")
+    return WorkingCall(
+        f"There is no `{failed.name}` here; `{worked.name}` does this: {clipped(target, 120)}", "other_tool"
+    )
 
 
-def _other_arguments(kind: str, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]) -> Found | None:
+def _other_arguments(
+    kind: str, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
+) -> WorkingCall | None:
     before, after = path_of(failed), path_of(worked)
     if not after or not _same_place(kind, before, after):
         return None
     if kind in _WRONG_PLACE:
         return (
-            Found(f"The right path is {after} (not {clipped(before, 120)}).", "other_path") if before != after else None
+            WorkingCall(f"The right path is {after} (not {clipped(before, 120)}).", "other_path")
+            if before != after
+            else None
         )
     read_first = kind in _NEEDS_A_READ and any(_reads(later, after) for later in between)
     changes = list(_changes(failed.arguments, worked.arguments))[:MAX_CHANGES]
@@ -81,7 +102,7 @@ def _other_arguments(kind: str, failed: ToolCall, worked: ToolCall, between: tup
         return None
     first = f"First read {clipped(after, 120)}; then " if read_first else f"On {clipped(after, 120)} "
     how = f" with {'; '.join(changes)}" if changes else ""
-    return Found(f"{first}`{worked.name}` works{how}.", "read_first" if read_first else "other_arguments")
+    return WorkingCall(f"{first}`{worked.name}` works{how}.", "read_first" if read_first else "other_arguments")
 
 
 def _same_place(kind: str, before: str, after: str) -> bool:
@@ -98,7 +119,7 @@ def _reads(later: LaterCall, path: str) -> bool:
 
 
 def _changes(before: Any, after: Any) -> Iterator[str]:
-    """Yield the arguments that changed, each short and on one line: a long text only by its first words."""
+    """Yield the changed arguments, each on one short line with the first words of a long text."""
     if not isinstance(after, Mapping):
         return
     earlier = before if isinstance(before, Mapping) else {}
@@ -111,13 +132,13 @@ def _changes(before: Any, after: Any) -> Iterator[str]:
             yield f"no {name}"
 
 
-def _other_command(context: SiteContext, failed: ToolCall, worked: ToolCall) -> Found | None:
+def _other_command(context: SiteContext, failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
     before, after = command_of(failed), command_of(worked)
     if not after or before.strip() == after.strip():
-        return None  # the same command works once something else has changed; that is no hint
+        return None  # the same command works after some other change, so it is not a hint
     if not _same_target(context, before, after):
         return None
-    return Found(f"This command works instead: {clipped(after, MAX_COMMAND_CHARS)}", "other_command")
+    return WorkingCall(f"This command works instead: {clipped(after, MAX_COMMAND_CHARS)}", "other_command")
 
 
 def _same_target(context: SiteContext, before: str, after: str) -> bool:
@@ -136,7 +157,7 @@ def _words_of(command: str) -> set[str]:
 
 
 def _target_words(command: SimpleCommand) -> set[str]:
-    """Return the words that say what a command is about; paths by their last part, options left out."""
+    """Return the words that name the target of a command: paths by their last part, no options."""
     return {part for word in command.words[1:] if not word.startswith("-") and len(part := _last_part(word)) > 2}
 
 

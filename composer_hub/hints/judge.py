@@ -1,9 +1,9 @@
 """Hints from a language model: an error site in, at most two short sentences out. Opt-in: it costs money.
 
-`Judge` is a hint writer. It asks any OpenAI-compatible endpoint, or a `complete` function passed in, and keeps every
-answer in a folder, so that a site is paid for once. An answer's key is made from the prompt template, the model and
-the question with its memory addresses blanked: it is the same in every process. A broken cache file counts as absent;
-an endpoint that fails gives no hint and is counted in `problems`. A trace that was never redacted is refused.
+`Judge` is a hint writer. It asks any OpenAI-compatible endpoint, or a `complete` function, and keeps every answer in a
+folder, so that each site is paid for once. The key of an answer is made from the prompt template, the model and the
+question without memory addresses, so it is the same in every process. A broken cache file counts as absent. An endpoint
+that fails gives no hint and is counted in `problems`. A trace that was never redacted is refused.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class UnredactedTrace(exits.Refused, PermissionError):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an endpoint said, and what it says that it cost in tokens."""
+    """The text of an endpoint's answer, and the tokens that it reports."""
 
     text: str
     usage: dict[str, Any] = field(default_factory=dict)
@@ -66,7 +66,7 @@ Budget = Callable[[str, Callable[[], Answer]], Answer]
 
 
 def unlimited(prompt: str, send: Callable[[], Answer]) -> Answer:
-    """Send without asking anyone."""
+    """Send without a limit."""
     return send()
 
 
@@ -97,7 +97,7 @@ class Judge:
         self._full = False
 
     def __call__(self, context: SiteContext) -> Hint | None:
-        """Return the model's hint for a site, from the cache where it was asked before."""
+        """Return the model's hint for a site, from the cache if it was asked before."""
         prompt = prompt_of(context)
         key = self.key_of(prompt)
         text = self._known.get(key) or self._read(key)
@@ -115,7 +115,7 @@ class Judge:
         return Hint(text, "judge", f"{self.model}@{PROMPT_DIGEST}", VERSION, kind=site.kind, call_id=site.call_id)
 
     def key_of(self, prompt: str) -> str:
-        """Return the cache key of a prompt: the same in every process, another one for another template or model."""
+        """Return the cache key of a prompt, which depends on the template and the model but not on the process."""
         return stable_id("hint", VERSION, PROMPT_DIGEST, self.model, prompt)
 
     def _refuse_unredacted(self, context: SiteContext) -> None:
@@ -135,7 +135,7 @@ class Judge:
             self.problems["budget reached"] += 1
             return ""
         except exits.ComposerError:
-            raise  # the ledger or a policy speaks; the endpoint was not at fault
+            raise  # from the ledger or a policy, not from the endpoint
         except Exception as error:  # an endpoint may fail in any way; a session without this hint is still a session
             self.problems[type(error).__name__] += 1
             return ""
@@ -152,7 +152,7 @@ class Judge:
     # ------------------------------------------------------------------------------------------------------- cache
 
     def _read(self, key: str) -> str:
-        """Return a cached hint; a file that is missing, torn or about another question counts as no hint."""
+        """Return a cached hint; a missing or torn file, or one about another question, counts as no hint."""
         if self.cache is None:
             return ""
         try:
@@ -166,7 +166,7 @@ class Judge:
         return text if isinstance(text, str) else ""
 
     def _write(self, key: str, text: str) -> None:
-        """Put a hint into the cache in one move, so that two processes may write the same key."""
+        """Put a hint into the cache with one rename, so that two processes may write the same key."""
         if self.cache is None:
             return
         kept = canonical_json(
@@ -193,7 +193,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{4,16}\b")
 
 
 def prompt_of(context: SiteContext) -> str:
-    """Return the question about a site; memory addresses are blanked, so that a rerun asks the same."""
+    """Return the question about a site, without memory addresses, so that a rerun asks the same."""
     call = context.call
     shown = canonical_json(call.arguments) if call else ""
     prompt = PROMPT.format(
@@ -210,7 +210,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[\"'`)]?\s+(?=[\"'`(]?[A-Z0-9])")
 
 
 def two_sentences(text: str) -> str:
-    """Return at most two sentences of at most 400 characters: cut at a sentence where that fits, else at a word."""
+    """Return at most two sentences and 400 characters, cut at the end of a sentence if possible, else at a word."""
     line = " ".join(re.sub(r"<think>.*?</think>", " ", text[:20_000], flags=re.DOTALL).split())
     line = _LABEL.sub("", line).strip("\"' ")
     sentences = _SENTENCE_END.split(line)[:MAX_SENTENCES]
@@ -225,7 +225,7 @@ def endpoint(model: str, *, base_url: str | None, token: str | None, timeout: fl
     def complete(prompt: str) -> Answer:
         from huggingface_hub import InferenceClient
 
-        # Without a key, the client would send the user's Hugging Face token to whatever endpoint this is.
+        # Without a key, the client would send the user's Hugging Face token to this endpoint.
         key = token or (NO_KEY if base_url else None)
         client = InferenceClient(base_url=base_url, api_key=key, timeout=timeout)
         reply = client.chat_completion(

@@ -1,8 +1,8 @@
-"""Hints from templates: an error site with what is known around it in, one short instruction out.
+"""Hints from templates: an error site and its context in, one short instruction out.
 
 `TEMPLATES` maps a kind to a function of the `SiteContext`; `register` adds or replaces one. A template fills its slots
-(path, tool, field, number, command, exception) from the call and from what the environment said, and says the plain
-rule where a slot is unknown.
+(path, tool, field, number, command, exception) from the call and from the environment's message. If a slot is unknown,
+it states the plain rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
 @dataclass(frozen=True, slots=True)
 class LaterCall:
-    """A call that the session made after the error site, and whether it went well."""
+    """A later call of the session, and whether it succeeded."""
 
     call: ToolCall
     ok: bool
@@ -30,7 +30,7 @@ class LaterCall:
 
 @dataclass(frozen=True, slots=True)
 class SiteContext:
-    """An error site and what a writer may know about it; only the site itself is always there."""
+    """An error site and its context for writers; only the site itself is always set."""
 
     site: ErrorSite
     call: ToolCall | None = None
@@ -38,7 +38,7 @@ class SiteContext:
     tool_schema: Mapping[str, Any] | None = None  # the JSON schema of the called tool's arguments
     cwd: str = ""
     later: tuple[LaterCall, ...] = ()  # the next calls of the session, in order
-    user_words: str = ""  # what the user said right after
+    user_words: str = ""  # the user's next message
     trace: Trace | None = None
     step: Step | None = None
 
@@ -48,7 +48,7 @@ class SiteContext:
 
     @property
     def path(self) -> str:
-        """The path that the call named, or the one that the environment complained about; "" where there is none."""
+        """The path that the call named, or else the one in the environment's message; "" if there is none."""
         named = (
             path_of(self.call) if self.call and family_of_tool(self.call.name, self.call.arguments) != "shell" else ""
         )
@@ -56,18 +56,20 @@ class SiteContext:
 
     @property
     def program(self) -> str:
-        """The program of the shell command that the environment complained about."""
-        told = _first(_PROGRAMS, self.site.message)
+        """The program that the environment's message is about."""
+        program = _first(_PROGRAMS, self.site.message)
         commands = commands_in(command_of(self.call)) if self.call else ()
         names = [command.program for command in commands]
-        return told if told and (told in names or not names) else (names[-1] if len(set(names)) == 1 else told)
+        if program and (program in names or not names):
+            return program
+        return names[-1] if len(set(names)) == 1 else program
 
 
 Template = Callable[[SiteContext], "str | None"]
 
 
 def clipped(text: str, max_chars: int) -> str:
-    """Return one line of the text, cut between words where it is longer."""
+    """Return the first line of a text, cut between words if it is longer."""
     line = " ".join(text.split("\n", 1)[0].split())
     if len(line) <= max_chars and "\n" not in text.strip():
         return line
@@ -107,8 +109,8 @@ _PROGRAMS = (
 
 
 def _tool_not_found(context: SiteContext) -> str:
-    told = _slot(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,400})", context.site.message)
-    names = told.strip(" .") or ", ".join(f"`{name}`" for name in context.available_tools[:40])
+    listed = _slot(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,400})", context.site.message)
+    names = listed.strip(" .") or ", ".join(f"`{name}`" for name in context.available_tools[:40])
     if not names:
         return f"There is no {context.tool}; use only the tools that are offered." if context.site.tool else _NO_TOOL
     what = "agents" if "Available agents" in context.site.message else "tools"
@@ -136,12 +138,12 @@ MAX_NAMED_ISSUES = 3
 def _schema_validation(context: SiteContext) -> str:
     issues = _issues(context.site.message)
     more = f"; {len(issues) - MAX_NAMED_ISSUES} more were wrong" if len(issues) > MAX_NAMED_ISSUES else ""
-    told = "; ".join(issues[:MAX_NAMED_ISSUES])
-    return f"{_capital(context.tool)} does not take these arguments: {told}{more}. {_schema(context)}"
+    named = "; ".join(issues[:MAX_NAMED_ISSUES])
+    return f"{_capital(context.tool)} does not take these arguments: {named}{more}. {_schema(context)}"
 
 
 def _issues(message: str) -> list[str]:
-    """Say what is wrong with each field that a line of the message names, or with the first one that it mentions."""
+    """Return the problem of each field that a line of the message names, or of the first field that it mentions."""
     named = [(found[1], line) for line in message.split("\n") if (found := _NAMED_FIELD.search(line))]
     if named:
         return list(dict.fromkeys(f"`{field}` {_problem(line)}" for field, line in named))
@@ -255,9 +257,9 @@ def _usage_error(context: SiteContext) -> str:
 
 
 def _vcs_error(context: SiteContext) -> str:
-    said = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
-    told = f" (it said: {said})" if said else ""
-    return f"Look at the repository's state (git status, branch, conflicts) before this git command{told}."
+    error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
+    quote = f" (it said: {error})" if error else ""
+    return f"Look at the repository's state (git status, branch, conflicts) before this git command{quote}."
 
 
 def _timeout(context: SiteContext) -> str:
@@ -316,7 +318,7 @@ TEMPLATES: dict[str, Template] = {
 
 
 def register(kind: str, template: Template) -> None:
-    """Add a template for a kind of error, or replace the one that is there."""
+    """Add or replace the template for a kind of error."""
     TEMPLATES[canonical_kind(kind)] = template
 
 

@@ -1,9 +1,9 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
-A hint is a short text that, shown before the step, would have helped. Writers stand in an ordered tuple, the cheapest
-first, and the first that has a hint wins: the template of the kind, then hindsight (what worked later on the same
-target), then the environment's own words. Two more are opt-in: the user's words at a rejection, and a `Judge` model. A
-writer is a function `SiteContext -> Hint | None`.
+A hint is a short text that would have helped if the model had read it before the step. Writers are in an ordered tuple,
+the cheapest first, and the first that has a hint wins: the template of the kind, then hindsight (the call on the same
+target that worked later), then the environment's own words. Two more are opt-in: the user's words at a rejection, and a
+`Judge` model. A writer is a function `SiteContext -> Hint | None`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from composer_hub.errors.find import excerpt, outcomes_of
 from composer_hub.errors.rules import KINDS, canonical_kind
 from composer_hub.exits import UsageError
-from composer_hub.hints.hindsight import what_worked
+from composer_hub.hints.hindsight import next_success, steps_after, what_worked
 from composer_hub.hints.judge import Judge
 from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, register, template_of
-from composer_hub.records import ErrorSite, Hint, Step, Trace
+from composer_hub.records import ErrorSite, Hint, Step, Trace, canonical_json
 
 __all__ = [
     "DEFAULT_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext", "Template",
-    "control_hint", "from_environment", "from_hindsight", "from_template", "from_user", "hint_coverage",
+    "control_hint", "from_environment", "from_hindsight", "from_sibling", "from_template", "from_user", "hint_coverage",
     "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
 ]  # fmt: skip
 
@@ -33,11 +33,11 @@ HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
 MAX_LATER_CALLS = 8
-VERSION = 2  # of the writers in this module; grows when one of them writes something else for the same site
+VERSION = 2  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
-    """Return the first hint any writer has for this site; writers stand in order of cost."""
+    """Return the hint of the first writer that has one for this site."""
     chosen = DEFAULT_WRITERS if writers is None else writers
     return next((hint for write in chosen if (hint := write(context))), None)
 
@@ -52,8 +52,8 @@ def write_hints(
 ) -> Trace:
     """Return the trace with a hint for each site that is the model's fault; earlier hints are replaced.
 
-    `outcome` adds what tests and compilers said, `user_feedback` the user's words at a rejection, `environment` the
-    words of failures that nobody in the session caused.
+    `outcome` adds the words of tests and compilers, `user_feedback` the user's words at a rejection, and `environment`
+    those of failures that neither the user nor the model caused.
     """
     switches = {"model": True, "outcome": outcome, "user": user_feedback, "env": environment}
     blames = {blame for blame, on in switches.items() if on}
@@ -83,7 +83,7 @@ def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames
 
 
 def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
-    """Gather what a trace knows about one site of the step at a position."""
+    """Collect the facts of a trace about one site of the step at a position."""
     step = trace.steps[position]
     calls = (outcome.call for outcome in outcomes_of(trace, step))
     call = next((call for call in calls if (call.call_id, call.name) == (site.call_id, site.tool)), None)
@@ -107,7 +107,7 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _tools_of(trace: Trace, failed: str) -> tuple[str, ...]:
     named = (str(_function(tool).get("name") or "") for tool in trace.tools)
-    # Where no tool list was recorded, it holds every name the model called, the wrong one included.
+    # Without a recorded tool list, it holds every name that the model called, including the wrong one.
     wrong = failed if trace.tools_source == "seen" else ""
     return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
 
@@ -120,17 +120,9 @@ def _schema_of(trace: Trace, name: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _steps_after(trace: Trace, position: int) -> Iterator[Step]:
-    """Yield the later steps whose prompt holds this one: its own branch, not a rewound one."""
-    action = trace.steps[position].action
-    for step in trace.steps[position + 1 :]:
-        if any(start <= action < stop for start, stop in step.prompt):
-            yield step
-
-
 def _later_calls(trace: Trace, position: int) -> Iterator[LaterCall]:
     count = 0
-    for step in _steps_after(trace, position):
+    for step in steps_after(trace, position):
         failed = {(site.call_id, site.tool) for site in step.error_sites}
         for outcome in outcomes_of(trace, step):
             ok = outcome.content is not None and (outcome.call.call_id, outcome.call.name) not in failed
@@ -141,38 +133,42 @@ def _later_calls(trace: Trace, position: int) -> Iterator[LaterCall]:
 
 
 def _user_words(trace: Trace, position: int) -> str:
-    following = next(_steps_after(trace, position), None)
+    following = next(steps_after(trace, position), None)
     if following is None:
         return ""
     action = trace.steps[position].action
     indices = [index for start, stop in following.prompt for index in range(start, stop)]
     after = (trace.messages[index] for index in indices[indices.index(action) + 1 :])
-    said = (message.content for message in after if message.role == "user")
-    return next((text for text in said if text and not text.startswith(("[Request interrupted", "<", "Caveat:"))), "")
+    texts = (message.content for message in after if message.role == "user")
+    return next((text for text in texts if text and not text.startswith(("[Request interrupted", "<", "Caveat:"))), "")
 
 
 # --------------------------------------------------------------------------------------------------------- writers
 
 
 def from_template(context: SiteContext) -> Hint | None:
-    """Write what the kind's template says."""
+    """Fill in the template of the kind."""
     template = template_of(context.site.kind)
     text = template(context) if template else None
     return _hint(context, f"Reminder: {text}", "template", canonical_kind(context.site.kind)) if text else None
 
 
 def from_hindsight(context: SiteContext) -> Hint | None:
-    """Write which call worked within the next eight: the same tool on the same target."""
+    """Name the call that worked within the next eight: same tool, same target."""
     found = what_worked(context)
     return _hint(context, found.text, "hindsight", found.rule) if found else None
 
 
 def from_environment(context: SiteContext) -> Hint | None:
-    """Write the environment's own words; only where the kind is about a tool or a program, never about style."""
-    said = excerpt(context.site.message, MAX_HINT_CHARS - 100)
-    if context.site.blame not in ("model", "env", "outcome") or not said or not is_tool_runtime_kind(context.site.kind):
+    """Quote the environment, but only for kinds about tools and programs, never about style."""
+    words = excerpt(context.site.message, MAX_HINT_CHARS - 100)
+    if (
+        context.site.blame not in ("model", "env", "outcome")
+        or not words
+        or not is_tool_runtime_kind(context.site.kind)
+    ):
         return None
-    return _hint(context, f"The environment answers this call with:\n{said}", "environment", "raw")
+    return _hint(context, f"The environment answers this call with:\n{words}", "environment", "raw")
 
 
 _USER_WORDS = (
@@ -183,12 +179,22 @@ _USER_WORDS = (
 
 
 def from_user(context: SiteContext) -> Hint | None:
-    """Write what the user said when they rejected the call; opt-in, since these are a person's words."""
+    """Quote the user at a rejected call; opt-in, because these are a person's words."""
     if context.site.blame != "user":
         return None
     found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
     words = excerpt(next(found, "") or context.user_words, 400)
     return _hint(context, f"The user says: {words}", "user", "words_at_rejection") if words else None
+
+
+def from_sibling(site: ErrorSite, trace: Trace, position: int) -> Hint | None:
+    """Name the call that worked in a better attempt at the same task, from the same step on."""
+    step = next_success(trace, trace.steps[position:])
+    if step is None:
+        return None
+    call = trace.messages[step.action].tool_calls[0]
+    text = f"Reminder: in an attempt that did better, this call worked: {call.name} {canonical_json(call.arguments)}"
+    return _hint(SiteContext(site), text, "sibling", "same_turn")
 
 
 def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
@@ -220,18 +226,15 @@ def writers_named(names: str) -> tuple[HintWriter, ...]:
 
 # ------------------------------------------------------------------------------------------------ kinds of error kinds
 
-_STYLE_WORDS = (
-    "style", "communic", "verbos", "effort", "concis", "tone", "format", "wordy", "rambl", "explan", "etiquette",
-    "clarity",
-)  # fmt: skip
-_RUNTIME_WORDS = (
-    "error", "exception", "fail", "decode", "timeout", "traceback", "exit", "nonzero", "syntax", "import", "assert",
-    "tool", "runtime", "crash", "exec", "path", "command",
-)  # fmt: skip
+_STYLE_WORDS = tuple("style communic verbos effort concis tone format wordy rambl explan etiquette clarity".split())
+_RUNTIME_WORDS = tuple(
+    "error exception fail decode timeout traceback exit nonzero syntax import assert tool "
+    "runtime crash exec path command".split()
+)
 
 
 def is_tool_runtime_kind(kind: str) -> bool:
-    """Return whether a kind is about a tool or a program, so that its raw words are a hint."""
+    """Return whether a kind is about a tool or a program, so that its raw words can be a hint."""
     name = canonical_kind(kind.lower())
     if name in KINDS:
         return True
@@ -245,7 +248,7 @@ def is_tool_runtime_kind(kind: str) -> bool:
 
 
 def control_hint(hint: Hint, rng: random.Random) -> Hint:
-    """Return a hint of the same shape and length that says nothing about its site: advice for other kinds of error."""
+    """Return an uninformative hint of the same shape and length: advice for other kinds of error."""
     pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
     text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
     for kind in rng.sample(pool, len(pool)):
@@ -257,7 +260,7 @@ def control_hint(hint: Hint, rng: random.Random) -> Hint:
     )
 
 
-_ADVICE = dict(TEMPLATES)  # as the package has them: a user's own may need more than a blank site
+_ADVICE = dict(TEMPLATES)  # of the package: a registered template may need more than a blank site
 
 
 def _plain_advice(kind: str) -> str:

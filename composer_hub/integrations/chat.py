@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from composer_hub.train.turns import Rollout, TurnError, turn_errors
+from composer_hub.records import Step
+from composer_hub.train.rollouts import Rollout
 
 
 def tool_message(content: str, name: str, *, unknown: str, raised: str) -> dict[str, str]:
@@ -38,13 +39,9 @@ def chat_of(messages: Sequence[Any]) -> list[dict[str, Any]]:
     return chat
 
 
-def errors_of(chat: Sequence[dict[str, Any]]) -> list[TurnError]:
-    """Return the error turns of a conversation without looking at tokens."""
-    texts = [str(message.get("content") or "") for message in chat if message["role"] == "assistant"]
-    # Error turns need token spans: each turn gets one token, its number, and turns are separated by -1.
-    ids = [number for turn in range(len(texts)) for number in (turn, -1)]
-    rollout = Rollout([], ids, [int(number >= 0) for number in ids], chat, rounds_used_up=True)
-    return list(turn_errors(rollout, lambda span: "".join(texts[number] for number in span)))
+def failed_turns(chat: Sequence[dict[str, Any]]) -> list[Step]:
+    """Return the turns of a conversation that have error sites; their tokens are not needed."""
+    return [step for step in Rollout((), (), (), chat, rounds_used_up=True).trace.steps if step.error_sites]
 
 
 def _parsed(call: Mapping[str, Any]) -> Any:

@@ -10,7 +10,7 @@ imported only when a function is called.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -18,7 +18,7 @@ from torch import Tensor
 from composer_hub.integrations.channels import ChannelWeights, add_channels, hint_tokens
 from composer_hub.integrations.chat import chat_of
 from composer_hub.train.hinting import Hinter, HintSite
-from composer_hub.train.turns import Rollout
+from composer_hub.train.rollouts import Rollout
 
 # prime-rl marks tokens without a reference by 0.0, so a reference that is that sure gets this value.
 SURE = -1e-6
@@ -94,11 +94,10 @@ def hinted_grpo(limits: Mapping[str, Any], renderer: Any = None) -> Any:
         async def score_branch(self, branch: Any) -> None:
             hinter = Hinter(
                 apply_template=lambda messages, **how: list(self.renderer.render_ids(messages, **how)),
-                decode=self.tokenizer.decode,
                 tools=tuple(tool.model_dump() for tool in branch.tools),
                 **limits,
             )
-            rollout = rollout_of(branch)
+            rollout = rollout_of(branch, self.tokenizer.decode)
             for site in hinter.sites(rollout):
                 logps = await self.policy_pool.score(list(site.teacher_ids))
                 give_reference(branch, len(rollout.prompt_ids), site, logps)
@@ -106,7 +105,7 @@ def hinted_grpo(limits: Mapping[str, Any], renderer: Any = None) -> Any:
     return HintedGRPO
 
 
-def rollout_of(branch: Any) -> Rollout:
+def rollout_of(branch: Any, decode: Callable[[Sequence[int]], str]) -> Rollout:
     """Return a branch of a verifiers trace as a rollout: the prompt ends where the first token was sampled."""
     ids, mask = branch.token_ids, branch.sampled_mask
     first = mask.index(True) if True in mask else len(ids)
@@ -120,12 +119,12 @@ def rollout_of(branch: Any) -> Rollout:
     # verifiers keeps all results: a last call without one has met a limit of turns or tokens.
     sampled = [int(one) for one in mask[first:]]
     cut_off = bool(branch.calls) and branch.calls[-1].finish_reason == "length"
-    return Rollout(ids[:first], ids[first:], sampled, chat[start:], rounds_used_up=True, cut_off=cut_off)
+    return Rollout.of(ids[:first], ids[first:], sampled, chat[start:], decode, rounds_used_up=True, cut_off=cut_off)
 
 
 def give_reference(branch: Any, num_prompt: int, site: HintSite, logps: Sequence[float]) -> None:
     """Put the log-probs of the hinted turn onto its node, unless another branch has done so."""
-    start, stop = num_prompt + site.error.turn.start, num_prompt + site.error.turn.stop
+    start, stop = (num_prompt + place for place in site.span)
     offset = 0
     for node in branch.nodes:
         sampled = [offset + place for place, is_sampled in enumerate(node.mask) if is_sampled]

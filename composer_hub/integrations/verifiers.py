@@ -22,7 +22,7 @@ import verifiers.v1 as vf
 
 from composer_hub import exits
 from composer_hub.environments import load_object, tools_of
-from composer_hub.integrations.chat import chat_of, errors_of
+from composer_hub.integrations.chat import chat_of, failed_turns
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer
@@ -125,8 +125,7 @@ class EnvironmentTask(vf.Task[EnvironmentTaskData, EnvironmentState, Environment
     @vf.metric
     async def error_turns(self, trace: vf.Trace) -> float:
         """Count the turns that went wrong, by the rules that hints are written by."""
-        branches = [errors_of(chat_of(branch.messages)) for branch in trace.branches]
-        return float(sum(len({error.turn.number for error in errors}) for errors in branches))
+        return float(sum(len(failed_turns(chat_of(branch.messages))) for branch in trace.branches))
 
 
 class EnvironmentTasksetConfig(vf.TasksetConfig):

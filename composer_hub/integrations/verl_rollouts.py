@@ -20,7 +20,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorke
 from composer_hub.integrations.chat import tool_message
 from composer_hub.integrations.verl import HintedTurn, hinted_teacher
 from composer_hub.train.hinting import Hinter
-from composer_hub.train.turns import Rollout
+from composer_hub.train.rollouts import Rollout
 
 AGENT = "composer_tool_agent"
 MESSAGES, TOOLS = "composer_messages", "composer_tools"
@@ -67,9 +67,10 @@ class HintsForWorker:
             return await manager.compute_teacher_logprobs_single(sequence_ids=ids, routing_key=key)
 
         chat = chat_of(messages[len(given.get("raw_prompt", ())) :])
-        rollout = Rollout(prompt_ids, response_ids, output.response_mask, chat, rounds_used_up=True)
-        sites = Hinter(self._template, self.tokenizer.decode, tuple(tools)).sites(rollout)
-        turns = [HintedTurn(site.hinted_ids, site.error.turn.start, site.error.turn.stop) for site in sites]
+        decode, mask = self.tokenizer.decode, output.response_mask
+        rollout = Rollout.of(prompt_ids, response_ids, mask, chat, decode, rounds_used_up=True)
+        sites = Hinter(self._template, tuple(tools)).sites(rollout)
+        turns = [HintedTurn(list(site.hinted_ids), *site.span) for site in sites]
         how = manager.distillation_loss_config
         k = how.topk if how.loss_settings.use_topk else 1
         columns = await hinted_teacher(ask, prompt_ids, response_ids, turns, k=k)

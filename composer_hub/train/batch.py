@@ -40,10 +40,10 @@ def hint_tensors(
     for row, found in enumerate(sites):
         for place, site in enumerate(found):
             # A truncated rollout that does not count has no attention either, so its hidden states mean nothing.
-            if completion_mask[row, site.error.turn.start : site.error.turn.stop].all():
+            if completion_mask[row, slice(*site.span)].all():
                 ids[row, place, longest - len(site.teacher_ids) :] = torch.tensor(site.teacher_ids)
                 lengths[row, place] = len(site.teacher_ids)
-                mask[row, place, site.error.turn.start : site.error.turn.stop] = True
+                mask[row, place, slice(*site.span)] = True
     tensors = {"hint_mask": mask, "teacher_ids": ids, "teacher_lengths": lengths}
     return {name: tensor.to(completion_mask.device) for name, tensor in tensors.items()}
 

@@ -17,8 +17,8 @@ from transformers import Trainer, TrainerCallback, set_seed
 from trl import GRPOTrainer
 
 from composer_hub.records import canonical_json
-from composer_hub.train.aside import aside
-from composer_hub.train.groups import total_rewards
+from composer_hub.train.isolation import isolated
+from composer_hub.train.siblings import total_rewards
 
 _KEY = "eval/pass_at_1"
 _Z = 1.959964  # 95 %
@@ -153,7 +153,7 @@ def attempts(
     # As many rollouts at once as training makes: that much is known to fit.
     tasks_a_rank = max(1, trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation // num_samples)
     found: list[list[float]] = []
-    with aside(trainer, num_samples):
+    with isolated(trainer, num_samples):
         set_seed(seed + rank)
         for start in range(0, len(rows), tasks_a_rank * num_ranks):
             if is_ending():

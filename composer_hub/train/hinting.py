@@ -1,44 +1,55 @@
-"""Hints for live rollouts, put at their turn token by token: the action's own tokens are never tokenised again."""
+"""Hints for turns of a trace, inserted right before the turn, token by token.
+
+In: rollouts, or the tokens of a recorded turn. Out: `HintSite`s. The action keeps its own tokens and is never tokenized
+again.
+"""
 
 from __future__ import annotations
 
 import random
+from array import array
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.errors.find import excerpt
+from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hints.writers import (
     DEFAULT_WRITERS,
-    MAX_HINT_CHARS,
     HintWriter,
-    LaterCall,
-    SiteContext,
+    context_of,
     control_hint,
+    from_sibling,
     write_hint,
 )
-from composer_hub.records import Hint, canonical_json
-from composer_hub.train.turns import Rollout, TurnError, tool_call_of, turn_errors, turns
+from composer_hub.records import ErrorSite, Hint, Step, Trace
+from composer_hub.train.rollouts import Rollout
 
 
 class TemplateError(exits.ComposerError, ValueError):
-    """The chat template does not let a hint be put before a turn."""
+    """The chat template does not allow a hint before a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class HintSite:
-    """One turn to learn at: where it is, what the teacher reads before it."""
+    """One turn to learn at. Tokens are in arrays, because a data set may have many sites."""
 
-    error: TurnError
     hint: Hint
-    prefix_ids: tuple[int, ...]  # what stood before the turn
-    hinted_ids: tuple[int, ...]  # the same with the hint in it
-    action_ids: tuple[int, ...]  # the turn's own tokens
-    corrected_ids: tuple[int, ...] = ()  # a later turn of this rollout, or one of a sibling, that did not fail
+    prefix_ids: array[int]  # the tokens before the turn
+    cut: int  # number of them before the hint
+    inserted_ids: array[int]  # the hint and the generation prompt, which follow the cut
+    action_ids: array[int]  # the turn's own tokens
+    corrected_ids: array[int]  # a later turn, or one of a better sibling, that did not fail
+    step: int = -1  # index in its trace
+    span: tuple[int, int] = (0, 0)  # of a live rollout's completion
+    is_exact: bool = True  # the tokens are those that were sampled
 
     @property
-    def teacher_ids(self) -> tuple[int, ...]:
+    def hinted_ids(self) -> array[int]:
+        return self.prefix_ids[: self.cut] + self.inserted_ids
+
+    @property
+    def teacher_ids(self) -> array[int]:
         return self.hinted_ids + self.action_ids
 
     @property
@@ -48,92 +59,85 @@ class HintSite:
 
 @dataclass(frozen=True)
 class Hinter:
-    """Finds the error turns of rollouts and writes their hints."""
+    """Writes the hints of error turns and puts them into the tokens."""
 
     apply_template: Callable[..., list[int]]  # (messages, add_generation_prompt=…) -> token ids
-    decode: Callable[[Sequence[int]], str]
-    tools: tuple[dict[str, Any], ...] = ()  # schemas of the tools on offer
+    tools: tuple[dict[str, Any], ...] = ()  # schemas of the available tools
     writers: tuple[HintWriter, ...] = DEFAULT_WRITERS
-    max_sites: int = 1  # a rollout; the first site pays best
+    max_sites: int = 1  # per rollout
     max_teacher_tokens: int = 4096
-    refused: frozenset[tuple[str, str]] = frozenset()  # writers, with the kind of error, that failed the pre-flight
-    control: bool = False  # hints of the same shape that say nothing about their site, for ablations
+    refused: frozenset[tuple[str, str]] = frozenset()  # (writer, kind of error) that failed the pre-flight
+    control: bool = False  # uninformative hints of the same shape, for ablations
 
     def sites(self, rollout: Rollout, *, sibling: Rollout | None = None) -> list[HintSite]:
-        """Return the hint sites of a rollout; `sibling` is a rollout of the same prompt that did better."""
-        found: list[HintSite] = []
-        for error in turn_errors(rollout, self.decode):
-            if len(found) == self.max_sites:
+        """Return the first hint sites of a rollout; `sibling` is a better rollout of the same prompt."""
+        trace = replace(rollout.trace, tools=self.tools)
+        sites: list[HintSite] = []
+        for step in trace.steps:
+            if len(sites) == self.max_sites or not step.prefix_exact:
                 break
-            if error.site.blame != "model" or any(site.error.turn == error.turn for site in found):
-                continue
-            site = self._site(rollout, error, sibling)
-            if site is not None:
-                found.append(site)
-        return found
+            at_step = (self._site(rollout, trace, step, error, sibling) for error in step.error_sites)
+            sites += [site for site in at_step if site is not None][:1]
+        return sites
 
-    def _site(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> HintSite | None:
-        hint = write_hint(self._context(rollout, error), self.writers)
+    def _site(
+        self, rollout: Rollout, trace: Trace, step: Step, error: ErrorSite, sibling: Rollout | None
+    ) -> HintSite | None:
+        if error.blame != "model":
+            return None
+        hint = write_hint(context_of(trace, step.index, error), self.writers)
         if hint is None and sibling is not None:
-            hint = from_sibling(error, sibling, self.decode)
+            hint = from_sibling(error, sibling.trace, step.index)
         if hint is None or (hint.writer, hint.kind) in self.refused:
             return None
-        if self.control:
+        prefix, action = rollout.tokens(step)
+        site = self.place(hint, prefix, action, _corrected(rollout, step, sibling))
+        return site and replace(site, step=step.index, span=rollout.spans[step.index])
+
+    def place(
+        self, hint: Hint, prefix: Sequence[int], action: Sequence[int], corrected: Sequence[int]
+    ) -> HintSite | None:
+        """Put a hint before a turn; None if the hinted prompt is too long for the teacher."""
+        if self.control and hint.writer != "control":
             hint = control_hint(hint, random.Random(hint.text))
-        prefix = [*rollout.prompt_ids, *rollout.completion_ids[: error.turn.start]]
-        action = rollout.completion_ids[error.turn.start : error.turn.stop]
-        hinted = self.hinted(prefix, hint.text)
+        hinted = self.hinted(list(prefix), hint.text)
         if len(hinted) + len(action) > self.max_teacher_tokens:
             return None
-        corrected = self._corrected(rollout, error, sibling)
         if len(hinted) + len(corrected) > self.max_teacher_tokens:
             corrected = ()
-        return HintSite(error, hint, tuple(prefix), tuple(hinted), tuple(action), corrected)
-
-    def _corrected(self, rollout: Rollout, error: TurnError, sibling: Rollout | None) -> tuple[int, ...]:
-        """Return the tokens of the first call that worked: later in this rollout, or at this turn of a sibling."""
-        places = [(rollout, error.turn.number + 1), *([(sibling, error.turn.number)] if sibling else [])]
-        for other, first in places:
-            failed = {found.turn.number for found in turn_errors(other, self.decode)}
-            for turn in turns(other)[first:]:
-                if turn.message.get("tool_calls") and turn.number not in failed:
-                    return tuple(other.completion_ids[turn.start : turn.stop])
-        return ()
+        pairs = enumerate(zip(prefix, hinted, strict=False))
+        cut = next((place for place, (one, other) in pairs if one != other), len(prefix))
+        before, inserted, own, better = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
+        return HintSite(hint, before, cut, inserted, own, better)
 
     def hinted(self, prefix: list[int], text: str) -> list[int]:
-        """Return the prefix with a user message that holds the hint put before its generation prompt."""
+        """Return the prefix with the hint as a user message before its generation prompt."""
         base = [{"role": "user", "content": "x"}]
-        said = [*base, {"role": "user", "content": text}]
         head = len(self.apply_template(base, add_generation_prompt=False))
         generation = self.apply_template(base, add_generation_prompt=True)[head:]
         if not generation or prefix[-len(generation) :] != generation:
             raise TemplateError(
-                "The turn does not start right after the template's generation prompt, so no hint can be put there. "
+                "The turn does not start right after the template's generation prompt, so no hint can be inserted. "
                 "Use one of the chat templates that TRL ships for training."
             )
-        return prefix[: -len(generation)] + self.apply_template(said, add_generation_prompt=True)[head:]
+        hint = [*base, {"role": "user", "content": text}]
+        return prefix[: -len(generation)] + self.apply_template(hint, add_generation_prompt=True)[head:]
 
-    def _context(self, rollout: Rollout, error: TurnError) -> SiteContext:
-        schemas = {str(_function(tool).get("name", "")): _function(tool).get("parameters") for tool in self.tools}
-        return SiteContext(
-            site=error.site,
-            call=error.call,
-            available_tools=tuple(schemas),
-            tool_schema=schemas.get(error.call.name) if error.call else None,
-            later=tuple(self._later(rollout, error)),
-        )
 
-    def _later(self, rollout: Rollout, error: TurnError) -> list[LaterCall]:
-        failed = {found.turn.number for found in turn_errors(rollout, self.decode)}
-        return [
-            LaterCall(tool_call_of(call), turn.number not in failed)
-            for turn in turns(rollout)[error.turn.number + 1 :]
-            for call in turn.message.get("tool_calls") or ()
-        ]
+def _corrected(rollout: Rollout, step: Step, sibling: Rollout | None) -> Sequence[int]:
+    """Return the tokens of the next calls that worked: later in this rollout, or from this turn on in a sibling."""
+    later = [(rollout, steps_after(rollout.trace, step.index))]
+    if sibling is not None:
+        later.append((sibling, iter(sibling.trace.steps[step.index :])))
+    for other, steps in later:
+        success = next_success(other.trace, steps)
+        if success is not None and success.prefix_exact:
+            return other.tokens(success)[1]
+    return ()
 
 
 def hinter_of(trainer: Any) -> Hinter:
-    """Return the hinter of a trainer's template, tools and options."""
+    """Return the hinter for a trainer's template, tools and options."""
     from transformers.utils import get_json_schema
 
     def apply_template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> list[int]:
@@ -148,24 +152,8 @@ def hinter_of(trainer: Any) -> Hinter:
 
     return Hinter(
         apply_template=apply_template,
-        decode=trainer._tokenizer.decode,
         tools=tuple(get_json_schema(tool) for tool in trainer.tools or ()),
         max_sites=trainer.args.max_hint_sites,
         max_teacher_tokens=trainer.args.max_teacher_tokens,
         control=trainer.args.control_hints,
     )
-
-
-def from_sibling(error: TurnError, sibling: Rollout, decode: Callable[[Sequence[int]], str]) -> Hint | None:
-    """Write the call that worked in a better rollout of the same prompt, at this turn or later."""
-    failed = {found.turn.number for found in turn_errors(sibling, decode)}
-    worked = (turn for turn in turns(sibling)[error.turn.number :] if turn.number not in failed)
-    call = next((tool_call_of(call) for turn in worked for call in turn.message.get("tool_calls") or ()), None)
-    if call is None:
-        return None
-    text = f"Reminder: in an attempt that did better, this call worked: {call.name} {canonical_json(call.arguments)}"
-    return Hint(excerpt(text, MAX_HINT_CHARS), "sibling", "same_turn", 1, error.site.kind, error.site.call_id)
-
-
-def _function(tool: dict[str, Any]) -> dict[str, Any]:
-    return tool.get("function") or tool

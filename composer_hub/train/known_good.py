@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.train.turns import Rollout, turn_errors, turns
+from composer_hub.train.rollouts import Rollout
 from composer_hub.train.uplift import Row
 
 MAX_TURNS = 8
@@ -73,10 +73,9 @@ class KnownGood:
         self.turns = [GoodTurn(tuple(before), tuple(action), logp) for before, action, logp in state]
 
 
-def good_turns(rollout: Rollout, decode: Callable[[Sequence[int]], str]) -> Iterator[Row]:
-    """Yield the turns of a successful rollout in which nothing went wrong; all prefixes at once could fill memory."""
-    failed = {error.turn.number for error in turn_errors(rollout, decode)}
-    for turn in turns(rollout):
-        if turn.number not in failed:
-            before = (*rollout.prompt_ids, *rollout.completion_ids[: turn.start])
-            yield before, tuple(rollout.completion_ids[turn.start : turn.stop])
+def good_turns(rollout: Rollout) -> Iterator[Row]:
+    """Yield the turns of a successful rollout that have no error, one at a time: together they could fill memory."""
+    for step in rollout.trace.steps:
+        if step.prefix_exact and not step.error_sites:
+            before, action = rollout.tokens(step)
+            yield tuple(before), tuple(action)

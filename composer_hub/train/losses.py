@@ -108,6 +108,25 @@ def divergence_from_hidden(
     return torch.cat(parts)
 
 
+def hint_loss(
+    student_logits: Tensor,  # (…, time, vocab), with grad: of the action's tokens after the plain prompt
+    teacher_logits: Tensor,  # (…, time, vocab): of the same tokens after the hinted prompt
+    mask: Tensor | None = None,  # (…, time) bool: which tokens count; None counts all
+    *,
+    beta: float = 0.5,
+    token_clip: float | None = None,
+    num_items: Tensor | float | None = None,
+) -> Tensor:
+    """Return the mean divergence between a student and its hinted teacher, for use in another trainer's loss.
+
+    Both models read the same sampled tokens; only the teacher has read the hint. `num_items` divides the sum by a count
+    over several micro-batches or ranks instead of this batch's own.
+    """
+    values = clip_tokens(divergence_from_logits(student_logits, teacher_logits, beta=beta), token_clip)
+    counted = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
+    return mean_over(values, counted.sum() if num_items is None else num_items, mask=counted)
+
+
 def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
     """Clip each token's divergence, the sum over the vocabulary.
 

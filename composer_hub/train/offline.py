@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
 from composer_hub.train.checks import TrainerError
-from composer_hub.train.endless import Endless
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run.trainer import RunTrainer
+from composer_hub.train.stream import Stream
 from composer_hub.train.trace_hints import TraceLoader, recorded_terms
 
 
@@ -26,7 +26,7 @@ class OfflineTrainer(RunTrainer):
     def __init__(
         self, *args: Any, pairs: PairLoader | None = None, traces: TraceLoader | None = None, **kwargs: Any
     ) -> None:
-        loaders: list[Endless[Any]] = [loader for loader in (pairs, traces) if loader is not None]
+        loaders: list[Stream[Any]] = [loader for loader in (pairs, traces) if loader is not None]
         if not loaders:
             raise TrainerError("There is nothing to learn from: pass traces= or pairs=.")
         num_batches = max(loader.batches_an_epoch * loader.num_ranks for loader in loaders)

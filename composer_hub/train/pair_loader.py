@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from composer_hub.train.endless import Endless
+from composer_hub.train.stream import Stream
 from composer_hub.train.uplift import right_padded
 
 
@@ -39,7 +39,7 @@ class PairBatch:
 
 
 @dataclass
-class PairLoader(Endless[TokenPair]):
+class PairLoader(Stream[TokenPair]):
     """The pairs of one rank."""
 
     padding: int = 0

@@ -18,8 +18,8 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
-from composer_hub.train.endless import StreamError
 from composer_hub.train.pair_loader import TokenPair
+from composer_hub.train.stream import StreamError
 from composer_hub.train.uplift import action_logps
 
 MAX_TOKENS = 4096

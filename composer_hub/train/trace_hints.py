@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from composer_hub.train.endless import Endless
-from composer_hub.train.signals import note_writers
+from composer_hub.train.hinting import HintSite
+from composer_hub.train.metrics import note_writers
+from composer_hub.train.stream import Stream
 from composer_hub.train.teacher import head_of, keeping_hidden
 from composer_hub.train.terms import Notes, replay_losses, token_values
-from composer_hub.train.trace_sites import TraceSite
 from composer_hub.train.uplift import SiteUplift, right_padded
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 NAME = "channel/hint_traces"
 
 
-class TraceLoader(Endless[TraceSite]):
+class TraceLoader(Stream[HintSite]):
     """The hinted steps of one rank."""
 
     what: ClassVar[str] = "hinted steps"
@@ -39,7 +39,7 @@ class TraceLoader(Endless[TraceSite]):
 class _Drawn:
     """One micro-batch, and by what its sum is divided."""
 
-    sites: list[TraceSite]
+    sites: list[HintSite]
     counted: list[bool]  # False where a hint does too little; the row is still read, so that no rank's graph differs
     divisor: Tensor
 
@@ -104,7 +104,7 @@ class TraceHints:
         counted = iter(flags)
         self._waiting.extend(_Drawn(piece, [next(counted) for _ in piece], divisor) for piece in pieces)
 
-    def _lifting(self, sites: list[TraceSite]) -> list[bool]:
+    def _lifting(self, sites: list[HintSite]) -> list[bool]:
         """Measure now and then what the hints do, and tell which do enough where that is asked for."""
         trainer, refused = self.trainer, self.trainer.hinter.refused
         # Live hints of writers refused before training are never written; recorded ones are there.
@@ -113,7 +113,7 @@ class TraceHints:
             trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
         return flags
 
-    def _note(self, sites: list[TraceSite]) -> None:
+    def _note(self, sites: list[HintSite]) -> None:
         self.trainer._note_means({f"{NAME}/tokens": [float(len(site.action_ids)) for site in sites]})
         note_writers(self.trainer._metrics["train"], NAME, (site.hint for site in sites))
 
@@ -135,7 +135,7 @@ def recorded_terms(trainer: ComposerTrainer, network: Any) -> tuple[dict[str, Te
     return terms, notes
 
 
-def _rows(sites: Sequence[TraceSite], before: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _rows(sites: Sequence[HintSite], before: str, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     """Return ids and attention (rows, time), and the places whose hidden state predicts the action (rows, time - 1)."""
     padded = right_padded([(getattr(site, before), site.action_ids) for site in sites])
     ids, attention, action = (tensor.to(device) for tensor in padded)

@@ -8,7 +8,6 @@ sampled; other traces are written anew by the student's template, prompt and act
 from __future__ import annotations
 
 import dataclasses
-import random
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,11 +19,11 @@ from jinja2.exceptions import TemplateError as JinjaError
 from composer_hub import exits
 from composer_hub.actions.forms import parsed_arguments
 from composer_hub.families import family_of
-from composer_hub.hints.writers import control_hint
+from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hub import Model
 from composer_hub.pairs.rows import published_prompt, published_tools
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
-from composer_hub.train.hinting import Hinter, TemplateError
+from composer_hub.train.hinting import Hinter, HintSite, TemplateError
 from composer_hub.train.tokens import PairEncoder, tokenizer_digest
 
 OTHER_FAMILIES = ("refuse", "leave_out", "take")
@@ -56,28 +55,11 @@ class Student:
         return family == self.family if family and self.family else bool(model) and model == self.name
 
 
-@dataclass(frozen=True, slots=True)
-class TraceSite:
-    """One recorded turn to learn at; tokens stand in arrays, for there may be many."""
-
-    hint: Hint
-    prefix_ids: array[int]  # what stood before the turn
-    cut: int  # so many of them stand before the hint
-    said_ids: array[int]  # the hint and the generation prompt, which come after the cut
-    action_ids: array[int]  # the turn's own tokens
-    corrected_ids: array[int]  # a later turn that did not fail
-    is_exact: bool  # the tokens are those that were sampled
-
-    @property
-    def hinted_ids(self) -> array[int]:
-        return self.prefix_ids[: self.cut] + self.said_ids
-
-
 @dataclass
 class TraceSites:
     """What can be learned from, and why other hinted steps cannot."""
 
-    sites: list[TraceSite] = field(default_factory=list)
+    sites: list[HintSite] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -94,9 +76,7 @@ class TraceEncoder:
     student: Student
     tokenizer: str  # digest: of the tokens in a rollout only those of the same tokenizer mean anything
     vocabulary: int
-    max_tokens: int  # of a hinted prompt with its action
     other_families: str = "refuse"
-    control: bool = False  # hints of the same shape that say nothing, for ablations
 
     @classmethod
     def of(
@@ -113,9 +93,8 @@ class TraceEncoder:
         if other_families not in OTHER_FAMILIES:
             raise exits.UsageError(f"other_families is one of {', '.join(OTHER_FAMILIES)}, not {other_families!r}.")
         chats = PairEncoder.of(tokenizer, max_tokens=max_tokens, template_kwargs=template_kwargs)
-        hinter = Hinter(_template_of(chats), tokenizer.decode)
-        digest = tokenizer_digest(tokenizer)
-        return cls(chats, hinter, student, digest, len(tokenizer), max_tokens, other_families, control)
+        hinter = Hinter(_template_of(chats), max_teacher_tokens=max_tokens, control=control)
+        return cls(chats, hinter, student, tokenizer_digest(tokenizer), len(tokenizer), other_families)
 
     def encode(self, traces: Iterable[Trace]) -> TraceSites:
         """Encode every hinted step that is the student's own fault; count the others by reason."""
@@ -130,13 +109,13 @@ class TraceEncoder:
                         found.sites.append(site)
         return found
 
-    def one(self, trace: Trace, place: int) -> TraceSite | str:
+    def one(self, trace: Trace, place: int) -> HintSite | str:
         """Return a step as a site, or why it cannot be one."""
         step = trace.steps[place]
         hint = hint_of(step)
         if step.failed_by_provider or hint is None:
             return "provider_failure" if step.failed_by_provider else "no_hint"
-        if hint.writer == "control" and not self.control:
+        if hint.writer == "control" and not self.hinter.control:
             return "control_hint"
         sampled = trace.provenance.get("tokenizer") == self.tokenizer
         if not sampled and self._is_foreign(trace, step):
@@ -144,25 +123,11 @@ class TraceEncoder:
         tokens = self._tokens(trace, step, sampled)
         if isinstance(tokens, str):
             return tokens
-        return self._site(hint, *tokens, self._corrected(trace, place, sampled), sampled)
-
-    def _site(
-        self, hint: Hint, prefix: Sequence[int], action: Sequence[int], corrected: Sequence[int], is_exact: bool
-    ) -> TraceSite | str:
-        if self.control and hint.writer != "control":
-            hint = control_hint(hint, random.Random(hint.text))
         try:
-            hinted = self.hinter.hinted(list(prefix), hint.text)
+            site = self.hinter.place(hint, *tokens, self._corrected(trace, place, sampled))
         except TemplateError:
             return "template_has_another_generation_prompt"
-        if len(hinted) + len(action) > self.max_tokens:
-            return "longer_than_max_teacher_tokens"
-        if len(hinted) + len(corrected) > self.max_tokens:
-            corrected = ()
-        cut = next((at for at, pair in enumerate(zip(prefix, hinted, strict=False)) if pair[0] != pair[1]), len(prefix))
-        arrays = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
-        before, said, done, better = arrays
-        return TraceSite(hint, before, cut, said, done, better, is_exact)
+        return dataclasses.replace(site, is_exact=sampled) if site else "longer_than_max_teacher_tokens"
 
     def _is_foreign(self, trace: Trace, step: Step) -> bool:
         if self.other_families == "take" or self.student.wrote(trace, step):
@@ -203,7 +168,7 @@ class TraceEncoder:
             return "thinking_was_not_recorded"  # without it these are not the tokens that were sampled
         if any(parsed_arguments(call) is None for call in action.tool_calls):
             return "template_cannot_write_it"
-        if num_prompt_chars(trace, step) > _CHARS_A_TOKEN * self.max_tokens:
+        if num_prompt_chars(trace, step) > _CHARS_A_TOKEN * self.hinter.max_teacher_tokens:
             return "longer_than_max_teacher_tokens"
         messages, tools = _as_read(prompt_of(trace, step)), published_tools(trace)
         try:
@@ -218,13 +183,9 @@ class TraceEncoder:
 
     def _corrected(self, trace: Trace, place: int, sampled: bool) -> Sequence[int]:
         """Return the tokens of the first later call on the same branch that worked, as at live sites."""
-        wrong = trace.steps[place].action
-        for later in trace.steps[place + 1 :]:
-            calls = trace.messages[later.action].tool_calls
-            if calls and not later.error_sites and any(start <= wrong < stop for start, stop in later.prompt):
-                tokens = self._tokens(trace, later, sampled)
-                return () if isinstance(tokens, str) else tokens[1]
-        return ()
+        success = next_success(trace, steps_after(trace, place))
+        tokens = self._tokens(trace, success, sampled) if success else ""
+        return () if isinstance(tokens, str) else tokens[1]
 
 
 def hint_of(step: Step) -> Hint | None:

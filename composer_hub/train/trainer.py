@@ -20,16 +20,13 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from composer_hub.train.aside import aside
 from composer_hub.train.batch import hint_tensors
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.diagnostics import TokenDiagnostics, sample, token_diagnostics
-from composer_hub.train.groups import reached, siblings, total_rewards
 from composer_hub.train.hinting import Hinter, HintSite, hinter_of
+from composer_hub.train.isolation import isolated
 from composer_hub.train.known_good import KnownGood, good_turns
-from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.signals import (
+from composer_hub.train.metrics import (
     gradient_norms,
     note_means,
     note_shares,
@@ -37,10 +34,13 @@ from composer_hub.train.signals import (
     probed_parameter,
     rollout_means,
 )
+from composer_hub.train.pair_loader import PairLoader
+from composer_hub.train.rollouts import Rollout, num_rounds
+from composer_hub.train.siblings import reached, siblings, total_rewards
 from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
 from composer_hub.train.terms import hint_values
+from composer_hub.train.token_metrics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
-from composer_hub.train.turns import Rollout, num_rounds
 from composer_hub.train.uplift import Row, Site, SiteUplift, action_logps, means_by_writer, site_uplifts
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "TrainerError"]
@@ -105,7 +105,15 @@ class ComposerTrainer(GRPOTrainer):
         tool_mask, messages, ids = looped[:3]
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
-            Rollout(list(before), list(after), list(mask), talk, num_rounds(talk) >= limit, after[-1] not in ends)
+            Rollout.of(
+                list(before),
+                list(after),
+                list(mask),
+                talk,
+                self._tokenizer.decode,
+                rounds_used_up=num_rounds(talk) >= limit,
+                cut_off=after[-1] not in ends,
+            )
             for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
         ]
         return looped
@@ -120,7 +128,7 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
-        looked = rollout_means(self._rollouts, self._tokenizer.decode)
+        looked = rollout_means(self._rollouts)
         # Of rollouts that do not count, too: where truncated ones are masked, the longest would have no length.
         lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
         self._note_means(looked | {"channel/policy/length": lengths})
@@ -222,7 +230,7 @@ class ComposerTrainer(GRPOTrainer):
                 row
                 for rollout, reward in zip(self._rollouts, mine, strict=True)
                 if reached(reward, args.success_reward)
-                for row in good_turns(rollout, self._tokenizer.decode)
+                for row in good_turns(rollout)
             )
             self.known_good.add(gather_object(list(islice(good, self.known_good.size))))
         self.known_good.measure(score)
@@ -313,7 +321,7 @@ class ComposerTrainer(GRPOTrainer):
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
         found: list[SiteUplift] = []
-        with aside(self, self.num_generations):
+        with isolated(self, self.num_generations):
             if self.traces is not None and self._hints_from("traces"):
                 found += self.traces.look(num_batches)
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())

@@ -74,7 +74,7 @@ def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
 ) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("trl")
-    from composer_hub.environments.desk import small_model
+    from composer_hub.train.tiny import small_model
 
     small_model(cache_folder())
     (tmp_path / "my_rewards.py").write_text(HANG_ONCE)

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 
 from composer_hub.integrations import prime_rl as ours  # noqa: E402
 from composer_hub.integrations.channels import sampled_divergence  # noqa: E402
-from composer_hub.train.turns import turn_errors  # noqa: E402
 
 CONFIG = Path(__file__).parents[2] / "configs" / "other" / "prime_rl.toml"
 ALPHA = 0.4
@@ -227,10 +226,10 @@ def test_words_that_nobody_sampled_are_no_turn_and_a_cut_off_call_is_no_error(pr
         ),
     ]
     branch = Branch(index=0, nodes=nodes, calls=[ModelCall(node=1, finish_reason="length")])
-    rollout = ours.rollout_of(branch)
+    rollout = ours.rollout_of(branch, lambda _: "<tool_call>")
     assert (rollout.prompt_ids, rollout.completion_ids, rollout.tool_mask) == ([*given, *given], sampled, [1, 1, 1])
     assert [message["content"] for message in rollout.messages] == ["<tool_call>"]
-    assert not list(turn_errors(rollout, lambda _: "<tool_call>"))
+    assert not rollout.trace.steps[0].error_sites
 
 
 def test_grpo_has_the_policy_read_a_hint_at_the_error_turn(prime: Any, world: Any, tmp_path: Path) -> None:

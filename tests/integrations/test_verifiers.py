@@ -20,7 +20,7 @@ vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed (doc
 
 from composer_hub.environments import load_object, tools_of  # noqa: E402
 from composer_hub.integrations import verifiers as ours  # noqa: E402
-from composer_hub.integrations.chat import chat_of, errors_of  # noqa: E402
+from composer_hub.integrations.chat import chat_of, failed_turns  # noqa: E402
 
 WORLD = '''
 from composer_hub.integrations.verifiers import EnvironmentTaskset
@@ -100,8 +100,8 @@ def test_a_rollout_calls_the_environments_tools_and_gets_its_reward(world: Path)
     assert trace.metrics == {"error_turns": 2.0}
     said = chat_of([node.message for node in trace.nodes])
     assert [m["content"] for m in said if m["role"] == "tool"][-1] == "6"
-    errors = errors_of(said)
-    assert [(error.turn.number, error.site.kind) for error in errors] == [
+    failed = failed_turns(said)
+    assert [(turn.index, site.kind) for turn in failed for site in turn.error_sites] == [
         (0, "tool_not_found"),
         (1, "schema_validation"),
     ]

@@ -163,7 +163,7 @@ def test_the_teacher_is_asked_about_the_error_turn_alone_with_its_hint(config: A
     ids=["nothing went wrong", "the tool raised", "twice the same"],
 )
 def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[str], kinds: list[str]) -> None:
-    from composer_hub.integrations.chat import errors_of
+    from composer_hub.integrations.chat import failed_turns
 
     seen = []
 
@@ -177,7 +177,7 @@ def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[
     trajectory = {"validate": False, "step": 0, "sample_index": 0, "rollout_n": 0}
     sample = {"raw_prompt": [{"role": "user", "content": "3+4"}], "data_source": "desk", "index": 0}
     asyncio.run(worker._run_agent_loop({}, trajectory, agent_name=rollouts.AGENT, trace=False, **sample))
-    assert [error.site.kind for error in errors_of(rollouts.chat_of(seen[1:]))] == kinds
+    assert [site.kind for turn in failed_turns(rollouts.chat_of(seen[1:])) for site in turn.error_sites] == kinds
 
 
 def test_a_rollout_without_errors_asks_nobody_and_has_no_hint_tokens(config: Any, student: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ def world() -> Any:
     """Return `(model, tokenizer)`; take a copy of the model before training it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("trl")
-    from composer_hub.environments.desk import small_model
+    from composer_hub.train.tiny import small_model
 
     torch.set_num_threads(1)
     return small_model(cache_folder())
@@ -38,6 +39,24 @@ def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("shelf")
     fill_shelf(world, root)
     return root
+
+
+@pytest.fixture(scope="session")
+def trained(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """Return a function that trains with some options once per session: the logged steps and the final weights."""
+    from tests.train.runs import steps_of, trainer_of
+
+    runs: dict[str, Any] = {}
+
+    def train(kind: Any = None, **options: Any) -> Any:
+        key = repr((kind, sorted(options.items(), key=str)))
+        if key not in runs:
+            trainer = trainer_of(world, tmp_path_factory.mktemp("trained"), kind, **options)
+            rows = steps_of(trainer)
+            runs[key] = SimpleNamespace(rows=rows, weights=[value.detach() for value in trainer.model.parameters()])
+        return runs[key]
+
+    return train
 
 
 @pytest.fixture

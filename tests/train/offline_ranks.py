@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from composer_hub.train.hinting import HintSite
 from composer_hub.train.offline import OfflineTrainer
 from composer_hub.train.trace_hints import TraceLoader
-from composer_hub.train.trace_sites import TraceSite
 from tests.train.runs import config_of, pairs_of
 from tests.train.test_trace_sites import encoder_of, trace_of
 
@@ -36,9 +36,9 @@ def trained(world: Any, folder: Path, *, batch: int, silent: int | None = None) 
     return trainer.accelerator.gather(total[None]), next(row for row in trainer.state.log_history if "grad_norm" in row)
 
 
-def sites(world: Any, *, idle: bool) -> list[TraceSite]:
+def sites(world: Any, *, idle: bool) -> list[HintSite]:
     """Return five sites of uneven length; those that are idle have a hint that says nothing."""
     (site,) = encoder_of(world).encode([trace_of()]).sites
     rows = [dataclasses.replace(site, action_ids=site.action_ids[: 4 + 2 * number]) for number in range(5)]
-    nothing = {"cut": len(site.prefix_ids), "said_ids": site.prefix_ids[:0]}
+    nothing = {"cut": len(site.prefix_ids), "inserted_ids": site.prefix_ids[:0]}
     return [dataclasses.replace(row, **nothing) for row in rows] if idle else rows

@@ -12,8 +12,8 @@ from trl import GRPOConfig, GRPOTrainer
 
 from composer_hub.environments.desk import UNKNOWN_TOOL, Desk, tasks
 from composer_hub.train.pair_loader import PairLoader, TokenPair
+from composer_hub.train.rollouts import Rollout
 from composer_hub.train.trainer import ComposerConfig, ComposerTrainer
-from composer_hub.train.turns import Rollout
 
 CALL = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {"a": %d, "b": %d}}\n</tool_call><|im_end|>'
 

@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.train.known_good import KnownGood, good_turns
-from tests.train.test_turns import END, RIGHT, WRONG, rollout
+from tests.train.test_rollouts import END, RIGHT, WRONG, rollout
 
 ROWS = [((1, 2), (3, 4)), ((1, 2), (5,)), ((7,), (8,)), ((9,), (9,))]
 
@@ -42,7 +42,7 @@ def test_a_checkpoint_remembers_turns_and_what_was_thought_of_them() -> None:
 
 def test_a_turn_that_failed_is_not_known_to_be_good() -> None:
     given = rollout(*WRONG, *RIGHT, END)
-    turns = good_turns(given, lambda _ids: "")
+    turns = good_turns(given)
     assert iter(turns) is turns  # one at a time: each prefix of a long rollout is a copy
     found = list(turns)
     assert len(found) == 2

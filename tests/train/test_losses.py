@@ -16,6 +16,7 @@ from composer_hub.train.losses import (  # noqa: E402
     clip_tokens,
     divergence_from_hidden,
     divergence_from_logits,
+    hint_loss,
     mean_over,
     preference_loss,
     token_logps,
@@ -163,3 +164,18 @@ def test_ipo_pulls_the_margin_a_token_to_its_target() -> None:
 def test_the_likelihood_term_adds_minus_log_p_of_chosen_a_token() -> None:
     plain, with_nll = pairs(Preference()), pairs(Preference(nll_weight=0.5))
     torch.testing.assert_close(with_nll.losses - plain.losses, torch.tensor([0.5 * 3.0 / 4], dtype=torch.float64))
+
+
+def test_the_hint_loss_is_the_mean_divergence_of_the_tokens_that_count() -> None:
+    torch.manual_seed(1)
+    student, teacher = torch.randn(2, 4, 9, requires_grad=True), torch.randn(2, 4, 9)
+    mask = torch.tensor([[False, True, True, False], [True, False, False, False]])
+    tokens = divergence_from_logits(student, teacher)
+    torch.testing.assert_close(hint_loss(student, teacher, mask), tokens[mask].mean())
+    torch.testing.assert_close(hint_loss(student, teacher, mask, num_items=12), tokens[mask].sum() / 12)
+    torch.testing.assert_close(hint_loss(student, teacher), tokens.mean())
+    assert hint_loss(student, teacher, token_clip=0.01) <= 0.01
+    nothing = hint_loss(student, teacher, torch.zeros_like(mask))
+    nothing.backward()
+    assert nothing.item() == 0.0
+    assert not student.grad.any()

@@ -27,6 +27,7 @@ from composer_hub.pairs.tables import pairs_table  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.hinting import HintSite  # noqa: E402
 from composer_hub.train.offline import OfflineTrainer  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
@@ -35,10 +36,9 @@ from composer_hub.train.teacher import keeping_hidden  # noqa: E402
 from composer_hub.train.terms import hint_values  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_hints import TraceLoader  # noqa: E402
-from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSite  # noqa: E402
-from composer_hub.train.turns import turn_errors  # noqa: E402
+from composer_hub.train.trace_sites import Student, TraceEncoder  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
-from tests.train.test_signals import named_on_the_page  # noqa: E402
+from tests.train.test_metrics import named_on_the_page  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
 
@@ -49,8 +49,8 @@ def exported(trainer: Any, *, tokenizer: str = "") -> list[Trace]:
     traces = []
     for place, (rollout, sites) in enumerate(zip(trainer._rollouts, trainer._sites, strict=True)):
         prompt = [{"role": "user", "content": trainer._tokenizer.decode(rollout.prompt_ids)[-100:]}]
-        scored = Scored(prompt, 0, place, {}, None, hints={site.error.turn.number: site.hint for site in sites})
-        traces.append(to_trace(rollout, list(turn_errors(rollout, trainer.hinter.decode)), scored, facts))
+        scored = Scored(prompt, 0, place, {}, None, hints={site.step: site.hint for site in sites})
+        traces.append(to_trace(rollout, scored, facts))
     return traces
 
 
@@ -58,7 +58,7 @@ def encoder_of(tokenizer: Any, **options: Any) -> TraceEncoder:
     return TraceEncoder.of(tokenizer, Student("small", "qwen"), max_tokens=1024, **options)
 
 
-def offline_of(world: Any, folder: Path, sites: list[TraceSite] | None = None, **options: Any) -> OfflineTrainer:
+def offline_of(world: Any, folder: Path, sites: list[HintSite] | None = None, **options: Any) -> OfflineTrainer:
     """Make an offline trainer; `batch` rows of either kind a micro-batch."""
     model, tokenizer = world
     batch, extra = options.pop("batch", 4), {}
@@ -84,24 +84,24 @@ def live(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture(scope="module")
-def sites(live: Any, world: Any) -> list[TraceSite]:
+def sites(live: Any, world: Any) -> list[HintSite]:
     return encoder_of(world[1]).encode(live[2]).sites
 
 
-def test_an_exported_rollout_gives_the_very_site_that_the_live_run_had(live: Any, sites: list[TraceSite]) -> None:
+def test_an_exported_rollout_gives_the_very_site_that_the_live_run_had(live: Any, sites: list[HintSite]) -> None:
     expected = [site for row in live[0]._sites for site in row]
     assert len(sites) == len(expected) > 0
     for ours, theirs in zip(sites, expected, strict=True):
         assert ours.is_exact
         assert ours.hint == theirs.hint
         for name in ("prefix_ids", "hinted_ids", "action_ids"):
-            assert tuple(getattr(ours, name)) == tuple(getattr(theirs, name))
+            assert getattr(ours, name) == getattr(theirs, name)
         # A better sibling's call is known to the live run alone.
-        assert not ours.corrected_ids or tuple(ours.corrected_ids) == theirs.corrected_ids
+        assert not ours.corrected_ids or ours.corrected_ids == theirs.corrected_ids
 
 
 def test_the_term_on_exported_rollouts_is_the_live_term(
-    live: Any, sites: list[TraceSite], world: Any, tmp_path: Path
+    live: Any, sites: list[HintSite], world: Any, tmp_path: Path
 ) -> None:
     trainer, batch, _ = live
     with keeping_hidden(trainer._bare) as kept:
@@ -146,46 +146,41 @@ def test_pairs_alone_are_dpo(world: Any, tmp_path: Path) -> None:
     assert not [name for name in row if name.startswith(("reward", "completions", "channel/hint"))]
 
 
-def test_both_recorded_channels_add_up(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
-    def loss(traces: list[TraceSite] | None, **options: Any) -> float:
+def test_both_recorded_channels_add_up(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
+    def loss(traces: list[HintSite] | None, **options: Any) -> float:
         return steps_of(offline_of(world, tmp_path, traces, max_steps=1, **options))[0]["loss"]
 
     both = loss(sites, beta_replay=0.3)
     assert both == pytest.approx(loss(sites) + loss(None, beta_replay=0.3), rel=1e-4)
 
 
-def test_a_live_run_adds_the_term_of_its_traces(make_trainer: Any, sites: list[TraceSite]) -> None:
-    plain, hinted = (
-        steps_of(make_trainer(max_steps=1, **options))[0]
-        for options in (
-            {},
-            {"alpha_sdpo": 0.5, "hint_source": "traces", "traces": TraceLoader(sites, len(sites))},
-        )
-    )
+def test_a_live_run_adds_the_term_of_its_traces(make_trainer: Any, trained: Any, sites: list[HintSite]) -> None:
+    options = {"alpha_sdpo": 0.5, "hint_source": "traces", "traces": TraceLoader(sites, len(sites)), "max_steps": 1}
+    plain, hinted = trained().rows[0], steps_of(make_trainer(**options))[0]
     added = 0.5 * hinted["channel/hint_traces/divergence"]
     assert hinted["loss"] == pytest.approx(plain["loss"] + added, abs=1e-4)
     assert "channel/hint/divergence" not in hinted
 
 
-def test_hints_of_both_sources_are_two_terms(make_trainer: Any, sites: list[TraceSite]) -> None:
+def test_hints_of_both_sources_are_two_terms(make_trainer: Any, trained: Any, sites: list[HintSite]) -> None:
     options = {"alpha_sdpo": 0.5, "hint_source": "both", "traces": TraceLoader(sites, len(sites)), "max_steps": 1}
     row = steps_of(make_trainer(**options))[0]
-    alone = steps_of(make_trainer(alpha_sdpo=0.5, max_steps=1))[0]
+    alone = trained(alpha_sdpo=0.5, max_steps=1).rows[0]
     assert row["loss"] == pytest.approx(alone["loss"] + 0.5 * row["channel/hint_traces/divergence"], abs=1e-4)
     assert row["channel/hint/divergence"] == alone["channel/hint/divergence"]
 
 
-def test_with_alpha_zero_traces_change_nothing(make_trainer: Any, sites: list[TraceSite]) -> None:
+def test_with_alpha_zero_traces_change_nothing(make_trainer: Any, trained: Any, sites: list[HintSite]) -> None:
     loader = TraceLoader(sites, 2)
-    idle, plain = make_trainer(hint_source="both", traces=loader), make_trainer()
-    assert numbers(steps_of(idle), "loss", "grad_norm") == numbers(steps_of(plain), "loss", "grad_norm")
+    idle = make_trainer(hint_source="both", traces=loader)
+    assert numbers(steps_of(idle), "loss", "grad_norm") == numbers(trained().rows, "loss", "grad_norm")
     assert loader.position == 0
 
 
 def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
-    sites: list[TraceSite], world: Any, tmp_path: Path
+    sites: list[HintSite], world: Any, tmp_path: Path
 ) -> None:
-    def cut(site: TraceSite, length: int) -> TraceSite:
+    def cut(site: HintSite, length: int) -> HintSite:
         return dataclasses.replace(site, action_ids=site.action_ids[:length])
 
     # Twelve sites of uneven length, so that a mean of means would show.
@@ -198,9 +193,9 @@ def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
     assert found[2] == pytest.approx(found[0], rel=1e-4)
 
 
-def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
-    def idle(site: TraceSite) -> TraceSite:
-        return dataclasses.replace(site, cut=len(site.prefix_ids), said_ids=site.prefix_ids[:0])
+def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
+    def idle(site: HintSite) -> HintSite:
+        return dataclasses.replace(site, cut=len(site.prefix_ids), inserted_ids=site.prefix_ids[:0])
 
     first = sites[0]
     gated = steps_of(offline_of(world, tmp_path, [first, idle(first)], batch=2, max_steps=1, hint_min_uplift=0.1))
@@ -222,7 +217,7 @@ def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[TraceSite], w
     ],
     ids=lambda options: " ".join(options),
 )
-def test_offline_channels_run_with(sites: list[TraceSite], world: Any, tmp_path: Path, options: dict[str, Any]) -> None:
+def test_offline_channels_run_with(sites: list[HintSite], world: Any, tmp_path: Path, options: dict[str, Any]) -> None:
     trainer = offline_of(world, tmp_path, sites, beta_replay=0.2, **options)
     rows = steps_of(trainer)
     assert len(rows) == 2  # eight pairs, or as many sites and more, four a batch
@@ -230,7 +225,7 @@ def test_offline_channels_run_with(sites: list[TraceSite], world: Any, tmp_path:
     assert trainer.state.epoch == pytest.approx(1, abs=0.01) or options.get("max_steps") != -1
 
 
-def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+def test_recorded_sites_log_the_names_of_live_ones(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     looking = {"hint_min_uplift": -50.0, "measure_every": 1}
     row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, **looking))[0]
     logged = {name.replace("/template", "/<writer>") for name in row if name.startswith("channel/")}
@@ -239,7 +234,7 @@ def test_recorded_sites_log_the_names_of_live_ones(sites: list[TraceSite], world
 
 
 def test_looking_at_recorded_sites_before_training_does_not_change_the_run(
-    sites: list[TraceSite], world: Any, tmp_path: Path
+    sites: list[HintSite], world: Any, tmp_path: Path
 ) -> None:
     looked, plain = (offline_of(world, tmp_path, sites, max_steps=1) for _ in range(2))
     uplifts = looked.preflight(num_batches=2)
@@ -248,7 +243,7 @@ def test_looking_at_recorded_sites_before_training_does_not_change_the_run(
     assert numbers(steps_of(looked), *names) == numbers(steps_of(plain), *names)
 
 
-def test_a_writer_that_the_look_refused_is_left_out(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+def test_a_writer_that_the_look_refused_is_left_out(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     trainer = offline_of(world, tmp_path, sites, max_steps=1)
     trainer.hinter = dataclasses.replace(
         trainer.hinter, refused=frozenset((site.hint.writer, site.hint.kind) for site in sites)
@@ -257,7 +252,7 @@ def test_a_writer_that_the_look_refused_is_left_out(sites: list[TraceSite], worl
     assert (row["loss"], row["channel/hint_traces/left_out"]) == (0.0, 1.0)
 
 
-def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     from tests.train.test_teacher import lora
 
     trainer = offline_of(world, tmp_path, sites, beta_replay=0.2, peft_config=lora())
@@ -271,7 +266,7 @@ def test_an_adapter_learns_and_its_base_is_the_teacher(sites: list[TraceSite], w
     }
 
 
-def test_it_refuses_to_learn_from_nothing(sites: list[TraceSite], world: Any, tmp_path: Path) -> None:
+def test_it_refuses_to_learn_from_nothing(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="nothing to learn from"):
         offline_of(world, tmp_path)
     with pytest.raises(TrainerError, match="Nothing would be learned"):

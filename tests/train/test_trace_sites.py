@@ -20,8 +20,9 @@ from composer_hub.hints.writers import write_hints  # noqa: E402
 from composer_hub.hub import Model  # noqa: E402
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace  # noqa: E402
 from composer_hub.redact import without_tokens_of_changed_text  # noqa: E402
+from composer_hub.train.hinting import HintSite  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
-from composer_hub.train.trace_sites import ForeignTraces, Student, TraceEncoder, TraceSite, hint_of  # noqa: E402
+from composer_hub.train.trace_sites import ForeignTraces, Student, TraceEncoder, hint_of  # noqa: E402
 
 STUDENT = Student("me/student", "qwen")
 SITE = ErrorSite(
@@ -213,13 +214,13 @@ def test_control_hints_stand_where_the_real_ones_did(world: Any) -> None:
     (real,), (control,) = (encoder_of(world, control=on).encode([trace_of()]).sites for on in (False, True))
     assert (real.hint.writer, control.hint.writer) == ("template", "control")
     assert control.prefix_ids == real.prefix_ids
-    assert control.said_ids != real.said_ids
+    assert control.inserted_ids != real.inserted_ids
 
 
 def test_hints_that_ingest_writes_are_hints_to_learn_from(encoder: TraceEncoder) -> None:
     trace = write_hints(trace_of(step={"hints": ()}))
     assert hint_of(trace.steps[0]) is not None
-    sites: list[TraceSite] = encoder.encode([trace]).sites
+    sites: list[HintSite] = encoder.encode([trace]).sites
     assert [site.hint.writer for site in sites] == ["template"]
 
 

@@ -20,41 +20,35 @@ from composer_hub.train.trainer import TrainerError  # noqa: E402
 from composer_hub.train.uplift import SiteUplift, site_uplifts  # noqa: E402
 from tests.train.runs import steps_of, written_attempts  # noqa: E402
 
-SHAPES = {"1 x 8": (1, 8), "2 x 4": (2, 4), "4 x 2": (4, 2)}
+SHAPES = ((1, 8), (2, 4), (4, 2))
 
 
 def numbers(rows: list[dict[str, float]], *names: str) -> list[tuple[float, ...]]:
     return [tuple(float(row[name]) for name in names) for row in rows]
 
 
-def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(make_trainer: Any) -> None:
-    plain, ours = make_trainer(GRPOTrainer, max_steps=3), make_trainer(max_steps=3)
+def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(trained: Any) -> None:
+    plain, ours = trained(GRPOTrainer), trained()
     names = ("loss", "grad_norm", "reward")
-    assert numbers(steps_of(plain), *names) == numbers(steps_of(ours), *names)
-    for one, other in zip(plain.model.parameters(), ours.model.parameters(), strict=True):
+    assert numbers(plain.rows, *names) == numbers(ours.rows, *names)
+    for one, other in zip(plain.weights, ours.weights, strict=True):
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize(
-    "channel",
-    [
-        {"alpha_sdpo": 0.5},
-        {"alpha_sdpo": 0.5, "max_hint_sites": 3},
-        {"beta_replay": 0.5},
-    ],
-    ids=["hint", "hint at several sites", "replay"],
-)
-def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: Any, channel: dict[str, Any]) -> None:
+def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: Any) -> None:
+    names = ("loss", "grad_norm", "channel/hint/loss", "channel/replay/loss")
     found = []
-    for pieces, size in SHAPES.values():
+    for pieces, size in SHAPES:
         trainer = make_trainer(
-            **channel,
+            alpha_sdpo=0.5,
+            max_hint_sites=3,
+            beta_replay=0.5,
             max_steps=1,
             gradient_accumulation_steps=pieces,
             per_device_train_batch_size=size,
             pair_batch=8 // pieces,
         )
-        found.append(numbers(steps_of(trainer), "loss", "grad_norm")[0])
+        found.append(numbers(steps_of(trainer), *names)[0])
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0], rel=1e-4)
 
@@ -146,16 +140,16 @@ def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) ->
         action = trainer._tokenizer.decode(site.action_ids)
         said = f"<|im_start|>user\n{site.hint.text}<|im_end|>\n<|im_start|>assistant\n"
         assert text.endswith(said + action)
-        assert '"plus"' in action or site.error.site.kind != "tool_not_found"
+        assert '"plus"' in action or site.hint.kind != "tool_not_found"
         assert text.replace(said, "<|im_start|>assistant\n") == trainer._tokenizer.decode(
             site.prefix_ids + site.action_ids
         )
 
 
-def test_a_batch_without_sites_gives_zero_and_the_plain_gradient(make_trainer: Any) -> None:
-    silent, plain = make_trainer(alpha_sdpo=0.5, hinter=NoHints()), make_trainer()
+def test_a_batch_without_sites_gives_zero_and_the_plain_gradient(make_trainer: Any, trained: Any) -> None:
+    silent = make_trainer(alpha_sdpo=0.5, hinter=NoHints())
     names = ("loss", "grad_norm")
-    assert numbers(steps_of(silent), *names) == numbers(steps_of(plain), *names)
+    assert numbers(steps_of(silent), *names) == numbers(trained().rows, *names)
 
 
 class NoHints:
@@ -171,19 +165,25 @@ def lora() -> Any:
 @pytest.mark.parametrize(
     "options",
     [
-        {"gradient_checkpointing": True},
-        {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": True}},
-        {"steps_per_generation": 2, "per_device_train_batch_size": 4},
-        {"num_iterations": 2},
-        {"mask_truncated_completions": True, "max_completion_length": 30},
-        {"bf16": True},
+        {
+            "gradient_checkpointing": True,
+            "gradient_checkpointing_kwargs": {"use_reentrant": True},
+            "loss_type": "dr_grpo",
+            "scale_rewards": "none",
+            "beta": 0.01,
+        },
+        {
+            "steps_per_generation": 2,
+            "per_device_train_batch_size": 4,
+            "channel_warmup_steps": 4,
+            "hint_min_uplift": 0.1,
+            "hint_token_clip": 1.0,
+        },
+        {"num_iterations": 2, "control_hints": True},
+        {"bf16": True, "mask_truncated_completions": True, "max_completion_length": 30},
         {"peft_config": lora, "gradient_checkpointing": True},
-        {"control_hints": True},
-        {"hint_min_uplift": 0.1, "hint_token_clip": 1.0},
-        {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.01},
-        {"channel_warmup_steps": 4},
     ],
-    ids=lambda options: " ".join(options),
+    ids=lambda options: next(iter(options)),
 )
 def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> None:
     num_steps = 2 if {"num_iterations", "steps_per_generation"} & set(options) else 1
@@ -195,27 +195,23 @@ def test_three_channels_run_with(make_trainer: Any, options: dict[str, Any]) -> 
         assert all(math.isfinite(float(row[name])) for name in ("loss", "grad_norm", "channel/replay/loss"))
 
 
-def test_gradient_checkpointing_does_not_change_a_step(make_trainer: Any) -> None:
+def test_gradient_checkpointing_does_not_change_a_step(trained: Any) -> None:
     options = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "max_steps": 1}
-    found = [steps_of(make_trainer(**options, gradient_checkpointing=on)) for on in (False, True)]
-    assert numbers(found[0], "loss", "grad_norm")[0] == pytest.approx(
-        numbers(found[1], "loss", "grad_norm")[0], rel=1e-5
-    )
+    found = [numbers(trained(**options, gradient_checkpointing=on).rows, "loss", "grad_norm") for on in (False, True)]
+    assert found[0][0] == pytest.approx(found[1][0], rel=1e-5)
 
 
-def test_a_warm_up_starts_at_its_first_share(make_trainer: Any) -> None:
-    full, warming, off = (
-        numbers(steps_of(make_trainer(max_steps=1, beta_replay=beta, channel_warmup_steps=steps)), "loss")[0][0]
-        for beta, steps in ((0.4, 0), (0.4, 4), (0.0, 0))
-    )
+def test_a_warm_up_starts_at_its_first_share(trained: Any) -> None:
+    full = trained(max_steps=1, beta_replay=0.4).rows[0]["loss"]
+    warming = trained(max_steps=1, beta_replay=0.4, channel_warmup_steps=4).rows[0]["loss"]
+    off = trained().rows[0]["loss"]
     assert warming - off == pytest.approx((full - off) / 4, rel=1e-2)
 
 
-def test_a_channel_that_is_turned_down_weighs_half(make_trainer: Any) -> None:
-    trainer = make_trainer(max_steps=1, beta_replay=0.4)
+def test_a_channel_that_is_turned_down_weighs_half(make_trainer: Any, trained: Any) -> None:
+    trainer = make_trainer(max_steps=1, beta_replay=0.8)
     trainer.turn_down("replay")
-    turned = numbers(steps_of(trainer), "loss")
-    assert turned == numbers(steps_of(make_trainer(max_steps=1, beta_replay=0.2)), "loss")
+    assert numbers(steps_of(trainer), "loss") == numbers(trained(max_steps=1, beta_replay=0.4).rows, "loss")
 
 
 def test_control_hints_do_not_lift_where_real_ones_do(make_trainer: Any) -> None:
@@ -253,11 +249,11 @@ class Tired(Desk):
         return super().get_reward() / self.seen**2
 
 
-def test_looking_before_training_does_not_change_the_run(make_trainer: Any) -> None:
+def test_looking_before_training_does_not_change_the_run(make_trainer: Any, trained: Any) -> None:
     names = ("loss", "reward", "grad_norm")
-    options = {"alpha_sdpo": 0.5, "max_steps": 1, "num_generations_eval": 1}
-    looked, plain = (make_trainer(environment=Tired, **options) for _ in range(2))
-    expected = numbers(steps_of(plain), *names)
+    options = {"environment": Tired, "alpha_sdpo": 0.5, "max_steps": 1, "num_generations_eval": 1}
+    looked = make_trainer(**options)
+    expected = numbers(trained(**options).rows, *names)
     from transformers import set_seed
 
     set_seed(3)

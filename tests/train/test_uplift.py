@@ -18,17 +18,17 @@ from composer_hub.train.uplift import (  # noqa: E402
     refused,
     table,
 )
-from tests.train.test_turns import END, RIGHT, WRONG, hinter, rollout  # noqa: E402
+from tests.train.test_rollouts import END, RIGHT, WRONG, hinter, rollout  # noqa: E402
 
 
 def test_a_good_hint_lowers_the_failed_action_and_raises_the_corrected_one() -> None:
     sites = hinter().sites(rollout(*WRONG, *RIGHT, END))
     (site,) = sites
     logps = {
-        (site.prefix_ids, site.action_ids): -1.0,
-        (site.hinted_ids, site.action_ids): -4.0,
-        (site.prefix_ids, site.corrected_ids): -2.0,
-        (site.hinted_ids, site.corrected_ids): -0.5,
+        (tuple(site.prefix_ids), tuple(site.action_ids)): -1.0,
+        (tuple(site.hinted_ids), tuple(site.action_ids)): -4.0,
+        (tuple(site.prefix_ids), tuple(site.corrected_ids)): -2.0,
+        (tuple(site.hinted_ids), tuple(site.corrected_ids)): -0.5,
     }
     (found,) = measure(sites, lambda rows: [logps[tuple(before), tuple(action)] for before, action in rows])
     assert (found.lowered, found.raised, found.value) == (3.0, 1.5, 1.5)

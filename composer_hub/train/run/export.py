@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer_hub.families import family_of
-from composer_hub.records import Hint, Message, Step, ToolCall, Trace, canonical_json, from_row, stable_id, to_row
-from composer_hub.train.diagnostics import TokenDiagnostics
-from composer_hub.train.turns import Rollout, TurnError, calls_of, tool_call_of, turn_errors, turns
+from composer_hub.records import Hint, Trace, from_row, stable_id, to_row
+from composer_hub.train.rollouts import Rollout, message_of
+from composer_hub.train.token_metrics import TokenDiagnostics
 
 if TYPE_CHECKING:
     from composer_hub.hub import Destination, Parent, Published, Table
 
-SOURCE = "composer_rollout"
 ROLLOUTS_A_FILE = 2_000
 
 
@@ -57,43 +56,34 @@ class RunFacts:
     family: str = ""
 
 
-def to_trace(rollout: Rollout, errors: Sequence[TurnError], scored: Scored, run: RunFacts) -> Trace:
-    """Return one rollout as a trace: prompt and completion messages, one step a turn."""
-    prompt = [_message(message) for message in scored.prompt]
-    said = _said(rollout)
+def to_trace(rollout: Rollout, scored: Scored, run: RunFacts) -> Trace:
+    """Return one rollout with its prompt, its identity and the hints that the teacher read."""
+    prompt = tuple(message_of(message) for message in scored.prompt)
     trace_id = stable_id(run.run_id, scored.policy_step, scored.place)
-    starts = [number for number, message in enumerate(said) if message.role == "assistant"]
-    found = {turn.number: turn for turn in turns(rollout)}
-    steps = []
-    for number, start in enumerate(starts):
-        stop = starts[number + 1] if number + 1 < len(starts) else len(said)
-        sites = tuple(error.site for error in errors if error.turn.number == number)
-        hint = scored.hints.get(number)
-        steps.append(
-            Step(
-                step_id=stable_id(trace_id, number),
-                index=number,
-                action=len(prompt) + start,
-                prompt=((0, len(prompt) + start),),
-                results=tuple(range(len(prompt) + start + 1, len(prompt) + stop)),
-                model=run.model,
-                family=run.family or family_of(run.model),
-                prefix_exact=number in found,
-                prefix_reason="" if number in found else "the turn has no sampled tokens",
-                error_sites=sites,
-                hints=(hint,) if hint else (),
-            )
+    family = run.family or family_of(run.model)
+    num_prompt = len(prompt)
+    steps = (
+        replace(
+            step,
+            step_id=stable_id(trace_id, step.index),
+            action=num_prompt + step.action,
+            prompt=((0, num_prompt + step.action),),
+            results=tuple(num_prompt + place for place in step.results),
+            model=run.model,
+            family=family,
+            hints=(scored.hints[step.index],) if step.index in scored.hints else (),
         )
-    return Trace(
+        for step in rollout.trace.steps
+    )
+    return replace(
+        rollout.trace,
         trace_id=trace_id,
-        source=SOURCE,
         session_id=f"{run.run_id}-{scored.policy_step}-{scored.place}",
-        messages=(*prompt, *said),
+        messages=(*prompt, *rollout.trace.messages),
         steps=tuple(steps),
         tools=run.tools,
-        tools_source="recorded",
         model=run.model,
-        family=run.family or family_of(run.model),
+        family=family,
         license=run.license,
         provenance=_provenance(rollout, scored, run),
     )
@@ -118,7 +108,7 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "token_uplift": scored.tokens.uplift,
         "token_advantage": scored.tokens.advantage,
         "token_texts": list(scored.token_texts),
-        "turns": [[turn.start, turn.stop] for turn in turns(rollout)],
+        "turns": [list(span) for span, _ in zip(rollout.spans, rollout.trace.steps, strict=False)],
         "writers": [hint.writer for hint in scored.hints.values()],
     }
 
@@ -163,12 +153,11 @@ class RolloutFile:
                 environment=str(given.get("environment") or self.environment),
                 hints=hints.get(row, {}),
                 tokens=diagnosed or TokenDiagnostics(),
-                token_texts=[_valid(trainer.hinter.decode([token])) for token in rollout.completion_ids]
+                token_texts=[_valid(trainer._tokenizer.decode([token])) for token in rollout.completion_ids]
                 if diagnosed
                 else (),
             )
-            errors = list(turn_errors(rollout, trainer.hinter.decode))
-            rows.append(to_row(to_trace(rollout, errors, scored, self.run)))
+            rows.append(to_row(to_trace(rollout, scored, self.run)))
         self._write(rank, rows)
 
     def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -237,44 +226,16 @@ def _logps(output: Mapping[str, Any]) -> tuple[list[list[float]], str]:
 
 def _hints(trainer: Any) -> dict[int, dict[int, Hint]]:
     sites = getattr(trainer, "_sites", ())
-    return {row: {site.error.turn.number: site.hint for site in found} for row, found in enumerate(sites)}
+    return {row: {site.step: site.hint for site in found} for row, found in enumerate(sites)}
+
+
+def _valid(text: str) -> str:
+    # Half of a character has no UTF-8 form.
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _as_messages(prompt: Any) -> Sequence[Mapping[str, Any]]:
     return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-
-
-def _message(chat: Mapping[str, Any]) -> Message:
-    calls = tuple(tool_call_of(dict(call)) for call in chat.get("tool_calls") or ())
-    content = chat.get("content")
-    text = content if isinstance(content, str) else canonical_json(content) if content else ""
-    return Message(
-        role=chat["role"],
-        content=_valid(text),
-        tool_calls=calls,
-        name=str(chat.get("name") or ""),
-        reasoning_content=_valid(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
-    )
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _said(rollout: Rollout) -> list[Message]:
-    """Return the completion's messages: calls under the ids that error sites name, and those on their results."""
-    named, waiting = iter(calls_of(rollout.messages)), list[ToolCall]()
-    messages = []
-    for message in map(_message, rollout.messages):
-        if message.role == "assistant":
-            waiting = next(named)
-            message = replace(message, tool_calls=tuple(waiting))
-        elif message.role == "tool":
-            answered = next((call for call in waiting if call.name == message.name), None)
-            waiting = [call for call in waiting if call is not answered]
-            message = replace(message, tool_call_id=answered.call_id if answered else "")
-        messages.append(message)
-    return messages
 
 
 # --------------------------------------------------------------------------------------------------------- publishing

@@ -110,7 +110,7 @@ def _model_name(model: ModelConfig) -> str:
 
 def _small() -> Model:
     """Return the model of the tiny world, which is made here the first time."""
-    from composer_hub.environments.desk import small_model
+    from composer_hub.train.tiny import small_model
 
     cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
     with PartialState().local_main_process_first():

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from composer_hub.train.turns import Rollout
+from composer_hub.train.rollouts import Rollout
 
 _CLOSE = 1e-6  # sums of weighted rewards are not exact
 

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.signals import gradient_norms, probed_parameter, rollout_means  # noqa: E402
+from composer_hub.train.metrics import gradient_norms, probed_parameter, rollout_means  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
+from tests.train.test_rollouts import RIGHT, WRONG, acted, call, rollout  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
-from tests.train.test_turns import END, RIGHT, WRONG, acted, call, rollout  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
 OURS = ("channel/", "rollout/", "known_good/")
@@ -109,19 +109,17 @@ def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: d
 
 
 def test_what_went_wrong_is_counted_by_rollout() -> None:
-    def decode(_ids: Any) -> str:
-        return "<tool_call> maybe not"
-
-    wrong, cut = rollout(*WRONG, *RIGHT, END), rollout(acted(said="maybe"), cut_off=True)
-    found = rollout_means([wrong, cut, rollout(acted(call("add")))], decode)
+    malformed = acted(said="<tool_call> no")
+    wrong, cut = rollout(*WRONG, *RIGHT, malformed), rollout(acted(said="<tool_call> maybe"), cut_off=True)
+    found = rollout_means([wrong, cut, rollout(acted(call("add")))])
     assert found == {
-        "rollout/hedge_rate": [0.0, 100.0, 0.0],
+        "rollout/hedge_rate": [0.0, 50.0, 0.0],
         "rollout/errors": [2.0, 0.0, 1.0],
         "rollout/malformed_calls": [1.0, 0.0, 0.0],
         "rollout/dropped_results": [0.0, 0.0, 1.0],
         "rollout/cut_off": [0.0, 1.0, 0.0],
     }
-    assert not any(rollout_means([], decode).values())
+    assert not any(rollout_means([]).values())
 
 
 def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) -> None:

@@ -13,8 +13,8 @@ import torch
 
 from composer_hub.train.hinting import HintSite
 from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
+from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import Teacher
-from composer_hub.train.turns import Rollout
 
 NUM_ROLLOUTS = 2  # per measured batch and rank
 Values = list[float | None]
@@ -51,11 +51,11 @@ def token_diagnostics(
     for site in sites:
         plain, plain_head = _action_hidden(student, site.prefix_ids, site)
         hinted, hinted_head = _action_hidden(teacher, site.hinted_ids, site)
-        action = torch.tensor(site.action_ids, device=plain.device)
+        action = torch.tensor(list(site.action_ids), device=plain.device)
         values = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta)
         without, _ = token_stats(plain, plain_head, action)
         with_hint, _ = token_stats(hinted, hinted_head, action)
-        span = slice(site.error.turn.start, site.error.turn.stop)
+        span = slice(*site.span)
         divergence[span] = _rounded(values)
         uplift[span] = _rounded(with_hint - without)
     return TokenDiagnostics(

@@ -6,7 +6,7 @@ In: numbers as each rank found them, the terms of a loss. Out: entries of the tr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,8 +14,8 @@ from accelerate.utils import gather_object
 from torch import Tensor, nn
 
 from composer_hub.records import Hint
+from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import causal_lm
-from composer_hub.train.turns import Rollout, said, turn_errors
 from composer_hub.train.watchdogs import hedge_rate
 
 
@@ -40,15 +40,17 @@ def note_writers(metrics: dict[str, list[float]], name: str, hints: Iterable[Hin
         metrics[f"{name}/writer/{writer}"].append(count / writers.total())
 
 
-def rollout_means(rollouts: Sequence[Rollout], decode: Callable[[Sequence[int]], str]) -> dict[str, list[float]]:
+def rollout_means(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
     """Return one number a rollout: what went wrong in it, and how much the model doubts in words."""
-    errors = [[error.site for error in turn_errors(rollout, decode)] for rollout in rollouts]
+    traces = [rollout.trace for rollout in rollouts]
+    errors = [[site for step in trace.steps for site in step.error_sites] for trace in traces]
+    texts = [" ".join(message.content for message in trace.messages if message.role == "assistant") for trace in traces]
 
     def counted(rule: str) -> list[float]:
         return [float(sum(site.rule.startswith(rule) for site in found)) for found in errors]
 
     return {
-        "rollout/hedge_rate": [hedge_rate(said(rollout)) for rollout in rollouts],
+        "rollout/hedge_rate": [hedge_rate(text) for text in texts],
         "rollout/errors": counted(""),
         "rollout/malformed_calls": counted("rollout.malformed_call"),
         "rollout/dropped_results": counted("rollout.dropped_result"),

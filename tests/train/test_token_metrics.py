@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.diagnostics import sample, token_diagnostics  # noqa: E402
 from composer_hub.train.run.export import RolloutFile, RunFacts, read_rollouts  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from composer_hub.train.teacher import Teacher  # noqa: E402
+from composer_hub.train.token_metrics import sample, token_diagnostics  # noqa: E402
 from composer_hub.train.uplift import site_uplifts  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 
@@ -31,7 +31,7 @@ def test_the_numbers_of_a_rollout_are_those_of_its_sites_and_none_elsewhere(make
     row = next(row for row, found in enumerate(trainer._sites) if found)
     rollout, (site,) = trainer._rollouts[row], trainer._sites[row]
     found = token_diagnostics(rollout, [site], 1.5, live, live)
-    span = range(site.error.turn.start, site.error.turn.stop)
+    span = range(*site.span)
     (whole,) = site_uplifts([site], trainer.model)
     assert sum(found.uplift[place] for place in span) == pytest.approx(-whole.lowered, abs=1e-3)
     assert all(found.divergence[place] >= 0 for place in span)

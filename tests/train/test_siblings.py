@@ -9,8 +9,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.groups import best_of_groups, siblings  # noqa: E402
-from composer_hub.train.turns import Rollout  # noqa: E402
+from composer_hub.train.rollouts import Rollout  # noqa: E402
+from composer_hub.train.siblings import best_of_groups, siblings  # noqa: E402
 
 
 def rollouts(count: int) -> list[Rollout]:

@@ -22,7 +22,7 @@ class StreamError(exits.ComposerError, ValueError):
 
 
 @dataclass
-class Endless(Generic[T]):
+class Stream(Generic[T]):
     """The stream of one rank. `position` counts the rows this rank has handed out."""
 
     rows: Sequence[T]

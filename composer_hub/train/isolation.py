@@ -26,7 +26,7 @@ _LEFT_BEHIND = (
 
 
 @contextlib.contextmanager
-def aside(trainer: Any, num_generations: int) -> Iterator[None]:
+def isolated(trainer: Any, num_generations: int) -> Iterator[None]:
     """Let a trainer make rollouts, so many of each prompt, that leave nothing behind."""
     left = {name: getattr(trainer, name) for name in _LEFT_BEHIND if hasattr(trainer, name)}
     logs, metrics, was_training = trainer._logs, trainer._metrics, trainer.model.training

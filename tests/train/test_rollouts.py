@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.hinting import Hinter, TemplateError, from_sibling
+from composer_hub.hints.writers import from_sibling
+from composer_hub.train.hinting import Hinter, TemplateError
+from composer_hub.train.rollouts import Rollout
 from composer_hub.train.run.export import RunFacts, Scored, to_trace
-from composer_hub.train.turns import Rollout, turn_errors, turns
 
 GENERATION = [90, 91]  # what the template ends a prompt with
 
@@ -43,14 +44,17 @@ def rollout(*messages: dict[str, Any], **facts: Any) -> Rollout:
 
 
 def kinds(given: Rollout, text: str = "") -> list[tuple[int, str]]:
-    return [(error.turn.number, error.site.kind) for error in turn_errors(given, lambda _ids: text)]
+    texts = dict.fromkeys(range(len(given.trace.steps)), text)
+    steps = dataclasses.replace(given, texts=texts).trace.steps
+    return [(step.index, site.kind) for step in steps for site in step.error_sites]
 
 
 def test_each_assistant_message_owns_one_run_of_sampled_tokens() -> None:
-    found = turns(rollout(acted(call("f")), answered("f", "ok"), acted(said="done")))
-    assert [(turn.start, turn.stop, turn.is_last, len(turn.results)) for turn in found] == [
-        (0, 3, False, 1),
-        (5, 8, True, 0),
+    given = rollout(acted(call("f")), answered("f", "ok"), acted(said="done"))
+    assert given.spans == [(0, 3), (5, 8)]
+    assert [(step.action, step.results, step.prefix_exact) for step in given.trace.steps] == [
+        (0, (1,), True),
+        (2, (), True),
     ]
 
 
@@ -65,12 +69,7 @@ def test_a_site_names_its_call_by_the_place_that_the_call_has_in_the_rollout() -
         missing,
         acted(said="done"),
     )
-    errors = list(turn_errors(given, lambda _ids: ""))
-    assert [(error.site.call_id, error.call and error.call.call_id) for error in errors] == [
-        ("call_2", "call_2"),
-        ("call_4", "call_4"),
-    ]
-    trace = to_trace(given, errors, Scored([], 0, 0, {}, None), RunFacts("run", "small", "sha"))
+    trace = to_trace(given, Scored([], 0, 0, {}, None), RunFacts("run", "small", "sha"))
     assert [site.call_id for site in trace.steps[1].error_sites] == ["call_2", "call_4"]
     assert [trace.messages[at].tool_call_id for at in trace.steps[1].results] == ["call_3", "call_2", "call_4"]
     assert [call.call_id for call in trace.messages[2].tool_calls] == ["call_2", "call_3", "call_4"]
@@ -108,6 +107,11 @@ def test_a_result_that_was_dropped_is_an_error_of_the_call() -> None:
     assert kinds(rollout(acted(call("cat", path="/big")), rounds_used_up=True)) == []
 
 
+def test_a_call_that_is_repeated_with_the_same_result_is_an_error_the_third_time() -> None:
+    same = (acted(call("look", at="x")), answered("look", "nothing new"))
+    assert kinds(rollout(*same, *same, *same, END)) == [(2, "repeated_call")]
+
+
 def test_a_tool_that_answers_with_a_word_like_error_is_not_an_error() -> None:
     assert kinds(rollout(acted(call("f")), answered("f", "{'error': 0, 'rows': 3}"), acted(said="fine"))) == []
     assert kinds(rollout(acted(call("add", a=1, b=2)), answered("add", "3"), acted(said="3"))) == []
@@ -120,9 +124,8 @@ def test_results_belong_to_the_calls_of_their_name() -> None:
         answered("slow", "{'error': 'late'}"),
         acted(said="x"),
     )
-    (error,) = turn_errors(given, lambda _ids: "")
-    assert error.call is not None
-    assert error.call.name == "slow"
+    (site,) = given.trace.steps[0].error_sites
+    assert (site.tool, site.call_id, site.message) == ("slow", "call_1", "late")
 
 
 # ----------------------------------------------------------------------------------------------------------- hinting
@@ -135,7 +138,7 @@ def template(messages: list[dict[str, Any]], *, add_generation_prompt: bool) -> 
 
 def hinter(**options: Any) -> Hinter:
     tool = {"function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
-    return Hinter(apply_template=template, decode=lambda _ids: "", tools=(tool,), **options)
+    return Hinter(apply_template=template, tools=(tool,), **options)
 
 
 WRONG = (acted(call("plus")), answered("plus", "{'error': 'Tool plus not found.'}"))
@@ -145,16 +148,16 @@ END = acted(said="3")
 
 def test_a_hint_stands_between_what_was_read_and_the_generation_prompt() -> None:
     (site,) = hinter().sites(rollout(*WRONG, END))
-    assert site.prefix_ids == (1, 2, *GENERATION)
-    assert site.hinted_ids == (1, 2, 80, *map(ord, site.hint.text), *GENERATION)
-    assert site.teacher_ids[-3:] == site.action_ids == (10, 10, 10)
+    assert list(site.prefix_ids) == [1, 2, *GENERATION]
+    assert list(site.hinted_ids) == [1, 2, 80, *map(ord, site.hint.text), *GENERATION]
+    assert list(site.teacher_ids[-3:]) == list(site.action_ids) == [10, 10, 10]
     assert "`add`" in site.hint.text
 
 
 @pytest.mark.parametrize("most", [1, 2, 5])
 def test_no_more_sites_than_allowed_and_the_first_ones(most: int) -> None:
     found = hinter(max_sites=most).sites(rollout(*WRONG, *WRONG, *WRONG, END))
-    assert [site.error.turn.number for site in found] == list(range(min(most, 3)))
+    assert [site.step for site in found] == list(range(min(most, 3)))
 
 
 def test_a_hint_longer_than_the_window_leaves_its_site_out() -> None:
@@ -168,11 +171,11 @@ def test_a_refused_writer_writes_nothing() -> None:
 
 def test_the_corrected_action_is_the_next_call_that_worked_here_or_at_a_sibling() -> None:
     (own,) = hinter().sites(rollout(*WRONG, *RIGHT, END))
-    assert own.corrected_ids == (12, 12, 12)
+    assert list(own.corrected_ids) == [12, 12, 12]
     (other,) = hinter().sites(rollout(*WRONG, END), sibling=rollout(*RIGHT, END))
-    assert other.corrected_ids == (10, 10, 10)
+    assert list(other.corrected_ids) == [10, 10, 10]
     (neither,) = hinter().sites(rollout(*WRONG, END))
-    assert neither.corrected_ids == ()
+    assert not neither.corrected_ids
 
 
 def test_a_correction_that_does_not_fit_into_the_window_is_left_out() -> None:
@@ -183,7 +186,7 @@ def test_a_correction_that_does_not_fit_into_the_window_is_left_out() -> None:
     (fits,) = hinter().sites(rollout(*WRONG, END), sibling=long)
     assert len(fits.corrected_ids) == 50
     (site,) = hinter(max_teacher_tokens=len(fits.hinted_ids) + 49).sites(rollout(*WRONG, END), sibling=long)
-    assert (site.teacher_ids, site.corrected_ids) == (fits.teacher_ids, ())
+    assert (site.teacher_ids, list(site.corrected_ids)) == (fits.teacher_ids, [])
 
 
 def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
@@ -191,7 +194,7 @@ def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
     assert site.hint.writer == "sibling"
     assert 'add {"a":1,"b":2}' in site.hint.text.replace(" ", "").replace("add{", "add {")
     assert hinter(writers=()).sites(rollout(*WRONG, END)) == []
-    assert from_sibling(site.error, rollout(END), str) is None
+    assert from_sibling(rollout(*WRONG, END).trace.steps[0].error_sites[0], rollout(END).trace, 0) is None
 
 
 def test_a_sibling_that_failed_in_the_same_way_first_is_quoted_where_it_worked() -> None:

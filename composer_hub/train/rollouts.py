@@ -1,0 +1,213 @@
+"""Live rollouts as traces, so that they take the same path to errors and hints as recorded sessions.
+
+In: what TRL's tool loop leaves (token ids, tool mask, messages). Out: a `Rollout` whose `trace` has the error sites
+that `errors.find` sees in it. The tool loop is a harness like any other: its exceptions, tool markup that did not
+parse and results that it dropped become typed flags. Their rules begin with `rollout.`.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from composer_hub.environments.guard import loss_in
+from composer_hub.errors.find import excerpt, find_errors
+from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json
+from composer_hub.session import ResultFlag, Session
+
+SOURCE = "composer_rollout"
+_MARKUP = ("<tool_call>", "<function=", "[TOOL_CALLS]", "<|tool_call")
+_WRONG_ARGUMENTS = ("positional argument", "unexpected keyword argument", "validation error")
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One rollout as the tool loop left it."""
+
+    prompt_ids: Sequence[int]
+    completion_ids: Sequence[int]
+    tool_mask: Sequence[int]  # 1 on tokens that the model sampled
+    messages: Sequence[Mapping[str, Any]]  # of the completion: assistant and tool messages
+    rounds_used_up: bool = False  # the loop ended because no further round of tools was allowed
+    cut_off: bool = False  # the last turn ran out of tokens
+    texts: Mapping[int, str] | None = None  # turn -> its text with markup; None: the content of its message
+
+    @classmethod
+    def of(
+        cls,
+        prompt_ids: Sequence[int],
+        completion_ids: Sequence[int],
+        tool_mask: Sequence[int],
+        messages: Sequence[Mapping[str, Any]],
+        decode: Callable[[Sequence[int]], str],
+        **facts: bool,
+    ) -> Rollout:
+        """Make a rollout; `decode` turns the tokens of turns without calls into text."""
+        rollout = cls(prompt_ids, completion_ids, tool_mask, messages, **facts)
+        texts = {
+            turn: decode(completion_ids[slice(*span)])
+            for turn, (message, span) in enumerate(zip(rollout._turns(), rollout.spans, strict=False))
+            if not message.get("tool_calls")
+        }
+        return replace(rollout, texts=texts)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int]]:
+        """The spans of `completion_ids` that the model sampled: the n-th belongs to the n-th assistant message."""
+        mask = [0, *self.tool_mask, 0]
+        edges = [place for place in range(len(mask) - 1) if mask[place] != mask[place + 1]]
+        return list(zip(edges[::2], edges[1::2], strict=True))
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The completion as a trace: one step per turn, with its error sites. Identity and prompt are not set."""
+        messages = tuple(_messages(self.messages))
+        trace = Trace("", SOURCE, "", messages, tuple(self._steps(messages)), tools_source="recorded")
+        session = Session(trace, self._flags(trace))
+        return _with_own_sites(self, find_errors(session, text_rules=True))
+
+    def tokens(self, step: Step) -> tuple[Sequence[int], Sequence[int]]:
+        """Return the tokens before a step whose prefix is exact, and its own."""
+        start, stop = self.spans[step.index]
+        return [*self.prompt_ids, *self.completion_ids[:start]], self.completion_ids[start:stop]
+
+    def _turns(self) -> Iterator[Mapping[str, Any]]:
+        return (message for message in self.messages if message["role"] == "assistant")
+
+    def _steps(self, messages: Sequence[Message]) -> Iterator[Step]:
+        actions = [place for place, message in enumerate(messages) if message.role == "assistant"]
+        for index, (action, stop) in enumerate(itertools.pairwise([*actions, len(messages)])):
+            known = index < len(self.spans)
+            yield Step(
+                step_id="",
+                index=index,
+                action=action,
+                prompt=((0, action),),
+                results=tuple(place for place in range(action + 1, stop) if messages[place].role == "tool"),
+                prefix_exact=known,
+                prefix_reason="" if known else "the turn has no sampled tokens",
+            )
+
+    def _flags(self, trace: Trace) -> dict[int, ResultFlag]:
+        raised = {place: _raised(message) for place, message in enumerate(trace.messages)}
+        flags = {
+            place: ResultFlag(is_error=True, status=_kind_of(text, trace.messages[place].name))
+            for place, text in raised.items()
+            if text is not None
+        }
+        # TRL takes such a turn for plain text: it sends no tool message, counts no failure and ends the rollout.
+        malformed = (step.action for step in trace.steps if self._markup(trace, step))
+        return flags | dict.fromkeys(malformed, ResultFlag(status="json_decode"))
+
+    def _markup(self, trace: Trace, step: Step) -> str:
+        """Return the text of a turn whose tool markup did not parse, or nothing."""
+        if trace.messages[step.action].tool_calls or (self.cut_off and step.index == len(trace.steps) - 1):
+            return ""  # a call that ran out of tokens was not written wrongly
+        texts = self.texts
+        text = trace.messages[step.action].content if texts is None else texts.get(step.index, "")
+        return text if any(mark in text for mark in _MARKUP) else ""
+
+
+def num_rounds(messages: Sequence[Mapping[str, Any]]) -> int:
+    """Count the rounds of tool calls that were answered."""
+    return sum(
+        message["role"] == "tool" and messages[index - 1]["role"] == "assistant"
+        for index, message in enumerate(messages)
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- messages
+
+
+def message_of(chat: Mapping[str, Any]) -> Message:
+    """Read a chat message of the tool loop."""
+    content = chat.get("content")
+    text = content if isinstance(content, str) else canonical_json(content) if content else ""
+    return Message(
+        role=chat["role"],
+        content=_valid(text),
+        tool_calls=tuple(_call(call) for call in chat.get("tool_calls") or ()),
+        name=str(chat.get("name") or ""),
+        reasoning_content=_valid(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
+    )
+
+
+def _messages(chats: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
+    """Yield the messages with call ids: TRL keeps none, and answers of asynchronous tools come last."""
+    numbers, waiting = itertools.count(1), list[ToolCall]()
+    for message in map(message_of, chats):
+        if message.role == "assistant":
+            waiting = [replace(call, call_id=f"call_{next(numbers)}") for call in message.tool_calls]
+            yield replace(message, tool_calls=tuple(waiting))
+        elif message.role == "tool":
+            answered = next((call for call in waiting if call.name == message.name), None)
+            waiting = [call for call in waiting if call is not answered]
+            yield replace(message, tool_call_id=answered.call_id if answered else "")
+        else:
+            yield message
+
+
+def _call(call: Mapping[str, Any]) -> ToolCall:
+    function = call.get("function") or call
+    return ToolCall(str(function.get("name", "")), function.get("arguments") or {}, str(call.get("id") or ""))
+
+
+def _valid(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+# ---------------------------------------------------------------------------------------------- the loop's own errors
+
+
+def _raised(message: Message) -> str | None:
+    """Return the text of an exception that the tool loop reports, or None if the tool itself answered."""
+    if message.role != "tool" or not message.content.startswith("{'error': "):
+        return None
+    try:
+        value = ast.literal_eval(message.content)
+    except (ValueError, SyntaxError):
+        return None
+    return str(value["error"]) if isinstance(value, dict) and set(value) == {"error"} else None
+
+
+def _kind_of(raised: str, tool: str) -> str:
+    if loss_in(raised) is not None:
+        return "sandbox_unavailable"
+    if raised == f"Tool {tool} not found.":
+        return "tool_not_found"
+    return "schema_validation" if any(words in raised for words in _WRONG_ARGUMENTS) else "runtime_exception"
+
+
+def _with_own_sites(rollout: Rollout, trace: Trace) -> Trace:
+    steps = (replace(step, error_sites=tuple(_own_sites(rollout, trace, step))) for step in trace.steps)
+    return replace(trace, steps=tuple(steps))
+
+
+def _own_sites(rollout: Rollout, trace: Trace, step: Step) -> Iterator[ErrorSite]:
+    """Give the sites that come from the loop itself its words and rules, and read what a missing result means."""
+    raised = {trace.messages[place].tool_call_id: _raised(trace.messages[place]) for place in step.results}
+    calls = trace.messages[step.action].tool_calls
+    for site in step.error_sites:
+        text = raised.get(site.call_id)
+        if site.rule == "derived.no_result":
+            is_last = step.index == len(trace.steps) - 1
+            if is_last and not step.results and not rollout.rounds_used_up and site.call_id == calls[0].call_id:
+                yield _dropped(site)
+        elif not site.call_id and site.rule == "flag.json_decode":
+            yield replace(site, rule="rollout.malformed_call", message=excerpt(rollout._markup(trace, step)))
+        elif text is not None and site.rule.startswith("flag."):
+            lost = loss_in(text)
+            kind, blame = (lost, "env") if lost else (site.kind, site.blame)
+            rule = "rollout.environment_lost" if lost else f"rollout.{kind}"
+            yield replace(site, kind=kind, blame=blame, rule=rule, message=text if lost else excerpt(text))
+        else:
+            yield site
+
+
+def _dropped(site: ErrorSite) -> ErrorSite:
+    text = f"The result of {site.tool} did not fit into the rollout and was dropped."
+    return replace(site, kind="output_limit", blame="model", rule="rollout.dropped_result", message=text)
