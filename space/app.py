@@ -85,13 +85,14 @@ def build(desk: Desk) -> gr.Server:
         token, user = visitor(request)
         common = {"user": user, "sign_in": ON_HUB, "stamp": stamp, "hub": desk.library.api.endpoint}
         try:
-            shown = desk.show(request.query_params, token)
-            _, dataset = desk.place(request.query_params, token)
+            place, dataset = desk.place(request.query_params, token)
+            # A pair comes after the list: its first read also reads the footers of all files.
+            shown = desk.show(place, token, ("list",) if place["view"] == "pairs" else ("list", "detail"))
             versions = desk.library.versions(shown.place["dataset"], token)
             text = page(
                 shown.place,
                 list_=shown.list_,
-                detail=shown.detail or message("", ""),
+                detail=shown.detail,
                 versions=versions,
                 datasets=[name.repo for name in desk.library.names],
                 views=desk.views(dataset, token),

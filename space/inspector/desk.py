@@ -109,7 +109,7 @@ class Desk:
             if current and "page" not in place:
                 query = Query(query.filters, index.page_of(current, query) or 0)
             page = index.page(query)
-            if not current and page.rows and "detail" in want:
+            if not current and page.rows:
                 current = page.rows[0]["id"]
             list_ = view_pairs.pair_list(page, place, current)
         if "detail" in want:

@@ -101,6 +101,7 @@ class Library:
         self._open: dict[tuple[str, str], Dataset] = {}
         self._rights: dict[tuple[str, str | None], tuple[float, bool]] = {}
         self._commits: dict[tuple[str, str], tuple[float, str]] = {}
+        self._tags: dict[str, tuple[float, list[str]]] = {}
         self._lock = threading.Lock()
 
     def query(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -133,11 +134,9 @@ class Library:
         """Return what a URL names: a dataset on the list, at any of its revisions."""
         if not self.names:
             raise NotShown("This Space has no dataset: set SPACE_DATASETS, or run `composer-hub space open`.")
-        if not repo:
-            return self.names[0]
         for name in self.names:
-            if name.repo == repo:
-                return Name(repo, revision or name.revision)
+            if repo in ("", name.repo):
+                return Name(name.repo, revision or name.revision)
         raise NotShown(f"{repo} is not on the list of this Space ({', '.join(name.repo for name in self.names)}).")
 
     def check_access(self, repo: str, token: str | None) -> None:
@@ -188,8 +187,12 @@ class Library:
     def versions(self, repo: str, token: str | None) -> list[str]:
         """Return the tags of a dataset, the newest first."""
         self.check_access(repo, token)
-        refs = self.api.list_repo_refs(repo, repo_type="dataset", token=token or False)
-        return sorted((tag.name for tag in refs.tags), key=_by_number, reverse=True)
+        asked, tags = self._tags.get(repo, (-_REMEMBER_S, []))
+        if time.monotonic() - asked >= _REMEMBER_S:
+            refs = self.api.list_repo_refs(repo, repo_type="dataset", token=token or False)
+            tags = sorted((tag.name for tag in refs.tags), key=_by_number, reverse=True)
+            self._tags[repo] = (time.monotonic(), tags)
+        return tags
 
     def _may_read(self, repo: str, token: str | None) -> bool:
         try:

@@ -31,7 +31,7 @@ def page(
     place: Mapping[str, str],
     *,
     list_: Html | None,
-    detail: Html,
+    detail: Html | None,
     datasets: Sequence[str],
     versions: Sequence[str],
     views: Sequence[str],

@@ -465,6 +465,13 @@ if (ITEM && place.get(ITEM)) body.classList.add("open");
 $("#keys-on").checked = store.get("composer-space-keys") !== false;
 markFilters();
 markDrafts();
-const shown = $("#list [aria-current]");
-if (shown) { markCurrent(shown.dataset.item); const next = neighbor(1); if (next) detailOf(next.dataset.item).catch(() => {}); }
-body.dataset.ready = "yes";
+start();
+
+async function start() {
+  const shown = $("#list [aria-current]");
+  const wanted = place.get(ITEM) || shown?.dataset.item;
+  if (ITEM && wanted && !$("#detail article")) {
+    await select(wanted, { open: place.has(ITEM) });
+  } else if (shown) markCurrent(shown.dataset.item);
+  body.dataset.ready = "yes";
+}

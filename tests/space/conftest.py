@@ -60,6 +60,11 @@ LIGHT = (
 )  # fmt: skip
 
 
+TEACHER_NUMBERS = (
+    "calls", "latency_p50_s", "latency_p95_s", "latency_p99_s", "usd_per_call", "usd", "cached_share",
+)  # fmt: skip
+
+
 def _of(side: str, make: Callable[[Any], str], row: Any) -> str:
     return make(row[side])
 
@@ -75,9 +80,11 @@ def publish_pairs(
     }
     empty = {"scope": "", "value": 3.0, "low": None, "high": None, "n": 2}
     report = [empty | {"metric": "pairs", "id": "pairs"}]
-    for number, name in enumerate(("votes", "votes", "tool_flip", "calls", hostile.any_payload())):
+    for number, name in enumerate(("votes", "votes", "tool_flip", "steps_without_pair", hostile.any_payload())):
         scope = hostile.any_payload()
         report.append(empty | {"metric": name, "scope": scope, "low": 1.0, "high": 4.0, "id": f"{name} {number}"})
+    teacher = hostile.any_payload()
+    report += [empty | {"metric": name, "scope": teacher, "id": f"teacher {name}"} for name in TEACHER_NUMBERS]
     kinds = {"n": "int64"} | dict.fromkeys(("value", "low", "high"), "float64")
     features = {name: Value(kinds.get(name, "string")) for name in (*empty, "metric", "id")}
     order = ("trace_id", "index")

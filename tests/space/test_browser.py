@@ -334,8 +334,7 @@ def test_one_key_names_a_wrong_blame_on_the_trace_set(
 # ----------------------------------------------------------------------------------------------------------- appearance
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)], ids=["light", "dark and narrow"])
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view: str, size: Any, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

@@ -1,0 +1,136 @@
+"""From a draft in a browser to the next version of the dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import load_dataset
+from huggingface_hub import HfApi
+from huggingface_hub.utils import httpx
+from inspector import verdicts
+
+from composer_hub import hub, pairs
+from composer_hub.local_hub.server import ServerProcess
+from composer_hub.pairs.verdicts import VERDICTS
+from composer_hub.records import Pair
+from tests.space import hostile
+from tests.space.conftest import publish_pairs, publish_traces, serving
+
+SAME = {"sec-fetch-site": "same-origin"}
+FACTS = {"repo": "me/p", "revision": "v1", "reviewer": "ada", "now": "2026-11-22T10:00:00+00:00"}
+
+
+def row(pair: str, verdict: str, reviewer: str, at: str = "2026") -> dict[str, str]:
+    return {"pair_id": pair, "site_id": "", "verdict": verdict, "reviewer": reviewer, "created_at": at}
+
+
+def test_the_space_writes_the_words_that_the_package_reads() -> None:
+    assert set(verdicts.PAIR_VERDICTS) == set(VERDICTS)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        None,
+        {},
+        {"id": "x" * 201, "verdict": "accept"},
+        {"id": "x", "verdict": "maybe"},
+        {"id": "x", "verdict": "edit"},
+        {"id": "x", "verdict": "edit", "edited": [{"name": "Bash", "arguments": "ls"}]},
+        {"id": "x", "verdict": "edit", "edited": [{"name": "", "arguments": {}}]},
+        {"id": "x", "verdict": "edit", "edited": [{"name": "Bash", "arguments": {"a": "b" * 200_000}}]},
+    ],
+)
+def test_a_draft_that_is_no_verdict_is_refused(draft: Any) -> None:
+    with pytest.raises(verdicts.BadVerdict):
+        verdicts.check(draft, **FACTS)
+
+
+def test_every_published_verdict_has_the_same_columns_and_a_note_without_lone_surrogates() -> None:
+    one = verdicts.check({"id": "a", "verdict": "accept", "note": "x\ud800" + "y" * 900}, **FACTS)
+    other = verdicts.check({"id": "s:1", "verdict": "wrong_blame", "reviewer": "eve"}, **FACTS)
+    assert list(one) == list(other)
+    assert len(one["note"].encode()) <= 500
+    assert (other["target"], other["reviewer"], other["pair_id"]) == ("hint", "ada", "")
+
+
+def test_the_last_verdict_of_a_reviewer_counts_and_reviewers_who_differ_make_a_pair_disputed() -> None:
+    rows = [
+        row("p", "accept", "ada", "1"),
+        row("p", "reject", "ada", "2"),
+        row("q", "accept", "ada"),
+        row("q", "reject", "me"),
+    ]
+    assert verdicts.states(verdicts.latest(rows)) == {"p": "rejected", "q": "disputed"}
+
+
+def test_agreement_of_two_reviewers_is_a_share_and_cohens_kappa() -> None:
+    both = [("a", "accept", "accept"), ("b", "reject", "reject"), ("c", "accept", "reject"), ("d", "accept", "accept")]
+    rows = [row(pair, verdict, name) for pair, one, two in both for name, verdict in (("ada", one), ("me", two))]
+    found = verdicts.agreement([*rows, row("e", "accept", "ada")])
+    assert (found["n"], found["reviewers"], found["agreement"]) == (4, 2, 0.75)
+    assert found["kappa"] == pytest.approx((0.75 - 0.5) / 0.5)
+    assert verdicts.agreement([])["agreement"] is None
+
+
+def test_a_verdict_file_of_anyone_is_read_without_trust(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    lines = [
+        b'{"verdict_id": 3}',
+        b"not json",
+        b"[]",
+        b'{"verdict_id": "v", "verdict": "rm -rf"}',
+        b"\xff",
+        b'{"verdict_id": "v", "verdict": "accept", "pair_id": ["x"], "note": null, "evil": 1}',
+    ]
+    file.write_bytes(b"\n".join(lines))
+    (found,) = verdicts.read_file(str(file))
+    assert "evil" not in found
+    assert found["note"] == ""
+
+
+def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
+    hub_server: ServerProcess, where: hub.HubDestination, tmp_path: Path
+) -> None:
+    repo = "team/folded"
+    traces = [hostile.trace(number) for number in range(1, 6)]
+    commit = publish_traces(where, "team/folded-traces", traces, {})
+    made = [hostile.pairs_of(one, number) for number, one in enumerate(traces, 10)]
+    publish_pairs(where, repo, [pair for pair, _ in made], [], hub.Parent("traces", "team/folded-traces", commit))
+    ids = [pair.pair_id for pair, _ in made]
+    edited = [{"name": "Bash", "arguments": {"command": "make test"}}]
+    drafts = [
+        {"id": ids[0], "verdict": "accept"},
+        {"id": ids[1], "verdict": "reject", "note": "both are wrong"},
+        {"id": ids[2], "verdict": "edit", "edited": edited},
+        {"id": ids[3], "verdict": "swap"},
+    ]
+    with serving(hub_server, f"{repo}@v1.0.0", "hf_test_ada", tmp_path / "ada") as address:
+        httpx.get(f"{address}part?want=list", trust_env=False)
+        body = {"dataset": repo, "revision": "v1.0.0", "verdicts": drafts}
+        answer = httpx.post(f"{address}verdicts", json=body, headers=SAME, trust_env=False, timeout=30)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["count"] == 4
+        foreign = httpx.post(f"{address}verdicts", json=body, headers={"sec-fetch-site": "cross-site"}, trust_env=False)
+        assert foreign.status_code == 403
+        other = body | {"dataset": "team/pairs"}
+        assert httpx.post(f"{address}verdicts", json=other, headers=SAME, trust_env=False).status_code in (403, 404)
+    owner = HfApi(endpoint=hub_server.endpoint, token="hf_test_me")
+    owner.merge_pull_request(repo, answer.json()["num"], repo_type="dataset")
+    source = hub.load(where, f"{repo}@v1.0.0")
+    draft, counts = pairs.reviewed_draft(source, pairs.merged_verdicts(source))
+    assert counts == {"accept": 1, "reject": 1, "edit": 1, "swap": 1}
+    version = hub.publish(where, repo, draft.tables, draft.card, lineage=draft.lineage)
+    after = {pair.step_id: pair for pair in hub.load(where, f"{repo}@{version.tag}").records(Pair, "default")}
+    steps = [pair.step_id for pair, _ in made]
+    assert set(after) == {steps[0], steps[2], steps[3], steps[4]}
+    assert after[steps[2]].chosen[0].tool_calls[0].arguments == {"command": "make test"}
+    card = where.fetch(repo, version.revision, "README.md")
+    assert card is not None
+    assert "config_name: verdicts" in card.read_text()
+    files = [path for path in where.files(repo, version.revision) if path.startswith("verdicts/ada/")]
+    local = [str(where.fetch(repo, version.revision, path)) for path in files]
+    loaded = load_dataset("json", data_files=local, split="train", cache_dir=str(tmp_path / "cache"))
+    assert sorted(loaded["verdict"]) == ["accept", "edit", "reject", "swap"]
