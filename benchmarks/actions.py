@@ -1,10 +1,10 @@
-"""How fast actions are normalised, and what each level of comparison costs in false and in lost pairs.
+"""Measure the speed of normal forms, and the false and lost pairs at each level of comparison.
 
     python benchmarks/actions.py [--steps 3000]
 
-Every step has a student and three teachers who each mean one of a few actions; whoever means the same action may spell
-it otherwise. A pair is false where chosen and rejected mean the same, and lost where two teachers mean the same, the
-student does not, and no pair comes out. Prints Markdown.
+Every step has a student and three teachers. Each means one of a few actions and may spell it in several ways. A pair is
+false if chosen and rejected mean the same. It is lost if two teachers mean the same and the student does not, but no
+pair comes out. Prints Markdown.
 """
 
 from __future__ import annotations

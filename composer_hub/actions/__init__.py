@@ -1,1 +1,1 @@
-"""What a tool call does: tool calls in, normal forms that can be compared out."""
+"""The effect of an action: tool calls of any harness in, comparable normal forms out."""

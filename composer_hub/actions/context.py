@@ -1,6 +1,6 @@
-"""What a trace tells about the moment of each step: where the shell stands, and what its files hold.
+"""The state before each step of a trace: the directory of the shell and the texts of files, as far as they are certain.
 
-Only what is certain is kept. A command that may write forgets every file; a `cd` forgets where a lasting shell stands.
+After a command that may write, every file is unknown. After a `cd`, the directory of a lasting shell is unknown.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def contexts(trace: Trace) -> Iterator[tuple[Step, ActionContext]]:
     schemas = tool_schemas(trace)
     failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
     read: list[int] = []
-    history = _History(trace)
+    history = _StateBefore(trace)
     for step in trace.steps:
         indices = [index for start, stop in step.prompt for index in range(start, stop)]
         if indices[: len(read)] != read:
-            read, history = [], _History(trace)
+            read, history = [], _StateBefore(trace)
         for index in indices[len(read) :]:
             history.see(trace.messages[index], failed)
         read = indices
@@ -42,7 +42,7 @@ def contexts(trace: Trace) -> Iterator[tuple[Step, ActionContext]]:
 
 
 def tool_schemas(trace: Trace) -> dict[str, Mapping[str, Any]]:
-    """Return the argument schema of each tool the trace lists; an empty one where it only has the name."""
+    """Return the argument schema of each tool that the trace lists; empty if only the name is known."""
     listed = (tool.get("function", tool) for tool in trace.tools)
     return {
         tool["name"]: tool.get("parameters") or tool.get("input_schema") or {} for tool in listed if tool.get("name")
@@ -50,8 +50,8 @@ def tool_schemas(trace: Trace) -> dict[str, Mapping[str, Any]]:
 
 
 @dataclass
-class _History:
-    """What is known after the messages seen so far."""
+class _StateBefore:
+    """The state after the messages read so far."""
 
     trace: Trace
     files: dict[str, str] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class _History:
             self.files.clear()
 
     def _answered(self, call: ToolCall, result: str) -> None:
-        """Learn what a file holds from a read, a write or an edit that went through."""
+        """Update the text of a file after a successful read, write or edit."""
         arguments = parsed_arguments(call) or {}
         known = known_tool(call.name, arguments)
         kind = known[0].kind if known else ""
@@ -136,12 +136,12 @@ class _History:
 
 
 def whole_file(result: str) -> str | None:
-    """Return the text that a numbered listing shows; None where it is not plainly the whole file."""
+    """Return the text of a numbered listing; None unless it is plainly the whole file."""
     lines = result.split("\n\n<system-reminder>")[0].rstrip("\n").split("\n")
-    found = [_NUMBERED.fullmatch(line) for line in lines]
-    if len(lines) >= _MAX_LINES or any(match is None for match in found):
+    numbered = [_NUMBERED.fullmatch(line) for line in lines]
+    if len(lines) >= _MAX_LINES or any(match is None for match in numbered):
         return None
-    matches = [match for match in found if match]
+    matches = [match for match in numbered if match]
     if any(int(match[1]) != number or len(match[2]) >= _MAX_LINE for number, match in enumerate(matches, start=1)):
         return None
     return "".join(f"{match[2]}\n" for match in matches)

@@ -1,4 +1,4 @@
-"""What an edit leaves behind: a file's text and an edit call -> the resulting text.
+"""Apply an edit: a file's text and the arguments of an edit call -> the resulting text.
 
 Two edits are the same if they leave the same text. Where the trace does not hold the file, they are the same only if
 they say the same, every space counted. A patch is read in the `*** Begin Patch` form of Codex.
@@ -19,7 +19,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """Lines that must stand together in the file, and the lines that take their place."""
+    """Consecutive lines of the file, and the lines that replace them."""
 
     anchors: tuple[str, ...]  # lines to find first, from `@@ …`
     old: tuple[str, ...]
@@ -37,18 +37,18 @@ class FileChange:
 
 
 def replaced(text: str, edits: Sequence[Replacement]) -> str | None:
-    """Apply replacements in order; None where one would fail, because its text is missing or not the only one."""
+    """Apply replacements in order; None if one would fail, because its text is missing or occurs twice."""
     for edit in edits:
         # Every harness refuses an edit that finds nothing or changes nothing.
-        found = text.count(edit.old) if edit.old and edit.old != edit.new else 0
-        if not found or (found > 1 and not edit.replace_all) or _overlaps(text, edit):
+        count = text.count(edit.old) if edit.old and edit.old != edit.new else 0
+        if not count or (count > 1 and not edit.replace_all) or _overlaps(text, edit):
             return None
         text = text.replace(edit.old, edit.new)
     return text
 
 
 def _overlaps(text: str, edit: Replacement) -> bool:
-    """Tell whether the text stands there twice over one another, which `count` does not see."""
+    """Return whether the text occurs twice with an overlap, which `count` does not see."""
     first = text.find(edit.old)
     return not edit.replace_all and text.find(edit.old, first + 1) >= 0
 
@@ -64,7 +64,7 @@ def inserted(text: str, line: int, new: str) -> str | None:
 
 
 def parse_patch(patch: str) -> tuple[FileChange, ...] | None:
-    """Read a patch; None where any line of it is not understood."""
+    """Read a patch; None if any line of it is not understood."""
     lines = patch.strip().split("\n")
     if len(lines) < 3 or lines[0].strip() != "*** Begin Patch" or lines[-1].strip() != "*** End Patch":
         return None
@@ -135,7 +135,7 @@ def _hunks(lines: Sequence[str]) -> tuple[Hunk, ...] | None:
 
 
 def patched(text: str, hunks: Sequence[Hunk]) -> str | None:
-    """Apply hunks, each at the first place behind the last; None where its lines stand nowhere letter by letter."""
+    """Apply hunks, each at the first place behind the last; None if the file does not contain its lines exactly."""
     lines = text.removesuffix("\n").split("\n")
     start = 0
     for hunk in hunks:
@@ -154,7 +154,7 @@ def patched(text: str, hunks: Sequence[Hunk]) -> str | None:
 
 
 def after_change(change: FileChange, files: Mapping[str, str]) -> str | None:
-    """Return the text a change leaves in its file; None where the file is not known or the change would fail."""
+    """Return the text a change leaves in its file; None if the file is unknown or the change would fail."""
     if change.act == "add":
         return change.content
     return patched(files[change.path], change.hunks) if change.act == "update" and change.path in files else None

@@ -1,13 +1,13 @@
-"""When two actions are the same: an assistant message -> its normal form at five levels, each coarser than the last.
+"""The normal form of an action: an assistant message -> five levels, each coarser than the one before.
 
     L0  the same text
     L1  the same calls, as canonical JSON
-    L2  the same effect, as far as can be told for certain (the default)
+    L2  the same effect, as far as it is certain (the default)
     L3  the same tools on the same targets: files, or the programs a shell command calls with their files
     L4  the same tools
 
-Equal at one level means equal at every later one. L2 never guesses: a tool, an argument or a shell construct that is
-not known is compared as it stands. docs/pairs.md lists what counts as the same.
+Two actions that are equal at one level are equal at every later one. L2 never guesses: an unknown tool, argument or
+shell construct is compared as it is written. docs/pairs.md lists the actions that count as the same.
 """
 
 from __future__ import annotations
@@ -34,34 +34,36 @@ _CREATORS = tool_of_kind("write").creates
 
 @dataclass(frozen=True, slots=True)
 class ActionContext:
-    """What must be known about the moment of an action to say what it does."""
+    """The state in which an action runs, as far as its effect depends on it."""
 
     cwd: str = ""  # of the session; file tools start from here
-    shell_cwd: str = ""  # where the shell stands, "" where an earlier command may have moved it
+    shell_cwd: str = ""  # the directory of the shell, "" if an earlier command may have changed it
     keeps_cwd: bool = True  # a `cd` lasts until the next call
     tools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # name -> JSON schema of its arguments
-    files: Mapping[str, str] = field(default_factory=dict)  # normal path -> text, where the trace holds it
+    files: Mapping[str, str] = field(
+        default_factory=dict
+    )  # normal path -> text, for the files that the trace shows in full
 
 
 @dataclass(frozen=True, slots=True)
 class NormalForm:
-    """An action at every level, and why it cannot be compared at all, if so."""
+    """An action at every level, with the reason if it cannot be compared at all."""
 
     levels: tuple[str, str, str, str, str]
     problem: str = ""  # text_only, invalid_args or unknown_tool
-    results: str = ""  # the files it leaves behind, where all it does is write files and their texts are known
+    results: str = ""  # the files it leaves behind, if it only writes files and their texts are known
 
     def at(self, level: str) -> str:
         return self.levels[LEVELS.index(level)]
 
     @property
     def text(self) -> str:
-        """The form at L2: what `Vote.normal_form` holds."""
+        """The form at L2, as in `Vote.normal_form`."""
         return self.levels[2]
 
 
 class CallForm(NamedTuple):
-    """One call: what it does, which tool it stands for, on what, and the file texts it leaves where they are known."""
+    """One call: its effect, its kind of tool, the targets, and the file texts it leaves (None if they are unknown)."""
 
     value: Any
     kind: str
@@ -70,19 +72,19 @@ class CallForm(NamedTuple):
 
 
 def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
-    """Tell whether two actions are the same at a level."""
+    """Return whether two actions are the same at a level."""
     return a.at(level) == b.at(level)
 
 
 def normalise(action: Message, context: ActionContext) -> NormalForm:
     """Return the normal form of an assistant message."""
     if not action.tool_calls:
-        said = canonical_json(["say", action.content])
-        return NormalForm((action.content, said, said, '["say"]', "say"), problem="text_only")
+        talk = canonical_json(["say", action.content])
+        return NormalForm((action.content, talk, talk, '["say"]', "say"), problem="text_only")
     try:
         return _called(action, context)
     except RecursionError:
-        # Arguments nested a thousand deep are nobody's honest answer.
+        # No honest answer nests its arguments a thousand levels deep.
         return NormalForm(("too deep",) * 5, problem="invalid_args")
 
 
@@ -110,7 +112,7 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
 
 
 def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
-    """Return a call's arguments as an object; None where they are not one."""
+    """Return a call's arguments as an object; None if they are not one."""
     arguments = call.arguments
     if isinstance(arguments, str):
         if call.name.lower() in ("apply_patch", "applypatch") and arguments.lstrip().startswith("*** Begin Patch"):
@@ -150,7 +152,7 @@ def _problem(
 
 
 def _misfits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
-    """Tell whether arguments miss a required name or hold a plainly wrong type."""
+    """Return whether a required argument is missing or one has a plainly wrong type."""
     if any(name not in arguments for name in schema.get("required") or ()):
         return True
     properties = schema.get("properties") or {}
@@ -179,7 +181,7 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def typed(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value in the type its schema names: "true" as true, "5" and 5.0 as 5."""
+    """Return a value in the type of its schema: "true" as true, "5" and 5.0 as 5."""
     kind = schema.get("type")
     if isinstance(value, str) and kind == "boolean" and value.lower() in ("true", "false"):
         return value.lower() == "true"
@@ -200,7 +202,7 @@ def _number(value: Any) -> Any:
 
 
 def call_form(name: str, arguments: Mapping[str, Any], context: ActionContext) -> CallForm:
-    """Return the form of one call; a tool or an argument that is not known leaves the arguments as they are."""
+    """Return the form of one call; an unknown tool or argument leaves the arguments as they are."""
     arguments = _stated(arguments, context.tools.get(name, {}))
     known = known_tool(name, arguments)
     if known:
@@ -211,7 +213,7 @@ def call_form(name: str, arguments: Mapping[str, Any], context: ActionContext) -
 
 
 def _stated(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Type the arguments and drop those that are None or say the schema's default."""
+    """Type the arguments and drop those that are None or equal to the schema's default."""
     properties = schema.get("properties") or {}
     stated: dict[str, Any] = {}
     for name, value in arguments.items():
@@ -230,7 +232,7 @@ def _unknown(name: str, arguments: Mapping[str, Any], context: ActionContext) ->
 
 
 def _file(path: str, context: ActionContext) -> str:
-    """Return a file tool's path in its normal form; one of unknown place keeps a mark."""
+    """Return a file tool's path in its normal form, with a mark if its directory is unknown."""
     normal = normal_path(path, base=context.cwd)
     return f"?/{tidy(path)}" if normal is None else normal
 
@@ -244,7 +246,7 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     if not isinstance(command, str):
         return None
     if own.pop("is_input", False):
-        # Typed into a program that already runs: no shell reads it.
+        # Input to a program that is already running is not read by a shell.
         return CallForm({"input": command, **own}, "shell", ("input",))
     if patch := _PATCH_HEREDOC.fullmatch(command):
         return _patch(name, {"patch": patch.group(3)}, context)
@@ -265,14 +267,14 @@ def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
 
 
 def _window(name: str, own: dict[str, Any]) -> list[int | None] | None:
-    """Take the lines that a read shows out of its arguments: the first, counted from 1, and how many."""
+    """Remove the window of a read from its arguments; return its first line, counted from 1, and its length."""
     bounds = own.pop("view_range", None) or [own.pop("start_line", 1), own.pop("end_line", -1)]
     offset, limit = own.pop("offset", None), own.pop("limit", None)
     if not isinstance(bounds, list) or len(bounds) != 2 or not _whole([*bounds, offset, limit]):
         return None
     first, last = bounds
     if offset is not None:
-        # Gemini's `read_file` counts from 0; the others from 1, and take 0 for 1.
+        # Gemini's `read_file` counts from 0; the other tools count from 1 and read 0 as 1.
         first = offset + 1 if name == "read_file" else max(offset, 1)
     return [first, limit if limit is not None or last == -1 else last - first + 1]
 
@@ -286,7 +288,7 @@ def _write(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     if not isinstance(path, str) or not isinstance(content, str):
         return None
     file = _file(path, context)
-    # A tool that only creates would fail on a file that is there.
+    # A tool that only creates fails if the file exists.
     fails = {"creates": True} if name in _CREATORS and file in context.files else {}
     value = {"write": file, "text": stable_id(content), **fails}
     return CallForm(value, "write", (file,), None if fails else {file: stable_id(content)})
@@ -300,25 +302,25 @@ def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     file = _file(path, context)
     counted = "expected_replacements" in own
     after = None if counted or file not in context.files else replaced(context.files[file], edits)
-    said = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
+    details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
     if counted:
-        said["expected"] = own["expected_replacements"]
-    return _edited(file, after, said)
+        details["expected"] = own["expected_replacements"]
+    return _edited(file, after, details)
 
 
-def _edited(file: str, after: str | None, said: Mapping[str, Any]) -> CallForm:
-    """Return the form of an edit: by the text it leaves where that is known, else by what it says."""
+def _edited(file: str, after: str | None, details: Mapping[str, Any]) -> CallForm:
+    """Return the form of an edit: the text it leaves if that is known, else its arguments."""
     if after is None:
-        return CallForm({"edit": file, **said}, "edit", (file,))
+        return CallForm({"edit": file, **details}, "edit", (file,))
     return CallForm({"edit": file, "text": stable_id(after)}, "edit", (file,), {file: stable_id(after)})
 
 
 def replacements(own: Mapping[str, Any]) -> list[Replacement] | None:
-    """Read the replacements of an edit call, one or a list; None where one is not understood."""
+    """Read the replacements of an edit call, one or a list; None if one is not understood."""
     listed = own.get("edits", [own])
     if not isinstance(listed, list) or not listed or ("edits" in own and {"old", "new"} & own.keys()):
         return None
-    found = []
+    edits = []
     for one in listed:
         if not isinstance(one, Mapping) or any(name not in _EDIT_ARGUMENTS for name in one):
             return None
@@ -326,8 +328,8 @@ def replacements(own: Mapping[str, Any]) -> list[Replacement] | None:
         old, new, replace_all = plain.get("old"), plain.get("new"), plain.get("replace_all", False)
         if not isinstance(old, str) or not isinstance(new, str) or not isinstance(replace_all, bool):
             return None
-        found.append(Replacement(old, new, replace_all))
-    return found
+        edits.append(Replacement(old, new, replace_all))
+    return edits
 
 
 def _insert(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:

@@ -14,7 +14,7 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def is_windows(path: str) -> bool:
-    """Tell whether a path is spelled in the Windows way: a drive letter or a share."""
+    """Return whether a path has a Windows drive letter or share."""
     return bool(_DRIVE.match(path)) or path.startswith("\\\\")
 
 
@@ -23,7 +23,7 @@ def is_absolute(path: str, *, windows: bool = False) -> bool:
 
 
 def normal_path(path: str, *, base: str, cwd: str | None = None) -> str | None:
-    """Return the path relative to `base` where it lies inside, else absolute; None where the place is not known.
+    """Return the path relative to `base` if it is inside, else absolute; None if its directory is unknown.
 
     `cwd` is where relative paths start (`base` if not given); an empty one is unknown.
     """
@@ -43,7 +43,7 @@ def normal_path(path: str, *, base: str, cwd: str | None = None) -> str | None:
 
 
 def enter(path: str, *, base: str, cwd: str) -> str:
-    """Return where `cd path` leads, "" where that is not known; the shell itself folds `..` by its letters."""
+    """Return the directory after `cd path`, "" if it is unknown; the shell folds `..` whatever links there are."""
     windows = is_windows(base)
     if windows:
         path, cwd = _slashes(path), _slashes(cwd)
@@ -62,7 +62,7 @@ def enter(path: str, *, base: str, cwd: str) -> str:
 
 
 def tidy(path: str) -> str:
-    """Drop what never matters in a path of unknown place: a leading `./`, doubled slashes, `/./`."""
+    """Drop a leading `./`, doubled slashes and `/./`, which never matter, from a path of unknown place."""
     path = re.sub(r"(?<!^)/{2,}", "/", path)
     path = re.sub(r"/(\./)+", "/", path)
     while path.startswith("./") and len(path) > 2:

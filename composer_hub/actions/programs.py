@@ -1,4 +1,4 @@
-"""What is known about the programs agents call: options, operands, and what kind of act a call of them is.
+"""The programs that agents call: their options, operands and kinds of effect.
 
 A program that is not here, or one called with an option its `Spec` does not name, is compared word by word.
 """
@@ -22,15 +22,15 @@ class Spec:
     long_valued: Mapping[str, str] = field(default_factory=dict)
     rivals: tuple[frozenset[str], ...] = ()  # options of which the later wins: their order is kept
     operands: str = "paths"  # paths, pattern (a pattern, then paths), script (a path, then words), nodes or words
-    patternless: frozenset[str] = frozenset()  # options that say the pattern, so that every operand is a path
+    patternless: frozenset[str] = frozenset()  # options that give the pattern, so that every operand is a path
     permutes: bool = False  # options may follow operands on every system
     unordered: bool = False  # the operands are a set
-    number: str = ""  # the option that `-5` stands for
+    number: str = ""  # the option that `-5` means
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list[int]] | None:
-    """Split the words after a program's name into options and indices of operands; None where one is not known.
+    """Split the words after a program's name into options and indices of operands; None if one is unknown.
 
     A word that the shell still expands is None: it counts as an operand.
     """
@@ -54,19 +54,19 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
         taken = _long(word, spec) if word.startswith("--") else _short(word, spec)
         if taken is None:
             return None
-        found, wants_value = taken
+        more, wants_value = taken
         if wants_value:
             value = words[at] if at < len(words) else None
             if value is None:
                 return None
-            found[-1].append(value)
+            more[-1].append(value)
             at += 1
-        options += found
+        options += more
     return options, operands
 
 
 def in_order(options: Options, spec: Spec) -> Options:
-    """Sort options whose order means nothing, and drop those that say the default."""
+    """Sort options whose order does not matter, and drop those that repeat the default."""
     names = [option[0] for option in options]
     if len(set(names)) < len(names) or any(len(rivals.intersection(names)) > 1 for rivals in spec.rivals):
         return options
@@ -85,17 +85,17 @@ def _long(word: str, spec: Spec) -> tuple[Options, bool] | None:
 def _short(word: str, spec: Spec) -> tuple[Options, bool] | None:
     if spec.number and word[1:].isdecimal():
         return [[spec.number, word[1:]]], False
-    found: Options = []
+    options: Options = []
     for at, letter in enumerate(word[1:], start=2):
         rest = word[at:]
         if letter in spec.suffixed:
-            return [*found, [letter, rest]], False
+            return [*options, [letter, rest]], False
         if letter in spec.valued:
-            return ([*found, [letter, rest]], False) if rest else ([*found, [letter]], True)
+            return ([*options, [letter, rest]], False) if rest else ([*options, [letter]], True)
         if letter not in spec.flags:
             return None
-        found.append([letter])
-    return found, False
+        options.append([letter])
+    return options, False
 
 
 def _names(text: str) -> frozenset[str]:
@@ -247,16 +247,16 @@ SPECS: Mapping[str, Spec] = {
         operands="words",
     ),
 }
-"""What is known, by program or by program and subcommand."""
+"""Spec by program, or by program and subcommand."""
 
 SUBCOMMANDS = _names(
     "git npm npx pnpm yarn bun cargo go docker kubectl gh pip pip3 uv poetry make just apt apt-get brew conda hf "
     "systemctl terraform dotnet mvn gradle"
 )
-"""Programs whose first plain word says what they do."""
+"""Programs whose first plain word is a subcommand."""
 
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
-"""Programs that run the program named behind them."""
+"""Programs that run the program named after them."""
 
 LAUNCHERS = WRAPPERS | _names("time builtin npx bunx pnpx uvx xargs")
 """Words that come before the program that a line is about."""
@@ -265,13 +265,13 @@ RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "bundle exec", "mise 
 """Pairs of words that come before the program that a line is about."""
 
 MOVERS = _names("cd pushd popd chdir")
-"""Programs after which the shell may stand elsewhere."""
+"""Programs that change the directory of the shell."""
 
 SILENT = MOVERS | _names("echo printf true : export set unset source . sleep pwd ulimit")
-"""Programs that are never what a command is about, if there is another one."""
+"""Programs that are never the subject of a command that calls another one."""
 
 FILTERS = _names("head tail wc sort uniq cut tr awk sed grep egrep fgrep rg less more cat column nl jq tac rev fold")
-"""Programs that, behind a pipe and without a file, only shape what is shown."""
+"""Programs that, after a pipe and without a file, only shape the output."""
 
 READERS = _names("cat head tail less more nl bat")
 SEARCHERS = _names("grep egrep fgrep rg ag ack")

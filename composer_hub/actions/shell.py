@@ -2,7 +2,7 @@
 
 The grammar is the part of POSIX sh (with `|&`, `&>` and `<<<` of bash) that agents write: simple commands, pipes,
 `&&`, `||`, `;`, `&`, subshells, groups, redirections, heredocs, substitutions. Loops, tests in `[[ ]]`, functions and
-whatever else is not read with certainty raise `Unparsable`: the caller then takes the text as it stands.
+whatever else is not read with certainty raise `Unparsable`: the caller then compares the text as it is written.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ WORD_END = frozenset(" \t\n|&;()<>")
 
 
 class Unparsable(exits.ComposerError, ValueError):
-    """The shell text holds something this reader does not know for certain."""
+    """A shell text whose meaning is not certain."""
 
 
 class Part(NamedTuple):
-    """A piece of a word: `lit` text, or something the shell would still expand."""
+    """A piece of a word: `lit` text, or something that the shell would still expand."""
 
     kind: str  # lit, glob, tilde, null, raw; var, sub, arith, and in double quotes dvar, dsub, darith
     value: str | tuple[Item, ...]  # the commands of a substitution, else text
@@ -49,11 +49,11 @@ class Part(NamedTuple):
 class Word(NamedTuple):
     parts: tuple[Part, ...]
     bare: bool = True  # nothing in it was quoted: it may be a keyword
-    assignment: str = ""  # `NAME=` where the word starts with one
+    assignment: str = ""  # `NAME=` if the word starts with one
 
     @property
     def literal(self) -> str | None:
-        """The text of the word where the shell would change nothing about it."""
+        """The text of the word, None if the shell would change it."""
         if any(part.kind != "lit" for part in self.parts):
             return None
         return "".join(str(part.value) for part in self.parts)
@@ -77,7 +77,7 @@ class Simple:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`( … )` in a process of its own, or `{ …; }` in this one."""
+    """`( … )` in a subshell, or `{ …; }` in this process."""
 
     subshell: bool
     body: tuple[Item, ...]
@@ -101,7 +101,7 @@ class Item:
 
 
 def parse(text: str) -> tuple[Item, ...]:
-    """Return the tree of a shell text; raise `Unparsable` where its meaning is not certain."""
+    """Return the tree of a shell text; raise `Unparsable` if its meaning is not certain."""
     if len(text) > MAX_CHARS:
         raise Unparsable(f"The command has {len(text):,} characters; more than {MAX_CHARS:,} are compared as text.")
     reader = Reader(text)
@@ -135,12 +135,12 @@ class Reader:
         if not closing:
             return self.pos >= len(self.text)
         if closing == "}":
-            found = self.text.startswith("}", self.pos) and self.text[self.pos + 1 : self.pos + 2] in ("", *WORD_END)
+            closed = self.text.startswith("}", self.pos) and self.text[self.pos + 1 : self.pos + 2] in ("", *WORD_END)
         else:
-            found = self.text.startswith(closing, self.pos)
-        if found:
+            closed = self.text.startswith(closing, self.pos)
+        if closed:
             self.pos += 1
-        return found
+        return closed
 
     def _item(self, closing: str) -> Item:
         pipelines, operators = [self._pipeline()], []
@@ -180,10 +180,10 @@ class Reader:
         return body
 
     def _redirects(self) -> tuple[Redirect, ...]:
-        found = []
+        redirects = []
         while (redirect := self._redirect()) is not None:
-            found.append(redirect)
-        return tuple(found)
+            redirects.append(redirect)
+        return tuple(redirects)
 
     def _simple(self) -> Simple:
         assignments: list[Word] = []
@@ -224,7 +224,7 @@ class Reader:
         return self._heredoc(fd, op, target) if op in ("<<", "<<-") else Redirect(fd, op, target)
 
     def _heredoc(self, fd: str, op: str, delimiter: Word) -> Redirect:
-        """Take the body from behind the current line; the line itself goes on where it was."""
+        """Take the body from behind the current line; reading continues on that line."""
         name = delimiter.literal
         if name is None:
             raise Unparsable("A heredoc's delimiter is not plain text.")
@@ -266,13 +266,13 @@ class Reader:
 
     def _operator(self, *wanted: str) -> str | None:
         self.peek()
-        found = next((op for op in OPERATORS if self.text.startswith(op, self.pos)), None)
-        if found not in wanted:
+        operator = next((op for op in OPERATORS if self.text.startswith(op, self.pos)), None)
+        if operator not in wanted:
             return None
         if self.text.startswith(";;", self.pos):
             raise Unparsable("`;;` belongs to a case.")
-        self.pos += len(found)
-        return found
+        self.pos += len(operator)
+        return operator
 
     def _bare_word(self, word: str) -> bool:
         self.peek()
@@ -351,7 +351,7 @@ class _WordReader:
     def _finished(self) -> tuple[Part, ...]:
         tilde = self.quoted and any(part.kind == "tilde" for part in self.parts)
         if tilde or _BRACE_LIST.search(self.mask) or _BRACKET.search(self.mask):
-            # A quoted comma, dash or slash means something else there: only the spelling itself is safe.
+            # A quoted comma, dash or slash has another meaning there: only the spelling itself is safe.
             if any(not isinstance(part.value, str) for part in self.parts):
                 raise Unparsable("Braces around a command substitution are not read.")
             return (Part("raw", self.reader.text[self.start : self.reader.pos]),)
@@ -383,7 +383,7 @@ class _WordReader:
         if after != "\n":
             self._quote(after or "\\")
         elif self._char() not in ("", *WORD_END):
-            # The two halves may be a keyword or an assignment together.
+            # Together the two halves may form a keyword or an assignment.
             raise Unparsable("A line is continued inside a word.")
 
     def _double_quotes(self) -> None:
@@ -410,7 +410,7 @@ class _WordReader:
             self._quote(after if after and after in '$`"\\' else "\\" + after)
 
     def _expansion(self, quotes: str) -> None:
-        """Read what begins with `$` or a backtick; `quotes` is "d" in double quotes."""
+        """Read an expansion, which begins with `$` or a backtick; `quotes` is "d" in double quotes."""
         text, pos = self.reader.text, self.reader.pos
         if text[pos] == "`":
             self._backticks(quotes)
@@ -468,7 +468,7 @@ class _WordReader:
 
 
 def _document(body: Sequence[Item]) -> str | None:
-    """Return the text that `cat` of a heredoc alone stands for inside double quotes: how agents write long messages."""
+    """Return the text of a lone `cat <<EOF` inside double quotes, which agents use for long messages."""
     command = body[0].pipelines[0].commands[0] if len(body) == 1 and len(body[0].pipelines) == 1 else None
     if not isinstance(command, Simple) or len(body[0].pipelines[0].commands) > 1 or body[0].background:
         return None

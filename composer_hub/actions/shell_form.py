@@ -1,8 +1,7 @@
-"""The normal form of a shell command: text and working directory -> a JSON value that says what it does, and to what.
+"""The normal form of a shell command: text and working directory -> a JSON value for its effect.
 
-Two texts have one form where quoting, spacing, option clusters, the order of independent options, the spelling of
-file operands or a `cd` to where the shell already stands are all that tells them apart. Whatever is not read with
-certainty keeps its own text as its form.
+Two texts have the same form if they differ only in quoting, spacing, option clusters, the order of independent options,
+the spelling of file operands, or a `cd` to the current directory. A text that is not read with certainty is its form.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _UNSPLIT = frozenset(("var", "sub", "raw"))
 @dataclass(frozen=True, slots=True)
 class ShellForm:
     value: Any  # equal values do the same
-    kind: str  # the tool this call stands for: shell, or read, search, … where that is all it does
+    kind: str  # shell; or read, search, … if the command does only that
     targets: tuple[Any, ...]  # the files, or the programs with their files
-    moves: bool  # the shell may stand elsewhere afterwards
+    moves: bool  # it may change the directory of the shell
     read_only: bool  # no file can have changed
 
 
@@ -44,7 +43,7 @@ class _Act:
 
 
 def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = True) -> ShellForm:
-    """Return the normal form of a command run in `cwd`; `keeps_cwd` says that the next command starts where it ends."""
+    """Return the normal form of a command run in `cwd`; `keeps_cwd`: the next command starts in its last directory."""
     try:
         items = _items(text, base)
     except Unparsable:
@@ -59,7 +58,7 @@ def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = Tr
     if start != base:
         form["cwd"] = normal_path(start, base=base) if start else ""
     if not cwd:
-        # Where the shell stands is not known, so `src/a.py` may be `/repo/src/a.py`: only the names can differ.
+        # The directory is unknown, so `src/a.py` may be `/repo/src/a.py`: only the names can differ.
         for act in former.acts:
             act.paths, act.written = _names_of(act.paths), _names_of(act.written)
     kind, targets = _kind_and_targets(former.acts)
@@ -80,7 +79,7 @@ def argv_text(argv: Sequence[str]) -> str:
 
 
 def _folded(items: tuple[Item, ...], base: str, cwd: str) -> tuple[tuple[Item, ...], str] | None:
-    """Turn `cd X && rest` into rest, run in X; only where every later command depends on the `cd`."""
+    """Turn `cd X && rest` into rest, run in X, if every later command depends on the `cd`."""
     if len(items) != 1 or items[0].background or len(items[0].pipelines) < 2 or set(items[0].operators) != {"&&"}:
         return None
     target = _cd_target(items[0].pipelines[0])
@@ -102,7 +101,7 @@ def _cd_target(pipeline: Pipeline) -> str:
 
 
 class _Former:
-    """Walks the tree, knows where the shell stands, and notes which programs act on which files."""
+    """Walks the tree, tracks the directory of the shell, and collects which programs act on which files."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -111,7 +110,7 @@ class _Former:
     # ------------------------------------------------------------------------------------------- lists and pipes
 
     def items(self, items: Sequence[Item], cwd: str) -> tuple[Any, str]:
-        """Return the form of a list of commands and the directory it ends in, "" where that is not certain."""
+        """Return the form of a list of commands and the directory it ends in, "" if that is not certain."""
         values = []
         for number, item in enumerate(items):
             alone = len(item.pipelines) == 1 and not item.background
@@ -120,7 +119,7 @@ class _Former:
             value, after = self._item(item, cwd)
             values.append({"bg": value} if item.background else value)
             if after != cwd and not item.background:
-                cwd = ""  # Nobody checked whether the `cd` went through.
+                cwd = ""  # The `cd` may have failed.
         return values[0] if len(values) == 1 else values, cwd
 
     def _item(self, item: Item, cwd: str) -> tuple[Any, str]:
@@ -138,7 +137,7 @@ class _Former:
         return (values[0] if len(values) == 1 else {"chain": values}), here
 
     def _stays(self, pipeline: Pipeline, cwd: str) -> bool:
-        """Tell whether this is a `cd` to where the shell already stands."""
+        """Return whether this is a `cd` to the current directory."""
         target = _cd_target(pipeline)
         return bool(target and cwd) and enter(target, base=self.base, cwd=cwd) == enter(".", base=self.base, cwd=cwd)
 
@@ -160,7 +159,7 @@ class _Former:
         form = {"sub" if command.subshell else "group": value}
         if command.redirects:
             form["to"] = [self._redirect(one, cwd) for one in command.redirects]
-            # What a group writes, it writes into a file that level L3 should see.
+            # Level L3 must see the files that a group writes to.
             self.acts.append(_Act("(", written=_written(form["to"])))
         return form, cwd if command.subshell else after
 
@@ -215,7 +214,7 @@ class _Former:
             self._call(inner, cwd, {}, act)
 
     def _plain(self, name: str, words: Sequence[Word], cwd: str) -> list[Any]:
-        """Return the words of a program that is not known, with paths only where they cannot be anything else."""
+        """Return the words of an unknown program; only words that cannot be anything else become paths."""
         values = [self._word(word, cwd) for word in words]
         if name in programs.MOVERS and len(words) == 1 and not (words[0].literal or "-").startswith("-"):
             return [self._path(words[0], cwd)]
@@ -229,7 +228,7 @@ class _Former:
     def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
         plain = [self._word(word, cwd) for word in words]
         if spec.operands == "words" or any(part.kind in _UNSPLIT for word in words for part in word.parts):
-            # An unquoted variable may become any number of words: which operand is which is not known.
+            # An unquoted variable may become any number of words, so the role of each operand is unknown.
             return plain
         if spec.operands == "nodes":
             return [self._node(word, cwd) for word in words]
@@ -256,7 +255,7 @@ class _Former:
     def _part(self, part: Part, cwd: str) -> list[Any]:
         if isinstance(part.value, str):
             return [part.kind, part.value]
-        # A substitution acts in a process of its own, and what it reads is not what the command is about.
+        # A substitution runs in a subshell, and the files it reads are not targets of the command.
         return [part.kind, _Former(self.base).items(part.value, cwd)[0]]
 
     def _path(self, word: Word, cwd: str) -> Any:
@@ -300,7 +299,7 @@ class _Former:
 
 
 def _program(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
-    """Return the name a program is known by, with its subcommand where that is known too, and the words behind it."""
+    """Return the name of a program, with its subcommand if `SPECS` has it, and the words after it."""
     texts = [word.literal or "" for word in words[:3]]
     for count in (3, 2):
         if len(texts) >= count and " ".join(texts[:count]) in programs.SPECS and all(texts[:count]):
@@ -343,10 +342,10 @@ def _written(redirects: Iterable[Any]) -> list[str]:
 
 
 def _kind_and_targets(acts: Sequence[_Act]) -> tuple[str, tuple[Any, ...]]:
-    """Return what the whole command is about: a file tool's act, or the programs it calls and their files."""
+    """Return the kind and targets of the whole command: those of a file tool, or its programs with their files."""
     about = [act for act in acts if act.written or not _is_aside(act)] or list(acts)
-    if len(about) == 1 and (found := _file_act(about[0])):
-        return found[0], tuple(sorted(set(found[1])))
+    if len(about) == 1 and (kind := _file_act(about[0])):
+        return kind[0], tuple(sorted(set(kind[1])))
     return "shell", tuple(sorted({(act.program, *sorted({*act.paths, *act.written})) for act in about}))
 
 
@@ -355,7 +354,7 @@ def _is_aside(act: _Act) -> bool:
 
 
 def _file_act(act: _Act) -> tuple[str, list[str]] | None:
-    """Return the file tool that a program call stands for, and its files."""
+    """Return the kind of file tool that a program call equals, with its files; None if there is none."""
     if act.written:
         plain = act.program in programs.WRITERS and not act.paths
         return ("edit" if act.appends else "write", act.written) if plain else None
@@ -373,7 +372,7 @@ def _file_act(act: _Act) -> tuple[str, list[str]] | None:
 
 
 def _is_safe(act: _Act) -> bool:
-    """Tell whether a call leaves every file as it was."""
+    """Return whether a call leaves every file as it was."""
     if act.written or (act.program and act.program not in programs.READ_ONLY):
         return False
     if act.program == "find":

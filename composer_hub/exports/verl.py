@@ -56,7 +56,7 @@ def site_rows(trace: Trace, split: str) -> Iterator[dict[str, Any]]:
             "hint_writer": hint.writer,
             "student_action": action_text(trace.messages[step.action]),
         }
-        # The right action is not known, so there is no ground truth to compare with.
+        # The right action is unknown, so the ground truth stays empty.
         yield _row(f"composer_hub/{trace.source}", prompt, "", split, extra)
 
 

@@ -45,8 +45,8 @@ def report_markdown(rows: Sequence[Metric]) -> str:
 
 
 def _headlines(rows: Iterable[Metric]) -> str:
-    found = {row.metric: row for row in reversed(list(rows)) if row.scope in ("", *LEVELS)}
-    lines = [[title, _value(found[name]), f"{found[name].n:,}"] for name, title in _HEADLINES if name in found]
+    by_name = {row.metric: row for row in reversed(list(rows)) if row.scope in ("", *LEVELS)}
+    lines = [[title, _value(by_name[name]), f"{by_name[name].n:,}"] for name, title in _HEADLINES if name in by_name]
     return _table(["", "value (95 % over traces)", "n"], lines)
 
 
@@ -59,14 +59,14 @@ def _teachers(rows: Sequence[Metric]) -> str:
 
 def _self_agreement(rows: Iterable[Metric]) -> str:
     levels = LEVELS[1:]
-    found: dict[str, dict[str, Metric]] = {}
+    by_teacher: dict[str, dict[str, Metric]] = {}
     for row in rows:
         if row.metric == "self_agreement":
             level, _, teacher = row.scope.partition(" ")
-            found.setdefault(teacher, {})[level] = row
+            by_teacher.setdefault(teacher, {})[level] = row
     lines = [
         [_code(teacher), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
-        for teacher, cells in found.items()
+        for teacher, cells in by_teacher.items()
     ]
     return _table(["teacher", *levels, "steps"], lines)
 

@@ -1,6 +1,6 @@
 """A pair as it is published: a ballot, its winners and the chosen answer -> a `Pair` row for `DPOTrainer`.
 
-A pair holds the action alone: the calls are compared and trained on, the words beside them are in columns of their own.
+A pair holds the action alone: the calls are compared and trained on, the words beside them are in separate columns.
 """
 
 from __future__ import annotations

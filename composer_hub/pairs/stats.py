@@ -26,11 +26,11 @@ def interval(
     rng = np.random.default_rng(seed)
     weights = rng.multinomial(num_traces, np.full(num_traces, 1 / num_traces), size=num_samples)
     with np.errstate(invalid="ignore", divide="ignore"):
-        found = np.array([statistic(draw.astype(np.float64)) for draw in weights])
-    found = found[np.isfinite(found)]
-    if not len(found):
+        values = np.array([statistic(draw.astype(np.float64)) for draw in weights])
+    values = values[np.isfinite(values)]
+    if not len(values):
         return None, None
-    low, high = np.quantile(found, [0.025, 0.975])
+    low, high = np.quantile(values, [0.025, 0.975])
     return float(low), float(high)
 
 
