@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from composer_hub.actions.paths import enter, normal_path, tidy
 
-stable = settings(max_examples=300, deadline=None, derandomize=True)
+stable = settings(max_examples=150, deadline=None, derandomize=True)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ stable = settings(max_examples=300, deadline=None, derandomize=True)
         ("", None),
     ],
 )
-def test_a_posix_path_is_told_from_the_working_directory(path: str, normal: str | None) -> None:
+def test_a_posix_path_is_relative_to_the_working_directory(path: str, normal: str | None) -> None:
     assert normal_path(path, base="/repo") == normal
 
 
@@ -57,7 +57,7 @@ def test_a_posix_path_is_told_from_the_working_directory(path: str, normal: str 
         ("/a", "/a"),
     ],
 )
-def test_a_windows_path_is_told_from_a_windows_working_directory(path: str, normal: str) -> None:
+def test_a_windows_path_is_relative_to_a_windows_working_directory(path: str, normal: str) -> None:
     assert normal_path(path, base="C:\\Repo") == normal
 
 
@@ -77,7 +77,7 @@ def test_cd_folds_two_dots_as_the_shell_does(path: str, place: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "plain"), [("./a", "a"), ("a//b", "a/b"), ("a/./b", "a/b"), (".", "."), ("./", "./")])
-def test_tidy_drops_only_what_never_matters(path: str, plain: str) -> None:
+def test_tidy_keeps_every_part_that_matters(path: str, plain: str) -> None:
     assert tidy(path) == plain
 
 
@@ -86,7 +86,7 @@ PATHS = st.lists(st.sampled_from(["a", "b", ".", "..", "", "repo", "-x"]), max_s
 
 @stable
 @given(PATHS, PATHS)
-def test_one_normal_form_means_one_file_where_there_are_no_links(one: str, other: str) -> None:
+def test_paths_with_one_normal_form_name_one_file_without_links(one: str, other: str) -> None:
     a, b = (normal_path(path, base="/repo/pkg") for path in (one, other))
     if a is not None and a == b:
         assert posixpath.normpath(posixpath.join("/repo/pkg", one)).lstrip("/") == posixpath.normpath(
@@ -96,7 +96,7 @@ def test_one_normal_form_means_one_file_where_there_are_no_links(one: str, other
 
 @stable
 @given(PATHS)
-def test_a_normal_form_is_its_own_normal_form(path: str) -> None:
+def test_normalizing_a_path_twice_changes_nothing(path: str) -> None:
     once = normal_path(path, base="/repo/pkg")
     if once:
         assert normal_path(once, base="/repo/pkg") == once

@@ -43,7 +43,7 @@ def test_real_calls_are_understood(samples: Path) -> None:
     assert sum("text" in value for value in shells) < 0.1 * len(shells)
 
 
-def test_real_commands_that_differ_in_more_than_spacing_keep_forms_of_their_own(samples: Path) -> None:
+def test_real_commands_that_differ_in_more_than_spacing_keep_different_forms(samples: Path) -> None:
     commands = {
         arguments["command"].replace("\\\n", " ") for name, arguments in calls_in(samples) if name in ("Bash", "bash")
     }

@@ -1,4 +1,4 @@
-"""`composer-hub export`: one file a trace, in the format that was asked for."""
+"""`composer-hub export`: files in the requested format."""
 
 from __future__ import annotations
 

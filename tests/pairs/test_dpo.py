@@ -1,4 +1,4 @@
-"""A stock `DPOTrainer` trains on the rows as they are published, if it is told how long a prompt may be."""
+"""A stock `DPOTrainer` trains on the published rows if its `max_length` fits them."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_stock_trainer_takes_every_published_pair_and_learns(
     assert "Read" in tokenizer.decode(rows[0]["chosen_ids"])
     assert "Bash" in tokenizer.decode(rows[0]["rejected_ids"])
     assert "Let me think" not in tokenizer.decode(rows[2]["prompt_ids"])
-    # What both sides share is prompt, so that the loss is on the choice alone.
+    # The part that both sides share is prompt, so that the loss is on the choice alone.
     assert tokenizer.decode(rows[0]["prompt_ids"]).endswith("<|im_start|>assistant\n")
     before = [weights.detach().clone() for weights in trainer.model.parameters()]
     trainer.train()
@@ -126,7 +126,7 @@ def test_a_stock_trainer_takes_every_published_pair_and_learns(
     assert any(not old.equal(new) for old, new in zip(before, trainer.model.parameters(), strict=True))
 
 
-def test_the_trainers_own_max_length_drops_long_prompts_without_a_word(trainer_with: Callable[..., Any]) -> None:
+def test_the_default_max_length_silently_drops_long_prompts(trainer_with: Callable[..., Any]) -> None:
     trainer = trainer_with()
     assert trainer.args.max_length == 1024
     assert len(trainer.train_dataset) < 3

@@ -148,7 +148,7 @@ def test_a_poll_is_read_back_as_it_was_written_and_a_missing_one_names_the_comma
 
 @pytest.mark.parametrize("num_votes", range(2, 9))
 @pytest.mark.parametrize("min_agree", [2, 3])
-def test_what_a_policy_needs_leaves_room_for_one_winner_only(num_votes: int, min_agree: int) -> None:
+def test_the_needed_votes_leave_room_for_one_winner_only(num_votes: int, min_agree: int) -> None:
     needed = Policy(min_agree=min_agree).needed(num_votes)
     assert needed >= min_agree
     assert 2 * needed > num_votes

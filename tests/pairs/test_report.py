@@ -85,7 +85,7 @@ def value(report: list[Metric], metric: str, scope: str = "") -> Any:
         ("style_leak_auc", "", None),
     ],
 )
-def test_a_number_is_what_counting_by_hand_gives(
+def test_every_number_equals_a_count_by_hand(
     report: list[Metric], metric: str, scope: str, expected: float | None
 ) -> None:
     found = value(report, metric, scope)
@@ -97,7 +97,7 @@ def test_an_interval_comes_from_drawing_traces(report: list[Metric]) -> None:
     assert (row.low, row.high) == (0, 2)
 
 
-def test_without_pairs_or_votes_the_report_says_nothing_it_does_not_know() -> None:
+def test_unknown_numbers_are_empty_in_a_report_without_pairs_or_votes() -> None:
     rows = report_rows([], [])
     assert {row.metric: row.value for row in rows}["pairs"] == 0
     assert {row.metric: row.value for row in rows}["usd_per_pair"] is None
@@ -132,9 +132,7 @@ def test_a_name_cannot_break_the_card() -> None:
     assert "| `a/b'c` | 1 |" in text
 
 
-def test_every_plot_comes_in_two_themes_with_words_for_those_who_do_not_see_it(
-    report: list[Metric], tmp_path: Path
-) -> None:
+def test_every_plot_comes_in_two_themes_with_an_alt_text(report: list[Metric], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from composer_hub.pairs.plots import draw
 

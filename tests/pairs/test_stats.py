@@ -63,12 +63,12 @@ def test_auc_is_that_of_brute_force(a: list[int], b: list[int]) -> None:
     assert auc(a, b) == pytest.approx(wins)
 
 
-def test_quantiles_are_linear_between_neighbours() -> None:
+def test_quantiles_are_interpolated_linearly() -> None:
     assert quantile([1, 2, 3, 4], 0.5) == 2.5
     assert math.isnan(quantile([], 0.5))
 
 
-def test_an_interval_covers_the_mean_it_is_made_for_and_needs_two_traces() -> None:
+def test_a_95_percent_interval_covers_the_mean_and_needs_two_traces() -> None:
     rng = random.Random(0)
     covered = 0
     for seed in range(60):
@@ -92,28 +92,28 @@ def texts(mark: str, seed: int) -> list[str]:
     return [mark + "".join(rng.choices("abcdefgh ", k=60)) for _ in range(60)]
 
 
-def test_a_style_that_gives_itself_away_is_found_and_none_is_not() -> None:
+def test_a_leaking_style_is_detected_and_equal_styles_are_not() -> None:
     groups = [f"t{number % 12}" for number in range(60)]
     assert style_leak(texts("~!~", 1), texts("", 2), groups) > 0.95
     assert style_leak(texts("", 1), texts("", 2), groups) == pytest.approx(0.5, abs=0.15)
 
 
 def test_a_text_seen_in_training_does_not_help_to_judge_it() -> None:
-    # Every trace has a word of its own on the chosen side: a classifier that saw the trace would know it.
+    # Every trace has its own word on the chosen side: a classifier that saw the trace would know it.
     groups = [f"t{number % 12}" for number in range(60)]
     chosen = [f"{group * 9} {text}" for group, text in zip(groups, texts("", 1), strict=True)]
     rejected = [f"{group * 9} {text}" for group, text in zip(groups, texts("", 2), strict=True)]
     assert style_leak(chosen, rejected, groups) == pytest.approx(0.5, abs=0.15)
 
 
-def test_style_needs_two_traces_and_takes_any_text() -> None:
+def test_style_leak_needs_two_traces_and_takes_any_text() -> None:
     assert math.isnan(style_leak(["a"], ["b"], ["t"]))
     assert math.isnan(style_leak([], [], []))
     assert features_of_text("").sum() == 0
     assert np.linalg.norm(features_of_text("\ud800é")) == pytest.approx(1)
 
 
-def test_logistic_regression_finds_the_weights_a_slow_descent_finds() -> None:
+def test_logistic_regression_finds_the_weights_of_a_slow_descent() -> None:
     rng = np.random.default_rng(0)
     features = rng.normal(size=(80, 3))
     labels = (features @ np.array([2.0, -1.0, 0.0]) + rng.normal(size=80) > 0).astype(float)

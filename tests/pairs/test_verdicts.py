@@ -56,11 +56,11 @@ def said(about: Pair, verdict: str, reviewer: str = "ann", **fields: object) -> 
     return Verdict(about.pair_id, verdict, reviewer, **fields)
 
 
-def test_pairs_nobody_reviewed_stay_as_they_are() -> None:
+def test_pairs_without_a_verdict_stay_as_they_are() -> None:
     assert apply_verdicts([ONE, TWO], []) == ([ONE, TWO], {})
 
 
-def test_accept_leaves_and_reject_takes_out() -> None:
+def test_accept_leaves_a_pair_and_reject_removes_it() -> None:
     assert apply_verdicts([ONE, TWO], [said(ONE, "accept"), said(TWO, "reject")]) == ([ONE], {"accept": 1, "reject": 1})
 
 
@@ -81,34 +81,34 @@ def test_an_edit_puts_the_reviewers_action_in_place() -> None:
     assert not edited.chosen[0].reasoning_content
 
 
-def test_an_edit_that_says_what_is_rejected_takes_the_pair_out() -> None:
+def test_an_edit_equal_to_the_rejected_action_removes_the_pair() -> None:
     as_rejected = action("Bash", command="ls  ")
     assert apply_verdicts([ONE], [said(ONE, "edit", edited_chosen=(as_rejected,))]) == ([], {"edit_equals_rejected": 1})
 
 
-def test_reviewers_who_disagree_take_the_pair_out() -> None:
+def test_a_pair_on_which_reviewers_disagree_is_removed() -> None:
     assert apply_verdicts([ONE], [said(ONE, "accept"), said(ONE, "swap", "bob")]) == ([], {"conflict": 1})
     assert apply_verdicts([ONE], [said(ONE, "accept"), said(ONE, "accept", "bob")]) == ([ONE], {"accept": 1})
 
 
-def test_a_reviewers_later_word_counts() -> None:
+def test_a_reviewers_last_verdict_counts() -> None:
     verdicts = [said(ONE, "reject"), said(ONE, "accept")]
     assert apply_verdicts([ONE], verdicts) == ([ONE], {"accept": 1, "superseded": 1})
 
 
-def test_verdicts_on_pairs_that_are_gone_are_counted() -> None:
+def test_verdicts_on_missing_pairs_are_counted() -> None:
     assert apply_verdicts([ONE], [said(TWO, "reject"), said(TWO, "accept", "bob")]) == ([ONE], {"unknown_pair": 2})
 
 
 @pytest.mark.parametrize(
     ("verdict", "edited"), [("maybe", ()), ("edit", ()), ("edit", (Message("assistant", "words"),))]
 )
-def test_a_verdict_that_cannot_be_followed_is_refused_with_its_place(verdict: str, edited: tuple) -> None:
+def test_a_verdict_that_cannot_be_followed_is_refused(verdict: str, edited: tuple) -> None:
     with pytest.raises(VerdictError, match=f"ann.*{ONE.pair_id}"):
         said(ONE, verdict, edited_chosen=edited)
 
 
-def test_a_diff_names_what_came_went_and_changed() -> None:
+def test_a_diff_names_added_removed_and_changed_pairs() -> None:
     other = pair("2", action("Read", path="b"))
     assert diff_pairs([ONE, TWO], [ONE, other, THREE]) == PairsDiff(
         added=(THREE.pair_id,),

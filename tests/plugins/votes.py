@@ -19,7 +19,7 @@ def calls_of(*calls: tuple[str, dict[str, Any]]) -> tuple[ToolCall, ...]:
 
 @pytest.fixture(scope="session")
 def make_trace() -> Callable[..., Trace]:
-    """Return a function from the student's calls, one a step, to a trace whose prompts grow."""
+    """Return a function from the student's calls, one per step, to a trace whose prompts grow."""
 
     def make(*actions: Any, name: str = "t", results: Sequence[str] = (), errors: Sequence[int] = (), **fields: Any):
         messages = [Message("system", "You code."), Message("user", f"Fix {name}.")]

@@ -79,7 +79,7 @@ def test_every_step_without_a_pair_has_a_reason(judge: Make, student: Any, answe
 
 
 @pytest.mark.parametrize("kind", [kind for kind, blame in KINDS.items() if blame == "provider"])
-def test_a_step_that_a_provider_broke_off_gives_no_pair_whoever_voted(
+def test_a_step_that_a_provider_broke_off_gives_no_pair_whatever_the_votes(
     make_trace: Make, make_vote: Make, kind: str
 ) -> None:
     trace = make_trace(LS)
@@ -90,7 +90,7 @@ def test_a_step_that_a_provider_broke_off_gives_no_pair_whoever_voted(
 
 
 @pytest.mark.parametrize("status", ["length", "refusal", "route_mismatch", "error"])
-def test_an_answer_that_failed_is_kept_but_is_no_vote(judge: Make, status: str) -> None:
+def test_an_answer_that_failed_is_kept_but_does_not_count(judge: Make, status: str) -> None:
     pairs, drops = judge(LS, READ, READ, status=status)
     assert (pairs, dict(drops)) == ([], {f"no_vote_{status}": 1})
 
@@ -109,13 +109,13 @@ def test_an_answer_that_failed_is_kept_but_is_no_vote(judge: Make, status: str) 
     ],
     ids=str,
 )
-def test_an_answer_that_is_no_action_abstains(make_trace: Make, make_vote: Make, answer: dict[str, Any]) -> None:
+def test_an_answer_without_an_action_abstains(make_trace: Make, make_vote: Make, answer: dict[str, Any]) -> None:
     trace = make_trace(LS)
     votes = [dataclasses.replace(make_vote(trace, 0, name, READ), answer=answer) for name in ("a-x", "b-x")]
     assert build_pairs(trace, votes)[1] == {"no_vote_text_only": 1}
 
 
-def test_a_student_that_called_a_tool_that_is_not_there_is_a_fair_rejected(judge: Make) -> None:
+def test_a_call_of_a_missing_tool_can_be_rejected(judge: Make) -> None:
     (pair,), _ = judge(("Frob", {}), READ, READ_TOO)
     assert pair.rejected[0].tool_calls[0].name == "Frob"
 
@@ -144,7 +144,7 @@ def test_repeated_questions_and_votes_handed_over_twice_count_once(make_trace: M
     assert build_pairs(trace, [votes[0], votes[0]])[1] == {"too_few_votes": 1}
 
 
-def test_an_edit_that_leaves_what_the_student_wrote_is_no_preference(make_trace: Make, make_vote: Make) -> None:
+def test_an_edit_that_leaves_the_students_text_gives_no_pair(make_trace: Make, make_vote: Make) -> None:
     write = ("Write", {"file_path": "a.py", "content": "x = 1\n"})
     edit = ("Edit", {"file_path": "a.py", "old_string": "1", "new_string": "2"})
     trace = make_trace(write, ("Write", {"file_path": "a.py", "content": "x = 2\n"}))
@@ -171,7 +171,7 @@ def test_a_pair_carries_the_action_alone_and_the_words_in_columns(judge: Make) -
     assert (with_prose.chosen[0].content, with_prose.rejected[0].content) == ("Let me look.", "On it.")
 
 
-def test_call_ids_do_not_tell_who_wrote_a_call(judge: Make) -> None:
+def test_call_ids_do_not_reveal_who_wrote_a_call(judge: Make) -> None:
     (pair,), _ = judge(LS, READ, READ_TOO)
     ids = {pair.chosen[0].tool_calls[0].call_id, pair.rejected[0].tool_calls[0].call_id}
     assert len(ids) == 1
@@ -186,7 +186,7 @@ def test_a_prompt_has_no_thinking_and_objects_as_arguments(make_trace: Make, mak
     assert arguments == [{"unparsed": "{broken"}, {"command": "ls"}]
 
 
-def test_an_error_before_and_an_error_at_the_step_are_told_apart(make_trace: Make, make_vote: Make) -> None:
+def test_an_error_before_the_step_differs_from_an_error_at_the_step(make_trace: Make, make_vote: Make) -> None:
     trace = make_trace(LS, LS, LS, errors=[1])
     votes = [make_vote(trace, index, name, READ) for index in range(3) for name in "ab"]
     pairs, _ = build_pairs(trace, votes)
@@ -197,7 +197,7 @@ def test_an_error_before_and_an_error_at_the_step_are_told_apart(make_trace: Mak
     ]
 
 
-def test_tools_that_were_only_seen_get_a_permissive_schema_that_says_so(make_trace: Make) -> None:
+def test_tools_without_a_recorded_schema_get_a_marked_permissive_one(make_trace: Make) -> None:
     recorded = {"type": "function", "function": {"name": "Bash", "parameters": {"type": "object", "properties": {}}}}
     trace = make_trace(LS, ("Read", {"file_path": "a", "limit": 3}), tools=(recorded, {"name": "Read"}))
     bash, read = (tool["function"] for tool in published_tools(trace))
@@ -252,7 +252,7 @@ def test_long_prompts_can_be_left_out(judge: Make) -> None:
     "fields",
     [{"min_agree": 1}, {"agree_level": "L9"}, {"veto_level": "none"}, {"agree_level": "L3", "veto_level": "L2"}],
 )
-def test_a_policy_that_cannot_be_says_what_to_choose(fields: dict[str, Any]) -> None:
+def test_a_policy_that_contradicts_itself_is_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(PolicyError):
         Policy(**fields)
 
@@ -283,7 +283,7 @@ CALLS = [
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.lists(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4), min_size=1, max_size=5))
-def test_no_pair_prefers_what_it_rejects_and_every_step_is_accounted_for(
+def test_no_pair_prefers_the_action_it_rejects_and_every_step_is_counted(
     make_trace: Make, make_vote: Make, steps: list[list[Any]]
 ) -> None:
     trace: Trace = make_trace(*(step[0] or "Done." for step in steps))
