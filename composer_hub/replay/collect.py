@@ -65,13 +65,13 @@ def collect(
     options, report = options or ReplayOptions(), report or ReplayReport()
     check_endpoints(teachers, options.own_endpoint)
     wanted = _sweeps(traces, teachers, ledger, options, report)
-    runs = (
+    todo = (
         TraceRounds(checked(trace, options.own_endpoint), teachers, options, compare, keep)
         for keep in wanted
         for trace in traces
     )
     loop = asyncio.new_event_loop()
-    stream = _asked(runs, teachers, ledger, environ, on_progress, report, clock, rng)
+    stream = _asked(todo, teachers, ledger, environ, on_progress, report, clock, rng)
     try:
         while True:
             try:
@@ -85,7 +85,7 @@ def collect(
 
 
 async def _asked(
-    runs: Iterator[TraceRounds],
+    todo: Iterator[TraceRounds],
     teachers: Sequence[Teacher],
     ledger: Ledger,
     environ: Mapping[str, str],
@@ -101,8 +101,8 @@ async def _asked(
         report.progress, report.tally = scheduler.progress, scheduler.tally
         try:
             with _sigint(scheduler) as pressed:
-                async for run in scheduler.run(runs):
-                    yield list(run.votes())
+                async for rounds in scheduler.run(todo):
+                    yield list(rounds.votes())
             _raise_if_stopped(scheduler, ledger, bool(pressed))
         finally:
             for client in clients.values():

@@ -65,7 +65,7 @@ class ReplayProgress:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    run: TraceRounds
+    rounds: TraceRounds
     teacher: Teacher
     asks: list[Ask]
     number: int
@@ -78,7 +78,7 @@ class _Lane:
 
     @property
     def name(self) -> str:
-        return f"{self.run.trace.trace_id[:40]}.{self.teacher.name[:40]}"
+        return f"{self.rounds.trace.trace_id[:40]}.{self.teacher.name[:40]}"
 
     @property
     def is_done(self) -> bool:
@@ -183,13 +183,13 @@ class Scheduler:
             task.cancel()
         self._wake.set()
 
-    async def run(self, runs: Iterator[TraceRounds]) -> AsyncIterator[TraceRounds]:
+    async def run(self, todo: Iterator[TraceRounds]) -> AsyncIterator[TraceRounds]:
         """Yield each trace once its rounds are done, and at the end the traces that could not be finished."""
         try:
             while True:
                 # Clear before looking, so that a change while the caller holds a trace is not missed.
                 self._wake.clear()
-                self._admit(runs)
+                self._admit(todo)
                 self._launch()
                 while self._finished:
                     yield self._finished.pop()
@@ -198,46 +198,46 @@ class Scheduler:
                 await self._change()
             if self._error:
                 raise self._error
-            for run, _ in list(self._open.values()):
-                self._count(run)
-                yield run
+            for rounds, _ in list(self._open.values()):
+                self._count(rounds)
+                yield rounds
         finally:
             self.abandon()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # -------------------------------------------------------------------------------------------------- handing out
 
-    def _admit(self, runs: Iterator[TraceRounds]) -> None:
+    def _admit(self, todo: Iterator[TraceRounds]) -> None:
         """Open traces while a teacher that starts them has room and nothing to do."""
         while not self.draining and not self.cap_reached and self._wants_more():
-            run = next(runs, None)
-            if run is None:
+            rounds = next(todo, None)
+            if rounds is None:
                 self._entry_teachers = set()
                 return
-            self._start_round(run)
+            self._start_round(rounds)
 
     def _wants_more(self) -> bool:
         pools = [self._pools[name] for name in self._entry_teachers if not self._pools[name].stopped]
         most = 4 * max((pool.limit for pool in pools), default=0)
         return len(self._open) < most and any(pool.in_flight + len(pool.ready) < int(pool.limit) for pool in pools)
 
-    def _start_round(self, run: TraceRounds) -> None:
-        lanes = run.next_round()
+    def _start_round(self, rounds: TraceRounds) -> None:
+        lanes = rounds.next_round()
         if not lanes:
-            self._open.pop(id(run), None)
-            self._count(run)
-            self._finished.append(run)
+            self._open.pop(id(rounds), None)
+            self._count(rounds)
+            self._finished.append(rounds)
             return
-        if id(run) not in self._open:
+        if id(rounds) not in self._open:
             self._entry_teachers = set(lanes)
-        self._open[id(run)] = (run, len(lanes))
+        self._open[id(rounds)] = (rounds, len(lanes))
         for name, asks in lanes.items():
-            lane = _Lane(run, self._pools[name].teacher, asks, next(self._numbers))
+            lane = _Lane(rounds, self._pools[name].teacher, asks, next(self._numbers))
             self._plan(lane)
             self._pools[name].push(lane, self.clock.monotonic())
 
     def _plan(self, lane: _Lane) -> None:
-        prompts = lane.run.prompts
+        prompts = lane.rounds.prompts
         self.ledger.plan(self._question(lane, ask, prompts.of(ask.step)) for ask in lane.asks)
 
     def _launch(self) -> None:
@@ -306,7 +306,7 @@ class Scheduler:
     async def _step(self, pool: _Pool, lane: _Lane) -> bool:
         """Bring the lane's next question to an outcome; return False if it was put off."""
         ask = lane.asks[lane.at]
-        prompts, teacher = lane.run.prompts, lane.teacher
+        prompts, teacher = lane.rounds.prompts, lane.teacher
         prompt = prompts.of(ask.step)
         bound = prompts.bound_after(prompt, lane.counted)
         amount = teacher.price.worst_case(bound, teacher.max_tokens)
@@ -330,7 +330,7 @@ class Scheduler:
         self.progress.num_requests += 1
         self._on_the_wire += 1
         try:
-            reply = await pool.client.ask(ChatRequest(wire, lane.run.prompts.tools, lane.name))
+            reply = await pool.client.ask(ChatRequest(wire, lane.rounds.prompts.tools, lane.name))
         except BaseException:
             self.ledger.fail(right.try_id, "interrupted", cost=None)
             raise
@@ -347,7 +347,7 @@ class Scheduler:
         return True
 
     def _settle(self, pool: _Pool, lane: _Lane, ask: Ask, prompt: Prompt, right: Reserved, reply: Reply) -> None:
-        answer = answers.read(reply.response, lane.teacher, lane.run.known_tools)
+        answer = answers.read(reply.response, lane.teacher, lane.rounds.known_tools)
         self.ledger.settle(
             right.try_id,
             reply.body,
@@ -406,14 +406,14 @@ class Scheduler:
         if stored.response is None:
             outcome = AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
         else:
-            answer = answers.read(answers.parse(stored.response), lane.teacher, lane.run.known_tools)
+            answer = answers.read(answers.parse(stored.response), lane.teacher, lane.rounds.known_tools)
             outcome = AskOutcome(
                 answer.status, answer, stored.cost, stored.cost_source, stored.price_stamp, stored.latency_s
             )
         self._record(lane, ask, prompt, outcome)
 
     def _record(self, lane: _Lane, ask: Ask, prompt: Prompt | None, outcome: AskOutcome) -> None:
-        lane.run.record(lane.teacher.name, ask, outcome)
+        lane.rounds.record(lane.teacher.name, ask, outcome)
         counted = outcome.answer.counted.prompt_tokens if outcome.answer else None
         if prompt is not None and counted:
             lane.counted = Counted(prompt.positions, counted)
@@ -447,23 +447,23 @@ class Scheduler:
     # ------------------------------------------------------------------------------------------------------- ending
 
     def _lane_done(self, lane: _Lane) -> None:
-        run, left = self._open[id(lane.run)]
-        self._open[id(run)] = (run, left - 1)
+        rounds, left = self._open[id(lane.rounds)]
+        self._open[id(rounds)] = (rounds, left - 1)
         if left == 1:
-            self._start_round(run)
+            self._start_round(rounds)
 
-    def _count(self, run: TraceRounds) -> None:
-        tally = run.tally()
+    def _count(self, rounds: TraceRounds) -> None:
+        tally = rounds.tally()
         for name in AuditTally.__slots__:
             setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
-        self._counted.add(run.trace.trace_id)  # with two sweeps, a trace comes twice
+        self._counted.add(rounds.trace.trace_id)  # with two sweeps, a trace comes twice
         self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs
         self._on_progress(self.progress)
 
     def _question(self, lane: _Lane, ask: Ask, prompt: Prompt) -> Question:
-        teacher, trace = lane.teacher, lane.run.trace
+        teacher, trace = lane.teacher, lane.rounds.trace
         params: dict[str, Any] = {**teacher.params, "max_tokens": teacher.max_tokens}
-        key = lane.run.prompts.key(teacher.route, prompt, params, ask.attempt)
+        key = lane.rounds.prompts.key(teacher.route, prompt, params, ask.attempt)
         return Question(key, teacher.name, trace.trace_id, ask.step.step_id, ask.attempt)

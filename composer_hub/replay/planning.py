@@ -168,15 +168,15 @@ def plan(
 
 
 def _plan_trace(result: ReplayPlan, trace: Trace, output_tokens: int) -> None:
-    run = TraceRounds(trace, [part.teacher for part in result.teachers], result.options, _no_comparison)
-    ranks = run.ranks()
-    for reason in run.exclusions():
+    rounds = TraceRounds(trace, [part.teacher for part in result.teachers], result.options, _no_comparison)
+    ranks = rounds.ranks()
+    for reason in rounds.exclusions():
         result.excluded[reason] = result.excluded.get(reason, 0) + 1
     for part in result.teachers:
         steps = [step for step in trace.steps if part.teacher.name in ranks.get(step.step_id, ())]
         if not steps:
             continue
-        lane = _lane_cost_of(run.prompts, steps, part.teacher, output_tokens)
+        lane = _lane_cost_of(rounds.prompts, steps, part.teacher, output_tokens)
         first, needed, further = EXPECTED_SHARE[result.options.order]
         shares = [first, *[needed] * (result.options.agreement.min_agree - 1), further]
         asked = [
@@ -191,7 +191,7 @@ def _plan_trace(result: ReplayPlan, trace: Trace, output_tokens: int) -> None:
         part.uncached += lane.uncached
         part.in_order += lane.in_order
         part.worst += lane.worst
-        part.expected += _lane_cost_of(run.prompts, asked, part.teacher, output_tokens).in_order
+        part.expected += _lane_cost_of(rounds.prompts, asked, part.teacher, output_tokens).in_order
         result.smallest_lane = min(lane.need, result.smallest_lane or lane.need)
 
 

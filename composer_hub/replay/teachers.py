@@ -225,11 +225,11 @@ def _complete(
 def _offer(teacher: Teacher, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the entry of the pinned server in a router's list."""
     offers = entry.get("providers") or ()
-    found = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.server), None)
-    if offers and found is None and teacher.server:
+    offer = next((o for o in offers if isinstance(o, Mapping) and o.get("provider") == teacher.server), None)
+    if offers and offer is None and teacher.server:
         names = ", ".join(sorted(str(o.get("provider")) for o in offers if isinstance(o, Mapping)))
         raise TeacherError(f"Teacher {teacher.name}: {teacher.server} does not serve it. Providers: {names}.")
-    return found or {}
+    return offer or {}
 
 
 def _price(
