@@ -24,7 +24,7 @@ from typing import Any
 
 import orjson
 
-from composer_hub.ingest.lines import json_lines
+from composer_hub.ingest.documents import json_lines
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
 from composer_hub.ingest.readers import claude_code

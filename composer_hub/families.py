@@ -48,6 +48,6 @@ _RULES = tuple((family, re.compile(pattern)) for family, pattern in FAMILIES)
 
 @functools.lru_cache(maxsize=1024)
 def family_of(model: str) -> str:
-    """Return the family of a model name, router alias or deployment id; "" where the name does not tell."""
+    """Return the family of a model name, router alias or deployment id, or "" if it is unknown."""
     name = model.lower().replace("_", "-")
     return next((family for family, rule in _RULES if rule.search(name)), "")

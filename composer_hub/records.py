@@ -1,4 +1,4 @@
-"""The rows that travel between stages: one frozen dataclass a row, one column a field.
+"""The rows that travel between stages: one frozen dataclass per row, one column per field.
 
 In: nothing but the standard library. Out: `Trace`, `Message`, `Step`, `ErrorSite`, `Hint`, `Vote`, `Pair`, `Task`,
 their `datasets.Features` (`features_of`), one function each way between rows and records (`to_row`, `from_row`), ids
@@ -13,7 +13,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from datasets import Features
 
 SCHEMA_VERSION = 1
-"""Grows when a column changes meaning or goes away; a new column with a default does not need it."""
+"""Grows when a column is removed or changes its meaning, not for a new column with a default."""
 
 JsonObject = Annotated[dict[str, Any], "json"]
-"""A field whose values have no common type: stored as a JSON column, given back exactly."""
+"""A field whose values have no common type, stored exactly in a JSON column."""
 
 
 # --------------------------------------------------------------------------------------------------------- messages
@@ -32,7 +32,7 @@ JsonObject = Annotated[dict[str, Any], "json"]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call the assistant asked for; `arguments` is the parsed object, or the raw text where it did not parse."""
+    """One tool call; `arguments` is the parsed object, or the raw text if it does not parse."""
 
     name: str
     arguments: Any
@@ -41,7 +41,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One chat message. On the Hub it is one JSON value in the shape chat templates take."""
+    """One chat message. On the Hub it is one JSON value in the shape that chat templates take."""
 
     role: str  # system, user, assistant or tool
     content: str = ""
@@ -67,7 +67,7 @@ class Message:
 
     @classmethod
     def from_chat(cls, chat: Mapping[str, Any]) -> Message:
-        """Read a chat message back; keys that a row spells out as None count as absent."""
+        """Read a chat message back; keys with the value None count as absent."""
         calls = tuple(
             ToolCall(
                 name=call["function"]["name"],
@@ -93,14 +93,14 @@ class Message:
 class ErrorSite:
     """A place in a step where something went wrong, and whose fault it was."""
 
-    kind: str  # e.g. edit_no_match; docs/ingest.md lists them
+    kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
     blame: str  # model, env, user, harness, provider or outcome
-    source: str  # what told: flag, anchor, exit or text
+    source: str  # of the evidence: flag, anchor, exit or text
     confidence: float
-    rule: str  # the detector's rule, so that a wrong one can be found again
+    rule: str  # of the error finder, so that a wrong one can be found
     tool: str = ""
     call_id: str = ""
-    message: str = ""  # what the environment said, redacted and short
+    message: str = ""  # the words of the environment, redacted and short
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Hint:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One API message of the assistant: what it had read, what it did, what came back."""
+    """One API message of the assistant, with the prompt before it and the results after it."""
 
     step_id: str
     index: int  # position among the steps of its trace
@@ -138,7 +138,7 @@ class Step:
 
     @property
     def failed_by_provider(self) -> bool:
-        """Tell whether the model's own words did not come through: nothing is learned from such a step."""
+        """Tell whether the provider lost the model's words; nothing is learned from such a step."""
         return any(site.blame == "provider" for site in self.error_sites)
 
 
@@ -158,7 +158,7 @@ class Trace:
     repository: str = ""
     model: str = ""
     family: str = ""
-    resolved: bool | None = None  # where the harness says whether the task was solved
+    resolved: bool | None = None  # whether the task was solved, if the harness recorded it
     parent_trace_id: str = ""  # of a subagent's trace
     spawn_call_id: str = ""  # of the call that started the subagent
     license: str = ""
@@ -169,7 +169,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
-    """A step as the `steps` config shows it: readable on its own, the prompt left in the trace."""
+    """A step in the `steps` config, readable without the trace; it omits the prompt."""
 
     step_id: str
     trace_id: str
@@ -193,7 +193,7 @@ class StepRow:
 
 @dataclass(frozen=True, slots=True)
 class TraceState:
-    """What the student had read and what it did next, made from a trace when it is asked for."""
+    """A step's prompt and the student's action, made from a trace on request."""
 
     state_id: str
     messages: tuple[Message, ...]
@@ -207,7 +207,7 @@ class TraceState:
 
 @dataclass(frozen=True, slots=True)
 class Vote:
-    """One teacher's answer at one step, kept whether or not it counted."""
+    """One teacher's answer at one step, kept even if it does not count."""
 
     vote_id: str
     trace_id: str
@@ -217,7 +217,7 @@ class Vote:
     family: str
     status: str  # voted, or why it abstained: length, refusal, invalid_args, route_mismatch, …
     answer: JsonObject  # the assistant message as it came
-    normal_form: str  # what was compared, "" where it abstained
+    normal_form: str  # the compared text; "" if the teacher abstained
     usage: JsonObject = field(default_factory=dict)
     cost_usd: float = 0.0
     cost_source: str = ""  # usage, estimated or price
@@ -233,7 +233,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference: what the teachers agreed on against what the student did, ready for `DPOTrainer`."""
+    """A preference of the teachers' common action over the student's, ready for `DPOTrainer`."""
 
     pair_id: str
     trace_id: str
@@ -285,7 +285,7 @@ class Task:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of a value: sorted keys, no spaces, text as it is."""
+    """Return the canonical JSON text of a value: sorted keys, no spaces, no escapes of Unicode."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=_as_json)
 
 
@@ -320,14 +320,14 @@ def to_row(record: Any) -> dict[str, Any]:
 
 
 def from_row(cls: type[R], row: Mapping[str, Any]) -> R:
-    """Read a row back; columns the class does not know are left out, missing ones take their default."""
+    """Read a row back; unknown columns are ignored, missing ones take their default."""
     hints = _hints(cls)  # type: ignore[arg-type]  # mypy does not see that a class is hashable
     known = {name: _typed(hints[name], row[name]) for name in hints if name in row}
     return cls(**known)
 
 
 def features_of(cls: type) -> Features:
-    """Return the `datasets.Features` of a record class, one column a field."""
+    """Return the `datasets.Features` of a record class, one column per field."""
     from datasets import Features
 
     return Features({name: _feature(hint) for name, hint in _hints(cls).items()})
@@ -385,12 +385,12 @@ def _hints(cls: Hashable) -> dict[str, Any]:
 
 
 def prompt_of(trace: Trace, step: Step) -> tuple[Message, ...]:
-    """Return the messages the model had read before this step."""
+    """Return the messages that the model had read before this step."""
     return tuple(message for start, stop in step.prompt for message in trace.messages[start:stop])
 
 
 def states(trace: Trace, *, max_chars: int | None = None) -> Iterator[TraceState]:
-    """Yield the state before each step, in order; `max_chars` leaves out the states whose prompt is longer."""
+    """Yield the state before each step, in order, without prompts longer than `max_chars`."""
     for step in trace.steps:
         if max_chars is not None and num_prompt_chars(trace, step) > max_chars:
             continue
@@ -404,22 +404,25 @@ def num_prompt_chars(trace: Trace, step: Step) -> int:
 
 
 def message_chars(message: Message) -> int:
-    """Count what a message puts in front of the model: its text and its calls."""
+    """Count the characters of a message: its text and its calls."""
     calls = sum(len(call.name) + len(canonical_json(call.arguments)) for call in message.tool_calls)
     return len(message.content) + calls
 
 
 def action_text(action: Message) -> str:
-    """Return the student's action as one text: its words, then its calls, one JSON object a line."""
+    """Return the student's action as one text: its words, then one line of JSON per call."""
     calls = [
         json.dumps({"name": call.name, "arguments": call.arguments}, ensure_ascii=False) for call in action.tool_calls
     ]
     return "\n".join(part for part in (action.content, *calls) if part)
 
 
-def ranges(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
-    """Fold indices into half-open ranges, in the order given."""
-    folded: list[tuple[int, int]] = []
+Ranges = tuple[tuple[int, int], ...]
+
+
+def ranges(indices: Iterable[int], after: Ranges = ()) -> Ranges:
+    """Fold indices into half-open ranges, in the order given, behind the ranges `after`."""
+    folded = list(after)
     for index in indices:
         if folded and folded[-1][1] == index:
             folded[-1] = (folded[-1][0], index + 1)
@@ -429,7 +432,7 @@ def ranges(indices: Sequence[int]) -> tuple[tuple[int, int], ...]:
 
 
 def step_row(trace: Trace, step: Step) -> StepRow:
-    """Return the step as the `steps` config shows it."""
+    """Return the step's row of the `steps` config."""
     action = trace.messages[step.action]
     return StepRow(
         step_id=step.step_id,

@@ -1,4 +1,4 @@
-"""A session as a reader returns it: the trace, and the side data that is used once and then dropped."""
+"""A session as a reader returns it: the trace, and side data that is used once and then dropped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ResultFlag:
     detail: str = ""
 
     def __bool__(self) -> bool:
-        """A flag that says nothing is false, so readers can leave it out."""
+        """An empty flag is false, so that readers can leave it out."""
         return self != _NOTHING
 
 
@@ -34,9 +34,9 @@ _NOTHING = ResultFlag()
 class Session:
     """One trace with its side data, which is never published.
 
-    `flags` maps an index of `trace.messages` to what the harness said about it: a tool message's result, or an action
-    that the provider cut off. `keys` holds one string a step, the same in every file that has a copy of it ("" = none).
-    `is_prepared` says that the trace was published before: its error sites and hints are there, and stay.
+    `flags` maps an index of `trace.messages` to the harness's facts about that tool result, or about an action that the
+    provider cut off. `keys` has one string per step, the same in every copy of the step ("" = none). `is_prepared`
+    marks a trace that was published before: it keeps its error sites and hints.
     """
 
     trace: Trace
@@ -49,7 +49,7 @@ class Session:
         return dataclasses.replace(self, trace=trace)
 
     def without_steps(self, dropped: Callable[[str], bool]) -> Session:
-        """Leave out the steps whose key is dropped; their messages stay, since later prompts show them."""
+        """Drop the steps whose key matches; their messages stay, since later prompts show them."""
         kept = [(step, key) for step, key in zip(self.trace.steps, self.keys, strict=True) if not dropped(key)]
         if len(kept) == len(self.trace.steps):
             return self

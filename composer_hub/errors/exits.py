@@ -1,8 +1,8 @@
-"""What went wrong in a command that failed, told from its exit code, its programs and its output.
+"""Rules that explain why a command failed, from its exit code, its programs and its output.
 
-In: the command's text, its exit code and what it printed. Out: `exit_code_in` finds the code that a harness wrote into a result;
-`rule_of_exit` returns the `Rule` that explains it; `text_rule_of` does the same, at a lower confidence, for output whose exit code
-nobody kept. Only the first and last few thousand characters are looked at.
+In: the text of a command, its exit code and its output. Out: `rule_of_exit` returns the `ErrorRule` that explains it.
+`text_rule_of` does the same, with less confidence, for output without an exit code. Only the first and last few
+thousand characters are read.
 """
 
 # ruff: noqa: E501  # a rule is one line, so that the tables can be read down
@@ -83,7 +83,9 @@ def _is_git_probe(words: Sequence[str]) -> bool:
 
 
 def main_command(commands: Sequence[SimpleCommand]) -> SimpleCommand | None:
-    """Return the command whose exit code a shell line most likely shows: the last that is no filter and no `cd`."""
+    """Return the command that most likely set a shell line's exit code: the last one that is neither a filter nor a
+    `cd`.
+    """
     for index in range(len(commands) - 1, -1, -1):
         fed = index > 0 and commands[index - 1].piped
         name = commands[index].program
@@ -93,7 +95,7 @@ def main_command(commands: Sequence[SimpleCommand]) -> SimpleCommand | None:
 
 
 def prints_files(commands: Sequence[SimpleCommand]) -> bool:
-    """True where a shell line only shows text that others wrote, so that words like "error" in it say nothing."""
+    """Tell whether a shell line only prints other text, so that words like "error" in its output prove nothing."""
     shown = [command for command in commands if command.program not in _SHELL_STATE]
     return all(
         command.program in _PRINTERS or (command.program == "git" and command.words[1:2] != ("commit",))
@@ -170,7 +172,7 @@ EXITS: tuple[Rule, ...] = (
     _out("exit.silent", "nonzero_exit", 0.6, "", silent=True),
     _out("exit.other", "nonzero_exit", 0.7, ""),
 )  # fmt: skip
-"""What a failed command's code, purpose and output tell, in the order it is asked; the last one always holds."""
+"""Rules over a failed command's code, purpose and output, in order. The last one always matches."""
 
 
 def rule_of_exit(command: str, code: int, output: str) -> Rule:
@@ -213,19 +215,19 @@ TEXTS: tuple[Rule, ...] = (
     _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
     _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
 )  # fmt: skip
-"""What the end of a command's output tells where no exit code was kept: opt-in, since quoted text looks the same."""
+"""Rules over the end of an output without an exit code. They are opt-in, since quoted text looks the same."""
 
 _ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
 
 
 def text_rule_of(command: str, output: str) -> Rule | None:
-    """Return the first rule of `TEXTS` that the end of an output meets; None where the command only shows files."""
+    """Return the first rule of `TEXTS` that matches the end of an output, or None if the command only shows files."""
     text = output[-OUTPUT_CHARS:]
     rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS
     return next((rule for rule in rules if rule.pattern.search(text)), None)
 
 
 def hides_exit_code(command: str) -> bool:
-    """True where a pipe into a filter or an `|| …` gives exit code 0 whatever the command before it did."""
+    """Tell whether a pipe into a filter or an `|| …` gives exit code 0 even if the command before it failed."""
     commands = commands_in(command)
     return bool(commands) and (any(one.piped for one in commands) or "||" in command or ";" in command)

@@ -1,10 +1,9 @@
-"""Where a session went wrong: a `Session` in, its `Trace` with `Step.error_sites` out.
+"""Find the errors of a session: a `Session` in, its `Trace` with `Step.error_sites` out.
 
-A site is looked for in four places, in order: a typed flag that the harness kept, a string that the harness wrote at
-the start of a result, an exit code, and, only when asked for, the text that a shell tool printed. The place that told
-first is the site's `source`; what named the kind is its `rule`. Then come the sites that follow from others: calls
-without a result, the third failure in a row, the third equal call. The rules are data, in `error_rules.py` and
-`error_exits.py`.
+Evidence is read in this order: a typed flag of the harness, a sentence of the harness at the start of a result, an exit
+code and, only on request, the output of a shell tool. The first evidence is the site's `source`; the rule that chose
+the kind is its `rule`. Then come sites that follow from others: calls without a result, the third failure in a row, the
+third equal call. The rules are data in `rules.py` and `exits.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A call and what came back: the result's text, or None where there is none, and its flag."""
+    """A call, the text of its result (None without a result), and the flag of the result."""
 
     call: ToolCall
     content: str | None
@@ -55,9 +54,9 @@ class Outcome:
 
 
 def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[Outcome, ...]:
-    """Pair the step's calls with their results: by call id, and where a harness keeps none, by position.
+    """Pair the step's calls with their results by call id, or by position if the harness keeps no ids.
 
-    Where the message itself spells out the call, as text protocols do, its observations are that call's results.
+    In text protocols the message itself contains the call, and its observations are the results.
     """
     calls = trace.messages[step.action].tool_calls
     if not calls and step.results:
@@ -99,7 +98,7 @@ def _same_call(one: Outcome, other: Outcome) -> bool:
 
 
 def _came_back(outcome: Outcome, site: ErrorSite | None) -> bool:
-    """False where nobody saw how the call ends: a person or the harness stopped it."""
+    """Tell whether the call ended by itself: False if a person or the harness stopped it."""
     return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
 
 
@@ -158,7 +157,7 @@ class _Finder:
         self.failures[step.action] = streaks
 
     def _repeated_calls(self, step: Step, outcomes: Sequence[Outcome]) -> Iterator[ErrorSite]:
-        """Yield a site where one call was made in three steps in a row and gave the same result each time."""
+        """Yield a site if three steps in a row made the same call and got the same result."""
         if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
             return
         if any(not _same_call(outcomes[0], other) for other in outcomes[1:]):
@@ -201,14 +200,14 @@ def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
-    """Return the error site of one call's result, or None where it went well."""
+    """Return the error site of one call's result, or None if it succeeded."""
     text, flag = outcome.content or "", outcome.flag
     flagged = _flagged(outcome)
     if flagged is False:
         return _hidden_site(outcome) if text_rules else None
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
     word, typed = _kind_of_flag(flag)
-    # A typed word names the kind, unless the harness's own sentence says more exactly who stopped the call.
+    # A typed word names the kind, unless a sentence of the harness names more exactly who stopped the call.
     if typed and not (anchor and anchor.blame in ("user", "harness")):
         return _site(_status_rule(word, typed), "flag", outcome.call, text or flag.detail)
     if anchor:
@@ -224,7 +223,7 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
 
 
 def _flagged(outcome: Outcome) -> bool | None:
-    """Return what the typed flag says: it failed, it went well, or nothing."""
+    """Return whether the typed flag marks a failure (True), a success (False), or neither (None)."""
     flag = outcome.flag
     if flag.exit_code and not flag.is_error:
         return None  # OpenHands: the tool itself ran well, the command in it did not
@@ -251,7 +250,7 @@ def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
 
 
 def _unnamed_site(outcome: Outcome) -> ErrorSite:
-    """The harness says that the call failed and no anchor says how: a shell's output is read, others stay unnamed."""
+    """Name a failure that no anchor explains: by its output for a shell, as an unnamed error for other tools."""
     if outcome.family == "shell":
         return _exit_site(outcome, 1, "flag")
     rule = _BROKEN_JSON if _arguments_broke(outcome.call) else _UNNAMED
@@ -259,7 +258,7 @@ def _unnamed_site(outcome: Outcome) -> ErrorSite:
 
 
 def _hidden_site(outcome: Outcome) -> ErrorSite | None:
-    """Look at what a shell printed where its exit code says nothing; never at files, pages or subagents' words."""
+    """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents."""
     if outcome.family != "shell" or not outcome.content:
         return None
     command = command_of(outcome.call)
@@ -295,7 +294,7 @@ _BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
 
 
 def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
-    """Return the typed word that names a kind, and the kind; two empty strings where none does."""
+    """Return the typed word that names a kind, and the kind; two empty strings without one."""
     if flag.status == "denied":
         return "denied", "user_rejected" if _BY_A_PERSON.search(flag.detail) else "policy_denied"
     named = ((word, _kind_of_status(word)) for word in (flag.detail, flag.status))
@@ -303,7 +302,7 @@ def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
 
 
 def _kind_of_status(status: str) -> str:
-    """Return the kind a typed word stands for: the word itself, or a part of it ("user.rejected")."""
+    """Return the kind of a typed word, or of a part of it ("user.rejected")."""
     if len(status) > MAX_STATUS_CHARS:
         return ""  # a sentence, not a word
     word = canonical_kind(re.sub(r"[^a-z_]+", "_", status.casefold()).strip("_"))
@@ -321,7 +320,7 @@ _BROKEN_JSON = Rule("flag.arguments_text", "json_decode", KINDS["json_decode"], 
 
 
 def _arguments_broke(call: ToolCall) -> bool:
-    """True where the arguments were meant as JSON and do not parse."""
+    """Tell whether the arguments look like JSON but do not parse."""
     text = call.arguments
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return False
@@ -353,7 +352,7 @@ MAX_SCANNED_CHARS = 50_000
 
 
 def excerpt(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
-    """Return the text, or its first and last lines where it is longer; a longer line is cut between words."""
+    """Return the text, or its first and last lines if it is too long. A line that is too long is cut between words."""
     if len(text) > 2 * MAX_SCANNED_CHARS:
         text = f"{text[:MAX_SCANNED_CHARS]}\n{text[-MAX_SCANNED_CHARS:]}"
     clean = _TAGS.sub("", text).strip()

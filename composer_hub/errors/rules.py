@@ -1,11 +1,11 @@
-"""What tells an error, as data: the kinds with their blame, and the ordered rules over what harnesses write.
+"""The error kinds with their blame, and the ordered rules over the words of harnesses.
 
-In: nothing. Out: `KINDS` (kind -> who is to blame), `ALIASES` (older names), `STATUSES` (typed words -> kind), and `ANCHORS`, the rules
-over the first or last characters of a tool result. The first rule that matches wins, so a narrow rule stands before a wide one.
-Rules over the output of a command that failed are in `error_exits.py`.
+`KINDS` maps a kind to who is to blame, `ALIASES` older names to kinds, `STATUSES` typed words to kinds. `ANCHORS` are
+the rules over the first or last characters of a tool result. The first match wins, so narrow rules come before wide
+ones. Rules over the output of failed commands are in `exits.py`.
 
-Every pattern is tried with `match` at the start of the head (after its wrapper, see `unwrapped`), or with `search` in the tail. They
-hold no nested repetition, so each takes time linear in the few hundred characters it sees.
+A pattern is matched at the start of the head (after its wrapper, see `unwrapped`) or searched in the tail. No pattern
+has nested repetition, so matching is linear in the few hundred characters that it reads.
 """
 
 # ruff: noqa: E501  # a rule is one line, so that the tables can be read down
@@ -98,7 +98,7 @@ STATUSES: dict[str, str] = {
     "rate_limit": "api_error",
     "sandbox": "sandbox_unavailable",
 }
-"""Typed words of harnesses that say the kind; every kind of `KINDS` says itself."""
+"""Typed words of harnesses and their kind; every kind of `KINDS` also names itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Rule:
     pattern: re.Pattern[str]
     families: str = "any"  # any; file = tools that read or edit; shell = tools that run commands
     where: str = "head"  # of a result: head or tail; output = of a command that failed
-    purposes: frozenset[str] = frozenset()  # output rules: holds only where the main command is for one of these
+    purposes: frozenset[str] = frozenset()  # output rules: the purposes of the main command for which the rule holds
     codes: frozenset[int] = frozenset()  # output rules: holds only for these exit codes
     silent: bool = False  # output rules: holds only where nothing was printed
 
@@ -279,4 +279,4 @@ _WEB = (
 )  # fmt: skip
 
 ANCHORS: tuple[Rule, ...] = (*_DECISIONS, *_CALLS, *_EDITS, *_FILES, *_SHELLS, *_WEB)
-"""What harnesses write into a result, in the order it is asked."""
+"""Sentences that harnesses write into a result, in the order in which they are tried."""

@@ -18,12 +18,12 @@ SYNTHETIC_SYSTEM_PROMPT = (
     "You are a coding agent. You work in the user's repository with the tools you are given: read before you edit, "
     "run what you change, and say briefly what you did."
 )
-"""Stands first where the harness records no system prompt; `Trace.system_prompt_source` then says `synthetic`."""
+"""The first message if the harness records no system prompt; `Trace.system_prompt_source` is then `synthetic`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFacts:
-    """What a reader knows about the session as a whole; the fields are those of `Trace`."""
+    """The facts of a session as a whole; the fields are those of `Trace`."""
 
     source: str
     session_id: str
@@ -48,7 +48,7 @@ def trace_id_of(source: str, session_id: str) -> str:
 
 
 def step_id_of(trace_id: str, key: str) -> str:
-    """Return the id of a step: `stable_id` of its trace and key, made faster, since there is one a step."""
+    """Return `stable_id` of a step's trace and key, computed faster because there are many steps."""
     return hashlib.sha256(orjson.dumps(("step", trace_id, key))).hexdigest()[:24]
 
 
@@ -104,7 +104,7 @@ def finish_session(
 
 
 def counts_of(pool: Sequence[Message], steps: Sequence[Step]) -> dict[str, int]:
-    """Return what is in a trace, as `Trace.counts` says it."""
+    """Return the counts for `Trace.counts`."""
     return {
         "num_messages": len(pool),
         "num_steps": len(steps),
@@ -115,7 +115,7 @@ def counts_of(pool: Sequence[Message], steps: Sequence[Step]) -> dict[str, int]:
 
 
 def _dangling(pool: Sequence[Message], step: Step) -> int:
-    """Count the calls of a step that no tool answered; what a user says after a step answers none."""
+    """Count the calls of a step without a tool's answer; a user's message does not answer a call."""
     answered = {pool[at].tool_call_id or at for at in step.results if pool[at].role == "tool"}
     return max(0, len(pool[step.action].tool_calls) - len(answered))
 

@@ -1,8 +1,8 @@
-"""A session written down as it went: messages in, steps where the model spoke, results tied to their calls.
+"""Build a session from messages in the order in which the model read them.
 
-In: the messages of one model's conversation in the order it read them, with `forget` where a condenser rewrote what it
-reads next. Out: a `Session`: every message once, and a step an assistant message whose prompt is what stood in view.
-Harnesses with a tree of messages use `tree.py` instead.
+In: the messages of one model's conversation, with `forget` at each compaction. Out: a `Session` with every message
+once. Each assistant message is a step, and the view at that moment is its prompt. Harnesses with a tree of messages use
+`tree.py` instead.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ from typing import Any
 
 from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, system_message
+from composer_hub.ingest.foreign import IMAGE
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import IMAGE
-from composer_hub.records import Message, Step, ToolCall, canonical_json, ranges, stable_id
+from composer_hub.records import Message, Ranges, Step, ToolCall, canonical_json, ranges, stable_id
 from composer_hub.session import ResultFlag, Session
 
 MISSING = "missing_result"
-Ranges = tuple[tuple[int, int], ...]
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 @dataclass(slots=True)
 class Draft:
-    """A step while the conversation goes on."""
+    """A step under construction."""
 
     action: int
     prompt: Ranges
@@ -48,7 +47,7 @@ class Conversation:
         self.flags: dict[int, ResultFlag] = {}
         self.drafts: list[Draft] = []
         self.orphans = 0
-        self._view: list[tuple[int, int]] = []
+        self._view: Ranges = ()
         self._callers: dict[str, Draft] = {}
         self._waiting: dict[str, int] = {}  # call without a result so far -> the message that makes it
         self._known: dict[str, int] = {}
@@ -61,9 +60,9 @@ class Conversation:
         return [index for start, stop in self._view for index in range(start, stop)]
 
     def say(self, message: Message) -> int:
-        """Put a message in view that asks nothing of a step: system, user, or a line copied from elsewhere."""
+        """Add a message that is not a step: system, user, or a line copied from elsewhere."""
         index = self._append(message)
-        self._view = _joined(self._view, index)
+        self._view = ranges([index], self._view)
         return index
 
     def act(
@@ -77,13 +76,13 @@ class Conversation:
         prompt: Sequence[int] | None = None,
         key: str = "",
     ) -> Draft:
-        """Begin a step: the model, having read its view (or `prompt`), wrote this message.
+        """Begin a step: the model read its view (or `prompt`) and wrote this message.
 
-        `key` is the provider's id of the message, where there is one: copies of it in other files have the same.
+        `key` is the provider's id of the message, if there is one; copies in other files have the same key.
         """
         index = len(self.messages)
         message = _with_ids(message, index)
-        read = tuple(self._view) if prompt is None else ranges(prompt)
+        read = self._view if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
         missing = MISSING if prompt is None and self._misses_result(read) else ""
@@ -101,7 +100,7 @@ class Conversation:
         self._ask(dataclasses.replace(message, tool_calls=tuple(calls)), draft)
 
     def recall(self, message: Message) -> int:
-        """Put an assistant's message in view that is no step: copied from elsewhere, or written by the harness.
+        """Add an assistant message that is not a step: copied from elsewhere, or written by the harness.
 
         Its calls may be answered, so that results keep their call.
         """
@@ -111,7 +110,7 @@ class Conversation:
         return self.say(message)
 
     def answer(self, message: Message, flag: ResultFlag | None = None) -> int | None:
-        """Tie a tool's result to the call it answers; a result whose call is nowhere is left out and counted."""
+        """Attach a tool's result to its call; a result without a call is dropped and counted."""
         message = message if message.tool_call_id else self._adopted(message)
         draft = self._callers.get(message.tool_call_id)
         if draft is None:
@@ -121,25 +120,25 @@ class Conversation:
         return self._result(draft, self._named(draft, message), flag)
 
     def observe(self, message: Message, flag: ResultFlag | None = None) -> int:
-        """Tie an observation of a text protocol to the last step; before any step it is a plain message."""
+        """Attach an observation of a text protocol to the last step; before any step it is a plain message."""
         return self._result(self.drafts[-1], message, flag) if self.drafts else self.say(message)
 
     def forget(self, keep: Iterable[int]) -> None:
-        """Go on with only these messages in view, in this order."""
-        self._view = list(ranges(list(keep)))
+        """Keep only these messages in view, in this order."""
+        self._view = ranges(keep)
 
     def note(self, reason: str) -> None:
-        """Remember why what follows is not exactly what the model read."""
+        """Record why later prompts are not exact."""
         if reason and reason not in self._reason.split("; "):
             self._reason = "; ".join(filter(None, [self._reason, reason]))
 
     def intern(self, message: Message) -> int:
-        """Return the index of the first message that says the same, or of a new one; the view stays as it is."""
+        """Return the index of the first equal message, or of a new one; the view does not change."""
         index = self._known.get(_key(_without_think_block(message)))
         return self._append(message) if index is None else index
 
     def answer_to(self, draft: Draft, message: Message, flag: ResultFlag | None = None) -> int:
-        """Tie a result to a step whatever its call id says; the view stays as it is."""
+        """Attach a result to a step regardless of its call id; the view does not change."""
         index = self._append(message)
         draft.results.append(index)
         if flag:
@@ -161,7 +160,7 @@ class Conversation:
             self._waiting[call.call_id] = draft.action
 
     def _misses_result(self, read: Ranges) -> bool:
-        """True where a call in these messages has no result: what the harness put in its place is not recorded."""
+        """Tell whether a call in these messages has no result: the file lacks the text that the model read instead."""
         return any(start <= action < stop for action in self._waiting.values() for start, stop in read)
 
     def _result(self, draft: Draft, message: Message, flag: ResultFlag | None) -> int:
@@ -176,7 +175,7 @@ class Conversation:
         return index
 
     def _settle(self) -> None:
-        """Make a plain message of a tool's answer to a call that nobody made, as broken inputs hold them."""
+        """Turn a tool's answer to a call that does not exist (as in broken inputs) into a plain message."""
         called = {call.call_id for message in self.messages for call in message.tool_calls}
         for index, message in enumerate(self.messages):
             if message.role == "tool" and message.tool_call_id not in called:
@@ -187,7 +186,7 @@ class Conversation:
             draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
 
     def _leave_out_empty(self, report: FileReport) -> None:
-        """Make no step of a message that says and calls nothing; later prompts show it as the model read it."""
+        """Drop steps without text and calls; later prompts still show their message, as the model read it."""
         said = [
             bool(self.messages[draft.action].content or self.messages[draft.action].tool_calls) for draft in self.drafts
         ]
@@ -231,11 +230,11 @@ class Conversation:
         whole: bool = False,
         **facts: Any,
     ) -> Session | None:
-        """Close the conversation; None where the model never spoke.
+        """Return the session, or None without a step.
 
-        `session_id` is for harnesses whose ids are unique; a `name`, such as a task's, gets the content's digest behind
-        it, since one task is solved many times. `model` made the steps that name none. `whole`: the log holds all that
-        the model read, so a missing system prompt was none, and none is made up. `facts` are those of `TraceFacts`.
+        `session_id` is for harnesses with unique ids. A `name`, such as a task's, gets a digest of the content
+        appended, since one task is solved many times. `model` is for steps that name none. `whole` means that the log
+        has everything that the model read, so no system prompt is made up. `facts` are those of `TraceFacts`.
         """
         self._settle()
         self._leave_out_empty(report)
@@ -269,7 +268,7 @@ class Conversation:
         )
 
     def _prepend(self, message: Message) -> None:
-        """Put a message before all others; every reference moves up by one."""
+        """Insert a message before all others and move every reference up by one."""
         self.messages.insert(0, message)
         self.flags = {index + 1: flag for index, flag in self.flags.items()}
         for draft in self.drafts:
@@ -281,7 +280,7 @@ class Conversation:
 
 
 def _without_think_block(message: Message) -> Message:
-    """Move thinking that a model wrote into its text (`<think>…</think>` at the start) to where thinking belongs."""
+    """Move a `<think>…</think>` block at the start of the text to `reasoning_content`."""
     block = _THINK_BLOCK.match(message.content) if message.role == "assistant" else None
     if block is None:
         return message
@@ -293,14 +292,8 @@ def _key(message: Message) -> str:
     return canonical_json(message.to_chat())
 
 
-def _joined(view: list[tuple[int, int]], index: int) -> list[tuple[int, int]]:
-    if view and view[-1][1] == index:
-        return [*view[:-1], (view[-1][0], index + 1)]
-    return [*view, (index, index + 1)]
-
-
 def _with_ids(message: Message, action: int) -> Message:
-    """Give calls without an id one, so that results can name them."""
+    """Give an id to calls without one, so that results can name them."""
     if all(call.call_id for call in message.tool_calls):
         return message
     calls = tuple(

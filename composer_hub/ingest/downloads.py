@@ -14,8 +14,8 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub import MANIFEST, Destination, read_manifest
+from composer_hub.ingest.foreign import as_dict, as_list, as_text
 from composer_hub.ingest.one_file import Origin
-from composer_hub.ingest.values import as_dict, as_list, as_text
 
 _URI = re.compile(r"hf://datasets/(?P<repo>[^/@]+/[^/@]+)(?:@(?P<revision>[^/]+))?(?:/(?P<under>.+))?")
 _READABLE = (".jsonl", ".json", ".parquet", ".traj", ".md", ".eval", ".jsonl.zst", ".jsonl.gz", ".json.gz")

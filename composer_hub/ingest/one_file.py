@@ -1,6 +1,6 @@
-"""One file: find out its format, read it, and do to each session what is asked for.
+"""Read one file: recognize its format, read its sessions and transform each of them.
 
-In: a `Job`. Out: its sessions, each with the digest that tells copies apart; what is wrong goes into the file's report.
+In: a `Job`. Out: its sessions, each with a digest that identifies copies. Problems go into the file's report.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.compressed import is_compressed, plain_head, unpacked
+from composer_hub.ingest.files import digest_of, is_compressed, plain_head, unpacked
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import HEAD_BYTES, Source, sniff, source_named
 from composer_hub.records import stable_id
 from composer_hub.session import Session
 
 Transform = Callable[[Session], Session | None]
-"""What is done to each session in the worker; None drops the session. It is pickled once for each worker."""
+"""Called for each session in the worker; None drops the session. It is pickled once per worker."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a file comes from, if it was not made on this machine: what each trace in it says of itself."""
+    """The origin of a downloaded file, for the provenance of its traces."""
 
-    license: str = ""  # where the file itself does not say
+    license: str = ""  # if the file does not state one
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -40,7 +40,7 @@ class ReadOptions:
     workers: int = 0  # 0 = one for each processor, 1 = none but this process
     transform: Transform | None = None
     denied: frozenset[str] = frozenset()  # trace ids that must not come out
-    license: str = ""  # of the sessions, where neither the file nor its origin says
+    license: str = ""  # if neither the file nor its origin states one
     origins: Mapping[str, Origin] = field(default_factory=dict)  # by path
     manifest: Mapping[str, Any] = field(default_factory=dict)  # of the run before: unchanged files are skipped
     version: str = ""  # of whatever shapes the output (e.g. redaction rules); another one reads all files again
@@ -131,22 +131,6 @@ def _guarded(source: Source, job: Job, report: FileReport) -> Iterator[Session]:
 def unreadable(report: FileReport, message: str) -> None:
     report.add("unreadable")
     report.problem(0, message)
-
-
-def digest_of(path: Path) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def size_of(path: Path) -> int:
-    """Return the size of a file, 0 where there is none to be seen."""
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
 
 
 def _short(key: str) -> str:

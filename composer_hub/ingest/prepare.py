@@ -1,7 +1,7 @@
-"""A session as it was read in, the trace as it is published out: error sites, hints, redaction, in that order.
+"""Prepare a session for publishing: find errors, write hints, redact, in that order.
 
-Errors are found in the harness's own words, so they come before redaction; hints quote those words, so redaction comes
-last and goes over everything. A `Preparation` is picklable: ingest runs it in its worker processes.
+Errors are found in the harness's words, so they come before redaction. Hints quote those words, so redaction comes last
+and covers everything. A `Preparation` is picklable, because worker processes run it.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ DEFAULT_WRITERS = "template,hindsight,environment"
 
 @dataclass
 class Preparation:
-    """What is done to each session before it is published."""
+    """The steps before a session is published."""
 
     redactor: Redactor | None
-    writers: str = DEFAULT_WRITERS  # "" leaves hints to whoever comes after
-    outcome: bool = False  # hints from tests and compilers, too
-    user_feedback: bool = False  # hints from the user's own words, too
+    writers: str = DEFAULT_WRITERS  # "" writes no hints
+    outcome: bool = False  # also hints from tests and compilers
+    user_feedback: bool = False  # also hints from the user's words
     text_rules: bool = False  # look for failures that a pipe has hidden
 
     def __call__(self, session: Session) -> Session:
-        """Return the session with error sites and hints, redacted where a redactor is given."""
-        # A trace that was published before keeps its sites and hints: what the harness flagged is not known any more.
+        """Return the session with error sites and hints, redacted if there is a redactor."""
+        # A trace that was published before keeps its sites and hints, since the harness's flags are not in it.
         trace = session.trace if session.is_prepared else find_errors(session, text_rules=self.text_rules)
         if self.writers and not session.is_prepared:
             writers = writers_named(self.writers)
@@ -45,7 +45,7 @@ class Preparation:
         before = redactor.report.counts.copy()
         clean = without_tokens_of_changed_text(trace, redactor.trace(trace))
         replaced = redactor.report.counts - before
-        # What an earlier redaction of a published trace replaced is still replaced.
+        # Add the replacements of an earlier redaction: they are still in the text.
         counts = {
             **clean.counts,
             "redactions": _by(replaced, 0, trace.counts.get("redactions", {})),

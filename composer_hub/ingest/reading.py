@@ -1,8 +1,8 @@
-"""From paths to sessions: find the files, read them in parallel, drop copies, and say what happened.
+"""Read sessions from files: find the files, read them in parallel, drop copies, and report.
 
-In: files or folders. Out: `Session`s one at a time, in the same order in every run, then a report and a manifest. A
-file is read, transformed (redaction, error sites, hints) and spooled in a worker process; what comes back is streamed
-from the spool, so that neither a long session nor a file of many fills the memory.
+In: files or folders. Out: one `Session` at a time, in the same order in every run, then a report and a manifest. A
+worker process reads a file, transforms its sessions (redaction, error sites, hints) and spools them; the parent streams
+the spool, so that neither a long session nor a file of many sessions fills the memory.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.discover import find_files
-from composer_hub.ingest.one_file import Job, Origin, ReadOptions, digest_of, sessions_of, size_of
+from composer_hub.ingest.files import digest_of, find_files, size_of
+from composer_hub.ingest.one_file import Job, Origin, ReadOptions, sessions_of
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.ingest.workers import Pool, unspooled
@@ -32,7 +32,7 @@ _DEFAULTS = ReadOptions()
 
 
 class Reading:
-    """One run: iterate over it for the sessions, then read `report` and `manifest`."""
+    """Iterate over it for the sessions, then read `report` and `manifest`."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Reading:
         self._carry()
 
     def version_report(self) -> FileReport:
-        """Return the report of the version: of this run, and of the files that it knew and did not read."""
+        """Return the report of the version: this run's, and that of the known files which it did not read."""
         return FileReport().merge([self.report, *map(_report_of, self._unread)])
 
     def raise_if_nothing_read(self) -> None:
@@ -91,17 +91,17 @@ class Reading:
         return Job(path, options, known["digest"] if same else "", origin)
 
     def _version_of(self, path: str) -> str:
-        """Return the version of all that shapes a file's rows, where it comes from included."""
+        """Return the digest of everything that shapes a file's rows, including its origin."""
         origin = self.options.origins.get(path)
         return stable_id(self.options.version, dataclasses.asdict(origin)) if origin else self.options.version
 
     def _denied_of(self, known: Mapping[str, Any]) -> list[str]:
-        """Return the traces that a file holds and that are denied now, by themselves or with their parent."""
+        """Return the denied traces of a file, also those with a denied parent."""
         denied, held = self.options.denied, known.get("held", {})
         return sorted(trace_id for trace_id, parent in held.items() if not denied.isdisjoint((trace_id, parent)))
 
     def _remember(self, jobs: list[Job]) -> None:
-        """Take the keys of unchanged files for known, so that copies of their steps in other files are dropped."""
+        """Register the keys of unchanged files, so that copies of their steps in other files are dropped."""
         for job in jobs:
             if job.known_digest and digest_of(job.path) == job.known_digest:
                 entry = self.options.manifest[str(job.path)]
@@ -120,7 +120,7 @@ class Reading:
             yield job, report, sessions_of(job, self.options.transform, report)
 
     def _in_processes(self, jobs: list[Job]) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Session]]]]:
-        """Read files in worker processes, a few ahead, and hand them on in order."""
+        """Read files in worker processes, a few ahead, and yield their results in order."""
         with tempfile.TemporaryDirectory(prefix="composer-ingest-") as spool:
             pool = Pool(self._workers(jobs), self.options.transform, Path(spool))
             try:
@@ -134,7 +134,7 @@ class Reading:
     # ---- sessions
 
     def _new(self, session: Session, digest: str, report: FileReport, kept: _Kept) -> Session | None:
-        """Return what of a session has not come before, or None."""
+        """Return the new steps of a session, or None without any."""
         counts = report.counts
         trace_id = session.trace.trace_id
         kept.held[trace_id] = session.trace.parent_trace_id
@@ -146,7 +146,7 @@ class Reading:
             counts["duplicate_traces"] += 1
             return None
         if trace_id in self._seen_traces:
-            # Two files of one session that went different ways: both stay, under ids of their own.
+            # Two files of one session that diverged: both stay, under different ids.
             counts["same_session"] += 1
             original, trace_id = trace_id, stable_id("copy", trace_id, new.trace.steps[0].step_id)
             kept.held[trace_id] = original
@@ -182,7 +182,7 @@ class Reading:
         self.on_file(report)
 
     def _carry(self) -> None:
-        """Keep what is known of files that are gone or were not named: the version still holds their traces."""
+        """Keep the entries of files that are gone or were not named: the version still has their traces."""
         elsewhere = {trace_id for entry in self.manifest.values() for trace_id in entry["traces"]}
         for path, known in self.options.manifest.items():
             if path not in self.manifest and not elsewhere.issuperset(known["traces"]):
@@ -194,7 +194,7 @@ class Reading:
 
 @dataclass
 class _Kept:
-    """What a file holds and what of it went on, for the manifest."""
+    """The traces and keys of a file, for the manifest."""
 
     traces: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -207,11 +207,11 @@ class _Kept:
 
 
 _OF_A_RUN = ("files", "read")
-"""Counts that say what a run did; the others say what is in a file."""
+"""Counts of a run rather than of a file."""
 
 
 def _counts_of(report: FileReport) -> dict[str, Any]:
-    """Return what the manifest keeps of a file's report, for the runs that do not read it."""
+    """Return the report of a file for the manifest, for runs that do not read the file."""
     counts = {name: count for name, count in report.counts.items() if name not in _OF_A_RUN}
     return {"counts": counts, "unknown_types": dict(report.unknown_types), "num_problems": report.num_problems}
 

@@ -1,6 +1,6 @@
-"""What happened while files were read: counts, unknown record types, and the places where something was wrong.
+"""A report on reading: counts, unknown record types, and the place of each problem.
 
-A `FileReport` is filled by one reader for one file, travels between processes, and adds up: `FileReport.merge`.
+One reader fills a `FileReport` for one file. Reports travel between processes and add up with `merge`.
 """
 
 from __future__ import annotations

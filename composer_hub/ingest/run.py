@@ -153,7 +153,7 @@ class Ingested:
 
     @property
     def report(self) -> FileReport:
-        """What happened while the files were read."""
+        """The report of this run."""
         return self._reading.report
 
     def traces(self) -> Iterator[Trace]:

@@ -1,56 +1,54 @@
-"""From the records of a session to a `Session`: every message once, every step with exactly what was read before it.
+"""Build a session from a tree of records: every message once, every step with exactly what the model read before it.
 
 In: the `Node`s of a tree, in file order. Out: a `Session`.
 
-A step is one API message, which a file may spread over many nodes. Its prompt is the walk from *that* message to the
-root, not the order of the file: results of parallel calls hang on sibling nodes and are recovered, a compaction cuts
-the walk (and may keep a segment from before it), a missing parent is bridged to the node before it and counted, rewinds
-and forks are branches that are all kept.
+A step is one API message, which a file may spread over many nodes. Its prompt is the walk from that message to the
+root, not the order of the file. Results of parallel calls are on sibling nodes and are recovered. A compaction cuts the
+walk (and may keep a segment from before it). A missing parent is replaced by the node before it and counted. Rewinds
+and forks are branches; all of them are kept.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
-from composer_hub.ingest.reading_order import in_reading_order
 from composer_hub.ingest.report import FileReport
-from composer_hub.records import Message, Step, ToolCall
+from composer_hub.records import Message, Ranges, Step, ToolCall, ranges
 from composer_hub.session import ResultFlag, Session
-
-Ranges = tuple[tuple[int, int], ...]
 
 ORPHAN = "orphan_result"
 MISSING = "missing_result"
 _NOTHING_KEPT = ("", "")
 MAX_LINKS = 1000
-"""How far above a result its call is looked for, where several have its id."""
+"""Most links between a result and its call, if several calls have its id."""
 REASONING_RANK = {"absent": 0, "encrypted": 1, "summary": 2, "plain": 3}
 
 
 @dataclass(slots=True)
 class Node:
-    """One record of a session file. Records that are no prompt text are nodes without messages: links of the chain.
+    """One record of a session file. Records without prompt text are nodes without messages: links of the chain.
 
-    An assistant record is a piece of the API message `turn`: one assistant message, which `build_session` merges with
-    the other pieces. A user record may hold several messages (tool results, then text).
+    An assistant record is a piece of the API message `turn`; `build_session` merges the pieces into one assistant
+    message. A user record may have several messages (tool results, then text).
     """
 
     node_id: str
     parent: str = ""  # "" at a root
     messages: tuple[Message, ...] = ()
     turn: str = ""
-    flags: tuple[ResultFlag | None, ...] = ()  # one a message, or empty
+    flags: tuple[ResultFlag | None, ...] = ()  # one per message, or empty
     model: str = ""
     reasoning_status: str = "absent"
-    is_target: bool = True  # False: the harness wrote this assistant message, nothing is to be learnt from it
+    is_target: bool = True  # False: the harness wrote this assistant message, so it is not a step
     is_shown: bool = True  # False: later prompts leave this assistant message out, e.g. because it was aborted
     cut: bool = False  # a compaction: nothing above this node is read below it
     kept: tuple[str, str] = _NOTHING_KEPT  # first and last node of what is read again after this one
-    logical_parent: str = ""  # where a cut stands in the conversation
+    logical_parent: str = ""  # the node before a cut in the conversation
     inexact: str = ""  # why prompts from here down are not exactly what the model read
 
 
@@ -58,6 +56,55 @@ def build_session(nodes: Iterable[Node], facts: TraceFacts, report: FileReport) 
     """Build the session of a tree-like format."""
     ordered = in_reading_order(list(nodes), report)
     return _Builder(ordered, facts, report).build()
+
+
+def in_reading_order(nodes: list[Node], report: FileReport) -> list[Node]:
+    """Order parents before children and otherwise as in the file.
+
+    A parent that is missing, or that would close a circle, is replaced by the node before it. Prompts below are then
+    marked as not exact.
+    """
+    known: dict[str, int] = {}
+    for at, node in enumerate(nodes):
+        known.setdefault(node.node_id, at)
+    before = ""
+    for node in nodes:
+        if node.parent == node.node_id or (node.parent and node.parent not in known):
+            _bridge(node, before, report)
+        before = node.node_id
+    return _topological(nodes, known, report)
+
+
+def _bridge(node: Node, parent: str, report: FileReport) -> None:
+    node.parent = parent
+    node.inexact = node.inexact or "missing_parent"
+    report.add("bridged")
+
+
+def _topological(nodes: list[Node], known: dict[str, int], report: FileReport) -> list[Node]:
+    if all(not node.parent or known[node.parent] < at for at, node in enumerate(nodes)):
+        return nodes  # as in nearly every file
+    children: dict[int, list[int]] = {}
+    ready: list[int] = []
+    for at, node in enumerate(nodes):
+        if node.parent:
+            children.setdefault(known[node.parent], []).append(at)
+        else:
+            ready.append(at)
+    order: list[Node] = []
+    placed = bytearray(len(nodes))
+    for first in range(len(nodes) + 1):
+        while ready:
+            at = heapq.heappop(ready)
+            placed[at] = True
+            order.append(nodes[at])
+            for child in children.get(at, ()):
+                if not placed[child]:
+                    heapq.heappush(ready, child)
+        if first < len(nodes) and not placed[first]:  # on a circle of parents, or below one
+            _bridge(nodes[first], order[-1].node_id if order else "", report)
+            ready.append(first)
+    return order
 
 
 @dataclass(slots=True)
@@ -77,7 +124,7 @@ class _Turn:
 
 
 class _Walk(NamedTuple):
-    """What has been read down to a node: closed ranges of the pool, and the turn still collecting its results."""
+    """The messages read down to a node: closed ranges of the pool, and the turn that still collects its results."""
 
     closed: Ranges = ()
     turn: str = ""
@@ -105,17 +152,19 @@ class _Builder:
         self.slot_flags: dict[int, ResultFlag] = {}
         self.node_slots: dict[str, tuple[int, ...]] = {}
         self.turns: dict[str, _Turn] = {}
-        self.segments: dict[str, str] = {}  # node -> the cut it stands below, "" above the first
-        self.home: dict[str, str] = {}  # turn -> the segment where it was met first
+        self.segments: dict[str, str] = {}  # node -> the nearest cut above it, or ""
+        self.home: dict[str, str] = {}  # turn -> the segment of its first piece
         self.copies: dict[str, str] = {}  # turn written down once more below a cut -> the turn
-        self.turns_of_call: dict[str, list[str]] = {}  # most ids are unique; some servers begin anew with each message
+        self.turns_of_call: dict[
+            str, list[str]
+        ] = {}  # most ids are unique, but some servers restart them with each message
         self.turn_of_copied_call: dict[tuple[str, str], str] = {}  # (segment, call) -> the copy that makes it
         self.turn_of_result: dict[int, str] = {}  # slot -> turn
         self.orphans: set[int] = set()  # slots of results whose call is nowhere
         self.index_of: dict[int, int] = {0: 0}  # slot -> pool index
         self.pool: list[Message] = [self.slots[0]]
         self.walks: dict[str, _Walk] = {}
-        self.latest = _Walk()  # to the node before, where a compaction does not say what it follows
+        self.latest = _Walk()  # to the node before, if a compaction does not name the node that it follows
         self.met: set[str] = set()  # turns whose first piece has been walked to
         self.read: dict[str, tuple[Ranges, tuple[str, ...]]] = {}  # what each target had read, and why not exactly
 
@@ -144,7 +193,7 @@ class _Builder:
             self.node_slots[node.node_id] = tuple(self._slot(node, i) for i in range(len(node.messages)))
             return
         if self.home.setdefault(node.turn, segment) != segment:
-            # One id on both sides of a cut: what was said above it must not be read below.
+            # The id is on both sides of a cut: messages above it must not be read below.
             original, node.turn = node.turn, f"{node.turn}@{segment}"
             self.copies[node.turn] = original
         piece, flag = node.messages[0], (node.flags[0] if node.flags else None)
@@ -177,10 +226,10 @@ class _Builder:
                 self.turn_of_copied_call[segment, call.call_id] = node.turn
 
     def _join_pieces(self) -> None:
-        """Make one message of each turn's pieces.
+        """Merge the pieces of each turn into one message.
 
-        An API message without text or calls becomes a link: thinking that was cut off, which is never sent again. A
-        copy that says nothing new is read, but it is no step of its own.
+        An API message without text or calls becomes a link: it is cut-off thinking, which is never sent again. A copy
+        without anything new is read, but is not a step.
         """
         for key, turn in list(self.turns.items()):
             turn.message = self.slots[turn.slot] = _joined(turn.pieces)
@@ -199,7 +248,7 @@ class _Builder:
         return len(self.slots) - 1
 
     def _match_results(self) -> None:
-        """Give every turn the results of its calls, the first for each call; a result without its call is left out."""
+        """Attach the first result of each call to its turn; results without a call are left out."""
         for at, node in enumerate(self.nodes):
             for slot in self.node_slots.get(node.node_id, ()):
                 message = self.slots[slot]
@@ -215,9 +264,9 @@ class _Builder:
                     self.orphans.add(slot)
 
     def _asking_turn(self, node: Node, call_id: str) -> str | None:
-        """Return the turn that a result answers: below a cut, the copy that stands there comes first.
+        """Return the turn that a result answers; below a cut, a copy of the call comes first.
 
-        Where several turns used one id, it is the nearest above the result, else the first.
+        If several turns used one id, it is the nearest above the result, else the first.
         """
         copied = self.turn_of_copied_call.get((self.segments[node.node_id], call_id)) if self.copies else None
         asking = self.turns_of_call.get(call_id, [])
@@ -304,7 +353,7 @@ class _Builder:
                 waiting = (*waiting, walk.turn) if num_answered > len(results) else waiting
         slots += walk.extras
         self._emit(*slots)
-        closed = _with(walk.closed, [self.index_of[slot] for slot in slots])
+        closed = ranges((self.index_of[slot] for slot in slots), walk.closed)
         if waiting:
             closed, waiting = self._with_late_results(closed, waiting, before)
         return closed, waiting, is_missing
@@ -313,7 +362,7 @@ class _Builder:
         return len({self.slots[slot].tool_call_id for _, slot in turn.answers})
 
     def _with_late_results(self, closed: Ranges, turns: tuple[str, ...], before: int) -> tuple[Ranges, tuple[str, ...]]:
-        """Put results that came after their turn was closed behind it; return the turns that wait even so."""
+        """Insert results that came after their turn was closed; return the turns that still wait for one."""
         waiting: list[str] = []
         for key in turns:
             turn = self.turns[key]
@@ -383,7 +432,7 @@ class _Builder:
         return finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, self.report)
 
     def _main_branch(self) -> set[str]:
-        """Return the turns on the way to the last thing said in the file; count the places where others leave it."""
+        """Return the turns from the root to the last message of the file; count the forks."""
         followers: dict[str, int] = {}
         for turn in self.turns.values():
             followers[turn.previous] = followers.get(turn.previous, 0) + 1
@@ -409,7 +458,7 @@ def _asking(messages: Sequence[Message], call_id: str) -> Message | None:
 
 
 def _joined(pieces: Sequence[Message]) -> Message:
-    """Return one message made of its pieces; what was written down twice counts once."""
+    """Merge the pieces of a message; repeated text and calls count once."""
     if len(pieces) == 1:
         return pieces[0]
     calls: dict[str, ToolCall] = {}
@@ -436,21 +485,10 @@ def _within(closed: Ranges, index: int | None) -> bool:
 
 
 def _with_after(closed: Ranges, last: int, indices: Sequence[int]) -> Ranges:
-    """Return ranges with indices put in behind one that they hold."""
+    """Insert indices into ranges, behind an index in one of them."""
     if not indices:
         return closed
     at = next(number for number, (start, stop) in enumerate(closed) if start <= last < stop)
     start, stop = closed[at]
     rest = ((last + 1, stop),) if last + 1 < stop else ()
-    return (*_with((*closed[:at], (start, last + 1)), indices), *rest, *closed[at + 1 :])
-
-
-def _with(closed: Ranges, indices: Sequence[int]) -> Ranges:
-    """Return ranges with indices added at the end."""
-    folded = list(closed)
-    for index in indices:
-        if folded and folded[-1][1] == index:
-            folded[-1] = (folded[-1][0], index + 1)
-        else:
-            folded.append((index, index + 1))
-    return tuple(folded)
+    return (*ranges(indices, (*closed[:at], (start, last + 1))), *rest, *closed[at + 1 :])

@@ -1,6 +1,6 @@
-"""Worker processes that read files, a few ahead, and leave what they read in a spool.
+"""Worker processes that read files, a few ahead, and spool the sessions to disk.
 
-In: jobs, in order. Out: for each its report and a file of pickled sessions.
+In: jobs, in order. Out: the report of each job, and a file of pickled sessions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from composer_hub.session import Session
 
 
 class Pool:
-    """Worker processes, and the files that they are at."""
+    """Worker processes, and the jobs that they run."""
 
     def __init__(self, workers: int, transform: Transform | None, spool: Path) -> None:
         self.workers, self.transform, self.spool = workers, transform, spool
@@ -64,7 +64,7 @@ class Pool:
         return self._alone(job)
 
     def _alone(self, job: Job) -> tuple[FileReport, Path]:
-        """Read a file with no other at work, after a process has died: so it is known which file kills it."""
+        """Read a file alone after a process has died, to find the file that kills it."""
         self.stop()
         self.running.clear()
         self.window = 1
@@ -89,7 +89,7 @@ class Pool:
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Let no Ctrl-C reach a process that starts: it would print where its imports were. Ours waits a moment."""
+    """Block Ctrl-C while a process starts, since it would print a traceback of its imports."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -106,12 +106,12 @@ _transform: Transform | None = None
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
-    # From here on Ctrl-C ends a worker without a word; what there is to say, the process that started it says.
+    # Workers exit silently on Ctrl-C; the parent process reports it.
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    # A session is one growing heap without circles: looking for some after every few hundred objects costs a tenth.
+    # Sessions contain no reference cycles, so frequent garbage collection would only cost about 10 %.
     gc.set_threshold(100_000, 20, 20)
 
 
@@ -120,7 +120,7 @@ def _spooled(job: Job, spool: Path) -> FileReport:
     report = FileReport(str(job.path), strict=job.options.strict)
     with spool.open("wb") as file:
         pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-        # What dataclasses do by themselves is many times slower, and a session has thousands of these.
+        # The default pickling of dataclasses is many times slower, and a session has thousands of them.
         pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step)}
         for item in sessions_of(job, _transform, report):
             pickler.dump(item)

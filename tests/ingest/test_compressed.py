@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from composer_hub.ingest import compressed
+from composer_hub.ingest import files
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.reading import Reading
 
@@ -74,7 +74,7 @@ def test_what_is_no_session_stays_unrecognised_when_compressed(tmp_path):
 def test_an_archive_that_unpacks_to_too_much_is_refused(rollout, tmp_path, monkeypatch):
     packed = tmp_path / f"{rollout.name}.gz"
     packed.write_bytes(gzip.compress(rollout.read_bytes()))
-    monkeypatch.setattr(compressed, "MAX_UNPACKED", 100)
+    monkeypatch.setattr(files, "MAX_UNPACKED", 100)
     sessions, ingest = run(packed)
     assert not sessions
     assert "unpacks to more than" in str(ingest.report.problems[0])

@@ -1,9 +1,8 @@
-"""Aider's `.aider.chat.history.md`: chats one after the other, as markdown.
+"""Aider's `.aider.chat.history.md`: consecutive chats as markdown.
 
 In: `# aider chat started at`, `#### ` lines of the user, `> ` lines of the program, and the model's text between them.
-Out: a session a chat in which the model spoke. Lossy: no system prompt, no repository map, no file contents, so no
-prompt is exact; edits stand as SEARCH/REPLACE blocks in the text, and what the program said after them is their
-result.
+Out: one session per chat with an answer of the model. System prompt, repository map and file contents are missing, so no
+prompt is exact. Edits are SEARCH/REPLACE blocks in the text; the program's lines after them are their result.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield a session a chat; chats in which the model says nothing are counted only."""
+    """Yield one session per chat; chats without an answer are only counted."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, (started, lines) in enumerate(_chats(file, report)):
             chat = _read_chat(lines)
@@ -59,7 +58,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 
 def _chats(lines: Iterable[str], report: FileReport) -> Iterator[tuple[str, list[str]]]:
-    """Split the file where a chat begins."""
+    """Split the file into chats."""
     started = ""
     chat: list[str] = []
     for line in lines:
@@ -108,7 +107,7 @@ def _ask(talk: Conversation, text: str) -> None:
 
 
 def _result(talk: Conversation, text: str) -> None:
-    """Take what the program said after a step, without its notices about itself."""
+    """Return the program's lines after a step, without its notices about itself."""
     kept = "\n".join(line for line in text.split("\n") if not _NOTICE.match(line)).strip()
     if not kept:
         return
@@ -131,7 +130,7 @@ def _blocks(lines: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _spoken(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Tell each line's speaker; inside a fence of the model a quote is the model's, and blank lines go on."""
+    """Name the speaker of each line; quotes inside a fence of the model and blank lines continue its text."""
     who, fence = "model", ""
     for line in lines:
         mark = _FENCE.match(line.lstrip())

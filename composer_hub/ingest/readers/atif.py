@@ -1,8 +1,8 @@
-"""Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8), in. `exports.to_atif` is the way out.
+"""Reader of Harbor's Agent Trajectory Interchange Format (ATIF 1.0 to 1.8); `export.to_atif` writes it.
 
-In: one trajectory document; embedded `subagent_trajectories` are traces of their own. Out: sessions. ATIF is linear:
-the prompt of a step is what stands before it, which is exact only where the producer kept one document a context.
-Errors are no part of the format; they are read from where producers put them: `observation.results[].extra`.
+In: one trajectory document. Out: sessions, including one for each of the embedded `subagent_trajectories`. ATIF is
+linear: a step's prompt is everything before it, which is exact only if the producer kept one document per context. The
+format has no errors; they are read from `observation.results[].extra`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.foreign import arguments_of, as_bool, as_dict, as_int, as_text, content_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import arguments_of, as_bool, as_dict, as_int, as_text, content_text, dicts
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -146,7 +146,7 @@ def _call(item: dict[str, Any]) -> ToolCall | None:
 
 
 def _flag(extra: dict[str, Any]) -> ResultFlag | None:
-    """Read an error: the form `exports.to_atif` writes, or any producer's own mark that says yes or no."""
+    """Read an error in the form of `export.to_atif`, or any producer's truth value."""
     error = extra.get("error")
     if isinstance(error, dict):
         status, detail = as_text(error.get("status")), as_text(error.get("detail"))

@@ -1,8 +1,8 @@
-"""Chat rows: datasets with a trajectory a row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
+"""Chat rows: datasets with one trajectory per row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
 
-In: a JSON list, JSON lines or a Parquet file. Out: a session a row. The rows are linear, so each prompt is what stands
-before the message. Where calls are written in the text (`<function=…>`, fenced commands),
-the text stays as the model wrote it and the user message after it is its result.
+In: a JSON list, JSON lines or a Parquet file. Out: one session per row. Rows are linear, so a prompt is every message
+before the step. Calls that are written in the text (`<function=…>`, fenced commands) stay there, and the next user
+message is their result.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
-from composer_hub.ingest.documents import head_records
-from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.tables import parquet_columns, read_rows
-from composer_hub.ingest.values import (
+from composer_hub.ingest.documents import head_records, parquet_columns, read_rows
+from composer_hub.ingest.foreign import (
     as_bool,
     as_dict,
     as_list,
@@ -27,6 +25,7 @@ from composer_hub.ingest.values import (
     parsed,
     parsed_dicts,
 )
+from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -67,7 +66,7 @@ def session_of(
     inexact: str = "",
     **facts: Any,
 ) -> Session | None:
-    """Make the session of one row, whichever dataset's columns it has; `inexact` says why no prompt is exact."""
+    """Return the session of one row, with the columns of any dataset; `inexact` is the reason for all prompts."""
     entries = [entry for entry in _messages(row) if _role(entry)]
     told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer_hub.ingest.lines import dict_of, list_of, text_of
+from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text
 
 SILENT = {
     "hook_system_message", "hook_non_blocking_error", "hook_cancelled", "hook_error_during_execution",
@@ -17,7 +17,7 @@ SILENT = {
     "plan_mode_reentry", "verify_plan_reminder", "task_status", "task_progress", "max_turns_reached",
     "memory_update", "current_session_memory", "context_efficiency", "companion_intro", "deferred_tools_delta_end",
 }  # fmt: skip
-"""Types without text of their own: telemetry, or switches whose words only the harness knows."""
+"""Types without text: telemetry, or switches whose words only the harness knows."""
 
 TEXT_KEYS = {
     "hook_additional_context": "content", "skill_listing": "content", "total_tokens_reminder": "text",
@@ -27,14 +27,14 @@ TEXT_KEYS = {
 }  # fmt: skip
 
 
-IMAGE, DOCUMENT = "[image]", "[document]"
+DOCUMENT = "[document]"
 _HEARD_HOOKS = ("SessionStart", "UserPromptSubmit")
 """Only of these does the model read what they print."""
 
 
 def attachment_text(attachment: dict[str, Any]) -> str | None:
-    """Return the prompt text of an attachment, "" where it has none, None where its type is not known."""
-    kind = text_of(attachment.get("type"))
+    """Return the prompt text of an attachment, "" if it has none, None if its type is unknown."""
+    kind = as_text(attachment.get("type"))
     if kind in SILENT:
         return ""
     if kind in TEXT_KEYS:
@@ -44,7 +44,7 @@ def attachment_text(attachment: dict[str, Any]) -> str | None:
 
 
 def unseen_part(text: str) -> str:
-    """Return why an attachment's text is not all that the model saw of it, "" where it is."""
+    """Return why an attachment's text is not everything that the model saw, or ""."""
     end = text.removesuffix("\n</system-reminder>")
     return "image_left_out" if end.endswith(IMAGE) else "document_left_out" if end.endswith(DOCUMENT) else ""
 
@@ -57,40 +57,40 @@ def _plain(value: Any) -> str:
     """Return the text of a string, a list of strings or of content blocks."""
     if isinstance(value, str):
         return value
-    parts = [one if isinstance(one, str) else text_of(dict_of(one).get("text")) for one in list_of(value)]
+    parts = [one if isinstance(one, str) else as_text(as_dict(one).get("text")) for one in as_list(value)]
     return "\n".join(part for part in parts if part)
 
 
 def _queued(attachment: dict[str, Any]) -> str:
-    blocks = list_of(attachment.get("prompt"))
-    images = [IMAGE for block in blocks if dict_of(block).get("type") == "image"]
+    blocks = as_list(attachment.get("prompt"))
+    images = [IMAGE for block in blocks if as_dict(block).get("type") == "image"]
     return "\n".join(filter(None, [_plain(attachment.get("prompt")), *images]))
 
 
 def _file(attachment: dict[str, Any]) -> str:
-    name, content = text_of(attachment.get("filename")), dict_of(attachment.get("content"))
+    name, content = as_text(attachment.get("filename")), as_dict(attachment.get("content"))
     if content.get("type") in ("image", "pdf"):
         return _reminder(f"{name}:\n{IMAGE if content['type'] == 'image' else DOCUMENT}")
-    text = text_of(dict_of(content.get("file")).get("content")) or text_of(content.get("content"))
+    text = as_text(as_dict(content.get("file")).get("content")) or as_text(content.get("content"))
     return _reminder(f"{name}:\n{text}") if text else ""
 
 
 def _edited(attachment: dict[str, Any]) -> str:
-    snippet = text_of(attachment.get("snippet"))
+    snippet = as_text(attachment.get("snippet"))
     return (
-        _reminder(f"{text_of(attachment.get('filename'))} was changed outside this session:\n{snippet}")
+        _reminder(f"{as_text(attachment.get('filename'))} was changed outside this session:\n{snippet}")
         if snippet
         else ""
     )
 
 
 def _memory(attachment: dict[str, Any]) -> str:
-    text = text_of(dict_of(attachment.get("content")).get("content"))
-    return _reminder(f"Contents of {text_of(attachment.get('path'))}:\n{text}") if text else ""
+    text = as_text(as_dict(attachment.get("content")).get("content"))
+    return _reminder(f"Contents of {as_text(attachment.get('path'))}:\n{text}") if text else ""
 
 
 def _deferred(attachment: dict[str, Any]) -> str:
-    added = [text_of(name) for name in list_of(attachment.get("addedLines")) or list_of(attachment.get("addedNames"))]
+    added = [as_text(name) for name in as_list(attachment.get("addedLines")) or as_list(attachment.get("addedNames"))]
     return _reminder("Tools that can be loaded by name:\n" + "\n".join(added)) if added else ""
 
 
@@ -99,80 +99,80 @@ def _lines(attachment: dict[str, Any]) -> str:
 
 
 def _todos(attachment: dict[str, Any]) -> str:
-    items = [dict_of(item) for item in list_of(attachment.get("content"))]
-    lines = [f"- [{text_of(i.get('status'))}] {text_of(i.get('content')) or text_of(i.get('subject'))}" for i in items]
+    items = [as_dict(item) for item in as_list(attachment.get("content"))]
+    lines = [f"- [{as_text(i.get('status'))}] {as_text(i.get('content')) or as_text(i.get('subject'))}" for i in items]
     return _reminder("The task list now:\n" + "\n".join(lines)) if lines else ""
 
 
 def _blocked(attachment: dict[str, Any]) -> str:
-    return _reminder(text_of(dict_of(attachment.get("blockingError")).get("blockingError")))
+    return _reminder(as_text(as_dict(attachment.get("blockingError")).get("blockingError")))
 
 
 def _skills(attachment: dict[str, Any]) -> str:
-    return _reminder("\n\n".join(text_of(dict_of(one).get("content")) for one in list_of(attachment.get("skills"))))
+    return _reminder("\n\n".join(as_text(as_dict(one).get("content")) for one in as_list(attachment.get("skills"))))
 
 
 def _hook(attachment: dict[str, Any]) -> str:
-    text = text_of(attachment.get("content"))
+    text = as_text(attachment.get("content"))
     heard = text and attachment.get("hookEvent") in _HEARD_HOOKS
-    return _reminder(f"{text_of(attachment.get('hookName'))} hook success: {text}") if heard else ""
+    return _reminder(f"{as_text(attachment.get('hookName'))} hook success: {text}") if heard else ""
 
 
 def _late_hook(attachment: dict[str, Any]) -> str:
-    response = dict_of(attachment.get("response"))
-    more = dict_of(response.get("hookSpecificOutput")).get("additionalContext")
-    return _reminder("\n".join(filter(None, [text_of(response.get("systemMessage")), text_of(more)])))
+    response = as_dict(attachment.get("response"))
+    more = as_dict(response.get("hookSpecificOutput")).get("additionalContext")
+    return _reminder("\n".join(filter(None, [as_text(response.get("systemMessage")), as_text(more)])))
 
 
 def _selected(attachment: dict[str, Any]) -> str:
     lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
-    text = text_of(attachment.get("content"))
-    return _reminder(f"The user selected the lines {lines} from {text_of(attachment.get('filename'))}:\n{text}")
+    text = as_text(attachment.get("content"))
+    return _reminder(f"The user selected the lines {lines} from {as_text(attachment.get('filename'))}:\n{text}")
 
 
 def _opened(attachment: dict[str, Any]) -> str:
-    return _reminder(f"The user opened the file {text_of(attachment.get('filename'))} in the IDE.")
+    return _reminder(f"The user opened the file {as_text(attachment.get('filename'))} in the IDE.")
 
 
 def _diagnostics(attachment: dict[str, Any]) -> str:
     lines = []
-    for file in map(dict_of, list_of(attachment.get("files"))):
-        lines.append(f"{text_of(file.get('uri'))}:")
-        found = map(dict_of, list_of(file.get("diagnostics")))
-        lines += [f"  [{text_of(one.get('severity'))}] {text_of(one.get('message'))}" for one in found]
+    for file in map(as_dict, as_list(attachment.get("files"))):
+        lines.append(f"{as_text(file.get('uri'))}:")
+        found = map(as_dict, as_list(file.get("diagnostics")))
+        lines += [f"  [{as_text(one.get('severity'))}] {as_text(one.get('message'))}" for one in found]
     return _reminder("New diagnostics:\n" + "\n".join(lines)) if lines else ""
 
 
 def _resource(attachment: dict[str, Any]) -> str:
-    text = _plain(dict_of(attachment.get("content")).get("contents"))
-    return _reminder(f"{text_of(attachment.get('server'))} {text_of(attachment.get('uri'))}:\n{text}") if text else ""
+    text = _plain(as_dict(attachment.get("content")).get("contents"))
+    return _reminder(f"{as_text(attachment.get('server'))} {as_text(attachment.get('uri'))}:\n{text}") if text else ""
 
 
 def _agent(attachment: dict[str, Any]) -> str:
-    return _reminder(f"The user asks for the agent {text_of(attachment.get('agentType'))}.")
+    return _reminder(f"The user asks for the agent {as_text(attachment.get('agentType'))}.")
 
 
 def _plan(attachment: dict[str, Any]) -> str:
-    text = text_of(attachment.get("planContent"))
-    return _reminder(f"The plan in {text_of(attachment.get('planFilePath'))}:\n{text}") if text else ""
+    text = as_text(attachment.get("planContent"))
+    return _reminder(f"The plan in {as_text(attachment.get('planFilePath'))}:\n{text}") if text else ""
 
 
 def _pdf(attachment: dict[str, Any]) -> str:
-    return _reminder(f"PDF file: {text_of(attachment.get('filename'))} ({attachment.get('pageCount')} pages).")
+    return _reminder(f"PDF file: {as_text(attachment.get('filename'))} ({attachment.get('pageCount')} pages).")
 
 
 def _image(attachment: dict[str, Any]) -> str:
-    return _reminder(f"{text_of(attachment.get('filename'))}:\n{IMAGE}")
+    return _reminder(f"{as_text(attachment.get('filename'))}:\n{IMAGE}")
 
 
 def _memories(attachment: dict[str, Any]) -> str:
-    found = [dict_of(one) for one in list_of(attachment.get("memories"))]
-    return _reminder("\n\n".join(f"{text_of(one.get('path'))}:\n{text_of(one.get('content'))}" for one in found))
+    found = [as_dict(one) for one in as_list(attachment.get("memories"))]
+    return _reminder("\n\n".join(f"{as_text(one.get('path'))}:\n{as_text(one.get('content'))}" for one in found))
 
 
 def _mail(attachment: dict[str, Any]) -> str:
-    found = [dict_of(one) for one in list_of(attachment.get("messages"))]
-    return _reminder("\n\n".join(f"{text_of(one.get('from'))}: {text_of(one.get('text'))}" for one in found))
+    found = [as_dict(one) for one in as_list(attachment.get("messages"))]
+    return _reminder("\n\n".join(f"{as_text(one.get('from'))}: {as_text(one.get('text'))}" for one in found))
 
 
 _WRITERS = {

@@ -15,7 +15,8 @@ from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts, tool_schema
-from composer_hub.ingest.lines import dict_of, head_records, json_file, json_lines, list_of, shallow, text_of
+from composer_hub.ingest.documents import head_lines, json_lines, read_document
+from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallow
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.tree import Node, build_session
@@ -26,7 +27,6 @@ NAME = "claude_code"
 READER_VERSION = 1
 
 SYNTHETIC_MODEL = "<synthetic>"
-IMAGE = "[image]"
 
 IN_TREE = {"user", "assistant", "system", "attachment", "progress"}
 BESIDE_TREE = {
@@ -49,7 +49,7 @@ _PARENT_KEY = re.compile(rb'"parentUuid"\s*:')
 
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Claude Code session by its records' own keys."""
-    records = head_records(head)
+    records = head_lines(head)
     if not records:
         # The first line alone may be longer than the head.
         return (
@@ -62,7 +62,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    kind = text_of(record.get("type"))
+    kind = as_text(record.get("type"))
     if "parentUuid" in record and "uuid" in record:
         return True
     return kind in BESIDE_TREE and any(key in record for key in ("sessionId", "leafUuid", "messageId"))
@@ -82,15 +82,15 @@ class _File:
     def __init__(self, path: Path, report: FileReport) -> None:
         self.path, self.report = path, report
         self.nodes: dict[str, Node] = {}
-        self.side: dict[str, str] = {}  # uuid of a sidechain record -> its agent id, "" where it has none
+        self.side: dict[str, str] = {}  # uuid of a sidechain record -> its agent id or ""
         self.session_ids: dict[str, int] = {}
-        self.provider_errors: dict[str, str] = {}  # uuid of a record that shows one -> what it says
+        self.provider_errors: dict[str, str] = {}  # uuid of a record that shows one -> its text
         self.unfinished: set[str] = set()  # uuids of assistant records without a stop reason
         self.withdrawn: set[str] = set()  # uuids that a later record takes back
         self.replaced: set[str] = set()  # calls whose results were shortened in later prompts
         self.kept: dict[str, tuple[str, str]] = {}
         self.spawned: dict[str, str] = {}  # agent id -> call
-        self.forked: set[str] = set()  # agents that went on from their parent's context, which stands in its file only
+        self.forked: set[str] = set()  # agents that continued their parent's context, which only its file has
         self.deferred: dict[str, None] = {}
         self.seen: dict[str, str] = {}  # the first value of each of the next
         self.unseen = {"cwd", "version", "gitBranch", "timestamp"}
@@ -99,18 +99,18 @@ class _File:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind = text_of(record.get("type"))
-        if session := text_of(record.get("sessionId")):
+        kind = as_text(record.get("type"))
+        if session := as_text(record.get("sessionId")):
             self.session_ids[session] = self.session_ids.get(session, 0) + 1
         if kind == "content-replacement":
             self.replaced |= {
-                text_of(one.get("toolUseId")) for one in map(dict_of, list_of(record.get("replacements")))
+                as_text(one.get("toolUseId")) for one in map(as_dict, as_list(record.get("replacements")))
             } - {""}
         if kind == "fork-context-ref":
-            self.forked.add(text_of(record.get("agentId")))
+            self.forked.add(as_text(record.get("agentId")))
         if kind not in IN_TREE and kind not in BESIDE_TREE:
             self.report.unknown(kind, number)
-        uuid = text_of(record.get("uuid"))
+        uuid = as_text(record.get("uuid"))
         if not uuid or kind in BESIDE_TREE:
             return
         if uuid in self.nodes:
@@ -119,20 +119,20 @@ class _File:
         if self.unseen:
             self._see(record)
         if record.get("isSidechain") is True:
-            self.side[uuid] = text_of(record.get("agentId"))
+            self.side[uuid] = as_text(record.get("agentId"))
         for key in ("supersedesUuids", "retractedMessageUuids"):
             if key in record:
-                self.withdrawn.update(text_of(one) for one in list_of(record[key]))
+                self.withdrawn.update(as_text(one) for one in as_list(record[key]))
         self.nodes[uuid] = self._node(uuid, record, number)
 
     def _see(self, record: dict[str, Any]) -> None:
         for key in tuple(self.unseen):
-            if value := text_of(record.get(key)):
+            if value := as_text(record.get(key)):
                 self.seen[key] = value
                 self.unseen.discard(key)
 
     def _node(self, uuid: str, record: dict[str, Any], number: int) -> Node:
-        node = Node(uuid, text_of(record.get("parentUuid")))
+        node = Node(uuid, as_text(record.get("parentUuid")))
         kind = record.get("type")
         if kind == "user":
             self._user(node, record, number)
@@ -141,27 +141,27 @@ class _File:
         elif kind == "system":
             self._system(node, record, number)
         elif kind == "attachment":
-            self._attachment(node, dict_of(record.get("attachment")), number)
+            self._attachment(node, as_dict(record.get("attachment")), number)
         return node
 
     def _user(self, node: Node, record: dict[str, Any], number: int) -> None:
         is_summary = record.get("isCompactSummary") is True
         if record.get("isVisibleInTranscriptOnly") is True and not is_summary:
             return
-        node.cut = is_summary  # settled in `_cuts`, once the boundary that may stand above it is known
-        content = dict_of(record.get("message")).get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(content)
+        node.cut = is_summary  # settled in `_cuts`, once the boundary above it is known
+        content = as_dict(record.get("message")).get("content")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
         messages: list[Message] = []
         flags: list[ResultFlag | None] = []
         texts: list[str] = []
-        for block in map(dict_of, blocks):
+        for block in map(as_dict, blocks):
             if block.get("type") == "tool_result":
-                call_id = text_of(block.get("tool_use_id")) or text_of(record.get("sourceToolUseID"))
+                call_id = as_text(block.get("tool_use_id")) or as_text(record.get("sourceToolUseID"))
                 messages.append(Message("tool", self._text(block.get("content"), node, number), tool_call_id=call_id))
                 flags.append(self._flag(block, record, messages[-1].content))
                 self._spawn(record, call_id)
             elif block.get("type") == "text":
-                texts.append(text_of(block.get("text")))
+                texts.append(as_text(block.get("text")))
             else:
                 texts.append(self._text([block], node, number))
         if text := "\n".join(text for text in texts if text):
@@ -172,7 +172,7 @@ class _File:
     def _flag(self, block: dict[str, Any], record: dict[str, Any], text: str) -> ResultFlag | None:
         is_error = block.get("is_error")
         copy = record.get("toolUseResult")
-        denial = text_of(record.get("toolDenialKind"))
+        denial = as_text(record.get("toolDenialKind"))
         code, status = None, "denied" if denial else ""
         if isinstance(copy, dict):
             code = copy.get("exitCode", copy.get("exit_code"))
@@ -183,12 +183,12 @@ class _File:
         return _result_flag(is_error if isinstance(is_error, bool) else None, code, status, denial)
 
     def _spawn(self, record: dict[str, Any], call_id: str) -> None:
-        if agent := text_of(dict_of(record.get("toolUseResult")).get("agentId")):
+        if agent := as_text(as_dict(record.get("toolUseResult")).get("agentId")):
             self.spawned.setdefault(agent, call_id)
 
     def _assistant(self, node: Node, record: dict[str, Any], number: int) -> None:
-        message = dict_of(record.get("message"))
-        model = text_of(message.get("model"))
+        message = as_dict(record.get("message"))
+        model = as_text(message.get("model"))
         if record.get("isApiErrorMessage") is True:  # shown to the user, never sent to the model
             self.report.add("provider_errors")
             self.provider_errors[node.node_id] = self._text(message.get("content"), node, number)
@@ -196,26 +196,26 @@ class _File:
         if model == SYNTHETIC_MODEL:
             self.report.add("synthetic")
         content = message.get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list_of(content)
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
         texts: list[str] = []
         thoughts: list[str] = []
         calls: list[ToolCall] = []
-        for block in map(dict_of, blocks):
+        for block in map(as_dict, blocks):
             kind = block.get("type")
             if kind == "thinking":
-                thought = text_of(block.get("thinking"))
+                thought = as_text(block.get("thinking"))
                 thoughts.append(thought)
                 node.reasoning_status = "plain" if thought or node.reasoning_status == "plain" else "encrypted"
             elif kind == "redacted_thinking":
                 node.reasoning_status = "plain" if node.reasoning_status == "plain" else "encrypted"
             elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                call_id = text_of(block.get("id")) or f"{node.node_id}:{len(calls)}"
-                calls.append(ToolCall(text_of(block.get("name")), shallow(block.get("input")), call_id))
+                call_id = as_text(block.get("id")) or f"{node.node_id}:{len(calls)}"
+                calls.append(ToolCall(as_text(block.get("name")), shallow(block.get("input")), call_id))
             elif kind == "text":
-                texts.append(text_of(block.get("text")))
+                texts.append(as_text(block.get("text")))
             else:
                 texts.append(self._text([block], node, number))
-        node.turn = text_of(message.get("id")) or node.node_id
+        node.turn = as_text(message.get("id")) or node.node_id
         node.model = "" if model == SYNTHETIC_MODEL else model
         node.is_target = model != SYNTHETIC_MODEL
         node.messages = (
@@ -226,40 +226,40 @@ class _File:
                 reasoning_content="\n".join(thought for thought in thoughts if thought),
             ),
         )
-        stopped = text_of(message.get("stop_reason"))
+        stopped = as_text(message.get("stop_reason"))
         if not stopped:
             self.unfinished.add(node.node_id)
         status = "interrupted" if record.get("isAbortedMidStream") is True else STOPPED.get(stopped, "")
         if status:
-            detail = text_of(dict_of(message.get("stop_details")).get("category"))
+            detail = as_text(as_dict(message.get("stop_details")).get("category"))
             node.flags = (ResultFlag(status=status, detail=detail or stopped),)
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
-        subtype = text_of(record.get("subtype"))
+        subtype = as_text(record.get("subtype"))
         if subtype not in SYSTEM_SUBTYPES:
             self.report.unknown(f"system/{subtype}", number)
         elif subtype == "compact_boundary":
             node.cut = True
-            node.logical_parent = text_of(record.get("logicalParentUuid")) or node.parent
+            node.logical_parent = as_text(record.get("logicalParentUuid")) or node.parent
             node.parent = ""
-            self._kept_over(dict_of(record.get("compactMetadata")))
+            self._kept_over(as_dict(record.get("compactMetadata")))
         elif subtype == "microcompact_boundary":
             node.inexact = "microcompact"
         elif subtype == "api_error":
             self.report.add("provider_errors")
-        elif subtype == "local_command" and (text := text_of(record.get("content"))):
+        elif subtype == "local_command" and (text := as_text(record.get("content"))):
             node.messages = (Message("user", text),)
 
     def _kept_over(self, metadata: dict[str, Any]) -> None:
         """Note the messages that a compaction keeps word for word after its anchor."""
-        segment = dict_of(metadata.get("preservedSegment"))
-        ends = text_of(segment.get("headUuid")), text_of(segment.get("tailUuid"))
+        segment = as_dict(metadata.get("preservedSegment"))
+        ends = as_text(segment.get("headUuid")), as_text(segment.get("tailUuid"))
         if all(ends):
-            self.kept[text_of(segment.get("anchorUuid"))] = ends
+            self.kept[as_text(segment.get("anchorUuid"))] = ends
 
     def _attachment(self, node: Node, attachment: dict[str, Any], number: int) -> None:
         if attachment.get("type") == "deferred_tools_delta":
-            self.deferred |= dict.fromkeys(text_of(name) for name in list_of(attachment.get("addedNames")))
+            self.deferred |= dict.fromkeys(as_text(name) for name in as_list(attachment.get("addedNames")))
         text = attachment_text(attachment)
         if text is None:
             self.report.unknown(f"attachment/{attachment.get('type')}", number)
@@ -269,14 +269,14 @@ class _File:
             node.inexact = unseen_part(text)
 
     def _text(self, content: Any, node: Node, number: int) -> str:
-        """Return the text of content blocks; what is no text leaves a word where it stood."""
+        """Return the text of content blocks; other blocks leave a placeholder."""
         if isinstance(content, str):
             return content
         parts = []
-        for block in map(dict_of, list_of(content)):
+        for block in map(as_dict, as_list(content)):
             kind = block.get("type")
             if kind == "text":
-                parts.append(text_of(block.get("text")))
+                parts.append(as_text(block.get("text")))
             elif kind == "image":
                 parts.append(IMAGE)
                 node.inexact = node.inexact or "image_left_out"
@@ -284,7 +284,7 @@ class _File:
                 parts.append("[document]")
                 node.inexact = node.inexact or "document_left_out"
             elif kind == "tool_reference":
-                parts.append(f"[tool {text_of(block.get('tool_name'))}]")
+                parts.append(f"[tool {as_text(block.get('tool_name'))}]")
             else:
                 self.report.unknown(f"content/{kind}", number)
         return "\n".join(part for part in parts if part)
@@ -393,7 +393,7 @@ class _File:
 
 @functools.lru_cache(maxsize=256)
 def _result_flag(is_error: bool | None, code: int | None, status: str, detail: str) -> ResultFlag | None:
-    """Return a flag, or None where it says nothing; a session repeats a few of them thousands of times."""
+    """Return a flag, or None if it is empty; cached, since a session repeats a few flags thousands of times."""
     return ResultFlag(is_error=is_error, exit_code=code, status=status, detail=detail) or None
 
 
@@ -403,7 +403,8 @@ def _meta_call_id(path: Path) -> str:
     if not path.stem.startswith("agent-") or not meta.is_file():
         return ""
     try:
-        return text_of(dict_of(json_file(meta, FileReport())).get("toolUseId"))
+        call_id = as_dict(read_document(meta, FileReport())).get("toolUseId")
+        return call_id if isinstance(call_id, str) else ""
     except (OSError, SessionError):
         return ""
 
@@ -417,13 +418,13 @@ def _call_in_parent(path: Path, session_id: str, agent: str) -> str:
     needle = f'"{agent}"'.encode("utf-8", "replace")
     try:
         with parent.open("rb") as file:
-            records = head_records(b"".join(line for line in file if b'"agentId"' in line and needle in line))
+            records = head_lines(b"".join(line for line in file if b'"agentId"' in line and needle in line))
     except OSError:
         return ""
     for record in records:
-        if dict_of(record.get("toolUseResult")).get("agentId") == agent:
-            blocks = list_of(dict_of(record.get("message")).get("content"))
-            return next((text_of(block.get("tool_use_id")) for block in map(dict_of, blocks)), "")
+        if as_dict(record.get("toolUseResult")).get("agentId") == agent:
+            blocks = as_list(as_dict(record.get("message")).get("content"))
+            return next((as_text(block.get("tool_use_id")) for block in map(as_dict, blocks)), "")
     return ""
 
 
@@ -431,5 +432,5 @@ def _call_with_prompt(nodes: list[Node], calls: dict[str, ToolCall]) -> str:
     """Return the call whose prompt opens a sidechain: how older files, without agent ids, link the two."""
     first = next((message.content for node in nodes for message in node.messages if message.role == "user"), "")
     return next(
-        (call_id for call_id, call in calls.items() if first and dict_of(call.arguments).get("prompt") == first), ""
+        (call_id for call_id, call in calls.items() if first and as_dict(call.arguments).get("prompt") == first), ""
     )

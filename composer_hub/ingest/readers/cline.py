@@ -1,9 +1,8 @@
 """Cline: `<session>.messages.json` (SDK, version 1) and the older `api_conversation_history.json` of a task.
 
-In: Anthropic messages, in a document with a session id or as a bare list. Out: one session. The message that follows a
-compaction (`metadata.kind`) is where the model reads on; what stood before it is no longer in the file, so later
-prompts are as the file has them. The old tasks write their calls as XML in the text: there the text stays, and the
-user message after it is the result.
+In: Anthropic messages, in a document with a session id or as a bare list. Out: one session. After a compaction
+(`metadata.kind`) the file no longer has the earlier messages, so the model reads on from that message. Old tasks write
+calls as XML in the text; the text stays, and the next user message is the result.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, is_list, read_document
+from composer_hub.ingest.foreign import IMAGE, arguments_of, as_bool, as_dict, as_int, as_list, as_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import IMAGE, arguments_of, as_bool, as_dict, as_int, as_list, as_text, dicts
 from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
@@ -27,7 +26,7 @@ _WORKDIR = re.compile(r"# Current Working Directory \((.+?)\) Files")
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a session document by its version and ids, and a history by Anthropic messages in a bare list."""
+    """Recognize a session document by its version and ids, and a history by Anthropic messages in a bare list."""
     records = head_records(head)
     if not records:
         return False

@@ -1,8 +1,8 @@
 """Codex CLI rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as `Session`s.
 
-A rollout is a line of response items, the very items of the model's input, between events for the screen. It has no
-message ids: an API message is a run of assistant items, ended by a token count or by what answers it. `compacted`
-records carry the history that replaces all before them; a roll-back makes a branch.
+A rollout is a line of response items, which are the items of the model's input, between events for the screen. It has
+no message ids: an API message is a run of assistant items up to a token count or an answer. `compacted` records hold
+the history that replaces everything before them. A roll-back makes a branch.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import orjson
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
-from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
+from composer_hub.ingest.documents import head_lines, json_lines
+from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall
@@ -54,7 +55,7 @@ _HARNESS = harness_named(NAME)
 
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a rollout by the envelope of its records."""
-    records = head_records(head)
+    records = head_lines(head)
     if not records:  # the first record, with all instructions, is longer than the head
         return re.match(rb'\{"timestamp":"[^"]+",("ordinal":\d+,)?"type":"session_meta"', head) is not None
     enveloped = any(r.get("type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
@@ -81,16 +82,16 @@ class _Rollout:
         self.cwd = ""
         self.turn = ""  # the API message that is still open
         self.owed: list[tuple[str, str]] = []  # (call, tool) of the provider's own calls in the open message
-        self.chain = hashlib.sha256()  # of all that was said so far: the same in every copy of this history
+        self.chain = hashlib.sha256()  # of all messages so far: the same in every copy of this history
         self.prompts: list[str] = []  # the node before each thing a person typed
         self.context: str | None = None  # the node before the run of context items that ends the chain, if one does
-        self.flags: dict[str, ResultFlag] = {}  # call -> what an event said about its result
+        self.flags: dict[str, ResultFlag] = {}  # call -> facts from events about its result
 
     # ---- records
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind, payload = text_of(record.get("type")), record.get("payload")
+        kind, payload = as_text(record.get("type")), record.get("payload")
         if not isinstance(payload, dict):
             self._bare(number, record, kind)
         elif kind == "response_item":
@@ -106,8 +107,8 @@ class _Rollout:
         elif kind not in SILENT_RECORDS:
             self.report.unknown(kind, number)
         if kind == "turn_context" and isinstance(payload, dict):
-            self.model = text_of(payload.get("model")) or self.model
-            self.cwd = self.cwd or text_of(payload.get("cwd"))
+            self.model = as_text(payload.get("model")) or self.model
+            self.cwd = self.cwd or as_text(payload.get("cwd"))
 
     def _bare(self, number: int, record: dict[str, Any], kind: str) -> None:
         """Take a record of the first rollouts, which had no envelope."""
@@ -119,7 +120,7 @@ class _Rollout:
             self._item(number, record)
 
     def _item(self, number: int, item: dict[str, Any]) -> None:
-        kind = text_of(item.get("type"))
+        kind = as_text(item.get("type"))
         if kind == "message":
             self._message(item, number)
         elif kind == "reasoning":
@@ -149,25 +150,25 @@ class _Rollout:
             self._said(text, _has_image(item.get("content")), is_prompt=typed)
 
     def _from_agent(self, communication: dict[str, Any]) -> None:
-        """Add what another agent said: the input begins a turn like a person's, whatever role it is recorded in."""
+        """Add another agent's message: the input begins a turn like a person's, in any role."""
         hidden = "[encrypted]" if communication.get("encrypted_content") else ""
-        text = text_of(communication.get("content")) or hidden
-        self._said(f"[{text_of(communication.get('author'))}] {text}", is_prompt=True)
+        text = as_text(communication.get("content")) or hidden
+        self._said(f"[{as_text(communication.get('author'))}] {text}", is_prompt=True)
 
     def _reasoning(self, item: dict[str, Any]) -> None:
-        plain = "\n".join(text_of(dict_of(part).get("text")) for part in list_of(item.get("content")))
-        status = "plain" if plain.strip() else "summary" if list_of(item.get("summary")) else "encrypted"
+        plain = "\n".join(as_text(as_dict(part).get("text")) for part in as_list(item.get("content")))
+        status = "plain" if plain.strip() else "summary" if as_list(item.get("summary")) else "encrypted"
         self._piece(Message("assistant", reasoning_content=plain if status == "plain" else ""), status)
 
     def _provider_call(self, item: dict[str, Any], kind: str, number: int) -> None:
-        call_id = text_of(item.get("call_id")) or text_of(item.get("id")) or f"{kind}:{number}"
+        call_id = as_text(item.get("call_id")) or as_text(item.get("id")) or f"{kind}:{number}"
         arguments = item.get("action") if kind == "web_search_call" else {"prompt": item.get("revised_prompt")}
         self._piece(Message("assistant", tool_calls=(ToolCall(PROVIDER_CALLS[kind], shallow(arguments), call_id),)))
         self.owed.append((call_id, PROVIDER_CALLS[kind]))
 
     def _output(self, item: dict[str, Any], number: int) -> None:
         self._close()
-        call_id, output = text_of(item.get("call_id")), item.get("output", item.get("tools"))
+        call_id, output = as_text(item.get("call_id")), item.get("output", item.get("tools"))
         if item.get("type") == "tool_search_output":
             text = orjson.dumps(output).decode()
         else:
@@ -179,11 +180,13 @@ class _Rollout:
         self._add(node)
 
     def _said(self, text: str, has_image: bool = False, *, is_prompt: bool) -> None:
-        """Add what a user, the harness (developer items, context) or another agent said; only prompts begin a turn."""
+        """Add a message of the user, the harness (developer items, context) or another agent; only prompts begin a
+        turn.
+        """
         self._close()
         before = self._last() if self.context is None else self.context
         if is_prompt:
-            # A roll-back takes the context that was put before a prompt, too, but for the session's first.
+            # A roll-back also removes the context before a prompt, except for the session's first.
             self.prompts.append(before if self.prompts else self._last())
         if text:
             node = Node(self._id(), messages=(Message("user", text),))
@@ -194,8 +197,8 @@ class _Rollout:
     # ---- events
 
     def _event(self, number: int, event: dict[str, Any]) -> None:
-        kind = text_of(event.get("type"))
-        call_id = text_of(event.get("call_id"))
+        kind = as_text(event.get("type"))
+        call_id = as_text(event.get("call_id"))
         if kind == "token_count":
             self._close()
         elif kind == "exec_command_end":
@@ -203,13 +206,13 @@ class _Rollout:
         elif kind == "patch_apply_end":
             self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")), status=_status(event.get("status")))
         elif kind == "mcp_tool_call_end":
-            self.flags[call_id] = _mcp_flag(dict_of(event.get("result")))
+            self.flags[call_id] = _mcp_flag(as_dict(event.get("result")))
         elif kind == "dynamic_tool_call_response":
             self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")))
         elif kind == "item_completed":
-            self._completed(dict_of(event.get("item")))
+            self._completed(as_dict(event.get("item")))
         elif kind == "turn_aborted":
-            self._aborted(text_of(event.get("reason")))
+            self._aborted(as_text(event.get("reason")))
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind in ("error", "stream_error"):
@@ -218,8 +221,8 @@ class _Rollout:
             self.report.unknown(f"event_msg/{kind}", number)
 
     def _completed(self, item: dict[str, Any]) -> None:
-        """Take the typed result of 0.149 and later, where one event kind stands for many."""
-        call_id = text_of(item.get("id"))
+        """Take the typed result of 0.149 and later, which has one event kind for many."""
+        call_id = as_text(item.get("id"))
         if item.get("type") == "CommandExecution":
             self.flags[call_id] = _exec_flag(item)
         elif item.get("type") == "FileChange":
@@ -234,10 +237,10 @@ class _Rollout:
             last.flags = (ResultFlag(status="interrupted", detail=reason),)
 
     def _roll_back(self, num_turns: Any) -> None:
-        """Go on from before the last prompts: what came after them stays as a branch.
+        """Continue from before the last prompts; everything after them stays as a branch.
 
-        Codex keeps what stood before the first prompt, however many turns it is told to take back. Below a compaction
-        older prompts may be part of the new history: what remains of that is not recorded.
+        Codex keeps the messages before the first prompt, however many turns are rolled back. Below a compaction, older
+        prompts may be part of the new history, and the file does not record which of them remain.
         """
         self._close()
         count = num_turns if isinstance(num_turns, int) and num_turns > 0 else 0
@@ -258,13 +261,13 @@ class _Rollout:
         node = Node(self._id(), cut=True, logical_parent=self._last())
         if isinstance(history, list):
             inner = _Rollout(self.path, FileReport())
-            for item in map(dict_of, history):
+            for item in map(as_dict, history):
                 inner._item(number, item)
             inner._close()
             node.messages = tuple(_grouped(inner.nodes))
             node.inexact = next((one.inexact for one in inner.nodes if one.inexact), "")
         else:
-            summary = text_of(payload.get("message"))
+            summary = as_text(payload.get("message"))
             node.messages = (Message("user", summary),) if summary else ()
             node.inexact = "compacted_history_not_recorded"
         self.nodes.append(node)
@@ -311,10 +314,10 @@ class _Rollout:
         if isinstance(content, str):
             return content
         parts = []
-        for part in map(dict_of, list_of(content)):
-            kind = text_of(part.get("type"))
+        for part in map(as_dict, as_list(content)):
+            kind = as_text(part.get("type"))
             if kind.endswith("text"):
-                parts.append(text_of(part.get("text")))
+                parts.append(as_text(part.get("text")))
             elif kind.endswith("image"):
                 parts.append("[image]")
             elif kind == "encrypted_content":
@@ -331,21 +334,21 @@ class _Rollout:
         for node in self.nodes:
             if not node.turn and len(node.messages) == 1 and (flag := self.flags.get(node.messages[0].tool_call_id)):
                 node.flags = (flag,)
-        git = dict_of(self.meta.get("git"))
-        session_id = text_of(self.meta.get("id")) or text_of(self.meta.get("session_id")) or self.path.stem
+        git = as_dict(self.meta.get("git"))
+        session_id = as_text(self.meta.get("id")) or as_text(self.meta.get("session_id")) or self.path.stem
         facts = TraceFacts(
             NAME,
             session_id,
-            system_prompt=text_of(dict_of(self.meta.get("base_instructions")).get("text")),
-            cwd=text_of(self.meta.get("cwd")) or self.cwd,
-            repository=text_of(git.get("repository_url")),
+            system_prompt=as_text(as_dict(self.meta.get("base_instructions")).get("text")),
+            cwd=as_text(self.meta.get("cwd")) or self.cwd,
+            repository=as_text(git.get("repository_url")),
             parent_session_id=_parent_thread(self.meta),
             provenance={
-                "harness_version": text_of(self.meta.get("cli_version")),
-                "git_branch": text_of(git.get("branch")),
-                "git_commit": text_of(git.get("commit_hash")),
-                "started_at": text_of(self.meta.get("timestamp")),
-                "forked_from": text_of(self.meta.get("forked_from_id")),
+                "harness_version": as_text(self.meta.get("cli_version")),
+                "git_branch": as_text(git.get("branch")),
+                "git_commit": as_text(git.get("commit_hash")),
+                "started_at": as_text(self.meta.get("timestamp")),
+                "forked_from": as_text(self.meta.get("forked_from_id")),
                 "reader": f"{NAME}/{READER_VERSION}",
             },
         )
@@ -354,8 +357,8 @@ class _Rollout:
 
 def _parent_thread(meta: dict[str, Any]) -> str:
     """Return the thread that spawned this one; older headers say it only under their source."""
-    spawn = dict_of(dict_of(dict_of(meta.get("source")).get("subagent")).get("thread_spawn"))
-    return text_of(meta.get("parent_thread_id")) or text_of(spawn.get("parent_thread_id"))
+    spawn = as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn"))
+    return as_text(meta.get("parent_thread_id")) or as_text(spawn.get("parent_thread_id"))
 
 
 def _communication(text: str) -> dict[str, Any] | None:
@@ -363,25 +366,25 @@ def _communication(text: str) -> dict[str, Any] | None:
     if not text.startswith("{") or '"recipient"' not in text:
         return None
     try:
-        value = dict_of(orjson.loads(text))
+        value = as_dict(orjson.loads(text))
     except orjson.JSONDecodeError:
         return None
     return value if {"author", "recipient", "content", "trigger_turn"} <= value.keys() else None
 
 
 def _call(item: dict[str, Any], kind: str) -> ToolCall:
-    call_id = text_of(item.get("call_id")) or text_of(item.get("id"))
+    call_id = as_text(item.get("call_id")) or as_text(item.get("id"))
     if kind == "custom_tool_call":
-        return ToolCall(text_of(item.get("name")), {"input": text_of(item.get("input"))}, call_id)
+        return ToolCall(as_text(item.get("name")), {"input": as_text(item.get("input"))}, call_id)
     if kind == "local_shell_call":
         return ToolCall("local_shell", shallow(item.get("action")), call_id)
-    namespace = text_of(item.get("namespace"))
-    name = text_of(item.get("name")) or ("tool_search" if kind == "tool_search_call" else "")
+    namespace = as_text(item.get("namespace"))
+    name = as_text(item.get("name")) or ("tool_search" if kind == "tool_search_call" else "")
     return ToolCall(f"{namespace}.{name}" if namespace else name, _arguments(item.get("arguments")), call_id)
 
 
 def _arguments(raw: Any) -> Any:
-    """Return the parsed arguments, or their raw text where it is not JSON."""
+    """Return the parsed arguments, or their raw text if it is not JSON."""
     if not isinstance(raw, str):
         return shallow(raw)
     try:
@@ -395,20 +398,20 @@ def _output_text(output: Any) -> tuple[str, int | None]:
     if isinstance(output, dict):
         inner = output.get("content", output.get("text", output.get("output")))
         return _output_text(inner if isinstance(inner, (str, list)) else "")
-    text = text_of(output)
+    text = as_text(output)
     if text.startswith('{"output"'):
         try:
-            value = dict_of(orjson.loads(text))
+            value = as_dict(orjson.loads(text))
         except orjson.JSONDecodeError:
             return text, None
-        code = dict_of(value.get("metadata")).get("exit_code")
-        return text_of(value.get("output")), code if isinstance(code, int) else None
+        code = as_dict(value.get("metadata")).get("exit_code")
+        return as_text(value.get("output")), code if isinstance(code, int) else None
     return text, exit_code_in(text, [_HARNESS])
 
 
 def _has_image(content: Any) -> bool:
     parts = content if isinstance(content, list) else [content]
-    return any(text_of(dict_of(part).get("type")).endswith("image") for part in parts)
+    return any(as_text(as_dict(part).get("type")).endswith("image") for part in parts)
 
 
 def _exec_flag(event: dict[str, Any]) -> ResultFlag:
@@ -420,11 +423,11 @@ def _mcp_flag(result: dict[str, Any]) -> ResultFlag:
     error = result.get("Err")
     if error:
         return ResultFlag(is_error=True, detail=str(error))
-    return ResultFlag(is_error=dict_of(result.get("Ok")).get("isError") is True)
+    return ResultFlag(is_error=as_dict(result.get("Ok")).get("isError") is True)
 
 
 def _status(value: Any) -> str:
-    return {"declined": "denied", "inProgress": ""}.get(text_of(value), text_of(value))
+    return {"declined": "denied", "inProgress": ""}.get(as_text(value), as_text(value))
 
 
 def _not(value: Any) -> bool | None:

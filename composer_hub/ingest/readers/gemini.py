@@ -1,9 +1,9 @@
 """Gemini CLI chats: the `ConversationRecord` document, and the JSON lines that replaced it in 0.40.
 
-In: messages of type user and gemini, results inside the calls. Out: one session. In JSON lines a message is appended
-again when it grows (the last copy counts), `$rewindTo` takes back all from a message on (a branch, which is kept), and
-`$set` with `messages` is a checkpoint the model reads on from. The CLI records what it shows: no system prompt,
-thoughts as summaries, outputs cut at 50 kB.
+In: messages of type user and gemini, with results inside the calls. Out: one session. In JSON lines, a message that
+grows is appended again (the last copy counts), `$rewindTo` takes back a message and all after it (the steps stay as a
+branch), and `$set` with `messages` is a checkpoint from which the model continues. The CLI records its display: no
+system prompt, thoughts as summaries, outputs cut at 50 kB.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
+from composer_hub.ingest.foreign import arguments_of, as_dict, as_list, as_text, content_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import arguments_of, as_dict, as_list, as_text, content_text, dicts
 from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
 NAME = "gemini"
 DISPLAYED = "display_log"
-"""The file holds what the CLI showed; what it sent may have been longer."""
+"""The file has the CLI's display; the text that it sent may have been longer."""
 
 _HARNESS = harness_named(NAME)
 _STATUS = {"success": "completed", "error": "failed", "cancelled": "cancelled"}
@@ -73,14 +73,14 @@ class _Chat:
     def _add(self, record: dict[str, Any]) -> None:
         name = as_text(record["id"])
         if name not in self.line:
-            while name in self.records:  # an id that a rewind took back, written anew
+            while name in self.records:  # the id was taken back by a rewind and is used again
                 name += "'"
             self.line[name] = None
             self.acts.append(("add", name))
         self.records[name] = record
 
     def _rewind(self, name: str, report: FileReport) -> None:
-        """Take back a message and all after it; like the CLI, take back everything where the id is unknown."""
+        """Take back a message and all after it, or everything if the id is unknown, as the CLI does."""
         report.add("forks")
         names = list(self.line)
         gone = names[names.index(name) if name in self.line else 0 :]
@@ -124,7 +124,7 @@ class _Chat:
 
 
 def _take_back(talk: Conversation, gone: set[int]) -> None:
-    """Go on as if some messages had not been said; the steps among them are a branch."""
+    """Continue without some messages; their steps become a branch."""
     talk.forget([at for at in talk.view if at not in gone])
     for draft in talk.drafts:
         draft.main = draft.main and draft.action not in gone
@@ -154,7 +154,7 @@ def _call(item: dict[str, Any]) -> ToolCall | None:
 
 
 def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] | None:
-    """Return what a call brought back; none where the chat ended before it."""
+    """Return the result of a call, or None if the chat ended before it."""
     response = [as_dict(as_dict(part.get("functionResponse")).get("response")) for part in dicts(item.get("result"))]
     texts = [as_text(r.get("output")) or as_text(r.get("error")) or (canonical_json(r) if r else "") for r in response]
     text = "\n".join(filter(None, texts)) or content_text(item.get("result"))

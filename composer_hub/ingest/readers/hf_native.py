@@ -14,11 +14,10 @@ from typing import Any
 
 import orjson
 
-from composer_hub.ingest.documents import HEAD, head_records
+from composer_hub.ingest.documents import HEAD, head_records, parquet_columns, read_rows
+from composer_hub.ingest.foreign import as_dict, as_text, parsed, parsed_dicts
 from composer_hub.ingest.readers import chat_rows
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.tables import parquet_columns, read_rows
-from composer_hub.ingest.values import as_dict, as_text, parsed, parsed_dicts
 from composer_hub.session import Session
 
 Sniff = Callable[[bytes, Path], "Callable[[Path, FileReport], Iterator[Session]] | None"]

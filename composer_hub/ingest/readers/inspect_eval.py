@@ -1,11 +1,11 @@
-"""Inspect logs: `.eval`, a zip with one JSON file a sample, or `.json`, one document with all of them.
+"""Inspect logs: `.eval`, a zip with one JSON file per sample, or `.json`, one document with all samples.
 
-In: the log; `header.json`, or the document's own `eval`, names model and task. Out: a session a sample, a step a
-`ModelEvent`: its `input` is what the model read, word for word, whether it stands in the event or as `input_refs` into
-a pool of messages; long texts are `attachment://` references. Tool errors are typed. A sample without model events
-falls back on its message list.
+In: the log; `header.json`, or `eval` in the document, names model and task. Out: one session per sample, one step per
+`ModelEvent`. Its `input` is exactly what the model read, in the event or as `input_refs` into a pool of messages; long
+texts are `attachment://` references. Tool errors are typed. For a sample without model events, the message list is
+read.
 
-Nothing is unpacked to disk, and no member is read past its limit: an archive may claim anything about its size.
+Nothing is unpacked to disk, and no member is read past its limit, since an archive may claim any size.
 """
 
 from __future__ import annotations
@@ -19,9 +19,18 @@ from typing import Any
 from composer_hub.ingest.assemble import tool_schema
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
-from composer_hub.ingest.lines import parse
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    as_bool,
+    as_dict,
+    as_list,
+    as_text,
+    content_text,
+    dicts,
+    first_text,
+    parse,
+)
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.values import arguments_of, as_bool, as_dict, as_list, as_text, content_text, dicts, first_text
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -49,7 +58,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield a session a sample; a member that cannot be read is counted, and the others go on."""
+    """Yield one session per sample; unreadable members are counted and skipped."""
     with path.open("rb") as file:
         is_document = file.read(1) == b"{"
     if is_document:
@@ -86,7 +95,7 @@ class _Log:
                 yield from filter(None, [_Sample(sample, as_dict(header.get("eval")), self.path).session(self.report)])
 
     def _member(self, name: str, number: int = 0) -> Any:
-        """Return a member's JSON; None, counted, where it is missing, broken or larger than the limits."""
+        """Return a member's JSON, or count it and return None if it is missing, broken or too large."""
         try:
             with self.archive.open(name) as file:
                 data = file.read(min(MAX_MEMBER, MAX_TOTAL - self.unpacked) + 1)
@@ -147,7 +156,7 @@ class _Sample:
         )
 
     def _step(self, event: dict[str, Any]) -> None:
-        """Make a step of a call to the model: what it read, what it chose to say."""
+        """Add a call of the model as a step."""
         entries = self._input(event)
         prompt = [self._intern(entry) for entry in entries]
         output = as_dict(event.get("output"))
@@ -267,7 +276,7 @@ def _flag(entry: dict[str, Any]) -> ResultFlag | None:
 
 
 def _verdict(scores: dict[str, Any]) -> bool | None:
-    """Return the one verdict of a sample's scores: none where they are graded, or do not agree."""
+    """Return the verdict of a sample's scores, or None if they are graded or disagree."""
     values = [as_dict(score).get("value") for score in scores.values()]
     verdicts = {_yes_or_no(value) for value in values}
     return verdicts.pop() if len(verdicts) == 1 else None

@@ -1,9 +1,10 @@
-"""mini-swe-agent trajectories (.traj.json): v1's bare list of messages and v2's `mini-swe-agent-1.1` document.
+"""mini-swe-agent trajectories (.traj.json): the bare list of messages of v1 and the `mini-swe-agent-1.1` document of
+v2.
 
-In: one document a file. Out: one session; the history is linear, so every prompt is what stands before the message. v2
-answers calls with tool messages (or, through the Responses API, with `function_call_output` items) and keeps the
-return code and the exception in `extra`; v1, and v2's text models, answer fenced commands with a user message. A
-format error hides the model's message inside the complaint: it comes back as a step of its own.
+In: one document per file. Out: one session. The history is linear, so a prompt is every message before the step. v2
+answers calls with tool messages (or `function_call_output` items of the Responses API) and keeps return code and
+exception in `extra`. v1, and v2 with text models, answer fenced commands with a user message. A format error contains
+the model's rejected message, which becomes a separate step.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import tool_schema
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, Draft
 from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.values import IMAGE, arguments_of, as_dict, as_int, as_text, dicts
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 

@@ -1,9 +1,8 @@
 """OpenHands v0: lists of actions and observations, from the resolver, the benchmarks or the app's event store.
 
-In: rows whose `history` is such a list (`output.jsonl`), a bare list of events, or a folder `events/0.json, 1.json,
-…`. Out: a session a list. Where an event carries `tool_call_metadata` the step is the model's own message and results
-read as the memory shows them; without it (before 0.15) the text the model wrote is lost, and the step is made from the
-action.
+In: rows whose `history` is such a list (`output.jsonl`), a bare list of events, or a folder `events/0.json, 1.json, …`.
+Out: one session per list. With `tool_call_metadata`, a step is the model's message, and results read as the model's
+memory shows them. Without it (before 0.15) the model's text is lost, and the step is made from the action.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, Draft
 from composer_hub.ingest.documents import files_beside, head_records, read_records
+from composer_hub.ingest.foreign import as_bool, as_dict, as_int, as_list, as_text, chat_calls, content_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import as_bool, as_dict, as_int, as_list, as_text, chat_calls, content_text, dicts
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -57,7 +56,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield a session a row, or one for the whole list; in an event store the newest file stands for all."""
+    """Yield one session per row, or one for the whole list; an event store is read once, from its newest file."""
     if _stored(path):
         files = files_beside(path, _STORED)
         if path == files[-1]:
@@ -219,7 +218,7 @@ class _History:
     # ------------------------------------------------------------------------------------------------ condensation
 
     def _condense(self, event: dict[str, Any], args: dict[str, Any], number: int) -> None:
-        """Forget the events it names, by list or range, and put the summary where it says."""
+        """Remove the events that a condensation names, by list or range, and insert its summary."""
         self.report.add("boundaries")
         first, last = as_int(args.get("forgotten_events_start_id")), as_int(args.get("forgotten_events_end_id"))
         gone = {item for item in as_list(args.get("forgotten_event_ids")) if isinstance(item, int)}
@@ -285,6 +284,6 @@ def _shown(kind: str, content: str, metadata: dict[str, Any]) -> str:
 
 
 def _resolved(row: dict[str, Any]) -> bool | None:
-    """Return the benchmark's verdict; the resolver's `success` is the model's own opinion, and is no verdict."""
+    """Return the benchmark's verdict; the resolver's `success` is only the model's opinion."""
     report = as_dict(as_dict(row.get("test_result")).get("report")) or as_dict(row.get("report"))
     return as_bool(report.get("resolved"))

@@ -1,8 +1,8 @@
 """OpenHands v1 (Agent SDK): events with a `kind`, as JSONL, a JSON list, or a folder of `event-00000-<id>.json` files.
 
-In: the events of one conversation. Out: one session. Calls of one `llm_response_id` are one step; a result reads as
-the SDK shows it to the model (error header, working directory, exit code); a `Condensation` takes events out of view
-and puts its summary in. `AgentErrorEvent` and `UserRejectObservation` become typed flags.
+In: the events of one conversation. Out: one session. Calls of one `llm_response_id` are one step. A result reads as the
+SDK shows it to the model (error header, working directory, exit code). A `Condensation` removes events from view and
+inserts its summary. `AgentErrorEvent` and `UserRejectObservation` become typed flags.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import files_beside, head_records, read_records
-from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import (
+from composer_hub.ingest.foreign import (
     arguments_of,
     as_bool,
     as_dict,
@@ -26,6 +25,7 @@ from composer_hub.ingest.values import (
     content_text,
     dicts,
 )
+from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -48,9 +48,9 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the conversation; in a folder of event files the newest file stands for all of them.
+    """Yield the conversation; a folder of event files is read once, from its newest file.
 
-    The newest, because a run that looks only at changed files then sees a conversation that went on.
+    The newest file is the one that an incremental run sees as changed when the conversation continues.
     """
     stored = bool(_EVENT_FILE.fullmatch(path.name))
     files = files_beside(path, _EVENT_FILE) if stored else [path]
@@ -191,7 +191,7 @@ class _Events:
         self.model = as_text(as_dict(agent.get("llm")).get("model")) or as_text(billed.get("model_name")) or self.model
 
     def _condensation(self, event: dict[str, Any]) -> None:
-        """Forget the events it names and put the summary where it says, as the SDK's view does."""
+        """Remove the events that a condensation names and insert its summary, as the SDK's view does."""
         self.report.add("boundaries")
         forgotten = {as_text(item) for item in as_list(event.get("forgotten_event_ids"))}
         kept = [index for index in self.talk.view if self.at.get(index) not in forgotten]
@@ -203,7 +203,7 @@ class _Events:
         self.talk.forget(kept)
 
     def _place(self, kept: list[int], offset: int) -> int:
-        """Turn an offset into events to one into messages: a step's message stands for all its calls."""
+        """Convert an offset into events to an offset into messages; a step has one message for all its calls."""
         for position, index in enumerate(kept):
             if offset <= 0:
                 return position

@@ -1,7 +1,7 @@
 """Pi sessions (`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3) as `Session`s.
 
 Version 1 is a list of entries, versions 2 and 3 are a tree (`id`, `parentId`). An entry of type `message` is one
-message, so a step is one entry. A compaction says from which entry on the old messages were kept.
+message, so a step is one entry. A compaction names the first entry that it keeps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
-from composer_hub.ingest.lines import dict_of, head_records, json_lines, list_of, shallow, text_of
+from composer_hub.ingest.documents import head_lines, json_lines
+from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall
@@ -37,11 +38,11 @@ _HARNESS = harness_named(NAME)
 
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Pi session by its header, or by entries around a message with Pi's own keys."""
-    records = head_records(head)
+    records = head_lines(head)
     if any(r.get("type") == "session" and "harness" not in r and ("cwd" in r or "version" in r) for r in records):
         return True
     return any(
-        r.get("type") == "message" and "timestamp" in r and "stopReason" in dict_of(r.get("message")) for r in records
+        r.get("type") == "message" and "timestamp" in r and "stopReason" in as_dict(r.get("message")) for r in records
     )
 
 
@@ -68,16 +69,16 @@ class _File:
 
     def take(self, number: int, entry: dict[str, Any]) -> None:
         """File one entry away."""
-        kind = text_of(entry.get("type"))
+        kind = as_text(entry.get("type"))
         if kind not in ENTRIES:
             self.report.unknown(kind, number)
         if kind == "session":
             self.header = self.header or entry
-            self.model = self.model or text_of(entry.get("modelId"))
+            self.model = self.model or as_text(entry.get("modelId"))
             self.entry_ids.append("")
             return
         if kind == "model_change":
-            self.model = text_of(entry.get("modelId")) or self.model
+            self.model = as_text(entry.get("modelId")) or self.model
         node = Node(*self._place(entry))
         self.entry_ids.append(node.node_id)
         if node.node_id in self.ids:
@@ -91,13 +92,13 @@ class _File:
 
     def _place(self, entry: dict[str, Any]) -> tuple[str, str]:
         """Return the entry's id and its parent's: its own, or in version 1 the places in the file."""
-        if own := text_of(entry.get("id")):
-            return own, text_of(entry.get("parentId"))
+        if own := as_text(entry.get("id")):
+            return own, as_text(entry.get("parentId"))
         return f"#{len(self.entry_ids)}", self.nodes[-1].node_id if self.nodes else ""
 
     def _fill(self, node: Node, entry: dict[str, Any], kind: str, number: int) -> None:
         if kind == "message":
-            self._message(node, dict_of(entry.get("message")), number)
+            self._message(node, as_dict(entry.get("message")), number)
         elif kind == "compaction":
             self._compaction(node, entry)
         elif kind == "branch_summary":
@@ -108,7 +109,7 @@ class _File:
             node.inexact = "context_transform"
 
     def _message(self, node: Node, message: dict[str, Any], number: int) -> None:
-        role = text_of(message.get("role"))
+        role = as_text(message.get("role"))
         if role == "assistant":
             self._assistant(node, message, number)
         elif role == "toolResult":
@@ -130,30 +131,30 @@ class _File:
         thoughts: list[str] = []
         calls: list[ToolCall] = []
         blocks = message.get("content")
-        for block in [{"type": "text", "text": blocks}] if isinstance(blocks, str) else map(dict_of, list_of(blocks)):
+        for block in [{"type": "text", "text": blocks}] if isinstance(blocks, str) else map(as_dict, as_list(blocks)):
             kind = block.get("type")
             if kind == "thinking":
-                thoughts.append(text_of(block.get("thinking")))
+                thoughts.append(as_text(block.get("thinking")))
                 node.reasoning_status = "plain" if "".join(thoughts) else "encrypted"
             elif kind == "toolCall":
-                call_id = text_of(block.get("id")) or f"{node.node_id}:{len(calls)}"
-                calls.append(ToolCall(text_of(block.get("name")), shallow(block.get("arguments")), call_id))
+                call_id = as_text(block.get("id")) or f"{node.node_id}:{len(calls)}"
+                calls.append(ToolCall(as_text(block.get("name")), shallow(block.get("arguments")), call_id))
             else:
                 texts.append(self._text([block], node, number))
         text = "\n".join(part for part in texts if part)
-        status = ENDED_BADLY.get(text_of(message.get("stopReason")), "")
+        status = ENDED_BADLY.get(as_text(message.get("stopReason")), "")
         if status == "provider_error":
             self.report.add("provider_errors")
         thought = "\n".join(part for part in thoughts if part)
         node.messages = (Message("assistant", text, tuple(calls), reasoning_content=thought),)
         node.turn = self._key(calls)
-        node.model = text_of(message.get("model")) or self.model
+        node.model = as_text(message.get("model")) or self.model
         node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
         if status or message.get("stopReason") == "length":
-            node.flags = (ResultFlag(status=status or "truncated", detail=text_of(message.get("errorMessage"))),)
+            node.flags = (ResultFlag(status=status or "truncated", detail=as_text(message.get("errorMessage"))),)
 
     def _key(self, calls: list[ToolCall]) -> str:
-        """Return an id of this message that a copy of the session has, too."""
+        """Return an id of this message that is the same in copies of the session."""
         self.chain.update("".join(call.call_id for call in calls).encode("utf-8", "replace") + b"\1")
         return self.chain.hexdigest()[:32]
 
@@ -161,7 +162,7 @@ class _File:
         text = self._text(message.get("content"), node, number)
         is_error = message.get("isError")
         code = exit_code_in(text, [_HARNESS]) if is_error else None
-        call_id, name = text_of(message.get("toolCallId")), text_of(message.get("toolName"))
+        call_id, name = as_text(message.get("toolCallId")), as_text(message.get("toolName"))
         node.messages = (Message("tool", text, tool_call_id=call_id, name=name),)
         node.flags = (ResultFlag(is_error if isinstance(is_error, bool) else None, code),)
 
@@ -172,7 +173,7 @@ class _File:
     def _compaction(self, node: Node, entry: dict[str, Any]) -> None:
         node.cut, node.logical_parent = True, node.parent
         node.messages = (Message("user", _summary(COMPACTED, entry)),)
-        first, index = text_of(entry.get("firstKeptEntryId")), entry.get("firstKeptEntryIndex")
+        first, index = as_text(entry.get("firstKeptEntryId")), entry.get("firstKeptEntryIndex")
         if not first and isinstance(index, int) and 0 <= index < len(self.entry_ids):
             first = self.entry_ids[index]
         if first and first != node.node_id:
@@ -182,9 +183,9 @@ class _File:
         if isinstance(content, str):
             return content
         parts = []
-        for block in map(dict_of, list_of(content)):
+        for block in map(as_dict, as_list(content)):
             if block.get("type") == "text":
-                parts.append(text_of(block.get("text")))
+                parts.append(as_text(block.get("text")))
             elif block.get("type") == "image":
                 parts.append("[image]")
                 node.inexact = node.inexact or "image_left_out"
@@ -193,27 +194,27 @@ class _File:
         return "\n".join(part for part in parts if part)
 
     def facts(self) -> TraceFacts:
-        """Return what the header says about the session."""
+        """Return the facts of the header."""
         provenance = {
             "harness_version": str(self.header.get("version", 1)),
-            "started_at": text_of(self.header.get("timestamp")),
+            "started_at": as_text(self.header.get("timestamp")),
             "forked_from": Path(
-                text_of(self.header.get("parentSession")) or text_of(self.header.get("branchedFrom"))
+                as_text(self.header.get("parentSession")) or as_text(self.header.get("branchedFrom"))
             ).stem,
             "reader": f"{NAME}/{READER_VERSION}",
         }
-        session_id = text_of(self.header.get("id")) or self.path.stem
-        return TraceFacts(NAME, session_id, cwd=text_of(self.header.get("cwd")), provenance=provenance)
+        session_id = as_text(self.header.get("id")) or self.path.stem
+        return TraceFacts(NAME, session_id, cwd=as_text(self.header.get("cwd")), provenance=provenance)
 
 
 def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:
-    return f"{frame[0]}\n\n<summary>\n{text_of(entry.get('summary'))}{frame[1]}"
+    return f"{frame[0]}\n\n<summary>\n{as_text(entry.get('summary'))}{frame[1]}"
 
 
 def _bash_text(message: dict[str, Any]) -> str:
-    """Return a command that the user ran as the model is told about it."""
-    output = text_of(message.get("output"))
-    lines = [f"Ran `{text_of(message.get('command'))}`", f"```\n{output}\n```" if output else "(no output)"]
+    """Return a command of the user in the words that the model reads."""
+    output = as_text(message.get("output"))
+    lines = [f"Ran `{as_text(message.get('command'))}`", f"```\n{output}\n```" if output else "(no output)"]
     if message.get("cancelled") is True:
         lines.append("\n(command cancelled)")
     elif message.get("exitCode"):

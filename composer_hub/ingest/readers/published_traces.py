@@ -1,8 +1,7 @@
-"""Traces that this package has published, rollouts of training runs among them: read back exactly as they were.
+"""Traces that this package published, including rollouts of training runs, read back unchanged.
 
-In: Parquet files of the config `traces`, or the JSON lines that a training run writes while it goes on. Out: each row's
-own `Trace`, ids, steps, error sites, hints and provenance included. A row that is no whole trace is left out with its
-place.
+In: Parquet files of the config `traces`, or the JSON lines that a training run writes. Out: the `Trace` of each row,
+with its ids, steps, error sites, hints and provenance. Broken rows are counted with their place and left out.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.assemble import counts_of
-from composer_hub.ingest.documents import head_records
-from composer_hub.ingest.lines import parse
+from composer_hub.ingest.documents import head_records, parquet_columns, read_rows
+from composer_hub.ingest.foreign import is_within, parse
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.tables import parquet_columns, read_rows
-from composer_hub.ingest.values import depth_of
 from composer_hub.records import Trace, from_row
 from composer_hub.session import Session
 
 NAME = "composer_hub"
 
 MAX_NESTING = 200
-"""Levels of a JSON column; what is deeper cannot be walked."""
+"""Deepest nesting of a JSON column; deeper values cannot be walked."""
 _COLUMNS = tuple(column.name for column in dataclasses.fields(Trace))
 _FIRST = _COLUMNS.index("messages") + 1
 _JSON_COLUMNS = ("messages", "tools", "provenance", "counts")
@@ -35,11 +32,11 @@ _ROLES = ("system", "user", "assistant", "tool")
 
 
 class _NoTrace(ValueError):
-    """Why a row is no trace."""
+    """The reason why a row is not a trace."""
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a trace by the names of its columns; of a long JSON row only the first are in sight."""
+    """Recognize a trace by the names of its columns; of a long JSON row only the first are in the head."""
     if head[:4] == b"PAR1":
         return parquet_columns(path) >= {*_COLUMNS[:_FIRST], "steps", "redaction"}
     names = tuple(next(iter(head_records(head)), {}))
@@ -47,7 +44,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the trace of each row; where lines were written twice, as by a run that was resumed, the later one."""
+    """Yield the trace of each row; of lines written twice, as by a resumed run, only the last."""
     last = _last_lines(path)
     for number, row in read_rows(path, report):
         if last.get(_id_of(row), number) != number:
@@ -73,11 +70,11 @@ def session_of(row: Mapping[str, Any]) -> Session:
 
 
 def trace_of(row: Mapping[str, Any]) -> Trace:
-    """Return a row as the trace that was published; raise _NoTrace where it is none."""
+    """Return the published trace of a row; raise _NoTrace for other rows."""
     try:
         given = _without_nulls({name: value for name, value in row.items() if name not in _JSON_COLUMNS})
         texts = {name: _decoded(row[name]) for name in _JSON_COLUMNS if row.get(name) is not None}
-        if any(depth_of(value) > MAX_NESTING for value in texts.values()):
+        if not all(is_within(value, MAX_NESTING) for value in texts.values()):
             raise _NoTrace(f"nested more than {MAX_NESTING} levels deep")
         trace = from_row(Trace, given | texts)
     except _NoTrace:
@@ -95,7 +92,7 @@ def _id_of(row: Mapping[str, Any]) -> str:
 
 
 def _last_lines(path: Path) -> dict[str, int]:
-    """Return on which line each trace stands last; a published table holds each of its traces once."""
+    """Return the last line of each trace in lines of JSON; a table has each trace once."""
     with path.open("rb") as file:
         if file.read(4) == b"PAR1":
             return {}
@@ -114,7 +111,7 @@ def _count(trace: Trace, report: FileReport) -> None:
 
 
 def _decoded(value: Any) -> Any:
-    """Return a JSON column's value, which stands as text, whole or item by item, in Parquet."""
+    """Decode a value of a JSON column, which is text in Parquet, whole or item by item."""
     if isinstance(value, list):
         return [_decoded(item) if isinstance(item, str) else item for item in value]
     return parse(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else value
@@ -131,7 +128,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _check(trace: Trace) -> None:
-    """Raise _NoTrace where a value has not its column's type, or a step names messages that cannot be its own."""
+    """Raise _NoTrace if a value does not have its column's type, or a step refers to messages out of range."""
     _check_types(trace, "")
     size = len(trace.messages)
     if not trace.trace_id:

@@ -1,8 +1,8 @@
 """SWE-agent trajectories (.traj, 0.x and 1.x): JSON with `trajectory`, `history` and `info`.
 
-In: one document a file; a retry run holds several `attempts`. Out: a session an attempt. 1.x records each step's
-`query`, which is the model's input word for word, requeries after a format error included; before that only the
-`history` stands, and history processors may have shortened what the model read.
+In: one document per file; a retry run has several `attempts`. Out: one session per attempt. 1.x records each step's
+`query`, the model's exact input, also for requeries after a format error. Older logs have only the `history`, which
+history processors may have shortened for the model.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
+from composer_hub.ingest.foreign import as_dict, as_list, as_text, chat_calls, content_text, dicts, parsed
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.values import as_dict, as_list, as_text, chat_calls, content_text, dicts, parsed
 from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
@@ -27,7 +27,7 @@ PROCESSED = "history_processed"
 _EXIT = re.compile(r"Exit(?:ed)? (?:due to|because)\b")
 """How the harness begins the answer that it writes itself when it ends a run: out of money, of context, of patience."""
 _ERROR_CODE = re.compile(r"error_code=(\w+)")
-# What the default templates of 1.x say for each code; a template of one's own has only the bracketed form.
+# Words of the default templates of 1.x for each code; custom templates have only the bracketed form.
 _ERROR_TEXTS = (
     ("did not use any tool calls", "missing"),
     ("multiple tool calls", "multiple"),
@@ -102,7 +102,7 @@ class _Run:
             self.talk.say(message)
 
     def _read_queries(self) -> None:
-        """Take each step's prompt from its query; the history tells the calls and what came back."""
+        """Take each step's prompt from its query, and its calls and results from the history."""
         kept = iter(self._kept_actions())
         action, results = next(kept, (None, []))
         for number, step in enumerate(self.trajectory):
@@ -144,7 +144,7 @@ class _Run:
             yield action, results
 
     def _complaint(self, number: int) -> Message | None:
-        """Return what the harness said to a response that it did not run: the end of the next step's query."""
+        """Return the harness's answer to a response that it did not run: the end of the next step's query."""
         following = self._query(number + 1) if number + 1 < len(self.trajectory) else []
         return _message(following[-1]) if following and following[-1].get("role") == "user" else None
 
@@ -155,7 +155,7 @@ def _acts(entry: dict[str, Any]) -> bool:
 
 
 def _is_exit(record: dict[str, Any], text: str) -> bool:
-    """Tell an answer that no model gave: nothing was asked (an empty query), or the harness says why it ends."""
+    """Recognize an answer that the harness wrote: the query is empty, or it names the reason for its end."""
     if "query" in record and not any(dicts(record["query"])):
         return True
     return bool(_EXIT.match(text)) and not record.get("action") and not record.get("tool_calls")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from composer_hub.ingest.lines import json_lines
+from composer_hub.ingest.documents import json_lines
 from composer_hub.ingest.report import FileReport
 
 

@@ -1,0 +1,164 @@
+"""Files on disk: the paths that a user names -> files, largest first; compressed files -> plain copies; digests.
+
+A compressed session (`rollout-….jsonl.zst` of Codex, anything in gzip) is read from a temporary copy under its name
+without the suffix. A reader that looks for files beside it finds none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.ingest.report import FileReport, SessionError
+
+MAX_UNPACKED = 1 << 31
+"""Largest size of an unpacked file."""
+_BLOCK = 1 << 20
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_SUFFIXES = {".gz", ".gzip", ".zst", ".zstd"}
+SKIPPED_FOLDERS = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
+
+
+def find_files(paths: Iterable[str | os.PathLike[str]], report: FileReport) -> list[Path]:
+    """Return every file under the paths once, largest first; the report counts paths that cannot be read.
+
+    A resumed session repeats the one that it continues, so the file with the most must come before its copies.
+    """
+    found: dict[tuple[int, int], tuple[int, str]] = {}
+    for named in paths:
+        path = Path(named).expanduser()
+        for file in _walk(path, report) if path.is_dir() else [path]:
+            _note(file, found, report)
+    return [Path(path) for _, path in sorted(found.values())]
+
+
+def _note(path: Path, found: dict[tuple[int, int], tuple[int, str]], report: FileReport) -> None:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        _unreadable(path, error, report)
+        return
+    # Identified by device and number, since links and repeated arguments lead to the same file.
+    key = (stat.st_dev, stat.st_ino)
+    entry = (-stat.st_size, str(path))
+    found[key] = min(found.get(key, entry), entry)
+
+
+def _walk(top: Path, report: FileReport) -> Iterator[Path]:
+    """Yield the files of a folder, through links, each folder once."""
+    seen: set[tuple[int, int]] = set()
+
+    def unreadable(error: OSError) -> None:
+        _unreadable(Path(error.filename or top), error, report)
+
+    for folder, folders, files in os.walk(top, followlinks=True, onerror=unreadable):
+        try:
+            stat = os.stat(folder)
+        except OSError as error:
+            _unreadable(Path(folder), error, report)
+            continue
+        if (stat.st_dev, stat.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
+        for name in sorted(files):
+            path = Path(folder, name)
+            if path.is_file() or not path.exists():  # reading a socket or pipe would block
+                yield path
+
+
+def _unreadable(path: Path, error: OSError, report: FileReport) -> None:
+    report.add("unreadable")
+    report.merge([_one_problem(path, f"cannot be read ({error.strerror or error}).")])
+
+
+def _one_problem(path: Path, message: str) -> FileReport:
+    report = FileReport(str(path))
+    report.problem(0, message)
+    return report
+
+
+def is_compressed(head: bytes) -> bool:
+    """Recognize a compressed file by its first bytes."""
+    return head.startswith((_GZIP, _ZSTD))
+
+
+def plain_name(path: Path) -> str:
+    """Return the name without the suffix of a compressed file."""
+    return path.stem if path.suffix.lower() in _SUFFIXES else path.name
+
+
+def plain_head(path: Path, size: int) -> bytes:
+    """Return the first unpacked bytes, or none if they cannot be unpacked."""
+    try:
+        with _opened(path) as content:
+            return content.read(size)
+    except (OSError, EOFError, zlib.error):
+        return b""
+
+
+@contextlib.contextmanager
+def unpacked(path: Path) -> Iterator[Path]:
+    """Unpack a file into a temporary copy until the block ends; raise SessionError if it is broken."""
+    with tempfile.TemporaryDirectory(prefix="composer-unpacked-") as folder:
+        plain = Path(folder, plain_name(path))
+        _unpack(path, plain)
+        yield plain
+
+
+def _unpack(path: Path, plain: Path) -> None:
+    size = 0
+    with plain.open("wb") as file:
+        try:
+            with _opened(path) as content:
+                while block := content.read(_BLOCK):
+                    size += len(block)
+                    if size > MAX_UNPACKED:
+                        raise SessionError(
+                            f"{path} unpacks to more than {MAX_UNPACKED >> 20} MB. Unpack it and split it."
+                        )
+                    file.write(block)
+        except (OSError, EOFError, zlib.error) as error:
+            raise SessionError(
+                f"{path} cannot be unpacked ({error}). If it is still being written, wait for it to end."
+            ) from error
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    with path.open("rb") as file:
+        magic = file.read(len(_ZSTD))
+        file.seek(0)
+        if magic.startswith(_GZIP):
+            with gzip.GzipFile(fileobj=file) as content:
+                yield content
+        else:
+            import pyarrow as pa
+
+            with pa.CompressedInputStream(file, "zstd") as content:
+                yield content
+
+
+def digest_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        digest = hashlib.sha256()
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def size_of(path: Path) -> int:
+    """Return the size of a file, or 0 if it cannot be read."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
