@@ -28,7 +28,7 @@ LADDER: tuple[str, ...] = (
     "cli",
     "__main__",
 )
-MAX_LEVELS = 17
+MAX_LEVELS = 16
 MAX_LAZY_IMPORTS = 90
 MAX_IN_CYCLES = 8  # modules; only imports inside functions close these cycles
 MAX_COMMAND_LINES = 230  # in a file of cli/

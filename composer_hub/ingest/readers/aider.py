@@ -1,7 +1,7 @@
 """Aider's `.aider.chat.history.md`: consecutive chats as markdown.
 
 In: `# aider chat started at`, `#### ` lines of the user, `> ` lines of the program, and the model's text between them.
-Out: one session per chat with an answer of the model. System prompt, repository map and file contents are missing, so no
+Out: one session per chat with an answer of the model. System prompt, repository map and file contents are missing: no
 prompt is exact. Edits are SEARCH/REPLACE blocks in the text; the program's lines after them are their result.
 """
 
