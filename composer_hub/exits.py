@@ -1,7 +1,7 @@
-"""Exit codes and the exceptions that carry them: the one sentence a person reads when something ends early.
+"""Exit codes and the exceptions that carry them.
 
-Every edge of the package (session files, the Hub, teachers, the ledger, training) derives its own exception from one of
-these and from the closest builtin; the command line prints the message and leaves with `exit_code`.
+Every edge of the package (session files, the Hub, teachers, the ledger, training) derives its exceptions from these and
+from the closest builtin. The command line prints the message and exits with `exit_code`.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ INTERRUPTED = 130
 
 
 class ComposerError(Exception):
-    """Something failed; the message says what, where, and what to do next."""
+    """A failure; the message names the cause, the place and the next step."""
 
     exit_code = FAILURE
 
 
 class UsageError(ComposerError, ValueError):
-    """The request itself is off: a bad name, a missing option, two options that exclude each other."""
+    """A wrong request: a bad name, a missing option, or options that exclude each other."""
 
     exit_code = USAGE
 
 
 class Stopped(ComposerError):
-    """A budget or a time limit ended the work; running the same command again goes on from here."""
+    """A budget or a time limit ended the work; the same command continues it."""
 
     exit_code = STOPPED
 
 
 class Refused(ComposerError):
-    """A policy (secrets, licence, visibility, terms) forbids the step; nothing was written."""
+    """A policy (secrets, license, visibility, terms) forbids the step; nothing was written."""
 
     exit_code = REFUSED
 
 
 class NothingToDo(ComposerError):
-    """The asked-for state is already there."""
+    """The requested state already exists."""
 
     exit_code = NOTHING_TO_DO

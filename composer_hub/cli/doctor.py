@@ -1,4 +1,4 @@
-"""`composer-hub doctor`: is everything in place? Token, endpoint, versions, extras, disk; never a secret."""
+"""`composer-hub doctor`: check token, endpoint, versions, extras and disk, without printing a secret."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIN_FREE = 5_000_000_000
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked at: how it stands and, where it is not well, what to do."""
+    """The result of one check, with advice if something is wrong."""
 
     name: str
     state: str  # ok, warning or broken
@@ -39,7 +39,7 @@ class Check:
 
 
 @click.command(short_help="Check token, endpoint, extras and disk.")
-@click.option("--offline", is_flag=True, help="Do not ask the endpoint anything.")
+@click.option("--offline", is_flag=True, help="Do not contact the endpoint.")
 @format_option
 def doctor(offline: bool, out: Output) -> None:
     """Check token, endpoint, versions, extras and disk."""
@@ -75,7 +75,7 @@ def _disk() -> Iterator[Check]:
 
 def _environment() -> Iterator[Check]:
     for name, advice in (
-        ("HF_HUB_OFFLINE", "Unset it: nothing can be published or loaded with it, the embedded Hub included."),
+        ("HF_HUB_OFFLINE", "Unset it: it blocks all publishing and loading, also with the embedded Hub."),
         ("HUGGINGFACE_CO_STAGING", "Unset it: it overrides HF_ENDPOINT."),
     ):
         if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
@@ -86,7 +86,7 @@ def _environment() -> Iterator[Check]:
         if os.environ.get(name) or os.environ.get(name.lower())
     ]
     if proxies:
-        finding = f"{', '.join(proxies)} set; calls to 127.0.0.1 go around it in composer-hub commands"
+        finding = f"{', '.join(proxies)} set; composer-hub commands bypass it for 127.0.0.1"
         yield Check("proxy", "ok", finding)
 
 
@@ -95,7 +95,7 @@ def _there() -> Iterator[Check]:
 
     api = HfApi()
     yield Check("endpoint", "ok", api.endpoint)
-    yield _asked("token", lambda: _token(api))
+    yield _checked("token", lambda: _token(api))
 
 
 def _token(api: Any) -> Check:
@@ -103,7 +103,10 @@ def _token(api: Any) -> Check:
 
     if get_token() is None:
         return Check(
-            "token", "warning", "none", "Log in with `hf auth login` to publish with --to hub; --to local needs none."
+            "token",
+            "warning",
+            "none",
+            "Log in with `hf auth login` to publish with --to hub; --to local needs no token.",
         )
     me = api.whoami()
     role = (me.get("auth") or {}).get("accessToken", {})
@@ -114,20 +117,20 @@ def _token(api: Any) -> Check:
         f", scopes {', '.join(sorted(set(scopes)))}" if scopes else ""
     )
     can_write = role.get("role") in ("write", "admin") or any("write" in scope for scope in scopes)
-    advice = "" if can_write else "It cannot write: make a write token at <endpoint>/settings/tokens to publish."
+    advice = "" if can_write else "It cannot write. Create a write token at <endpoint>/settings/tokens to publish."
     return Check("token", "ok" if can_write else "warning", finding, advice)
 
 
-def _asked(name: str, ask: Callable[[], Check]) -> Check:
+def _checked(name: str, check: Callable[[], Check]) -> Check:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.utils import httpx
 
     try:
-        return ask()
+        return check()
     except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401:
             return Check(name, "broken", "not valid at this endpoint", "Log in again with `hf auth login`.")
         return Check(
-            name, "warning", f"could not be asked ({type(error).__name__})", "Check the network and HF_ENDPOINT."
+            name, "warning", f"cannot be checked ({type(error).__name__})", "Check the network and HF_ENDPOINT."
         )

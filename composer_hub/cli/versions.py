@@ -1,4 +1,4 @@
-"""`composer-hub diff` and `composer-hub lineage`: what changed between versions, and where one comes from."""
+"""`composer-hub diff` and `composer-hub lineage`: the changes between two versions, and the origin of one."""
 
 from __future__ import annotations
 
@@ -20,13 +20,17 @@ _SHORT = 12
 @format_option
 def diff(old: str, new: str, origin: str, out: Output) -> None:
     """Compare two versions of a dataset by file and by row."""
-    found = versions.diff(destination(origin), old, new)
+    changes = versions.diff(destination(origin), old, new)
     if out.mode == "json":
         out.record(
             {
-                "old": found.old,
-                "new": found.new,
-                "files": {"added": found.files_added, "removed": found.files_removed, "changed": found.files_changed},
+                "old": changes.old,
+                "new": changes.new,
+                "files": {
+                    "added": changes.files_added,
+                    "removed": changes.files_removed,
+                    "changed": changes.files_changed,
+                },
                 "rows": {
                     row.config: {
                         "added": row.added,
@@ -34,13 +38,13 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
                         "changed": row.changed,
                         "same": row.num_same,
                     }
-                    for row in found.rows
+                    for row in changes.rows
                 },
             },
             id_key="new",
         )
         return
-    out.note(f"{found.old} -> {found.new}")
+    out.note(f"{changes.old} -> {changes.new}")
     out.table(
         [
             {
@@ -50,17 +54,17 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
                 "changed": len(row.changed),
                 "same": row.num_same,
             }
-            for row in found.rows
+            for row in changes.rows
         ],
         id_key="config",
     )
-    for row in found.rows:
+    for row in changes.rows:
         for sign, ids in (("+", row.added), ("-", row.removed), ("~", row.changed)):
             for id in ids[:_SHOWN]:
                 out.text(f"{sign} {row.config} {id}")
             if len(ids) > _SHOWN:
                 out.text(f"{sign} {row.config} ... and {len(ids) - _SHOWN:,} more (all of them with --format json)")
-    for sign, paths in (("+", found.files_added), ("-", found.files_removed), ("~", found.files_changed)):
+    for sign, paths in (("+", changes.files_added), ("-", changes.files_removed), ("~", changes.files_changed)):
         for path in paths:
             out.text(f"{sign} {path}")
 
@@ -70,7 +74,7 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 @from_option
 @format_option
 def lineage(ref: str, origin: str, out: Output) -> None:
-    """Walk from a version back to everything it was made from."""
+    """Show everything that a version was made from."""
     links = list(versions.lineage(destination(origin), ref))
     rows = [link.row() for link in links]
     if out.mode == "json":
@@ -79,7 +83,7 @@ def lineage(ref: str, origin: str, out: Output) -> None:
             for row, link in zip(rows, links, strict=True)
         ]
     elif out.mode == "human":
-        # A terminal is narrow: twelve digits tell commits apart, --format json has them whole.
+        # Twelve digits identify a commit in a narrow terminal; --format json prints all of them.
         rows = [row | {"revision": str(row["revision"])[:_SHORT]} for row in rows]
         if not any(row["note"] for row in rows):
             rows = [{key: value for key, value in row.items() if key != "note"} for row in rows]

@@ -1,4 +1,4 @@
-"""A version in a plain folder: the tree of the repository, swapped as a whole: readers see one version or the other."""
+"""A version in a plain folder: the tree of a repository, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from composer_hub.hub.protocol import Change, Delete, Entry, HubError, Moved
 
 @dataclass
 class FolderDestination:
-    """A folder `<root>/<owner>/<name>` with the same tree as the repository; it holds one version at a time."""
+    """A folder `<root>/<owner>/<name>` with the tree of the repository; it holds one version at a time."""
 
     root: Path
     name: str = "folder"
@@ -67,7 +67,7 @@ class FolderDestination:
         if self._head(repo) != parent:
             raise Moved
         with _disk_errors(folder):
-            # The new tree is built beside the old one, so whoever reads sees one version or the other.
+            # The new tree is built beside the old one, so that readers see one version or the other.
             fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.new-", dir=folder.parent))
             fresh.chmod(0o755)
             if folder.is_dir():
@@ -97,7 +97,7 @@ class FolderDestination:
 
 def _apply(folder: Path, change: Change) -> None:
     target = folder / change.path
-    target.unlink(missing_ok=True)  # may be a link to the old version's file: never write through it
+    target.unlink(missing_ok=True)  # maybe a link to the file of the old version, so do not write through it
     if isinstance(change, Delete):
         while target.parent != folder and not any(target.parent.iterdir()):
             target = target.parent
@@ -111,7 +111,7 @@ def _apply(folder: Path, change: Change) -> None:
 
 
 def _tidy(folder: Path) -> None:
-    """Undo what an interrupted commit left: bring the old tree back where the new one never took its place."""
+    """Clean up after an interrupted commit; restore the old tree if the new one did not replace it."""
     for old in folder.parent.glob(f".{folder.name}.old-*"):
         if not folder.exists():
             old.rename(folder)
@@ -149,9 +149,7 @@ def _disk_errors(where: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno == errno.ENOSPC:
-            raise HubError(
-                f"The disk that holds {where} is full: free some space and run the same command again."
-            ) from error
+            raise HubError(f"The disk of {where} is full: free some space and run the same command again.") from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise HubError(f"{where} cannot be written ({error.strerror}): choose another folder for --to.") from error
         raise

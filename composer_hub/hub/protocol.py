@@ -1,4 +1,4 @@
-"""What publishing and loading ask of a place that holds versions, and how such a place fails.
+"""The interface between publishing and a place that holds versions, with its errors.
 
 `HubDestination` and `FolderDestination` implement `Destination`; everything else in this room uses only the protocol.
 """

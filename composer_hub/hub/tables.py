@@ -1,7 +1,7 @@
-"""Rows in, Parquet files and digests out: the same rows give the same digests on every machine.
+"""Rows in, Parquet files and digests out. The same rows give the same digests on every machine.
 
-Rows are spooled to disk, ordered, checked for double ids, digested one by one (`sha256` of the row's JSON) and
-written with the settings that keep repeated prompts small: zstd, large dictionary pages, ~1,000 rows a row group.
+Rows are spooled to disk, ordered, checked for duplicate ids, digested one by one (`sha256` of their JSON) and written so
+that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows per row group.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from datasets import Features
 
 ROWS_A_GROUP = 1_000
-SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller where prompts repeat
+SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller if prompts repeat
 _DICTIONARY_PAGE = 256 * 1024 * 1024
 _INT64 = 2**63
 _UINT64 = 2**64
@@ -36,27 +36,27 @@ class TableError(exits.ComposerError, ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """One config of a dataset: its rows, their features, and which column is the id."""
+    """One config of a dataset: its rows, their features, and the name of the id column."""
 
     config: str
     rows: Iterable[Mapping[str, Any]]
     features: Features
     id_column: str
     order: tuple[str, ...] = ()  # sort columns before the id
-    split: str | None = "train"  # None: the row's own `split` value, which is not published as a column
-    index_name: str = ""  # of its file in index/; the config's name where empty
-    index_columns: tuple[str, ...] = ()  # light columns that readers of the index want beside id and digest
+    split: str | None = "train"  # None: the `split` value of the row, which is not published as a column
+    index_name: str = ""  # name of its file in index/; empty: the config
+    index_columns: tuple[str, ...] = ()  # light columns of the index, besides id and digest
     index_derived: Mapping[str, tuple[Any, Callable[[Mapping[str, Any]], Any]]] = field(default_factory=dict)
 
     @property
     def index_path(self) -> str:
-        """Return where its index stands in the repository."""
+        """Return the path of its index in the repository."""
         return f"index/{self.index_name or self.config}.parquet"
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What was written for one split."""
+    """The files of one split."""
 
     name: str
     num_rows: int
@@ -87,12 +87,12 @@ class Built:
 
 
 def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES, max_shards: int = 1_000_000) -> Built:
-    """Write a table's Parquet files and index under `folder`; shards grow where a split would have too many."""
+    """Write the Parquet files and index of a table into a folder; shards grow if a split would have too many."""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
         files: dict[str, Path] = {}
         splits = []
         for name in spool.splits():
-            # A shard may end early, before a row that does not fit: half of the shards are kept in hand for that.
+            # A shard ends before a row that does not fit, so half of the shards are held in reserve.
             needed = 2 * spool.num_bytes(name) // max_shards
             split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed))
             splits.append(split)
@@ -178,7 +178,7 @@ class _Spool:
             raise TableError(f"Config {self.table.config} has a row without a {self.table.id_column}: {str(row)[:200]}")
         rank = "\x00".join(_sortable(columns[name]) for name in self.table.order)
         try:
-            # Not sorted: the order of a call's arguments is what chat templates render.
+            # Keys are not sorted, because chat templates render the arguments of a call in their order.
             body = _dumps(columns)
         except UnicodeEncodeError as error:
             raise TableError(
@@ -223,7 +223,7 @@ def _write_split(
 def _shards(
     rows: Iterator[tuple[int, dict[str, Any]]], shard_bytes: int
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Cut the rows where a shard is full; an empty table still gives one, empty, shard."""
+    """Cut the rows into full shards; an empty table has one empty shard."""
     ahead = next(rows, None)
 
     def shard() -> Iterator[tuple[int, dict[str, Any]]]:
@@ -240,7 +240,7 @@ def _shards(
 
 
 class RowWriter:
-    """A Parquet file that `load_dataset` reads as it is: the features stand in its schema."""
+    """A Parquet file that `load_dataset` reads unchanged, with the features in its schema."""
 
     def __init__(self, path: Path, features: Features) -> None:
         self.path, self.features, self.pending = path, features, []  # type: ignore[var-annotated]
@@ -276,7 +276,7 @@ class RowWriter:
 
 
 def to_arrow(rows: Sequence[Mapping[str, Any]], features: Features) -> pa.Table:
-    """Return rows as an Arrow table whose JSON columns hold exactly the values given."""
+    """Return rows as an Arrow table; its JSON columns hold exactly the given values."""
     import pyarrow as pa
 
     schema = features.arrow_schema
@@ -314,7 +314,7 @@ def _encode(feature: Any, value: Any) -> Any:
 def json_text(value: Any) -> str:
     """Return JSON that every reader of the Hub can parse.
 
-    Integers beyond 64 bits become text: `datasets` would otherwise hand the whole value back as an undecoded string.
+    Integers beyond 64 bits become text, because `datasets` would otherwise return the whole value as an undecoded string.
     """
     try:
         return orjson.dumps(value).decode()
@@ -340,7 +340,7 @@ def _dumps(value: Any) -> bytes:
 
 
 def _write_index(spool: _Spool, table: Table, path: Path) -> dict[str, str]:
-    """Write id, split, digest and the light columns of every row; readers compare versions by it."""
+    """Write id, split, digest and the light columns of every row, by which readers compare versions."""
     import pyarrow.parquet as pq
     from datasets import Features, Value
 

@@ -1,4 +1,4 @@
-"""Who may do what on the embedded Hub: users with tokens, organisations with roles, read from a file or from options.
+"""Users with tokens and organizations with roles on the embedded Hub, read from a file or from options.
 
 In: a users file (YAML or JSON) or `name:token` words. Out: `Accounts`, which knows a token's user and their rights.
 """
@@ -24,7 +24,7 @@ class AccountsError(LocalHubUsageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Organisation:
+class Organization:
     """A namespace that several users share."""
 
     name: str
@@ -43,7 +43,7 @@ class User:
     can_write: bool = True
 
     def role_in(self, namespace: str) -> str:
-        """Return the role in a namespace: admin of the own one, a role of an organisation, or an empty text."""
+        """Return the role in a namespace: admin in the user's, a role in an organization, or an empty text."""
         return "admin" if namespace == self.name else self.roles.get(namespace, "")
 
     def may_create_in(self, namespace: str) -> bool:
@@ -60,10 +60,10 @@ class User:
 
 
 class Accounts:
-    """All users and organisations. Tokens are kept as hashes, but for the first, which this machine's commands use."""
+    """All users and organizations. Tokens are kept as hashes, except the first, which the commands of this machine use."""
 
-    def __init__(self, organisations: Iterable[Organisation] = ()) -> None:
-        self.organisations = {organisation.name: organisation for organisation in organisations}
+    def __init__(self, organizations: Iterable[Organization] = ()) -> None:
+        self.organizations = {organization.name: organization for organization in organizations}
         self.users: dict[str, User] = {}
         self._tokens: dict[str, tuple[str, bool]] = {}
         self.first_token = ""
@@ -71,8 +71,8 @@ class Accounts:
     def add(self, user: User, token: str, read_token: str = "") -> None:
         """Add a user with a token, and maybe a second one that only reads."""
         _check_name(user.name)
-        if user.name in self.users or user.name in self.organisations:
-            raise AccountsError(f"The name {user.name!r} stands twice among users and organisations. Rename one.")
+        if user.name in self.users or user.name in self.organizations:
+            raise AccountsError(f"The name {user.name!r} is used twice among users and organizations. Rename one.")
         for secret, can_write in ((token, True), (read_token, False)):
             if secret and _digest(secret) in self._tokens:
                 raise AccountsError(
@@ -89,11 +89,11 @@ class Accounts:
         return replace(self.users[name], can_write=can_write) if name else None
 
     def is_private_by_default(self, namespace: str) -> bool:
-        organisation = self.organisations.get(namespace)
-        return organisation is not None and organisation.private_by_default
+        organization = self.organizations.get(namespace)
+        return organization is not None and organization.private_by_default
 
     def holds_namespace(self, name: str) -> bool:
-        return name in self.users or name in self.organisations
+        return name in self.users or name in self.organizations
 
 
 def read_accounts(path: Path) -> Accounts:
@@ -106,28 +106,28 @@ def read_accounts(path: Path) -> Accounts:
         raise AccountsError(f"{path} cannot be read as a users file ({_first_line(error)}).") from error
     if not isinstance(raw, dict) or not isinstance(raw.get("users"), list):
         raise AccountsError(f"{path} holds no list `users`. Write `users: [{{name: ada, token: hf_…}}]`.")
-    organisations = [_organisation(item, path) for item in raw.get("orgs") or []]
-    accounts = Accounts(organisations)
+    organizations = [_organization(item, path) for item in raw.get("orgs") or []]
+    accounts = Accounts(organizations)
     for item in raw["users"]:
         _add_user(accounts, item, path)
     return accounts
 
 
-def accounts_from_words(words: Iterable[str], organisations: Iterable[str] = ()) -> Accounts:
-    """Make accounts from `name:token` words; every user is an admin of every organisation named beside."""
-    accounts = Accounts(Organisation(_check_name(name)) for name in organisations)
+def accounts_from_words(words: Iterable[str], organizations: Iterable[str] = ()) -> Accounts:
+    """Make accounts from `name:token` words; every user is an admin of every organization named beside."""
+    accounts = Accounts(Organization(_check_name(name)) for name in organizations)
     for word in words:
         name, _, token = word.partition(":")
         if not token:
             raise AccountsError(f"--user {name}: the token is missing. Write --user name:token.")
-        accounts.add(User(name, fullname=name, roles=dict.fromkeys(accounts.organisations, "admin")), token)
+        accounts.add(User(name, fullname=name, roles=dict.fromkeys(accounts.organizations, "admin")), token)
     return accounts
 
 
-def _organisation(item: Any, path: Path) -> Organisation:
+def _organization(item: Any, path: Path) -> Organization:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str):
         raise AccountsError(f"{path}: an entry of `orgs` has no `name`. Write `orgs: [{{name: team}}]`.")
-    return Organisation(
+    return Organization(
         _check_name(item["name"]),
         str(item.get("fullname") or item["name"]),
         bool(item.get("private_by_default", False)),
@@ -139,10 +139,10 @@ def _add_user(accounts: Accounts, item: Any, path: Path) -> None:
         raise AccountsError(f"{path}: a user needs `name` and `token`, both texts.")
     roles = item.get("orgs") or {}
     if not isinstance(roles, dict) or not all(
-        name in accounts.organisations and role in ROLES for name, role in roles.items()
+        name in accounts.organizations and role in ROLES for name, role in roles.items()
     ):
         raise AccountsError(
-            f"{path}: `orgs` of user {item['name']!r} must map organisations of this file to one of {', '.join(ROLES)}."
+            f"{path}: `orgs` of user {item['name']!r} must map organizations of this file to one of {', '.join(ROLES)}."
         )
     user = User(item["name"], str(item.get("fullname") or item["name"]), str(item.get("email") or ""), roles)
     accounts.add(user, item["token"], str(item.get("read_token") or ""))

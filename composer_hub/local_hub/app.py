@@ -113,7 +113,7 @@ class App:
 
 def error_response(error: ApiError) -> Response:
     """Write an error as the Hub does: in the body and in the headers that clients read."""
-    # A header holds one line of printable ASCII without blanks at its ends; what was asked for may hold anything.
+    # A header is one line of printable ASCII without blanks at its ends; a request may contain anything.
     message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
     headers = {"X-Error-Message": message, **({"X-Error-Code": error.code} if error.code else {}), **error.headers}
     return json_response({"error": error.message, **error.body}, error.status, headers)

@@ -31,7 +31,7 @@ class Blobs:
         self.unfinished.mkdir()
 
     def path(self, content_id: str) -> Path:
-        """Return where the bytes of this id are, or would be."""
+        """Return the path of the bytes with this id, which may not exist yet."""
         return self.files / content_id[:2] / content_id
 
     def holds(self, content_id: str) -> bool:

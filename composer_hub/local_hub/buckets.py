@@ -51,7 +51,7 @@ def _named(call: Call, *, write: bool = False) -> Bucket:
 
 
 def _namespace(call: Call) -> str:
-    """Return the namespace of the path; `me` is whoever asks."""
+    """Return the namespace of the path; `me` is the caller."""
     return call.need_user().name if call.args["ns"] == "me" else call.args["ns"]
 
 
@@ -59,7 +59,7 @@ def _namespace(call: Call) -> str:
 
 
 async def create(call: Call) -> Response:
-    """Create a bucket; where it exists, answer 409 with its address, which clients read under `exist_ok`."""
+    """Create a bucket; if it exists, answer 409 with its address, which clients read with `exist_ok`."""
     user, namespace = call.need_user(write=True), _namespace(call)
     name = f"{namespace}/{call.args['name']}"
     body = await call.json_body()
@@ -118,7 +118,7 @@ async def change_settings(call: Call) -> Response:
 
 
 async def apply_batch(call: Call) -> Response:
-    """Apply a batch in one transaction; what could not be applied is named, the rest is done."""
+    """Apply a batch in one transaction; list the operations that cannot be applied and do the rest."""
     bucket = _named(call, write=True)
     operations = _operations(await call.body())
 
@@ -135,7 +135,7 @@ async def apply_batch(call: Call) -> Response:
 
 
 def _operations(body: bytes) -> list[Mapping[str, Any]]:
-    """Read the lines of a batch; one that is no JSON object spoils the whole, as it may hide a lost line."""
+    """Read the lines of a batch; refuse all of it if one is not a JSON object, because others may be lost."""
     lines = [line for line in body.split(b"\n") if line.strip()]
     if len(lines) > MAX_OPERATIONS:
         raise ApiError(413, f"A batch has at most {MAX_OPERATIONS} operations. Send several.", "PayloadTooLarge")
@@ -178,7 +178,7 @@ async def show_tree(call: Call) -> Response:
 
 
 async def send_file(call: Call) -> Response:
-    """Answer a file: HEAD tells how to get it through Xet, GET sends its bytes or the asked range of them."""
+    """Answer a file: HEAD gives its Xet address, GET its bytes or a range of them."""
     bucket = _named(call)
     found = bucketstore.files_at(call.store.read(), bucket, [call.args["path"]])
     if not found:

@@ -154,7 +154,7 @@ def walk(db: sqlite3.Connection, bucket: Bucket, prefix: str = "", after: str = 
 def listing(
     db: sqlite3.Connection, bucket: Bucket, prefix: str, after: str, limit: int
 ) -> tuple[list[dict[str, Any]], str]:
-    """Return one page of what stands directly in a folder, and the cursor of the next page (or an empty text).
+    """Return one page of the entries directly in a folder, and the cursor of the next page (or an empty text).
 
     A subfolder is one entry however many files it holds: the query jumps over them.
     """
@@ -216,7 +216,7 @@ def _apply(
     if not isinstance(path, str):
         raise BadOperation("The operation has no path.")
     if kind == "deleteFile":
-        # What is gone is gone: a file that was not there is no error, so that a batch can be sent again.
+        # Deleting a missing file is not an error, so that a batch can be sent again.
         db.execute("delete from bucket_files where bucket=? and path=?", (bucket.id, path))
         return
     if kind not in ("addFile", "copyFile"):
@@ -262,7 +262,7 @@ def _check_no_overlap(db: sqlite3.Connection, bucket: Bucket, path: str) -> None
     parts = path.split("/")
     for above in ("/".join(parts[:depth]) for depth in range(1, len(parts))):
         if files_at(db, bucket, [above]):
-            raise BadOperation(f"{above!r} is a file, so no file can stand below it.")
+            raise BadOperation(f"{above!r} is a file, so no file can be below it.")
     below = "select 1 from bucket_files where bucket=? and path>=? and path<? limit 1"
     if db.execute(below, (bucket.id, path + "/", path + "0")).fetchone():
         raise BadOperation(f"{path!r} is a folder, so no file can take its name.")

@@ -1,4 +1,4 @@
-"""What a handler of the embedded Hub gets and gives, and how a part plugs in.
+"""Arguments and results of the embedded Hub's handlers, and how a part plugs in.
 
 A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `Route`s, and where it keeps something a
 `SCHEMA` of repeatable `create table if not exists …` statements. Both are listed in `parts.py`; nothing else is needed:
@@ -62,7 +62,7 @@ class ApiError(LocalHubError):
 
 @dataclass(frozen=True)
 class Hub:
-    """One running embedded Hub: what handlers share."""
+    """The state of a running embedded Hub, shared by its handlers."""
 
     store: Store
     accounts: Accounts
@@ -74,7 +74,7 @@ class Hub:
     may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
     """Says whether the caller may commit to the ref of a pull request."""
     details: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
-    """What parts add to the info of a repository (a Space's runtime)."""
+    """Additions of parts to the info of a repository, such as the runtime of a Space."""
     extra: dict[str, Any] = field(default_factory=dict)
     """State that a part keeps while the server runs (job processes, sessions), under the part's own name."""
 
@@ -87,7 +87,7 @@ class Route:
     pattern: str
     handler: Handler
     own_auth: bool = False
-    """The handler checks a signature of its own; `call.user` is None."""
+    """The handler checks a signature itself; `call.user` is None."""
 
     @functools.cached_property
     def _regex(self) -> re.Pattern[str]:
@@ -210,7 +210,7 @@ class Call:
         return (f"http://{host}" if host else self.hub.endpoint) + path
 
     def _lead_to_new_name(self, kind: str, name: str) -> None:
-        """Answer a request under an old name with a redirect, where the caller may see the new one.
+        """Answer a request for an old name with a redirect, if the caller may see the new one.
 
         307 keeps method and body: a write goes on to the new name, and its rights are checked there.
         """
@@ -228,7 +228,7 @@ def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | No
 
 
 def text_field(body: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """Return a text of a JSON body, or the default where there is none or null; anything else is refused."""
+    """Return a text of a JSON body, or the default if it is missing or null; refuse anything else."""
     value = body.get(key)
     if value is None:
         value = default

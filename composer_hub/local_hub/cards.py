@@ -13,7 +13,7 @@ _MORE_TAG_KEYS = (("size_categories", "size_categories"), ("datasets", "dataset"
 
 
 def card_of(readme: bytes) -> dict[str, Any]:
-    """Return the metadata of a README; empty where there is none or it cannot be read."""
+    """Return the metadata of a README, or an empty one if it is missing or unreadable."""
     metadata, _ = _parse(readme.decode("utf-8", "replace"))
     return _as_json(metadata, [_MAX_VALUES]) if isinstance(metadata, dict) else {}
 

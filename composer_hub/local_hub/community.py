@@ -137,7 +137,7 @@ def _comment(text: str, author: str, before: Mapping[str, Any] | None = None) ->
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a pull request holds today: its own commits, the trees to compare, the changes to main and the conflicts."""
+    """A pull request as it is now: its commits, the trees to compare, its changes to main and its conflicts."""
 
     commits: list[Commit]
     before: Tree
@@ -170,7 +170,7 @@ def _own_commits(store: Store, repo: Repo, head: str, main: str, base: str) -> t
 
 
 def merge(store: Store, repo: Repo, num: str, user: User, comment: str) -> Commit:
-    """Merge into main in one transaction: the commit, the status and the comment stand or fall together."""
+    """Merge into main; the commit, the status and the comment are one transaction."""
     with store.write() as db:
         pull = find(db, repo, num)
         if not pull.is_pr:

@@ -68,14 +68,14 @@ def env_changes(
 
 
 def without_proxy(base: Mapping[str, str]) -> str:
-    """Return NO_PROXY with the loopback names added, where a wildcard does not cover them already."""
+    """Return NO_PROXY with the loopback names, unless a wildcard covers them."""
     named = f"{base.get('NO_PROXY', '')},{base.get('no_proxy', '')}"
     hosts = dict.fromkeys(host.strip() for host in named.split(",") if host.strip())
     return "*" if "*" in hosts else ",".join([*hosts, *(host for host in _LOOPBACK if host not in hosts)])
 
 
 def shell_lines(changes: Mapping[str, str | None], token_file: Path) -> list[str]:
-    """Write the changes for `eval "$(…)"`; the token stays in its file and never stands in the output."""
+    """Return the changes for `eval "$(…)"`; the token stays in its file and is never printed."""
     lines = [
         f"unset {key}" if value is None else f"export {key}={shlex.quote(value)}" for key, value in changes.items()
     ]

@@ -37,7 +37,7 @@ class FaultsError(LocalHubUsageError):
 
 @dataclass
 class Fault:
-    """One kind of fault: so many more times, or this share of the writes."""
+    """A kind of fault with the number of times left, or the share of writes that it affects."""
 
     kind: str
     left: int = 1
@@ -107,7 +107,7 @@ def _parse(word: str) -> Fault:
     kind, _, amount = word.partition(":")
     if kind not in KINDS:
         raise FaultsError(
-            f"--inject: {word!r} is no fault. Name some of {', '.join(KINDS)}, as in `412,429:3,503:0.1`."
+            f"--inject: {word!r} is not a fault. Choose from {', '.join(KINDS)}, as in `412,429:3,503:0.1`."
         )
     try:
         share = float(amount) if "." in amount else 0.0

@@ -1,4 +1,4 @@
-"""What stands in a revision: trees, single paths, the bytes themselves, and which upload way a new file takes."""
+"""The content of a revision: trees, single paths, bytes, and the upload method for new files."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from composer_hub.local_hub.mounts import Mount, Volume
 SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
 """A shorter secret is not masked in the log: it would blank out half of the words."""
-# What a job inherits from the server's environment; tokens and other secrets of the person who serves stay behind.
+# A job inherits only this of the server's environment, so that it sees no token of the person who serves.
 _INHERITED = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"
     " HTTP_PROXY HTTPS_PROXY http_proxy https_proxy NO_PROXY no_proxy LD_LIBRARY_PATH CUDA_HOME CUDA_VISIBLE_DEVICES"
@@ -37,7 +37,7 @@ _INHERITED_PREFIXES = ("LC_", "UV_", "XDG_", "NVIDIA_")
 
 @dataclass
 class RunningJob:
-    """One job on its way: what it was given, and the process that watches it once there is one."""
+    """A job that has not ended: its request, and the process that supervises it."""
 
     id: str
     spec: Mapping[str, Any]
@@ -226,7 +226,7 @@ class Runner:
         return f"could not write back to the bucket: {names}" if problems else ""
 
     def _set(self, job_id: str, *, stage: str, message: str = "", is_end: bool = False) -> None:
-        """Move a job to another stage; what has ended stays as it ended."""
+        """Move a job to another stage, unless it has ended."""
         moment = "finished_at" if is_end else "started_at"
         with self.hub.store.write() as db:
             db.execute(

@@ -1,6 +1,6 @@
 """Jobs over HTTP: start, list, inspect, label, repeat, cancel, and their logs as a stream of events.
 
-Nothing is started unless the server was told `--allow-local-jobs`: a job is any command, run as the person who serves.
+Jobs need `--allow-local-jobs`, because a job is any command, run with the rights of the person who serves.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from composer_hub.local_hub.repos import check_gate
 
 STAGES = ("SCHEDULING", "RUNNING", "COMPLETED", "CANCELED", "ERROR", "DELETED")
 DEFAULT_TIMEOUT = 30 * 60
-"""As on the Hub: a job that names no timeout ends after half an hour."""
+"""A job without a timeout ends after half an hour, as on the Hub."""
 MAX_TIMEOUT = 30 * 24 * 3600
 KEEP_ALIVE_SECONDS = 30.0
 _POLL_SECONDS = 0.15
@@ -37,7 +37,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NOT_HERE = ("expose", "ssh", "network")
 
-# The schema runs when a server starts: no job of an earlier one can still be alive, its supervisor ended with it.
+# The schema runs when a server starts. No job of an earlier server is alive, because its supervisor ended with it.
 SCHEMA = f"""
 create table if not exists jobs(
     number integer primary key autoincrement, id text not null unique, namespace text not null, author text not null,
@@ -51,7 +51,7 @@ _COLUMNS = "id, namespace, author, stage, message, labels, spec, created_at, sta
 
 
 def runner_of(call: Call) -> Runner:
-    """Return this server's runner; the first job makes it."""
+    """Return the runner of this server, created for the first job."""
     if "jobs" not in call.hub.extra:
         call.hub.extra["jobs"] = Runner(call.hub)
     return call.hub.extra["jobs"]
@@ -82,7 +82,7 @@ async def run_again(call: Call) -> Response:
 
 
 async def list_jobs(call: Call) -> Response:
-    """Answer a page of jobs, the newest first, filtered by stages and by labels."""
+    """List a page of jobs, newest first, filtered by stages and labels."""
     namespace, _ = _namespace(call)
     where, values = ["namespace=?"], [namespace]
     if stages := call.query.getlist("stage"):
@@ -114,7 +114,7 @@ async def inspect(call: Call) -> Response:
 
 
 async def cancel(call: Call) -> Response:
-    """End a job; one that has ended stays as it ended."""
+    """Cancel a job, unless it has ended."""
     _namespace(call, write=True)
     _find(call)
     await runner_of(call).cancel(call.args["id"])
@@ -135,7 +135,7 @@ async def set_labels(call: Call) -> Response:
 
 
 async def show_hardware(call: Call) -> Response:
-    """Answer the one machine there is; it costs nothing."""
+    """List this machine, which costs nothing."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     machine = {
         "name": "local",
@@ -151,7 +151,7 @@ async def show_hardware(call: Call) -> Response:
 
 
 async def show_logs(call: Call) -> Response:
-    """Stream the log: what is there at once, what comes as it comes, to the job's end."""
+    """Stream the log, present and new lines, until the job ends."""
     _namespace(call)
     job = _find(call)
     tail = call.query.get("tail")
@@ -162,10 +162,10 @@ async def show_logs(call: Call) -> Response:
 
 
 async def no_metrics(call: Call) -> Response:
-    """Refuse metrics: for a job that has ended as the Hub does, for others because nothing is measured."""
+    """Refuse metrics: an ended job has none, as on the Hub, and others are not measured."""
     _namespace(call)
     if _find(call)["stage"] in _ENDED:
-        raise ApiError(406, "The job has ended: there are no metrics.")
+        raise ApiError(406, "The job has ended, so it has no metrics.")
     raise ApiError(501, "The embedded Hub does not measure jobs. Look at the process with your system's tools.")
 
 
@@ -181,7 +181,7 @@ async def no_scheduled_jobs(call: Call) -> Response:
 
 
 def read_spec(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what a job should be; of its secrets only the names are in the result."""
+    """Check the request for a job; the result holds only the names of its secrets."""
     for key in _NOT_HERE:
         if body.get(key):
             raise ApiError(501, f"The embedded Hub does not offer {key!r} for jobs: a local job is a plain process.")
@@ -230,7 +230,7 @@ async def _start(call: Call, namespace: str, author: str, spec: dict[str, Any], 
 
 
 def _volume(call: Call, raw: Mapping[str, Any]) -> Volume:
-    """Find the source of a volume with the rights of the caller."""
+    """Return a volume with its source, if the caller may read it."""
     is_writable = not raw["readOnly"]
     folder, mount_path = raw["path"] or "", raw["mountPath"]
     if raw["type"] == "bucket":
@@ -252,7 +252,7 @@ def _check_allowed(call: Call) -> None:
 
 
 def _namespace(call: Call, *, write: bool = False) -> tuple[str, str]:
-    """Return the namespace of the path and who asks, who must belong there."""
+    """Return the namespace of the path and the caller, who must belong to it."""
     user, namespace = call.need_user(write=write), call.args["ns"]
     if not (user.may_create_in(namespace) if write else user.may_read(namespace)):
         raise ApiError(403, f"Forbidden: you have no rights to the jobs of {namespace[:100]!r}.")
@@ -267,12 +267,12 @@ def _words(body: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _fits(text: str) -> bool:
-    """Say whether a process can be given this text."""
+    """Return True if a process can be given this text."""
     return "\0" not in text and not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _texts(body: Mapping[str, Any], key: str) -> dict[str, str]:
-    """Return environment variables; numbers and booleans are written out, as clients allow them."""
+    """Return environment variables; clients also send numbers and booleans."""
     value = body.get(key) or {}
     if not isinstance(value, dict) or not all(_VARIABLE.fullmatch(name) for name in value):
         raise ApiError(400, f"`{key}` must map names of environment variables to texts.", "BadRequest")
@@ -318,7 +318,7 @@ def _find(call: Call) -> dict[str, Any]:
 
 
 def _shown(call: Call, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a job as clients read it; of a secret only the name is shown."""
+    """Return a job as clients read it, with only the names of its secrets."""
     spec = job["spec"]
     is_user = job["namespace"] in call.hub.accounts.users
     return {
@@ -367,7 +367,7 @@ def _id(name: str) -> str:
 
 
 async def _events(call: Call, job: Mapping[str, Any], path: Path, tail: int | None) -> AsyncIterator[bytes]:
-    """Yield the lines of a log as events; a replay gives the same ones, so that a client can find its place again."""
+    """Yield the lines of a log as events; a replay yields the same ones, so that clients can resume."""
     if tail is None:
         first = {"data": f"===== Job started at {job['created_at']} =====", "timestamp": job["created_at"]}
         yield _event(json.dumps(first).encode())
@@ -376,7 +376,7 @@ async def _events(call: Call, job: Mapping[str, Any], path: Path, tail: int | No
         lines, at = await call.in_thread(_last_lines, path, tail)
         yield b"".join(map(_event, lines))
     while True:
-        # The stage first: what a job wrote before it ended is then in the file.
+        # Read the stage first, so that the file is complete if the job has ended.
         is_over = job["stage"] in _ENDED and job["id"] not in runner_of(call).running
         lines, at = await call.in_thread(_new_lines, path, at)
         yield b"".join(map(_event, lines))
@@ -396,7 +396,7 @@ def _event(line: bytes) -> bytes:
 
 
 def _new_lines(path: Path, at: int) -> tuple[list[bytes], int]:
-    """Return the whole lines from an offset on, up to about a megabyte, and the offset after them."""
+    """Return complete lines from an offset, up to about a megabyte, and the offset after them."""
     try:
         with open(path, "rb") as file:
             file.seek(at)
@@ -408,7 +408,7 @@ def _new_lines(path: Path, at: int) -> tuple[list[bytes], int]:
 
 
 def _last_lines(path: Path, count: int) -> tuple[list[bytes], int]:
-    """Return the last lines that are there now, and the offset after them."""
+    """Return the last present lines and the offset after them."""
     try:
         with open(path, "rb") as file:
             lines = collections.deque((line for line in file if line.endswith(b"\n")), maxlen=count)

@@ -116,7 +116,7 @@ def _actions(call: Call, repo: Repo, item: dict[str, Any], is_upload: bool) -> d
 
 
 def _signed(call: Call, repo_id: int, sha256: str, size: int) -> str:
-    """Return the part of an upload address that says what may go up, until when, and our signature."""
+    """Return the query of an upload address: the allowed file, the expiry and a signature."""
     plain = f"{repo_id}-{size}-{int(time.time()) + _VALID_SECONDS}"
     return f"{sha256}/{plain}-{_signature(call, sha256, plain)}"
 

@@ -1,4 +1,4 @@
-"""What a pull request would change: the three-way merge of trees by path, and its diff as git prints it. No storage.
+"""The changes of a pull request: the three-way merge of trees by path, and its diff as git prints it. No storage.
 
 In: trees (path -> entry) and a function that reads an entry's bytes. Out: changes, conflicting paths, a unified diff.
 """
@@ -30,7 +30,7 @@ def merge(base: Tree, ours: Tree, theirs: Tree) -> tuple[Changes, list[str]]:
 
 
 def _overlaps(ours: Tree, changes: Changes) -> list[str]:
-    """Return the added paths where one side has made a folder of what is a file on the other."""
+    """Return the added paths that are a folder on one side and a file on the other."""
     try:
         check_no_overlap(ours, changes, applied(ours, changes))
     except BadPath:

@@ -1,7 +1,7 @@
 """Volumes of a local job: a process cannot mount `/data` as a container does, so it gets a folder with the same files.
 
-In: volumes as clients send them. Out: a folder a volume, the job's words with mount paths replaced by folders, and
-after the job what it changed in a writable bucket. Paths inside the job's own files are not replaced; there the
+In: volumes as clients send them. Out: one folder per volume, the job's command with folders instead of mount paths, and
+after the job its changes to a writable bucket. Paths inside the job's own files are not replaced; there the
 environment variable `COMPOSER_JOB_MOUNT_…` (for `/data`: `COMPOSER_JOB_MOUNT_DATA`) names the folder.
 """
 
@@ -25,12 +25,12 @@ MAX_VOLUMES = 20
 _MOUNT_PATH = re.compile(r"(/[A-Za-z0-9_][A-Za-z0-9_.-]*)+")
 
 Signature = tuple[int, int, int]
-"""Size, time of change and inode: a file of which all three stayed was not written to."""
+"""Size, time of change and inode: a file with the same three was not changed."""
 
 
 @dataclass(frozen=True)
 class Volume:
-    """One mount as the client asked for it, with what it shows: a bucket, or a repository at a commit."""
+    """A requested mount with its source: a bucket, or a repository at a commit."""
 
     source: Bucket | Repo
     mount_path: str
@@ -46,7 +46,7 @@ class Volume:
 
 @dataclass(frozen=True)
 class Mount:
-    """A volume whose files lie in a folder, and how they looked before the job started."""
+    """A volume in a folder, with the signatures of its files before the job."""
 
     volume: Volume
     root: Path
@@ -54,7 +54,7 @@ class Mount:
 
 
 def read_volume(raw: Any) -> dict[str, Any]:
-    """Check the form of one volume of a request; who may see its source is checked where the caller is known."""
+    """Check the form of one volume of a request; access to its source is checked later, with the caller."""
     if not isinstance(raw, dict) or raw.get("type") not in ("bucket", *KINDS):
         raise ApiError(400, "A volume has a `type` among bucket, model, dataset and space.", "BadRequest")
     for key in ("source", "mountPath"):
@@ -76,7 +76,7 @@ def read_volume(raw: Any) -> dict[str, Any]:
 
 
 def fill(hub: Hub, volumes: Sequence[Volume], root: Path) -> list[Mount]:
-    """Give every volume a folder below `root` and copy its files there; the store's own files stay out of reach."""
+    """Copy every volume to a folder below `root`, so that a job cannot reach the files of the store."""
     return [_fill(hub, volume, root / str(number)) for number, volume in enumerate(volumes)]
 
 
@@ -120,14 +120,14 @@ def _copy_bucket(hub: Hub, bucket: Bucket, volume: Volume, root: Path) -> None:
 
 
 def _below(path: str, folder: str) -> str | None:
-    """Return a path relative to a folder, or None for what is not below it."""
+    """Return a path relative to a folder, or None if it is not below it."""
     if not folder:
         return path
     return path[len(folder) + 1 :] if path.startswith(folder + "/") else None
 
 
 def replace_paths(words: Iterable[str], mounts: Sequence[Mount]) -> list[str]:
-    """Write the folders in place of the mount paths, wherever one stands as a path of its own or above one."""
+    """Replace mount paths by their folders, both whole paths and parents of paths."""
     folders = {mount.volume.mount_path: str(mount.root) for mount in mounts}
     if not folders:
         return list(words)
@@ -141,7 +141,7 @@ def variables(mounts: Sequence[Mount]) -> dict[str, str]:
 
 
 def note(mounts: Sequence[Mount]) -> str:
-    """Say in one sentence where the mounts are."""
+    """Describe the mounts in one sentence."""
     if not mounts:
         return ""
     names = ", ".join(f"{mount.volume.mount_path} is ${mount.volume.variable}" for mount in mounts)
@@ -149,7 +149,7 @@ def note(mounts: Sequence[Mount]) -> str:
 
 
 def signatures(root: Path) -> dict[str, Signature]:
-    """Return what each file below a folder looks like from outside."""
+    """Return the signature of each file below a folder."""
     found = {}
     for path in _files(root):
         state = path.stat()
@@ -158,13 +158,13 @@ def signatures(root: Path) -> dict[str, Signature]:
 
 
 def _files(root: Path) -> list[Path]:
-    """Return the regular files below a folder; links are left out, they may lead anywhere."""
+    """Return the regular files below a folder, without links, which may lead anywhere."""
     paths = (Path(folder) / name for folder, _, names in os.walk(root) for name in names)
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
 def changes_to_bucket(hub: Hub, bucket: Bucket, mount: Mount) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """Upload what the job wrote and return the operations for the bucket, and the names that it cannot hold."""
+    """Upload the changes of a job; return the operations for the bucket, and the names that it cannot hold."""
     after = signatures(mount.root)
     prefix = f"{mount.volume.folder}/" if mount.volume.folder else ""
     written: list[tuple[str, Path]] = []

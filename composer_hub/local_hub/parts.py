@@ -9,7 +9,7 @@ from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs
 from composer_hub.local_hub.calls import Call, OpenPullRequest, Route
 from composer_hub.local_hub.store import Repo
 
-# The Spaces stand first: /api/spaces/hardware is no repository.
+# Spaces come first, because /api/spaces/hardware is not a repository.
 ROUTES: tuple[Route, ...] = (
     *spaces.ROUTES,
     *repos.ROUTES,

@@ -33,7 +33,7 @@ _LIST_QUERY = (
 
 
 async def create(call: Call) -> Response:
-    """Create a repository with an initial commit; private where the caller or the organisation says so."""
+    """Create a repository with an initial commit, private if the caller or the organization wants it."""
     body = await call.json_body()
     user = call.need_user(write=True)
     kind = _kind(body)
@@ -103,7 +103,7 @@ async def list_storage(call: Call) -> Response:
     user = call.need_user()
     namespace = call.args.get("ns", user.name)
     if not user.may_read(namespace):
-        raise ApiError(403, f"You are no member of {namespace}.")
+        raise ApiError(403, f"You are not a member of {namespace}.")
     found = []
     for kind in KINDS:
         for repo in call.store.repos(kind):
@@ -184,7 +184,7 @@ def _sorted(call: Call, repos: Iterable[Repo]) -> list[Repo]:
 
 async def who_am_i(call: Call) -> Response:
     user = call.need_user()
-    organisations = [call.hub.accounts.organisations[name] for name in user.roles]
+    organizations = [call.hub.accounts.organizations[name] for name in user.roles]
     return call.json(
         {
             "type": "user",
@@ -200,15 +200,15 @@ async def who_am_i(call: Call) -> Response:
             "orgs": [
                 {
                     "type": "org",
-                    "id": organisation.name.encode().hex()[:24].ljust(24, "0"),
-                    "name": organisation.name,
-                    "fullname": organisation.fullname or organisation.name,
-                    "roleInOrg": user.roles[organisation.name],
+                    "id": organization.name.encode().hex()[:24].ljust(24, "0"),
+                    "name": organization.name,
+                    "fullname": organization.fullname or organization.name,
+                    "roleInOrg": user.roles[organization.name],
                     "isEnterprise": False,
                     "canPay": False,
                     "avatarUrl": "",
                 }
-                for organisation in organisations
+                for organization in organizations
             ],
             "auth": {
                 "type": "access_token",
@@ -219,7 +219,7 @@ async def who_am_i(call: Call) -> Response:
 
 
 async def check_right(call: Call) -> Response:
-    """Answer 200 where the caller may read (or with `/write`, write) the files."""
+    """Answer 200 if the caller may read (or with `/write`, write) the files."""
     write = call.args.get("right") == "write"
     repo = call.repo(write=write)
     check_gate(call, repo)
@@ -249,7 +249,7 @@ async def nothing(call: Call) -> Response:
 
 
 def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str]) -> dict[str, Any]:
-    """Return what the Hub tells about a repository, or with `only` the named fields."""
+    """Return the info of a repository, or only the named fields."""
     head, tree, card = call.store.find_commit(repo, oid), call.store.tree(repo, oid), _card(call, repo, oid)
     details: dict[str, Any] = {
         "_id": f"{repo.id:024x}",
@@ -294,7 +294,7 @@ def _sibling(path: str, entry: TreeEntry, with_blobs: bool) -> dict[str, Any]:
 
 
 def lfs_details(entry: TreeEntry, key: str) -> dict[str, Any]:
-    """Return the LFS part of a file's listing; its hash stands under `oid` in trees and under `sha256` in infos."""
+    """Return the LFS part of a file's listing; its hash is named `oid` in trees and `sha256` in infos."""
     return {key: entry.sha256, "size": entry.size, "pointerSize": len(pointer(entry.sha256, entry.size))}
 
 

@@ -156,7 +156,7 @@ def write_state(running: RunningHub) -> None:
 
 
 def find_running(root: Path) -> RunningHub | None:
-    """Return the Hub that serves this folder now; what a dead one left behind does not count."""
+    """Return the Hub that serves this folder, unless its process has ended."""
     from filelock import FileLock, Timeout
 
     if not (root / STATE).exists():
@@ -236,7 +236,7 @@ def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = Fa
     process.kill()
     lines = (root / LOG).read_text(errors="replace").strip().splitlines()
     raise ServerError(
-        f"The embedded Hub did not start: {lines[-1] if lines else 'it said nothing'} (log: {root / LOG})"
+        f"The embedded Hub did not start: {lines[-1] if lines else 'it printed nothing'} (log: {root / LOG})"
     )
 
 
@@ -285,7 +285,7 @@ def _locked(root: Path) -> Iterator[None]:
 
     lock = FileLock(_make_root(root) / LOCK)
     try:
-        # A command that only looks whether somebody serves holds the lock for a moment.
+        # A command that only checks for a server holds the lock for a moment.
         lock.acquire(timeout=1)
     except Timeout as error:
         raise ServerError(

@@ -1,4 +1,4 @@
-"""What a Space has beside its files: secrets, variables, hardware, sleep time, volumes and a stage. No app is run here.
+"""A Space beside its files: secrets, variables, hardware, sleep time, volumes and a stage. No app is run.
 
 A secret's value is never needed, so it is not kept: only its name, its description and the time of its last change are.
 The stage follows the requests (pause, restart) and the files; `simulated` in the runtime says that nothing is behind.
@@ -139,7 +139,7 @@ async def _put(call: Call, name: str) -> Response:
 
     def put(settings: Settings) -> None:
         if entry["key"] in (settings.get(other) or {}):
-            raise ApiError(409, f"{entry['key']} already stands among the {other}. Delete it there first.")
+            raise ApiError(409, f"{entry['key']} already exists among the {other}. Delete it there first.")
         settings[name] = {**(settings.get(name) or {}), entry["key"]: entry}
 
     return call.json((await _change(call, put)).settings[name])
@@ -214,7 +214,7 @@ async def list_hardware(call: Call) -> Response:
 
 
 async def logs(call: Call) -> Response:
-    """Answer a log stream of one line that says why there are no more."""
+    """Answer a log stream of one line, which explains why there are no more."""
     _space(call, write=True)
     if call.args["log"] not in ("run", "build"):
         raise ApiError(404, f"A Space has the logs run and build, not {call.args['log'][:40]!r}.")

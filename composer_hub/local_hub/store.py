@@ -37,7 +37,7 @@ from composer_hub.local_hub.trees import (
 
 KINDS = ("model", "dataset", "space")
 INLINE_LIMIT = 64 << 10
-"""Files up to this size live in sqlite: no file and no flush of their own for each small commit."""
+"""Files up to this size are in sqlite, so that a small commit needs no extra file and flush."""
 _MAX_CHAIN = 128
 
 SCHEMA = """
@@ -432,7 +432,7 @@ class Store(Database):
         return TreeEntry(oid, len(data))
 
     def content(self, entry: TreeEntry) -> bytes | Path:
-        """Return a file's bytes where they are small, or the path where they lie."""
+        """Return the bytes of a small file, or the path of a large one."""
         if not entry.sha256:
             row = self.read().execute("select data from small where oid=?", (entry.oid,)).fetchone()
             if row:
@@ -440,7 +440,7 @@ class Store(Database):
         return self.blobs.path(entry.content_id)
 
     def read_bytes(self, repo: Repo, oid: str, path: str) -> bytes | None:
-        """Return a whole file of a commit, or None where it has no such file; meant for small ones."""
+        """Return a small file of a commit, or None if the commit lacks it."""
         entry = self.tree(repo, oid).get(path)
         if entry is None:
             return None

@@ -163,7 +163,7 @@ def adopt_orphans() -> None:
 
 
 def children() -> Iterator[int]:
-    """Yield the living children of this process, where /proc tells them."""
+    """Yield the living children of this process, if /proc lists them."""
     with contextlib.suppress(OSError):
         yield from map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 

@@ -125,7 +125,7 @@ def applied(tree: Tree, changes: Mapping[str, TreeEntry | None]) -> dict[str, Tr
 def check_no_overlap(tree: Tree, changes: Changes, after: Tree) -> None:
     """Refuse a result in which one path is both a file and a folder."""
     for folder in folders_of(path for path, entry in changes.items() if entry is not None) & after.keys():
-        raise BadPath(f"{folder!r} is a file, so no file can stand below it. Delete it in the same commit.")
+        raise BadPath(f"{folder!r} is a file, so no file can be below it. Delete it in the same commit.")
     new_files = [path for path, entry in changes.items() if entry is not None and path not in tree]
     folders = folders_of(after) if new_files else set()
     for path in new_files:
@@ -151,7 +151,7 @@ class Folder:
 
 
 def listing(tree: Tree, folder: str, *, recursive: bool) -> dict[str, TreeEntry | Folder]:
-    """Return what stands below a folder ("" is the root), in order of paths; empty where there is no such folder."""
+    """Return the entries below a folder ("" is the root) in order of paths; empty if it does not exist."""
     prefix = f"{folder}/" if folder else ""
     below = {path: entry for path, entry in tree.items() if path.startswith(prefix)}
     names = folders_of(below) - {folder, *parents(folder)}
@@ -201,7 +201,7 @@ class TreeCache:
             return tree
 
     def put(self, repo_id: int, oid: str, tree: Mapping[str, Any]) -> None:
-        """Keep a tree at hand; the oldest go where there are too many."""
+        """Cache a tree and drop the oldest ones above the limit."""
         with self._lock:
             if (repo_id, oid) in self._trees:
                 return

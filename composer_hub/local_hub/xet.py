@@ -64,7 +64,7 @@ class Malformed(ApiError):
 
 
 async def grant_write(call: Call) -> Response:
-    """Give a token for uploads to whoever may write, or may open a pull request."""
+    """Return an upload token to a caller who may write or open a pull request."""
     call.need_user(write=True)
     as_proposal = "create_pr" in call.query or call.args["rev"].startswith("refs/pr/")
     return grant(call, scope_of(call.repo(write=not as_proposal)), write=True)
@@ -77,7 +77,7 @@ async def grant_read(call: Call) -> Response:
 
 
 def grant(call: Call, scope: str, *, write: bool) -> Response:
-    """Answer where the store of chunks is, with a token for one scope (a repository, a bucket)."""
+    """Answer the address of the chunk store, with a token for one scope (a repository or a bucket)."""
     if not call.hub.with_xet:
         raise ApiError(404, "Xet is off on this Hub. Set HF_HUB_DISABLE_XET=1; `composer-hub run` does so.")
     until = int(time.time()) + _VALID_SECONDS
@@ -87,7 +87,7 @@ def grant(call: Call, scope: str, *, write: bool) -> Response:
 
 
 def scope_of(repo: Repo) -> str:
-    """Return the scope of a repository's uploads: nobody gets at another one's file by knowing its hash."""
+    """Return the scope of a repository's uploads; the hash of a file gives no access from another scope."""
     return f"repo-{repo.id}"
 
 
@@ -245,7 +245,7 @@ def merged(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _place(call: Call, xorb: str, span: tuple[int, int]) -> dict[str, Any]:
-    """Say where the chunks of a span are: which bytes of the xorb, and at which address."""
+    """Return the place of the chunks of a span: bytes of the xorb, and their address."""
     row = call.store.read().execute("select offsets from xorbs where hash=?", (xorb,)).fetchone()
     offsets, (first, stop) = json.loads(row[0]), span
     return {
@@ -280,7 +280,7 @@ def file_of(store: Store, name: str, scope: str) -> tuple[int, list[Term]] | Non
 def adopt(hub: Hub, repo: Repo, sha256: str) -> None:
     """Turn a file that came to this repository through Xet into a plain blob; slow, so not in the event loop.
 
-    It is put together even where the blob is there already, as another repository's: a shard may claim any sha256, and
+    It is assembled even if another repository already has the blob: a shard may claim any sha256, and
     only the bytes prove that the sender has them.
     """
     query = "select hash, size from xet_held where scope=? and sha256=?"

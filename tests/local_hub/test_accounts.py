@@ -1,4 +1,4 @@
-"""Users, organisations and rights."""
+"""Users, organizations and rights."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from huggingface_hub.utils import get_session
 
 from composer_hub.local_hub.server import ServerProcess, start_server
 
-SECRET = "sk-THE-VALUE-nobody-may-read-back"
+SECRET = "sk-THE-VALUE-that-must-stay-secret"
 USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob")
 ALLOWED = (*USERS, "--allow-local-jobs")
 

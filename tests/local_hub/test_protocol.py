@@ -111,7 +111,7 @@ def test_a_contributor_writes_to_what_they_created(http: Any, hub_repo: Any) -> 
     assert create(http, hub_repo("own", "team"), "ada").status_code == 403
 
 
-def test_an_organisation_may_be_private_by_default(http: Any, hub_repo: Any) -> None:
+def test_an_organization_may_be_private_by_default(http: Any, hub_repo: Any) -> None:
     assert create(http, hub_repo("x", "vault")).json()["private"] is True
     assert create(http, hub_repo("x", "vault"), visibility="public").json()["private"] is False
     assert create(http, hub_repo("x", "team")).json()["private"] is False

@@ -12,7 +12,7 @@ from huggingface_hub.utils import get_session
 
 from composer_hub.local_hub.server import ServerProcess
 
-SECRET = "sk-THE-VALUE-nobody-may-read-back"
+SECRET = "sk-THE-VALUE-that-must-stay-secret"
 
 
 @pytest.fixture
