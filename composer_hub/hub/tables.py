@@ -1,7 +1,7 @@
 """Rows in, Parquet files and digests out. The same rows give the same digests on every machine.
 
-Rows are spooled to disk, ordered, checked for duplicate ids, digested one by one (`sha256` of their JSON) and written so
-that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows per row group.
+Rows are spooled to disk, ordered, checked for duplicate ids, digested one by one (`sha256` of their JSON) and written
+so that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows per row group.
 """
 
 from __future__ import annotations
@@ -314,7 +314,7 @@ def _encode(feature: Any, value: Any) -> Any:
 def json_text(value: Any) -> str:
     """Return JSON that every reader of the Hub can parse.
 
-    Integers beyond 64 bits become text, because `datasets` would otherwise return the whole value as an undecoded string.
+    Integers beyond 64 bits become text, because `datasets` would otherwise return the whole value undecoded.
     """
     try:
         return orjson.dumps(value).decode()

@@ -60,7 +60,7 @@ class User:
 
 
 class Accounts:
-    """All users and organizations. Tokens are kept as hashes, except the first, which the commands of this machine use."""
+    """All users and organizations. Tokens are kept as hashes, except the first, which local commands use."""
 
     def __init__(self, organizations: Iterable[Organization] = ()) -> None:
         self.organizations = {organization.name: organization for organization in organizations}

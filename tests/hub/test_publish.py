@@ -165,7 +165,7 @@ def test_a_head_that_moves_means_a_new_plan(folder: FolderDestination) -> None:
     assert published.rows["traces"] == {"added": 1, "removed": 0, "changed": 0, "total": 3}
 
 
-def test_a_head_that_never_rests_ends_in_a_sentence(folder: FolderDestination) -> None:
+def test_a_head_that_always_moves_ends_with_an_error(folder: FolderDestination) -> None:
     class Restless(FolderDestination):
         def commit(self, repo: str, changes: Sequence[Change], **options: Any) -> str:
             raise Moved
@@ -191,7 +191,7 @@ def test_a_dry_run_names_files_tag_and_visibility_and_writes_nothing(folder: Fol
     assert not folder.root.exists()
 
 
-def test_a_dry_run_of_what_is_there_is_nothing_to_publish(folder: FolderDestination) -> None:
+def test_a_dry_run_of_the_same_rows_is_nothing_to_publish(folder: FolderDestination) -> None:
     put(folder, [A])
     with pytest.raises(NothingToPublish):
         dry_run(folder, REPO, tables([A]), CARD)
@@ -226,7 +226,7 @@ def test_a_missing_config_names_those_that_are_there(folder: FolderDestination) 
         list(load(folder, REPO).rows("votes"))
 
 
-def test_the_card_says_what_was_kept_and_dropped_and_how_to_load_it(folder: FolderDestination) -> None:
+def test_the_card_lists_kept_and_dropped_rows_and_how_to_load_them(folder: FolderDestination) -> None:
     put(folder, [A])
     card = (folder.root / REPO / "README.md").read_text()
     assert "license: apache-2.0" in card

@@ -80,7 +80,7 @@ def test_a_public_repository_is_refused_before_a_byte_goes_up(hub: HubDestinatio
         dry_run(hub, repo, tables([A]), CARD)
 
 
-def test_nobody_publishes_where_they_have_no_right(hub_server: ServerProcess, hub_repo: Name) -> None:
+def test_publishing_needs_write_access(hub_server: ServerProcess, hub_repo: Name) -> None:
     with pytest.raises(HubRefused) as raised:
         put(hub_at(hub_server, "hf_test_eve"), hub_repo("traces"), [A])
     assert raised.value.exit_code == exits.REFUSED

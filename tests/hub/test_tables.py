@@ -82,7 +82,7 @@ def test_a_full_shard_starts_the_next_one(tmp_path: Path) -> None:
     assert sum(len(read(built.files[path])) for path in split.files) == 9
 
 
-def test_a_row_larger_than_a_shard_gets_a_shard_of_its_own(tmp_path: Path) -> None:
+def test_a_row_larger_than_a_shard_gets_its_own_shard(tmp_path: Path) -> None:
     big = make_pair(1, prompt=(Message("user", "x" * 10_000),))
     built = build(pairs_table([make_pair(0), big, make_pair(2)]), tmp_path, shard_bytes=3_000)
     assert len(built.splits[0].files) == 3

@@ -96,7 +96,7 @@ def test_a_batch_copies_and_deletes_in_the_same_step(ada: HfApi, bucket: str) ->
     assert paths(ada, bucket) == ["a", "copies/a", "more/a"]
 
 
-def test_what_of_a_batch_cannot_be_done_is_named_and_the_rest_is_done(ada: HfApi, bob: HfApi, bucket: str) -> None:
+def test_failed_operations_of_a_batch_are_listed_and_the_rest_is_done(ada: HfApi, bob: HfApi, bucket: str) -> None:
     ada.batch_bucket_files(bucket, add=[(b"one", "a")])
     (a,) = ada.get_bucket_paths_info(bucket, ["a"])
     copy = [
@@ -126,7 +126,7 @@ def test_folders_are_listed_one_level_at_a_time_and_in_pages(ada: HfApi, bucket:
     assert paths(ada, bucket, "nothing") == []
 
 
-def test_syncing_sends_only_what_changed(ada: HfApi, bucket: str, tmp_path: Path) -> None:
+def test_syncing_sends_only_changes(ada: HfApi, bucket: str, tmp_path: Path) -> None:
     local = tmp_path / "local"
     (local / "sub").mkdir(parents=True)
     (local / "a.txt").write_text("a")
@@ -143,7 +143,7 @@ def test_syncing_sends_only_what_changed(ada: HfApi, bucket: str, tmp_path: Path
     assert [path.read_text() for path in back.rglob("*.txt")] == ["changed"]
 
 
-def test_nobody_else_reads_a_private_bucket_or_writes_a_public_one(
+def test_others_cannot_read_a_private_bucket_or_write_a_public_one(
     server: ServerProcess, ada: HfApi, bob: HfApi, bucket: str
 ) -> None:
     ada.batch_bucket_files(bucket, add=[(b"private", "a")])

@@ -21,7 +21,7 @@ from composer_hub.local_hub.cards import card_errors, card_of, tags_of
         b"---\nx: .nan\n---\n",
     ],
 )
-def test_whatever_stands_in_a_readme_becomes_plain_json(readme: bytes) -> None:
+def test_any_metadata_of_a_readme_becomes_plain_json(readme: bytes) -> None:
     json.dumps(card_of(readme), allow_nan=False)
 
 

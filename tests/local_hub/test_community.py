@@ -203,7 +203,7 @@ def read(api: HfApi, repo: str, path: str) -> str:
     return Path(api.hf_hub_download(repo, path, repo_type="dataset")).read_text()
 
 
-def test_merging_keeps_what_main_gained_meanwhile_and_carries_deletions(ada: HfApi, bob: HfApi, repo: str) -> None:
+def test_merging_keeps_later_changes_of_main_and_applies_deletions(ada: HfApi, bob: HfApi, repo: str) -> None:
     operations = [CommitOperationDelete("a.txt"), CommitOperationAdd("n.txt", b"new\n")]
     ada.create_commit(repo, operations, commit_message="swap", repo_type="dataset", create_pr=True)
     put(ada, repo, "main.txt", "meanwhile\n")
@@ -214,7 +214,7 @@ def test_merging_keeps_what_main_gained_meanwhile_and_carries_deletions(ada: HfA
     assert sorted(ada.list_repo_files(repo, repo_type="dataset")) == [".gitattributes", "main.txt", "n.txt"]
 
 
-def test_a_folder_where_main_has_made_a_file_is_a_conflict(ada: HfApi, repo: str) -> None:
+def test_a_folder_and_a_file_of_the_same_name_conflict(ada: HfApi, repo: str) -> None:
     put(ada, repo, "x/y.txt", "below\n", create_pr=True)
     put(ada, repo, "x", "a file\n")
     assert ada.get_discussion_details(repo, 1, repo_type="dataset").conflicting_files == ["x/y.txt"]
@@ -233,7 +233,7 @@ def test_a_squashed_main_still_lets_a_pull_request_merge(ada: HfApi, repo: str) 
     assert ada.file_exists(repo, "b.txt", repo_type="dataset")
 
 
-def test_nobody_sees_the_discussions_of_anothers_private_repository(ada: HfApi, bob: HfApi, repo: str) -> None:
+def test_discussions_of_a_private_repository_are_hidden_from_others(ada: HfApi, bob: HfApi, repo: str) -> None:
     ada.create_discussion(repo, "Secret talk", repo_type="dataset")
     ada.update_repo_settings(repo, private=True, repo_type="dataset")
     for forbidden in (

@@ -164,7 +164,7 @@ def test_a_timeout_ends_the_job_and_all_it_started(ada: HfApi) -> None:
     assert not is_alive(marker)
 
 
-def test_canceling_ends_the_job_even_where_a_process_left_its_group(ada: HfApi) -> None:
+def test_canceling_also_ends_processes_that_left_their_group(ada: HfApi) -> None:
     marker = "composer-cancel-marker"
     script = f"(exec -a {marker}-1 setsid sleep 300) & (exec -a {marker}-2 sleep 300) & echo started; wait"
     job = run(ada, "bash", "-c", script)
@@ -176,7 +176,7 @@ def test_canceling_ends_the_job_even_where_a_process_left_its_group(ada: HfApi) 
     assert end_of(ada, job).status.stage == "CANCELED"
 
 
-def test_what_a_finished_job_left_running_ends_with_it(ada: HfApi) -> None:
+def test_background_processes_end_with_their_job(ada: HfApi) -> None:
     marker = "composer-daemon-marker"
     job = run(ada, "bash", "-c", f"(exec -a {marker} setsid sleep 300) & echo main is over")
     assert end_of(ada, job).status.stage == "COMPLETED"

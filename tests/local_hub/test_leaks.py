@@ -108,7 +108,7 @@ def test_chunks_that_are_there_are_not_replaced_and_a_claimed_hash_gives_only_th
 
 
 @pytest.mark.parametrize(("who", "status"), [("me", 200), ("eve", 403), ("", 401)])
-def test_the_gate_stands_before_the_tokens_for_reading_chunks_too(
+def test_the_gate_also_protects_the_tokens_for_reading_chunks(
     http: Any, hub_repo: Callable[[str, str], str], who: str, status: int
 ) -> None:
     name = hub_repo("gated", "me")

@@ -72,7 +72,7 @@ def repo(http: Any, hub_repo: Callable[[str], str]) -> str:
         ("", "public", 200),
     ],
 )
-def test_a_private_repository_exists_only_for_its_own(
+def test_a_private_repository_exists_only_for_its_members(
     http: Any, hub_repo: Callable[[str], str], who: str, visibility: str, status: int
 ) -> None:
     name = hub_repo("seen")
@@ -104,7 +104,7 @@ def test_only_who_has_the_right_writes(http: Any, hub_repo: Any, who: str, statu
     assert [answer.status_code for answer in answers] == [status] * len(answers)
 
 
-def test_a_contributor_writes_to_what_they_created(http: Any, hub_repo: Any) -> None:
+def test_a_contributor_writes_only_to_created_repositories(http: Any, hub_repo: Any) -> None:
     name = hub_repo("own", "team")
     assert create(http, name, "bob").status_code == 200
     assert commit(http, name, [file("a")], "bob").status_code == 200
@@ -186,7 +186,7 @@ def test_one_of_eight_racers_wins_and_seven_get_412(http: Any, repo: str, hub_se
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_a_bad_operation_is_named_and_nothing_of_its_commit_stays(
+def test_a_bad_operation_is_named_and_its_commit_is_dropped(
     http: Any, repo: str, lines: list, status: int, code: str
 ) -> None:
     before = http.get(f"/api/models/{repo}", headers=auth("me")).json()["sha"]
@@ -312,9 +312,7 @@ def test_a_moved_repository_is_led_to_for_readers(http: Any, repo: str) -> None:
     assert http.get(f"/api/models/{repo}", headers=auth("me"), follow_redirects=True).json()["id"] == new
 
 
-def test_a_write_under_an_old_name_goes_on_to_the_new_one_with_its_body(
-    http: Any, hub_server: ServerProcess, repo: str
-) -> None:
+def test_a_write_under_an_old_name_is_redirected_with_its_body(http: Any, hub_server: ServerProcess, repo: str) -> None:
     new = repo + "-new"
     http.post("/api/repos/move", json={"fromRepo": repo, "toRepo": new, "type": "model"}, headers=auth("me"))
     assert commit(http, repo, [file("a")]).status_code == 307
@@ -356,7 +354,7 @@ def test_metadata_that_cannot_be_read_is_refused_before_the_commit(http: Any) ->
 # ---------------------------------------------------------------------------------------------------- the edges
 
 
-def test_lists_are_sorted_as_asked_and_refuse_what_they_would_ignore(http: Any, hub_repo: Callable[[str], str]) -> None:
+def test_lists_are_sorted_as_requested_and_refuse_unknown_orders(http: Any, hub_repo: Callable[[str], str]) -> None:
     word = hub_repo("sorted").partition("-")[2]
     names = [f"sorted-{word}-{letter}" for letter in "abc"]
     for name in names:
@@ -405,7 +403,7 @@ def test_a_name_without_a_namespace_is_a_repository_that_does_not_exist(http: An
         ("GET", "//"),
     ],
 )
-def test_what_is_not_offered_says_so(http: Any, method: str, path: str) -> None:
+def test_a_missing_feature_is_named(http: Any, method: str, path: str) -> None:
     answer = http.request(method, path, headers=auth("me"))
     assert answer.status_code == 501
     assert answer.json()["missing"].startswith(method)

@@ -62,7 +62,7 @@ def test_a_folder_is_served_by_one_process_and_free_again_after_it(tmp_path: Pat
     assert find_running(tmp_path) is None
 
 
-def test_what_a_killed_server_left_behind_does_not_count(tmp_path: Path) -> None:
+def test_the_state_file_of_a_killed_server_is_ignored(tmp_path: Path) -> None:
     server = start_server(tmp_path, QUICK)
     server.kill()
     assert (tmp_path / "server.json").exists()
@@ -83,7 +83,7 @@ def test_two_callers_at_once_share_one_embedded_hub(tmp_path: Path) -> None:
     assert not stop_running(tmp_path)
 
 
-def test_the_token_is_made_once_and_only_its_owner_may_read_it(tmp_path: Path) -> None:
+def test_the_token_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     with start_server(tmp_path, ["--no-xet"]) as server:
         token = (tmp_path / "token").read_text()
         assert token.startswith("hf_")

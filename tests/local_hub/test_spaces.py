@@ -52,7 +52,7 @@ def test_no_file_of_the_store_holds_a_secrets_value(server: ServerProcess, ada: 
     assert files_holding(server.root, SECRET) == []
 
 
-def test_what_a_space_is_created_with_is_there(ada: HfApi, space: str) -> None:
+def test_a_space_has_the_settings_of_its_creation(ada: HfApi, space: str) -> None:
     name = f"{space}-made"
     ada.create_repo(
         name,

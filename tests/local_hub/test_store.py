@@ -75,7 +75,7 @@ def test_the_log_is_read_only_as_far_as_it_is_asked_for(store: Store, repo: Repo
     assert [commit.oid for commit in log][:-1] == heads[-3::-1]
 
 
-def test_a_listing_follows_what_is_removed_for_good(store: Store, repo: Repo) -> None:
+def test_a_listing_follows_permanent_removals(store: Store, repo: Repo) -> None:
     entry = lfs_entry("ab" * 32, 1)
     oid = store.commit(repo, MAIN, [PutFile("data/w.bin", entry)], title="w").oid
     assert set(store.listing(repo, oid, "", recursive=True)) == {".gitattributes", "data", "data/w.bin"}

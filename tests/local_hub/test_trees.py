@@ -57,7 +57,7 @@ def test_deleting_every_file_leaves_nothing(tree: dict) -> None:
     assert applied(tree, changes_of(tree, [DeleteFile(path) for path in tree])) == {}
 
 
-def test_putting_what_is_there_already_changes_nothing() -> None:
+def test_putting_the_same_file_again_changes_nothing() -> None:
     tree = {"a": TreeEntry("1", 1)}
     assert changes_of(tree, [PutFile("a", TreeEntry("1", 1))]) == {}
 
@@ -69,7 +69,7 @@ def test_a_file_may_be_added_and_removed_in_one_commit() -> None:
 @pytest.mark.parametrize(
     "operation", [DeleteFile("b"), DeleteFile("a/", is_folder=True), DeleteFile("", is_folder=True)]
 )
-def test_deleting_what_is_not_there_is_an_error(operation: DeleteFile) -> None:
+def test_deleting_a_missing_path_is_an_error(operation: DeleteFile) -> None:
     with pytest.raises(MissingPath):
         changes_of({"a": TreeEntry("1", 1)}, [operation])
 
