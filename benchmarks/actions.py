@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from composer_hub.actions.forms import ActionContext, NormalForm, normalise
+from composer_hub.actions.forms import ActionContext, NormalForm, normalize
 from composer_hub.records import Message, ToolCall
 
 CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
@@ -79,7 +79,7 @@ def spelled(meant: Sequence[Spelling], rng: random.Random) -> NormalForm:
     name, arguments = meant[varied and rng.random() < 0.6](rng)
     # The rest of the variation is in the JSON alone: its spaces and the order of its keys.
     text = json.dumps(dict(reversed(arguments.items())), indent=1) if varied else json.dumps(arguments)
-    return normalise(Message("assistant", "", (ToolCall(name, text),)), CONTEXT)
+    return normalize(Message("assistant", "", (ToolCall(name, text),)), CONTEXT)
 
 
 def step(rng: random.Random) -> tuple[tuple[int, NormalForm], list[tuple[int, NormalForm]]]:
@@ -123,7 +123,7 @@ def main() -> None:
     for agree, veto in RULES:
         made, false, due, found = judged(steps, agree, veto)
         print(f"| {agree} | {veto} | {made:,} | {false / made:.1%} | {found / due:.1%} |")
-    print(f"\n{num_steps:,} steps, seed 0; {per_call * 1e6:.0f} µs of CPU for each action (made up and normalised).")
+    print(f"\n{num_steps:,} steps, seed 0; {per_call * 1e6:.0f} µs of CPU for each action (made up and normalized).")
 
 
 if __name__ == "__main__":

@@ -1,1 +1,36 @@
-"""The effect of an action: tool calls of any harness in, comparable normal forms out."""
+"""The effect of an action: tool calls of any harness in, comparable normal forms out.
+
+from composer_hub import actions
+
+for step, context in actions.contexts(trace):
+    form = actions.normalize(trace.messages[step.action], context)
+actions.same(one, other, "L2")
+"""
+
+from composer_hub.actions.calls import call_in_text, command_of, path_of
+from composer_hub.actions.commands import SimpleCommand, commands_in
+from composer_hub.actions.context import contexts
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, same
+from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.tools import TOOLS, Tool, family_of_tool, kind_of, known_tool
+
+__all__ = [
+    "LEVELS",
+    "TOOLS",
+    "ActionContext",
+    "NormalForm",
+    "SimpleCommand",
+    "Tool",
+    "Unparsable",
+    "call_in_text",
+    "command_of",
+    "commands_in",
+    "contexts",
+    "family_of_tool",
+    "kind_of",
+    "known_tool",
+    "normalize",
+    "parse",
+    "path_of",
+    "same",
+]

@@ -76,7 +76,7 @@ def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
     return a.at(level) == b.at(level)
 
 
-def normalise(action: Message, context: ActionContext) -> NormalForm:
+def normalize(action: Message, context: ActionContext) -> NormalForm:
     """Return the normal form of an assistant message."""
     if not action.tool_calls:
         talk = canonical_json(["say", action.content])

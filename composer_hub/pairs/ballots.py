@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.actions.context import contexts
-from composer_hub.actions.forms import ActionContext, NormalForm, normalise
+from composer_hub.actions.forms import ActionContext, NormalForm, normalize
 from composer_hub.records import Message, Step, Trace, Vote
 
 VOTED = "voted"
@@ -57,7 +57,7 @@ def ballots(trace: Trace, votes: Iterable[Vote], *, exclude_same_family: bool = 
             _cast(vote, context, family if exclude_same_family else "", exclude_same_family)
             for vote in _distinct(by_step.get(step.step_id, ()))
         )
-        yield Ballot(trace, step, student, normalise(student, context), casts)
+        yield Ballot(trace, step, student, normalize(student, context), casts)
 
 
 def _distinct(votes: Sequence[Vote]) -> list[Vote]:
@@ -70,7 +70,7 @@ def _distinct(votes: Sequence[Vote]) -> list[Vote]:
 
 def _cast(vote: Vote, context: ActionContext, family: str, exclude_same_family: bool) -> Cast:
     action = answer_message(vote.answer)
-    form = normalise(action, context)
+    form = normalize(action, context)
     abstained = vote.status if vote.status != VOTED else form.problem
     excluded = vote.excluded
     if excluded == "same_family" and not exclude_same_family:

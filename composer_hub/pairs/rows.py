@@ -120,7 +120,7 @@ def _tool(name: str, function: Mapping[str, Any], seen: Mapping[str, set[str]]) 
             "type": "object",
             "properties": {key: {"type": min(types)} if len(types) == 1 else {} for key, types in sorted(seen.items())},
             "additionalProperties": True,
-            "x-synthesised": True,
+            "x-synthesized": True,
         },
     }
     return {"type": "function", "function": about}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.actions.forms import ActionContext, normalise, same
+from composer_hub.actions.forms import ActionContext, normalize, same
 from composer_hub.pairs.rows import pair_id_of, published_action
 from composer_hub.records import Message, Pair, to_row
 
@@ -131,7 +131,7 @@ def _swapped(pair: Pair) -> Pair:
 def _edited(pair: Pair, edited: Message) -> tuple[Pair | None, str]:
     chosen = (published_action(edited, with_prose=bool(pair.chosen[0].content)),)
     context = ActionContext()
-    if same(normalise(chosen[0], context), normalise(pair.rejected[0], context)):
+    if same(normalize(chosen[0], context), normalize(pair.rejected[0], context)):
         return None, "edit_equals_rejected"
     edited_pair = replace(
         pair,

@@ -7,7 +7,7 @@ could therefore not have become a pair by that answer.
 from __future__ import annotations
 
 from composer_hub.actions.context import contexts
-from composer_hub.actions.forms import NormalForm, normalise
+from composer_hub.actions.forms import NormalForm, normalize
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, Step, Trace
 from composer_hub.replay.cascade import Comparison
@@ -22,7 +22,7 @@ def by_normal_form(trace: Trace, policy: Policy) -> Comparison:
         # Keeping the action prevents another one from getting its id.
         place = (step.step_id, id(action))
         if place not in forms:
-            forms[place] = (action, normalise(action, context_of[step.step_id]))
+            forms[place] = (action, normalize(action, context_of[step.step_id]))
         return forms[place][1]
 
     return Comparison(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.actions.context import contexts, whole_file
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalise, same
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, same
 from composer_hub.records import Message, ToolCall, Trace
 
 stable = settings(max_examples=120, deadline=None, derandomize=True)
@@ -22,7 +22,7 @@ WINDOWS = ActionContext(cwd="C:\\repo", shell_cwd="C:\\repo")
 
 
 def act(name: str, arguments: Any, context: ActionContext = REPO) -> NormalForm:
-    return normalise(Message("assistant", "", (ToolCall(name, arguments),)), context)
+    return normalize(Message("assistant", "", (ToolCall(name, arguments),)), context)
 
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n \n*** End Patch"
@@ -209,7 +209,7 @@ def test_deeply_nested_arguments_are_invalid(depth: int) -> None:
 
 
 def test_text_without_calls_and_unknown_tools_are_problems() -> None:
-    assert normalise(Message("assistant", "Done."), REPO).problem == "text_only"
+    assert normalize(Message("assistant", "Done."), REPO).problem == "text_only"
     assert act("Frob", {}, ActionContext(tools={"Bash": {}})).problem == "unknown_tool"
 
 
@@ -267,7 +267,7 @@ ACTIONS = st.builds(
 @stable
 @given(ACTIONS, ACTIONS)
 def test_equal_at_one_level_is_equal_at_every_coarser_one(one: Message, other: Message) -> None:
-    a, b = normalise(one, REPO), normalise(other, REPO)
+    a, b = normalize(one, REPO), normalize(other, REPO)
     equal = [same(a, b, level) for level in LEVELS]
     assert equal == sorted(equal)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.actions.forms import ActionContext, normalise
+from composer_hub.actions.forms import ActionContext, normalize
 from composer_hub.actions.tools import TOOLS, kind_of
 from composer_hub.records import Message, ToolCall
 
@@ -29,7 +29,7 @@ def calls_in(folder: Path) -> Iterator[tuple[str, Any]]:
 
 def form_of(name: str, arguments: Any) -> Any:
     context = ActionContext(cwd="/repo", shell_cwd="/repo")
-    return normalise(Message("assistant", "", (ToolCall(name, arguments),)), context)
+    return normalize(Message("assistant", "", (ToolCall(name, arguments),)), context)
 
 
 def test_real_calls_are_understood(samples: Path) -> None:

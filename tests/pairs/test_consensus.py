@@ -201,8 +201,8 @@ def test_tools_without_a_recorded_schema_get_a_marked_permissive_one(make_trace:
     recorded = {"type": "function", "function": {"name": "Bash", "parameters": {"type": "object", "properties": {}}}}
     trace = make_trace(LS, ("Read", {"file_path": "a", "limit": 3}), tools=(recorded, {"name": "Read"}))
     bash, read = (tool["function"] for tool in published_tools(trace))
-    assert "x-synthesised" not in bash["parameters"]
-    assert read["parameters"]["x-synthesised"]
+    assert "x-synthesized" not in bash["parameters"]
+    assert read["parameters"]["x-synthesized"]
     assert read["parameters"]["properties"] == {"file_path": {"type": "string"}, "limit": {"type": "integer"}}
     unlisted = published_tools(make_trace(LS, READ, tools=()))
     assert [tool["function"]["name"] for tool in unlisted] == ["Bash", "Read"]

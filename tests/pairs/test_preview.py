@@ -1,4 +1,4 @@
-"""What the index shows of an action."""
+"""The tools and the preview of an action in the index."""
 
 from __future__ import annotations
 
