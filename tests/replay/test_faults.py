@@ -191,13 +191,13 @@ def test_any_mix_of_faults_keeps_the_bill_within_the_ledger(tmp_path: Path) -> N
     rates = {fault: 0.015 for fault in FAULTS if fault not in stopping}
     server = TeacherServer(faults=rates, seed=3)
     with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
-        traces = [trace_of(12, name=f"t{number}") for number in range(6)]
+        traces = [trace_of(12, name=f"t{number}") for number in range(4)]
         asked = collect(
             traces, teachers_at(url), ledger, ONE,
             compare=compare, clock=FastClock().clock, rng=random.Random(1), environ={},
         )  # fmt: skip
         votes = list(asked)
         money = ledger.budget()
-        assert len(votes) == 6 * 12 * 3
+        assert len(votes) == 4 * 12 * 3
         assert money.settled <= server.billed <= money.settled + money.ambiguous <= CAP
         assert len({vote.status for vote in votes}) > 4

@@ -87,7 +87,7 @@ def test_warm_lanes_come_first_then_cold_ones_then_new_ones() -> None:
     assert order == ["soon_cold", "warm", "cold", "goes_cold_meanwhile", "new"]
 
 
-def test_the_limit_grows_with_answers_and_shrinks_once_per_burst_of_refusals() -> None:
+def test_a_burst_of_refusals_shrinks_the_limit_once_and_a_burst_of_failures_counts_once() -> None:
     client = Client.__new__(Client)
     pool = _Pool(type("T", (), {"max_concurrency": 16})(), client)  # type: ignore[arg-type]
     for _ in range(50):
@@ -101,6 +101,10 @@ def test_the_limit_grows_with_answers_and_shrinks_once_per_burst_of_refusals() -
     before = pool.limit
     pool.grew()
     assert 0 < pool.limit - before < 0.2
+    for _ in range(200):
+        pool.failed(sent=1.0, now=2.0)  # calls that fail together count once
+    pool.failed(sent=2.5, now=3.0)
+    assert pool.failures == 2
 
 
 def test_a_run_stops_below_its_cap_and_continues_when_the_cap_is_raised(tmp_path: Path) -> None:
@@ -199,12 +203,3 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
         asyncio.run(play(url))
     assert finished == 60
     assert most <= 34
-
-
-def test_calls_that_fail_together_count_as_one_failure_of_the_teacher() -> None:
-    pool = _Pool(None, Client.__new__(Client))  # type: ignore[arg-type]
-    for _ in range(200):
-        pool.failed(sent=1.0, now=2.0)
-    assert pool.failures == 1
-    pool.failed(sent=2.5, now=3.0)
-    assert pool.failures == 2

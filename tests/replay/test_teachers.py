@@ -9,18 +9,9 @@ from typing import Any
 import pytest
 
 from composer_hub import exits
-from composer_hub.replay.fake import TeacherServer, serving
 from composer_hub.replay.prices import per_million
-from composer_hub.replay.providers import PROVIDERS, Address, Provider, TeacherError, parse_address
-from composer_hub.replay.teachers import (
-    Teacher,
-    fetch_models,
-    is_loopback,
-    key_of,
-    parse_names,
-    read_file,
-    resolve,
-)
+from composer_hub.replay.providers import HF, OPENROUTER, PROVIDERS, Address, Provider, TeacherError, parse_address
+from composer_hub.replay.teachers import Teacher, fetch_models, is_loopback, key_of, parse_names, read_file, resolve
 
 OPENROUTER_LIST = [
     {
@@ -38,12 +29,7 @@ HF_LIST = [
     {
         "id": "deepseek-ai/DeepSeek-V4-Pro",
         "providers": [
-            {
-                "provider": "novita",
-                "pricing": {"input": 1.32, "output": 3.96},
-                "supports_tools": True,
-                "context_length": 128000,
-            },
+            {"provider": "novita", "pricing": {"input": 1.32, "output": 3.96}, "context_length": 128000},
             {"provider": "plain", "pricing": {"input": 1, "output": 3}, "supports_tools": False},
             {"provider": "scaleway"},
         ],
@@ -52,10 +38,11 @@ HF_LIST = [
 KEYS = {"OPENROUTER_API_KEY": "sk-or-secret", "HF_TOKEN": "hf_secret"}
 
 
+LISTS = {OPENROUTER.base_url: OPENROUTER_LIST, HF.base_url: HF_LIST}
+
+
 def listed(base_url: str, key: str) -> list[dict[str, Any]]:
-    return {"https://openrouter.ai/api/v1": OPENROUTER_LIST, "https://router.huggingface.co/v1": HF_LIST}.get(
-        base_url, []
-    )
+    return LISTS.get(base_url, [])
 
 
 def one(at: str, **options: Any) -> Teacher:
@@ -201,8 +188,3 @@ def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
 def test_an_unreachable_server_is_named() -> None:
     with pytest.raises(TeacherError, match="cannot be reached"):
         fetch_models("http://127.0.0.1:9/v1", "")
-
-
-def test_the_list_of_the_embedded_server_is_read() -> None:
-    with serving(TeacherServer()) as url:
-        assert [entry["id"] for entry in fetch_models(url, "")] == ["small", "medium", "large"]
