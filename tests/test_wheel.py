@@ -27,7 +27,10 @@ def test_the_card_templates_reach_a_wheel(names: set[str]) -> None:
     assert templates <= names
 
 
-def test_the_demo_sessions_reach_a_wheel(names: set[str]) -> None:
+def test_the_files_of_the_demo_reach_a_wheel(names: set[str]) -> None:
+    assert {
+        f"composer_hub/demo_files/{name}" for name in ("training.yaml", "load_pairs.txt", "load_model.txt")
+    } <= names
     assert sum(name.startswith("composer_hub/demo_sessions/") and name.endswith(".jsonl") for name in names) == 3
 
 

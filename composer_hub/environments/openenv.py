@@ -1,8 +1,8 @@
 """OpenEnv servers as environments: a URL or a container image in, a factory of sessions with the server's tools out.
 
-TRL 1.16 has no OpenEnv adapter for `GRPOTrainer` (only one for its asynchronous trainer), so this one makes, from what
-the server says of itself, the class that TRL wants: one method a tool of an MCP environment, or the one method `act`
-with the fields of the action. Needs the `openenv` package, which is imported when a session is made.
+TRL 1.16 has an OpenEnv adapter only for its asynchronous trainer. This one makes the class that `GRPOTrainer` needs
+from the server's description: one method per tool of an MCP environment, or one method `act` with the fields of the
+action. The `openenv` package is imported when a session is made.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 
 from composer_hub import exits
 from composer_hub.environments.guard import Broken, EnvironmentFailed
+from composer_hub.environments.world import NOT_TOOLS
 
 TOKEN = "OPENENV_TOKEN"
-"""The environment variable with a bearer token for servers that want one."""
+"""The environment variable with a bearer token for the server."""
 
 _REWARDS = ("last", "sum")
 _TYPES: Mapping[str, Any] = {"string": str, "integer": int, "number": float, "boolean": bool, "object": dict}
@@ -30,17 +31,17 @@ _DAY_S = 86_400.0
 
 
 def check(rest: str) -> None:
-    """Refuse a server that cannot be meant, and a missing package."""
+    """Refuse a name without a server, a password in it, and a missing package."""
     if not rest:
         raise exits.UsageError("openenv: does not name a server. Write openenv:http://host:port or openenv:image.")
     if _is_url(rest) and urlsplit(rest).password:
-        raise exits.UsageError(f"Names of environments are published: put the token into {TOKEN}, not into the URL.")
+        raise exits.UsageError(f"Names of environments are published. Put the token into {TOKEN}, not into the URL.")
     if importlib.util.find_spec("openenv") is None:
         raise exits.UsageError(f"openenv:{rest} needs a package: pip install 'composer-hub[openenv]'.")
 
 
 def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:
-    """Return a factory of sessions; the first one asks the server for its tools."""
+    """Return a factory of sessions; the first session asks the server for its tools."""
     if reward not in _REWARDS:
         raise exits.UsageError(f"openenv_reward is {' or '.join(_REWARDS)}, not {reward!r}.")
     kinds: list[type[OpenEnvSession]] = []
@@ -64,7 +65,7 @@ def _connect(rest: str, timeout_s: float | None) -> Any:
     if not _is_url(rest):
         return GenericEnvClient.from_docker_image(rest).sync()
     token = os.environ.get(TOKEN)
-    # Each session is limited from outside, as every environment is; the client's own minute would be one limit more.
+    # Sessions are guarded like every environment; the client's own limit of a minute would be a second one.
     client = GenericEnvClient(
         base_url=rest,
         message_timeout_s=timeout_s or _DAY_S,
@@ -79,23 +80,23 @@ def _connect(rest: str, timeout_s: float | None) -> Any:
 
 
 class OpenEnvSession:
-    """One episode after another on one connection; subclasses have the server's tools as methods."""
+    """One connection for one episode after another; subclasses have the server's tools as methods."""
 
     def __init__(self, client: Any, reward: str) -> None:
         self._client, self._reward = client, reward
         self._rewards: list[float] = []
         self._done = False
-        # Ends the session at the server, or the container that was started for it; at exit, too.
+        # Ends the session on the server or the container that was started for it, also at exit.
         weakref.finalize(self, client.close)
 
     def reset(self, **row: Any) -> str | None:
-        """Begin an episode; the task's columns go to the server, which takes those it knows."""
+        """Begin an episode; the server picks the columns of the task that it knows."""
         self._rewards, self._done = [], False
         data = {name: value for name, value in row.items() if name != "prompt"}
         return _text(self._note(_asked(lambda: self._client.reset(**data))))
 
     def get_reward(self) -> float:
-        # An episode in which nothing was done, or nothing rewarded, has earned nothing.
+        # An episode without actions or rewards has earned nothing.
         return sum(self._rewards if self._reward == "sum" else self._rewards[-1:])
 
     def _step(self, action: dict[str, Any]) -> Any:
@@ -125,7 +126,7 @@ class OpenEnvSession:
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
-    """Ask the server; a connection that broke is the environment's end, what the server answers is not."""
+    """Call the server; a broken connection makes the environment unusable, an error in its answer does not."""
     from websockets.exceptions import WebSocketException
 
     try:
@@ -135,27 +136,27 @@ def _asked(ask: Callable[[], Any]) -> Any:
 
 
 def _text(observation: Mapping[str, Any]) -> str | None:
-    """Return what the model is to read: the only text there is, or all of it as JSON."""
-    said = {name: value for name, value in observation.items() if name != "metadata" and value is not None}
-    if len(said) == 1 and isinstance(value := next(iter(said.values())), str):
+    """Return the text for the model: the only text of the observation, or all of it as JSON."""
+    fields = {name: value for name, value in observation.items() if name != "metadata" and value is not None}
+    if len(fields) == 1 and isinstance(value := next(iter(fields.values())), str):
         return value
-    return json.dumps(said, ensure_ascii=False) if said else None
+    return json.dumps(fields, ensure_ascii=False) if fields else None
 
 
 # --------------------------------------------------------------------------------------------------------------- tools
 
 
 def tools_of(client: Any) -> list[dict[str, Any]]:
-    """Return the server's tools with their input schemas; one tool `act` where it is no MCP environment."""
+    """Return the server's tools with their input schemas; the one tool `act` if it is not an MCP environment."""
     from huggingface_hub.utils import httpx
 
     base = re.sub(r"^ws", "http", str(client.async_client._base_url)).rstrip("/").removesuffix("/ws")
     action = httpx.get(f"{base}/schema", timeout=30).raise_for_status().json()["action"]
     fields = {name: field for name, field in action.get("properties", {}).items() if name != "metadata"}
     if fields and "tool_name" not in fields:
-        says = str(action.get("description") or "Take one action in the environment.")
+        description = str(action.get("description") or "Take one action in the environment.")
         schema = action | {"properties": fields}
-        return [{"name": "act", "description": says, "input_schema": schema, "is_action": True}]
+        return [{"name": "act", "description": description, "input_schema": schema, "is_action": True}]
     return client.step({"type": "list_tools"}).observation["tools"]
 
 
@@ -164,11 +165,11 @@ def session_kind(tools: Sequence[Mapping[str, Any]]) -> type[OpenEnvSession]:
     methods: dict[str, Any] = {}
     for tool in tools:
         name = str(tool["name"])
-        if name in ("reset", "get_reward") or name.startswith("_"):
-            raise EnvironmentFailed(f"The OpenEnv server has a tool {name!r}, a name that is taken: rename it there.")
+        if name in NOT_TOOLS or name.startswith("_"):
+            raise EnvironmentFailed(f"The OpenEnv server has a tool {name!r}, a reserved name. Rename it there.")
         methods[name] = _method(name, tool)
     if not methods:
-        raise EnvironmentFailed("The OpenEnv server has no tools, so there is nothing a model could do.")
+        raise EnvironmentFailed("The OpenEnv server has no tools, so a model could not act.")
     return type("OpenEnv", (OpenEnvSession,), methods)
 
 
@@ -202,21 +203,21 @@ def _method(name: str, tool: Mapping[str, Any]) -> Callable[..., str]:
 
 
 def _docstring(name: str, description: str, fields: Mapping[str, Any]) -> str:
-    """Write the docstring that transformers reads back into the schema; the server's own sections would confuse it."""
+    """Write the docstring that transformers parses into a schema, without the server's own sections."""
     from transformers.utils.chat_template_utils import parse_google_format_docstring
 
     head = " ".join(_SECTIONS.split(description)[0].split()) or name
-    # MCP servers made from Python functions leave what is said of the arguments in the description.
-    told = parse_google_format_docstring(inspect.cleandoc(description))[1] or {} if description else {}
+    # MCP servers made from Python functions describe the arguments in the description.
+    described = parse_google_format_docstring(inspect.cleandoc(description))[1] or {} if description else {}
     lines = [
-        f"    {field}: {' '.join(str(says.get('description') or told.get(field) or field).split())}"
-        for field, says in fields.items()
+        f"    {field}: {' '.join(str(schema.get('description') or described.get(field) or field).split())}"
+        for field, schema in fields.items()
     ]
     return "\n".join([head, *(["", "Args:", *lines] if lines else [])])
 
 
 def _hint(says: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
-    """Return the type hint that stands for a JSON schema."""
+    """Return the type hint of a JSON schema."""
     if "$ref" in says:
         return _hint(definitions.get(str(says["$ref"]).rsplit("/", 1)[-1], {}), {})
     if says.get("enum"):
@@ -235,4 +236,4 @@ def _hint(says: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
 
 
 def _either(hints: Sequence[Any]) -> Any:
-    return Union[tuple(hints)]  # noqa: UP007 - made at run time
+    return Union[tuple(hints)]  # noqa: UP007 (made at run time)

@@ -82,7 +82,7 @@ def test_a_step_that_is_run_again_replaces_what_stands_in_a_later_file(make_trai
     trainer = make_trainer(RunTrainer)
     batch = batch_of(trainer)
     for advantage, steps in ((1.0, (0, 1)), (2.0, (1,))):  # the second launch goes on after step 0
-        file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40), rollouts_a_file=8)
+        file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40), rollouts_per_file=8)
         for trainer.state.global_step in steps:
             file.add(trainer, [{"prompt": "x"}] * 8, batch | {"advantages": torch.full((8,), advantage)})
     found = [(trace.provenance["policy_step"], trace.provenance["advantage"]) for trace in read_rollouts(file.folder)]

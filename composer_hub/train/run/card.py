@@ -1,4 +1,4 @@
-"""The model card: what a run started from, read, did and cost, filled into `dataset_cards/model.md`."""
+"""The model card: inputs, options, progress, results and cost of a run, filled into `dataset_cards/model.md`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from composer_hub.train.run.plots import RunPlot, series
 
 _COURSE = {
     "reward": "mean reward",
-    "loss": "whole loss",
+    "loss": "total loss",
     "entropy": "entropy of the policy, nats",
     "kl": "KL to the reference, nats",
     "grad_norm": "gradient norm",
-    "completions/mean_length": "tokens a rollout",
-    "tools/failure_frequency": "tool calls that failed",
+    "completions/mean_length": "tokens per rollout",
+    "tools/failure_frequency": "failed tool calls",
     "channel/hint/divergence": "hint divergence",
     "channel/hint/uplift": "hint uplift, nats",
-    "channel/hint/sites_per_rollout": "hint sites a rollout",
+    "channel/hint/sites_per_rollout": "hint sites per rollout",
     "channel/hint_traces/divergence": "hint divergence on traces",
     "channel/hint_traces/uplift": "hint uplift on traces, nats",
     "channel/replay/loss": "replay loss",
@@ -33,14 +33,17 @@ NO_HINTS = (
     "No hint was placed: no turn went wrong, no writer had a hint, all were refused, or the hinted prompts are longer "
     "than"
 )
-_WRITERS = {"channel/hint/writer/": "", "channel/hint_traces/writer/": " in traces"}  # metric -> where
-_ALARMS = 5  # more are only counted
-_WINDOW = 5  # log lines at each end that are averaged; fewer where the two ends would overlap
+_WRITERS = {
+    "channel/hint/writer/": "",
+    "channel/hint_traces/writer/": " in traces",
+}  # prefix of the metrics -> suffix of the table's title
+_ALARMS = 5  # further ones are only counted
+_WINDOW = 5  # log lines averaged at each end; fewer if the two ends would overlap
 
 
 @dataclass(frozen=True)
 class ModelFacts:
-    """Everything a card says."""
+    """The facts of a card."""
 
     repo: str
     run_id: str
@@ -49,15 +52,15 @@ class ModelFacts:
     parents: tuple[Parent, ...] = ()  # data
     weights: Mapping[str, float] = field(default_factory=dict)  # channel -> weight
     teacher: str = ""
-    options: Mapping[str, Any] = field(default_factory=dict)  # what differs from the defaults
+    options: Mapping[str, Any] = field(default_factory=dict)  # other than the defaults
     environment: str = ""
     rewards: tuple[str, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out
-    hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: sites, and those as they were sampled
+    dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out, by reason
+    hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: all, and those with sampled tokens
     dropped_steps: Mapping[str, int] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
     plots: Sequence[RunPlot] = ()
-    evals: Mapping[str, str] = field(default_factory=dict)  # name -> value with its interval, only what was measured
+    evals: Mapping[str, str] = field(default_factory=dict)  # name -> value with its interval
     hardware: str = ""
     seconds: float = 0.0
     usd_per_hour: float | None = None
@@ -66,9 +69,9 @@ class ModelFacts:
     num_steps: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     reproduce: str = ""
-    best: Mapping[str, Any] | None = None  # checkpoint, score and metric of the best one that was kept
+    best: Mapping[str, Any] | None = None  # checkpoint, score and metric of the best one
     alarms: Sequence[str] = ()  # of the watch-dogs
-    preflight: Sequence[Mapping[str, Any]] = ()  # what the hints did before training, by writer and kind
+    preflight: Sequence[Mapping[str, Any]] = ()  # effect of the hints before training, by writer and kind
     tags: tuple[str, ...] = ()
 
 
@@ -109,82 +112,92 @@ def _metadata(facts: ModelFacts) -> dict[str, Any]:
     return {key: value for key, value in metadata.items() if value not in ([], None)}
 
 
+def _table(head: str, align: str, rows: Sequence[str]) -> str:
+    return "\n".join([f"| {head} |", align, *(f"| {row} |" for row in rows)])
+
+
 def _summary(facts: ModelFacts) -> str:
-    on = [name for name, weight in facts.weights.items() if weight]
-    done = "" if facts.is_finished else " **The run is not finished**: this is a checkpoint."
-    where = f" in the environment `{facts.environment}`" if facts.environment else ""
+    channels = ", ".join(name for name, weight in facts.weights.items() if weight)
+    unfinished = "" if facts.is_finished else " **The run is not finished**: this is a checkpoint."
+    environment = f" in the environment `{facts.environment}`" if facts.environment else ""
     return (
-        f"`{facts.base.repo}` at `{facts.base.revision}`, trained for {facts.num_steps:,} steps{where} on "
-        f"{', '.join(on)} (run `{facts.run_id}`).{done}"
+        f"`{facts.base.repo}` at `{facts.base.revision}`, trained for {facts.num_steps:,} steps{environment} on "
+        f"{channels} (run `{facts.run_id}`).{unfinished}"
     )
 
 
 def _data(facts: ModelFacts) -> str:
     rows = [
-        f"| {parent.role} | {parent.type} | `{parent.repo}` | {parent.tag or '-'} | `{parent.revision}` |"
+        f"{parent.role} | {parent.type} | `{parent.repo}` | {parent.tag or '-'} | `{parent.revision}`"
         for parent in (facts.base, *facts.parents)
     ]
-    table = "\n".join(["| role | type | repository | tag | revision |", "|---|---|---|---|---|", *rows])
-    said = []
-    if facts.hinted_steps.get("sites"):
-        sites, sampled = facts.hinted_steps["sites"], facts.hinted_steps.get("as_sampled", 0)
-        said.append(f"Hinted steps of traces: {sites:,}, of which {sampled:,} with the very tokens that were sampled.")
-    for what, dropped in (("Hinted steps", facts.dropped_steps), ("Pairs", facts.dropped)):
+    parts = [_table("role | type | repository | tag | revision", "|---|---|---|---|---|", rows)]
+    if sites := facts.hinted_steps.get("sites"):
+        num_exact = facts.hinted_steps.get("as_sampled", 0)
+        parts.append(
+            f"Hinted steps of traces: {sites:,}, of which {num_exact:,} with the exact tokens that were sampled."
+        )
+    for noun, dropped in (("Hinted steps", facts.dropped_steps), ("Pairs", facts.dropped)):
         if left_out := ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items()):
-            said.append(f"{what} left out: {left_out}.")
-    return "\n\n".join([table, *said])
+            parts.append(f"{noun} left out: {left_out}.")
+    return "\n\n".join(parts)
 
 
 def _method(facts: ModelFacts) -> list[str]:
-    """Return the tags that name what was done."""
-    used = {"grpo": "policy", "self-distillation": "hint", "dpo": "replay"}
-    return [tag for tag, channel in used.items() if facts.weights.get(channel)]
+    """Return the tags that name the training methods."""
+    channels = {"grpo": "policy", "self-distillation": "hint", "dpo": "replay"}
+    return [tag for tag, channel in channels.items() if facts.weights.get(channel)]
 
 
 def _channels(facts: ModelFacts) -> str:
-    rows = [f"| {name} | {weight:g} |" for name, weight in facts.weights.items()]
-    who = f"\n\nThe hint's teacher is {facts.teacher}." if facts.weights.get("hint") and facts.teacher else ""
-    rewards = f"\n\nRewards: {', '.join(f'`{name}`' for name in facts.rewards)}." if facts.rewards else ""
-    return "\n".join(["| channel | weight |", "|---|---:|", *rows]) + who + rewards
+    parts = [
+        _table("channel | weight", "|---|---:|", [f"{name} | {weight:g}" for name, weight in facts.weights.items()])
+    ]
+    if facts.weights.get("hint") and facts.teacher:
+        parts.append(f"The hint's teacher is {facts.teacher}.")
+    if facts.rewards:
+        parts.append(f"Rewards: {', '.join(f'`{name}`' for name in facts.rewards)}.")
+    return "\n\n".join(parts)
 
 
 def has_hints(history: Sequence[Mapping[str, Any]]) -> bool:
-    """Say whether any hint was learned from."""
+    """Return True if any hint was learned from."""
     return any(key.startswith("channel/hint") and "/writer/" in key for line in history for key in line)
 
 
 def _hints(history: Sequence[Mapping[str, Any]]) -> str:
     """Return the share of each hint writer over the run."""
-    tables = [table for prefix, where in _WRITERS.items() if (table := _shares(history, prefix, where))]
+    tables = [table for prefix, suffix in _WRITERS.items() if (table := _shares(history, prefix, suffix))]
     return "\n\n".join(tables) or "No hint was read."
 
 
-def _shares(history: Sequence[Mapping[str, Any]], prefix: str, where: str) -> str:
+def _shares(history: Sequence[Mapping[str, Any]], prefix: str, suffix: str) -> str:
     writers = sorted({key for line in history for key in line if key.startswith(prefix)})
-    lines = sum(any(key in line for key in writers) for line in history)
+    num_lines = sum(any(key in line for key in writers) for line in history)
     if not writers:
         return ""
-    shares = {key.removeprefix(prefix): sum(value for _, value in series(history, key)) / lines for key in writers}
-    rows = [f"| {writer} | {share:.0%} |" for writer, share in sorted(shares.items(), key=lambda one: -one[1])]
-    return "\n".join([f"| hint writer | share of the sites{where} |", "|---|---:|", *rows])
+    shares = {key.removeprefix(prefix): sum(value for _, value in series(history, key)) / num_lines for key in writers}
+    rows = [f"{writer} | {share:.0%}" for writer, share in sorted(shares.items(), key=lambda one: -one[1])]
+    return _table(f"hint writer | share of the sites{suffix}", "|---|---:|", rows)
 
 
 def _preflight(lines: Sequence[Mapping[str, Any]]) -> str:
-    """Return what the hints did before training, in nats."""
+    """Return the effect of the hints before training, in nats."""
+    if not lines:
+        return ""
     rows = [
-        f"| {line['writer']} | {line['kind']} | {line['num_sites']} | {line['lowered']:.2f} | "
-        f"{'-' if line['raised'] is None else format(line['raised'], '.2f')} | {line['share_lifting']:.0%} |"
+        f"{line['writer']} | {line['kind']} | {line['num_sites']} | {line['lowered']:.2f} | "
+        f"{'-' if line['raised'] is None else format(line['raised'], '.2f')} | {line['share_lifting']:.0%}"
         for line in lines
     ]
-    head = ["| hint writer | error | sites | failed call lowered | corrected call raised | lifting |"]
-    table = "\n".join([*head, "|---|---|---:|---:|---:|---:|", *rows])
-    return f"\n\nBefore training, by the model it started from, in nats:\n\n{table}" if rows else ""
+    head = "hint writer | error | sites | failed call lowered | corrected call raised | lifting"
+    table = _table(head, "|---|---|---:|---:|---:|---:|", rows)
+    return f"\n\nBefore training, measured on the base model, in nats:\n\n{table}"
 
 
 def _best(facts: ModelFacts) -> str:
-    if not facts.best:
+    if not (best := facts.best):
         return ""
-    best = facts.best
     return (
         f"\n\nThe best checkpoint was `{best['checkpoint']}` (mean {best['metric']} {best['score']:.3g} since the save "
         f"before it); this is step {facts.num_steps:,}."
@@ -192,25 +205,23 @@ def _best(facts: ModelFacts) -> str:
 
 
 def _options(options: Mapping[str, Any]) -> str:
-    rows = [f"| `{name}` | `{value}` |" for name, value in sorted(options.items())]
-    table = "\n".join(["| option | value |", "|---|---|", *rows])
-    return (
-        f"<details><summary>Options that differ from their defaults</summary>\n\n{table}\n\n</details>" if rows else ""
-    )
+    if not options:
+        return ""
+    table = _table("option | value", "|---|---|", [f"`{name}` | `{value}`" for name, value in sorted(options.items())])
+    return f"<details><summary>Options that differ from their defaults</summary>\n\n{table}\n\n</details>"
 
 
 def _course(history: Sequence[Mapping[str, Any]]) -> str:
     rows = []
     for key, label in _COURSE.items():
-        values = [value for _, value in series(history, key)]
-        if values:
+        if values := [value for _, value in series(history, key)]:
             window = min(_WINDOW, max(len(values) // 2, 1))
             first, last = values[:window], values[-window:]
-            rows.append(f"| {label} | {sum(first) / len(first):.4g} | {sum(last) / len(last):.4g} |")
+            rows.append(f"{label} | {sum(first) / len(first):.4g} | {sum(last) / len(last):.4g}")
     if not rows:
         return "Nothing was logged."
-    table = "\n".join(["| metric | at the beginning | at the end |", "|---|---:|---:|", *rows])
-    return f"Means of {_WINDOW} log lines, or of fewer where a metric was logged less often.\n\n{table}"
+    table = _table("metric | at the beginning | at the end", "|---|---:|---:|", rows)
+    return f"Means of {_WINDOW} log lines, or of fewer if a metric was logged less often.\n\n{table}"
 
 
 def _pictures(plots: Sequence[RunPlot]) -> str:
@@ -223,43 +234,36 @@ def _pictures(plots: Sequence[RunPlot]) -> str:
 
 def _evals(facts: ModelFacts) -> str:
     if not facts.evals:
-        own = " The rewards above are of the training tasks themselves." if facts.weights.get("policy") else ""
-        return f"No benchmark was run.{own}"
-    rows = [f"| {name} | {value} |" for name, value in facts.evals.items()]
-    return "\n".join(["| evaluation | value |", "|---|---|", *rows])
+        hint = " The rewards above are on the training tasks themselves." if facts.weights.get("policy") else ""
+        return f"No benchmark was run.{hint}"
+    return _table("evaluation | value", "|---|---|", [f"{name} | {value}" for name, value in facts.evals.items()])
 
 
 def _cost(facts: ModelFacts) -> str:
     hours = facts.seconds / 3600
-    took = f"{facts.seconds:,.0f} s" if hours < 1 else f"{hours:.1f} h"
-    usd = (
-        f", ${hours * facts.usd_per_hour:,.2f} at ${facts.usd_per_hour:g} an hour"
-        if facts.usd_per_hour is not None
-        else "; no price an hour was given"
-    )
+    time = f"{facts.seconds:,.0f} s" if hours < 1 else f"{hours:.1f} h"
+    usd = "; the price per hour is unknown"
+    if facts.usd_per_hour is not None:
+        usd = f", ${hours * facts.usd_per_hour:,.2f} at ${facts.usd_per_hour:g} per hour"
     libraries = ", ".join(f"{name} {version}" for name, version in facts.versions.items())
-    return f"{took} of training on {facts.hardware or 'unknown hardware'}{usd}. {libraries}."
+    return f"{time} of training on {facts.hardware or 'unknown hardware'}{usd}. {libraries}."
 
 
 def _observed(facts: ModelFacts) -> str:
-    """Return what this run's own log and its watch-dogs give cause to say."""
+    """Return the warnings that this run's log and watch-dogs give reason for."""
     history, alarms = facts.history, facts.alarms
-    said = [f"- **In this run** a watch-dog barked at {alarm}" for alarm in alarms[:_ALARMS]]
+    notes = [f"a watch-dog barked at {alarm}" for alarm in alarms[:_ALARMS]]
     if len(alarms) > _ALARMS:
-        said.append(f"- **In this run** watch-dogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
+        notes.append(f"watch-dogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
     if facts.weights.get("hint") and not has_hints(history):
-        said.append("- **In this run** no hint was placed, though the hint channel was on.")
-    entropy = [value for _, value in series(history, "entropy")]
+        notes.append("no hint was placed, though the hint channel was on.")
+    entropy, reward, drift = (
+        [value for _, value in series(history, key)] for key in ("entropy", "reward", "channel/replay/chosen_drift")
+    )
     if len(entropy) > 1 and entropy[-1] < 0.2 * entropy[0]:
-        said.append(
-            f"- **In this run** entropy fell from {entropy[0]:.3g} to {entropy[-1]:.3g}: little exploration is left."
-        )
-    drift = [value for _, value in series(history, "channel/replay/chosen_drift")]
+        notes.append(f"entropy fell from {entropy[0]:.3g} to {entropy[-1]:.3g}: little exploration is left.")
     if drift and drift[-1] < -1.0:
-        said.append(f"- **In this run** log p(chosen) fell by {-drift[-1]:.3g} nats against the reference.")
-    reward = [value for _, value in series(history, "reward")]
+        notes.append(f"log p(chosen) fell by {-drift[-1]:.3g} nats against the reference.")
     if len(reward) > 1 and reward[-1] < reward[0]:
-        said.append(
-            f"- **In this run** the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g})."
-        )
-    return "\n".join(said)
+        notes.append(f"the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g}).")
+    return "\n".join(f"- **In this run** {note}" for note in notes)

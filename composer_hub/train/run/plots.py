@@ -1,6 +1,6 @@
-"""The course of a run as pictures: log lines -> PNG files in a light and a dark theme, with alt texts.
+"""Plots of a run's metrics: log lines in, PNG files in a light and a dark theme with alt texts out.
 
-Needs matplotlib (`pip install "composer-hub[report]"`); without it a card has its tables and no pictures.
+Needs matplotlib (`pip install "composer-hub[report]"`); without it a card has tables only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de", "first": "#0072b2"},
     "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d", "first": "#56b4e9"},
 }
-_COLORS = ("#d55e00", "#009e73", "#cc79a7")  # behind a theme's first; told apart by color-blind readers too
+_COLORS = ("#d55e00", "#009e73", "#cc79a7")  # after a theme's first; distinguishable for color-blind readers
 _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "reward": ("Reward of the rollouts", {"reward": "mean reward"}),
     "pass_at_1": (
@@ -24,7 +24,7 @@ _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "channels": (
         "The terms of the loss",
         {
-            "loss": "whole loss",
+            "loss": "total loss",
             "channel/hint/divergence": "hint divergence",
             "channel/hint_traces/divergence": "hint divergence on traces",
             "channel/replay/loss": "replay loss",
@@ -46,7 +46,7 @@ class RunPlot:
 
 
 def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[RunPlot]:
-    """Write every plot the log has numbers for; none where matplotlib is not installed."""
+    """Write every plot that the log has values for; none without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -62,7 +62,7 @@ def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[RunPlot]:
             figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colors["paper"], layout="constrained")
             _paint(figure.add_subplot(facecolor=colors["paper"]), title, lines, colors)
             path = folder / f"{name}-{theme}.png"
-            # Without the library's version in it, the same numbers give the same bytes.
+            # Without the library's version, the same values give the same bytes.
             figure.savefig(path, metadata={"Software": None})
             files.append(path)
         plots.append(RunPlot(name, tuple(files), _alt(title, lines)))

@@ -60,7 +60,7 @@ class PreparedRun:
         """Add all callbacks in the order in which they must see a step."""
         trainer, evals = self.trainer, self.trainer.evals
         if evals is not None:
-            evals.is_ending = lambda: bool(early.asked(trainer.state))
+            evals.is_ending = lambda: bool(early.reason_to_end(trainer.state))
         # A measurement belongs to the step that is saved, so it comes before anything that may end the run.
         for callback in (evals, early, launch, self.watchdogs, self.pusher):
             if callback is not None:

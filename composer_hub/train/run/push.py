@@ -1,7 +1,7 @@
-"""Publishing while training: a checkpoint and the rollouts so far, from a copy, in a thread of its own.
+"""Publishing during training: a copy of a checkpoint and of the rollouts so far, published on another thread.
 
-Training never waits for the Hub and never ends because of it: what could not be published is said and recorded, it
-stays on this machine, and the next push carries the newer state.
+Training never waits for the Hub and never fails because of it. A failed push is reported and recorded, its files stay
+on this machine, and the next push publishes newer ones.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from composer_hub.train.checkpoints import COMPLETE, link_or_copy, model_files, 
 
 LAST_PUSH_WAIT_S = 120.0
 
-Publish = Callable[[Path, int], Mapping[str, Any]]  # (a copy, its step) -> what to remember of it
+Publish = Callable[[Path, int], Mapping[str, Any]]  # (a copy, its step) -> the revisions to record
 
 
 class Pusher(TrainerCallback):
-    """Publishes at every n-th save, and where training ends."""
+    """Publishes at every n-th save and at the end of training."""
 
     def __init__(self, publish: Publish, output: Path, *, every: int, note: Callable[[dict[str, Any]], None]) -> None:
         self.publish, self.output, self.every, self.note = publish, output, every, note
         self.num_saves = 0
-        self.waiting: Path | None = None  # a checkpoint that came while another was under way
+        self.waiting: Path | None = None  # the newest checkpoint that is not published yet
         self._thread: threading.Thread | None = None
         self._outcome: dict[str, Any] | None = None
 
@@ -43,12 +43,12 @@ class Pusher(TrainerCallback):
         self._start()
 
     def close(self, *, wait_s: float = LAST_PUSH_WAIT_S) -> None:
-        """Wait for what is under way and for what came meanwhile, but not for ever."""
+        """Wait for the push under way and for the next one, each up to the limit."""
         for _ in range(2):
             if self._thread is not None:
                 self._thread.join(wait_s)
                 if self._thread.is_alive():
-                    warnings.warn("A push is still under way and is left behind.", stacklevel=2)
+                    warnings.warn("A push is still under way and was abandoned.", stacklevel=2)
                     return
             self._collect()
             self._start()
@@ -60,8 +60,8 @@ class Pusher(TrainerCallback):
         try:
             copy = _copy(self.output, checkpoint)
         except OSError as error:
-            # Rotated away, or the disk is full: the next one will do.
-            self._told({"step": step_of(checkpoint), "error": str(error)})
+            # The checkpoint was rotated away, or the disk is full. The next push will do.
+            self._report({"step": step_of(checkpoint), "error": str(error)})
             return
         self._thread = threading.Thread(target=self._push, args=(copy, step_of(checkpoint)), daemon=True)
         self._thread.start()
@@ -69,7 +69,7 @@ class Pusher(TrainerCallback):
     def _push(self, copy: Path, step: int) -> None:
         try:
             self._outcome = {"step": step, **self.publish(copy, step)}
-        except Exception as error:  # whatever it is, training goes on
+        except Exception as error:  # no failure of a push may end training
             self._outcome = {"step": step, "error": str(error)}
         finally:
             shutil.rmtree(copy, ignore_errors=True)
@@ -80,18 +80,18 @@ class Pusher(TrainerCallback):
         self._thread.join()
         self._thread, outcome = None, self._outcome
         if outcome is not None:
-            self._told(outcome)
+            self._report(outcome)
 
-    def _told(self, outcome: dict[str, Any]) -> None:
+    def _report(self, outcome: dict[str, Any]) -> None:
         self.note(outcome)
         if "error" in outcome:
             warnings.warn(
-                f"Step {outcome['step']} was not published: {outcome['error']} Training goes on.", stacklevel=2
+                f"Step {outcome['step']} was not published: {outcome['error']} Training continues.", stacklevel=2
             )
 
 
 def _copy(output: Path, checkpoint: Path) -> Path:
-    """Copy what is published: training goes on writing rollouts and removes old checkpoints."""
+    """Copy the files to publish, because training keeps writing rollouts and removes old checkpoints."""
     if not (checkpoint / COMPLETE).is_file():
         raise FileNotFoundError(f"{checkpoint.name} is gone.")
     copy = output / ".push"
@@ -107,7 +107,7 @@ def _copy(output: Path, checkpoint: Path) -> Path:
 
 
 def _copy_lines(source: Path, target: Path) -> None:
-    """Copy whole lines only: another rank may be writing one."""
+    """Copy complete lines only, because another rank may be writing one."""
     shutil.copy2(source, target)
     with target.open("rb+") as file:
         end = file.seek(0, os.SEEK_END)

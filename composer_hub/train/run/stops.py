@@ -1,8 +1,8 @@
-"""What ends a run before its last step: time, a signal, a watch-dog. Each leaves a complete checkpoint.
+"""Early ends of a run: a time limit, SIGTERM, a watch-dog. Each leaves a complete checkpoint.
 
-Time and SIGTERM (which clusters send some seconds before they take the machine away) leave with exit code 3, and the
-same command goes on. A watch-dog leaves with 4, so that nothing that starts runs again on a 3 trains a run on that has
-collapsed.
+A time limit and SIGTERM (which clusters send shortly before they take the machine away) exit with code 3, and the same
+command resumes. A watch-dog exits with 4, so that a script that restarts runs after a 3 does not continue a collapsed
+one.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _TIME, _SIGNAL = 1, 2
 
 
 class Terminated(BaseException):
-    """SIGTERM came while nothing was being trained. No `Exception`: whatever runs then may take those for its own."""
+    """SIGTERM outside training. Not an `Exception`, which a reward function or a library might catch."""
 
     exit_code = exits.STOPPED
 
 
 class EarlyEnd(TrainerCallback):
-    """Ends training with a checkpoint when the time is over or SIGTERM came; all ranks at the same step."""
+    """Ends training with a checkpoint after a time limit or SIGTERM, on all ranks at the same step."""
 
     def __init__(self, max_minutes: float | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.max_minutes, self.clock = max_minutes, clock
@@ -42,11 +42,11 @@ class EarlyEnd(TrainerCallback):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Hear SIGTERM while this lasts; only the main thread of a process can."""
+        """Handle SIGTERM in this context; only the main thread of a process can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGTERM, self._hear)
+        before = signal.signal(signal.SIGTERM, self._on_signal)
         try:
             yield
         except Terminated as ended:
@@ -54,10 +54,10 @@ class EarlyEnd(TrainerCallback):
         finally:
             signal.signal(signal.SIGTERM, before)
 
-    def _hear(self, number: int, frame: Any) -> None:
+    def _on_signal(self, number: int, frame: Any) -> None:
         self.has_signal = True
         if not self.is_training:
-            raise Terminated("SIGTERM came while nothing was being trained. The same command with --resume goes on.")
+            raise Terminated("SIGTERM arrived outside training. Continue with the same command and --resume true.")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.is_training = True
@@ -66,33 +66,33 @@ class EarlyEnd(TrainerCallback):
         self.is_training = False
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.reason = self.asked(state)
+        self.reason = self.reason_to_end(state)
         if self.reason:
             control.should_save = control.should_training_stop = True
 
-    def asked(self, state: Any) -> int:
-        """Return why to end now, or 0; every rank must come here, for all of them must hear the same."""
+    def reason_to_end(self, state: Any) -> int:
+        """Return the reason to end now, or 0; a collective call, so that all ranks agree."""
         is_over = self.max_minutes is not None and self.clock() - self.start >= self.max_minutes * 60
-        # Clocks differ and signals come one by one. Time does not end a run that has made its last step.
+        # Clocks differ between ranks, and so do signals. The time limit does not end a run after its last step.
         reason = _SIGNAL if self.has_signal else _TIME if is_over and state.global_step < state.max_steps else 0
         return int(gather(torch.tensor([reason], device=PartialState().device)).max().item())
 
 
 def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> None:
-    """Say why a run ended before it was done, if it did."""
+    """Raise the reason if a run ended before its last step."""
     step, wanted = trainer.state.global_step, trainer.state.max_steps
     where = f"at step {step:,} of {wanted:,}; the checkpoint is complete"
-    goes_on = "The same command with --resume goes on."
+    advice = "Continue with the same command and --resume true."
     if early.reason == _SIGNAL:
-        raise exits.Stopped(f"SIGTERM ended the run {where}. {goes_on}")
+        raise exits.Stopped(f"SIGTERM ended the run {where}. {advice}")
     if step >= wanted:
         return
     if early.reason == _TIME:
-        raise exits.Stopped(f"{early.max_minutes:g} minutes are over {where}. {goes_on}")
+        raise exits.Stopped(f"{early.max_minutes:g} minutes have passed, which ended the run {where}. {advice}")
     if dogs is not None and dogs.stopped_by is not None:
         best = best_of(trainer.args.output_dir)
-        kept = f" The best checkpoint is {trainer.args.output_dir}/best ({best['checkpoint']})." if best else ""
+        best_note = f" The best checkpoint is {trainer.args.output_dir}/best ({best['checkpoint']})." if best else ""
         raise exits.Refused(
-            f"A watch-dog ended the run {where}. {dogs.stopped_by}{kept} Look at the rollouts; then the same command "
-            "with --resume goes on, with other --bands, or --bands false to stop watching."
+            f"A watch-dog ended the run {where}. {dogs.stopped_by}{best_note} Look at the rollouts. To continue "
+            "anyway, run the same command with --resume true and other --bands, or with --bands false."
         )

@@ -1,4 +1,4 @@
-"""`RunTrainer`: the trainer of a run that may end at any moment, is exported, and leaves a card worth reading."""
+"""`RunTrainer`: `ComposerTrainer` with resumable checkpoints, exported rollouts and the run's own card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PRINTED = {
     "reward": "reward",
     "entropy": "entropy",
     "channel/hint/divergence": "hint",
-    "channel/hint/sites_per_rollout": "sites a rollout",
+    "channel/hint/sites_per_rollout": "sites per rollout",
     "channel/hint_traces/divergence": "recorded hints",
     "channel/replay/loss": "replay",
     "eval/pass_at_1": "pass@1",
@@ -33,13 +33,13 @@ _PRINTED = {
 
 
 def line_of(state: Any, logs: Any) -> str:
-    """Return what matters of a log as one line, empty where nothing of it was logged."""
-    said = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if name in (logs or {})]
-    return f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(said)}" if said else ""
+    """Return the main metrics of a log as one line; empty if none of them was logged."""
+    shown = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if name in (logs or {})]
+    return f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(shown)}" if shown else ""
 
 
 class PrintLine(TrainerCallback):
-    """Prints a line at each log; all of it is in `trainer_state.json` and where `report_to` says."""
+    """Prints one line per log; `trainer_state.json` and the targets of `report_to` have all metrics."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         line = line_of(state, logs)
@@ -48,7 +48,7 @@ class PrintLine(TrainerCallback):
 
 
 class LineAboveBar(ProgressCallback):
-    """The progress bar, with the same line above it."""
+    """Shows the progress bar with the same line above it."""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         line = line_of(state, logs)
@@ -57,7 +57,7 @@ class LineAboveBar(ProgressCallback):
 
 
 class RunTrainer(ComposerTrainer):
-    """`ComposerTrainer` with complete checkpoints, exported rollouts and the run's own card."""
+    """The trainer of a run, which may end at any moment."""
 
     def __init__(
         self,
@@ -67,19 +67,19 @@ class RunTrainer(ComposerTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        # transformers prints every metric, a page at a time; a bar is for those who look at a terminal.
+        # transformers prints every metric, a page per log; a progress bar only makes sense on a terminal.
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
         self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
         self.base, self.rollouts = base, rollouts
         self.card: Callable[[], str] | None = None
         self.evals: Evals | None = None
-        # TRL keeps the functions' names, one a column of the rewards.
+        # One column per reward function, in the order of TRL's names.
         self._rewards_by_function: torch.Tensor | None = None
-        self._prompts: list[Any] = []  # as they were shown: with what the environment said at its reset
+        self._prompts: list[Any] = []  # as shown to the model, with the text of the environment's reset
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
-        # A head that is the embedding is saved once; that it is not in the checkpoint twice is no news.
+        # Tied weights are saved once, so their second name is not really missing.
         tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
         load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
         super()._issue_warnings_after_load(load_result)
@@ -104,19 +104,19 @@ class RunTrainer(ComposerTrainer):
         return output
 
     def _note_environments(self) -> None:
-        """Count the episodes that were lost, and end the run where all of them were."""
+        """Count the lost episodes, and end the run if all of them were lost."""
         mine = count_episodes(self.environments)
         if mine is None:
             return
         counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
-        found = EpisodeCounts(*self.accelerator.gather(counts).sum(dim=0).tolist())
+        total = EpisodeCounts(*self.accelerator.gather(counts).sum(dim=0).tolist())
         metrics = self._metrics[self._mode]
-        metrics["rollout/env_timeouts"].append(float(found.num_timeouts))
-        metrics["rollout/env_lost"].append(float(found.num_lost))
-        if found.num_lost == found.num_episodes:
+        metrics["rollout/env_timeouts"].append(float(total.num_timeouts))
+        metrics["rollout/env_lost"].append(float(total.num_lost))
+        if total.num_lost == total.num_episodes:
             raise EnvironmentFailed(
-                f"All {found.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Mend "
-                "the environment and go on with --resume true."
+                f"All {total.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Fix "
+                "the environment and continue with --resume true."
             )
 
     def environment_pools(self) -> list[list[Any]]:
@@ -124,12 +124,12 @@ class RunTrainer(ComposerTrainer):
         return list(getattr(self, "_environment_pool", {}).values())
 
     def _own_rewards(self) -> list[dict[str, float | None]]:
-        """Return this rank's rewards by function, one row a rollout."""
+        """Return this rank's rewards by function, one row per rollout."""
         assert self._rewards_by_function is not None
         num_rows = len(self._rewards_by_function) // self.accelerator.num_processes
         start = self.accelerator.process_index * num_rows
         rows = self._rewards_by_function[start : start + num_rows].tolist()
-        # NaN is what TRL puts where a function did not apply; JSON has no word for it.
+        # TRL writes NaN if a function does not apply; JSON has only null.
         return [
             {name: None if value != value else value for name, value in zip(self.reward_func_names, row, strict=True)}
             for row in rows
@@ -138,7 +138,7 @@ class RunTrainer(ComposerTrainer):
     # ----------------------------------------------------------------------------------------------- checkpoints
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Save the model; an adapter names the model it belongs to, and not a folder of this machine."""
+        """Save the model; an adapter names the model it belongs to instead of a folder of this machine."""
         super().save_model(output_dir, _internal_call)
         path = Path(output_dir or str(self.args.output_dir)) / "adapter_config.json"
         if self.base is not None and self.args.should_save and path.is_file():
@@ -149,7 +149,7 @@ class RunTrainer(ComposerTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save and folder.exists():
-            # Its files may be linked from `best`, so none is written over in place.
+            # `best` may hold hard links to its files, so none may be overwritten in place.
             shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
         with writing(folder.name):
@@ -163,13 +163,13 @@ class RunTrainer(ComposerTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         path = Path(checkpoint or "") / self._generated_name()
         if checkpoint is not None and path.is_file():
-            # torch cannot restore to "cpu:0", which is what a device is called when several processes share a CPU.
+            # Processes that share a CPU call it "cpu:0", to which torch cannot restore.
             device = self.accelerator.device if self.accelerator.device.type != "cpu" else "cpu"
             kept = torch.load(path, map_location=device, weights_only=True)
             self._step, self._buffered_inputs = kept["step"], kept["buffered"]
 
     def _generated(self) -> dict[str, Any]:
-        """Return the rollouts that are not used up yet: a checkpoint may fall between two updates of one batch."""
+        """Return the rollouts that are not used up, because a checkpoint may fall between two updates of one batch."""
         every = self.args.steps_per_generation * self.num_iterations
         is_used_up = self._step % every == 0
         return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
@@ -180,7 +180,7 @@ class RunTrainer(ComposerTrainer):
     # ------------------------------------------------------------------------------------------------------ card
 
     def create_model_card(self, model_name: Any = None, dataset_name: Any = None, tags: Any = None) -> None:  # type: ignore[override]
-        """Write the run's card; TRL's own names neither data nor rewards, and has no licence."""
+        """Write the run's card; TRL's own has no data, rewards or license."""
         if self.card is None:
             super().create_model_card(model_name, dataset_name, tags)
         elif self.is_world_process_zero():
