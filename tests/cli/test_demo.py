@@ -1,4 +1,4 @@
-"""The demo is the product's first minute: it runs whole, with what it promises on its main lines."""
+"""The demo runs completely and prints its main results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from composer_hub import exits
 from tests.cli.conftest import Command
 
 
-def test_the_demo_runs_from_sessions_to_loaded_pairs_and_begins_only_in_an_empty_folder(
+def test_the_demo_runs_from_sessions_to_a_model_and_needs_an_empty_folder(
     composer_hub: Command, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"

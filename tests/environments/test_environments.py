@@ -1,4 +1,4 @@
-"""What a run acts in, by name; and real runs whose environment hangs, raises or scores nonsense."""
+"""Environments by name, and real runs whose environment hangs, raises or returns NaN."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from composer_hub.train.run.options import RunError, parse, settings_of  # noqa:
 
 
 class Troubled(Desk):
-    """A desk where what goes wrong depends on the task."""
+    """A desk whose failures depend on the task."""
 
     def reset(self, a: int = 0, b: int = 0, trouble: str = "", **_: Any) -> str | None:
         self.trouble = trouble
@@ -127,7 +127,7 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
-def test_a_run_goes_on_when_some_episodes_hang_or_fail(world: Any, tmp_path: Path) -> None:
+def test_a_run_continues_when_some_episodes_hang_or_fail(world: Any, tmp_path: Path) -> None:
     run(parse(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:some_trouble")))
     steps = steps_of(tmp_path)
     assert min(step["rollout/env_lost"] for step in steps) >= 8  # every episode of "reset" and of "nan"
@@ -141,12 +141,12 @@ def test_a_run_goes_on_when_some_episodes_hang_or_fail(world: Any, tmp_path: Pat
     assert len(lost) == sum(step["rollout/env_lost"] for step in steps)
     assert {trace.provenance["advantage"] for trace in lost} == {0.0}
     assert not any(step.hints for trace in lost for step in trace.steps if step.error_sites[:1] == late[:1])
-    # What the environment said at its reset stands in the exported prompt.
+    # The exported prompt has the text of the environment's reset.
     assert any(trace.messages[0].content.endswith(" =") for trace in traces)
 
 
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
-def test_a_run_with_asynchronous_tools_and_rewards_has_the_same_limits(world: Any, tmp_path: Path) -> None:
+def test_asynchronous_tools_and_rewards_have_the_same_limits(world: Any, tmp_path: Path) -> None:
     more = ["--environment", f"{HERE}:AsyncDesk", "--tasks", "composer_hub.environments.desk:tasks", "--max_steps", "1"]
     run(parse(words(world, tmp_path, *more, "--rewards", f"{HERE}:length_reward")))
     steps = steps_of(tmp_path)
@@ -163,7 +163,7 @@ def test_a_run_ends_when_every_episode_of_a_batch_is_lost(world: Any, tmp_path: 
         run(parse(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:all_reset")))
 
 
-def test_fewer_tasks_than_a_batch_takes_are_refused(world: Any, tmp_path: Path) -> None:
+def test_fewer_tasks_than_one_batch_needs_are_refused(world: Any, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="One generation batch takes 4 tasks, but there are only 3"):
         run(parse(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
 
@@ -176,7 +176,7 @@ def test_fewer_tasks_than_a_batch_takes_are_refused(world: Any, tmp_path: Path) 
         ("one_number", "one_number returned 0.5. Return a number or None"),
     ],
 )
-def test_a_run_ends_with_the_name_of_a_reward_function_that_fails(
+def test_a_failing_reward_function_ends_the_run_with_its_name(
     reward: str, says: str, world: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(RewardError, match=says):
@@ -196,12 +196,12 @@ def test_a_run_ends_with_the_name_of_a_reward_function_that_fails(
         ("harbor:", "does not name tasks"),
     ],
 )
-def test_a_name_that_means_nothing_is_refused_before_anything_is_fetched(name: str, says: str) -> None:
+def test_an_unusable_name_is_refused_before_anything_is_fetched(name: str, says: str) -> None:
     with pytest.raises(exits.UsageError, match=says):
         check_environment(name)
 
 
-def test_a_name_that_needs_a_package_says_which() -> None:
+def test_a_missing_package_is_named() -> None:
     import importlib.util
 
     if importlib.util.find_spec("openenv") is None:
@@ -212,7 +212,7 @@ def test_a_name_that_needs_a_package_says_which() -> None:
             check_environment("harbor:tasks")
 
 
-def test_a_world_knows_its_tasks_and_its_pin(tmp_path: Path) -> None:
+def test_a_world_has_its_tasks_and_its_pin(tmp_path: Path) -> None:
     where = FolderDestination(tmp_path)
     assert open_world(None, where=where, options=WorldOptions()).factory is None
     desk = open_world("desk", where=where, options=WorldOptions())
@@ -246,7 +246,7 @@ def test_reward_functions_are_checked_when_they_are_called() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
-def test_an_episode_that_its_own_reward_cannot_score_is_lost_alone() -> None:
+def test_an_episode_that_cannot_be_scored_is_lost_alone() -> None:
     def solved(environments: list[Any], **_: Any) -> list[float]:
         return [1 / environments[0].wanted[0]]
 
@@ -290,7 +290,7 @@ def test_harbor_tasks_become_rows_tools_and_a_reward(tmp_path: Path) -> None:
     assert one_by_one(world.rewards[0])(environments=[one]) == [0.0]  # TRL's rule for an episode that never began
 
 
-def test_harbor_tasks_of_a_dataset_are_those_of_one_commit(tmp_path: Path) -> None:
+def test_a_dataset_of_harbor_tasks_is_fetched_at_one_commit(tmp_path: Path) -> None:
     from composer_hub.hub import Add
 
     harbor_task(tmp_path / "suite" / "tasks", "a", "7")

@@ -1,4 +1,4 @@
-"""An environment that hangs, raises or scores nonsense costs its episode, not the run."""
+"""A hanging or failing environment loses its episode and does not stop the run."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Shop:
         if what == "forever":
             await asyncio.sleep(30)
         if what == "stubborn":
-            time.sleep(30)  # blocks its loop, so it cannot be cancelled
+            time.sleep(30)  # blocks its loop, so it cannot be canceled
         return f"ordered {what}"
 
     @staticmethod
@@ -92,7 +92,7 @@ class Shop:
 
 
 class AsyncShop:
-    """Everything here is a coroutine, and bound to the loop it was first used on."""
+    """An environment of coroutines that are bound to their first loop."""
 
     async def reset(self, **_: Any) -> str:
         self.loop = asyncio.get_running_loop()
@@ -135,7 +135,7 @@ def test_tools_keep_name_signature_and_schema() -> None:
     assert not inspect.iscoroutinefunction(shop().sell)
 
 
-def test_an_environment_that_behaves_is_not_noticed() -> None:
+def test_a_guard_does_not_change_a_working_environment() -> None:
     one = shop()
     assert one.reset(prompt="x") == "Welcome."
     assert (one.sell("tea"), one.sell(what="tea", count=2), one.price("tea")) == ("sold tea", "sold tea", "tea: 3")
@@ -157,7 +157,7 @@ def test_coroutines_are_awaited_on_the_environments_own_loop() -> None:
 
 
 @pytest.mark.parametrize(("tool", "what"), [("sell", "forever"), ("order", "forever"), ("order", "stubborn")])
-def test_a_tool_that_hangs_is_answered_and_the_episode_is_over(tool: str, what: str) -> None:
+def test_a_hanging_tool_is_answered_and_ends_the_episode(tool: str, what: str) -> None:
     one = shop()
     one.reset()
     call = getattr(one, tool)
@@ -187,7 +187,7 @@ def test_a_tool_that_hangs_is_answered_and_the_episode_is_over(tool: str, what: 
         ("reward is text", r"get_reward failed \(ValueError: could not convert", 0),
     ],
 )
-def test_an_episode_that_fails_has_no_reward_and_the_next_one_is_fresh(how: str, says: str, late: int) -> None:
+def test_a_failed_episode_has_no_reward_and_the_next_one_has_a_new_environment(how: str, says: str, late: int) -> None:
     one = shop()
     with pytest.warns(UserWarning, match=f"The environment shop is lost: {says}"):
         outcome = one.reset(how=how), one.get_reward()
@@ -199,12 +199,12 @@ def test_an_episode_that_fails_has_no_reward_and_the_next_one_is_fresh(how: str,
     assert count_episodes([one, object()]).num_lost == 0
 
 
-def test_an_environment_that_cannot_be_made_is_named() -> None:
+def test_an_environment_that_cannot_be_constructed_is_named() -> None:
     with pytest.raises(EnvironmentFailed, match="environment shop could not be made: ZeroDivisionError"):
         guarded(lambda: 1 / 0, "shop", timeout_s=1)()
 
 
-def test_later_environments_are_made_when_their_episode_begins() -> None:
+def test_later_environments_are_constructed_with_their_first_episode() -> None:
     made: list[int] = []
 
     def factory() -> Shop:
@@ -239,7 +239,7 @@ def test_too_many_hanging_calls_end_the_run() -> None:
 
 
 @pytest.mark.parametrize("how", ["", "reward raises"])
-def test_release_lets_environments_tidy_up_on_their_own_thread(how: str) -> None:
+def test_released_environments_clean_up_on_their_own_thread(how: str) -> None:
     gone: list[threading.Thread] = []
 
     class Tidy(Shop):
@@ -255,7 +255,7 @@ def test_release_lets_environments_tidy_up_on_their_own_thread(how: str) -> None
     assert not thread.is_alive()
 
 
-def test_without_a_limit_calls_stay_on_the_thread_they_come_from() -> None:
+def test_without_a_limit_calls_run_on_the_callers_thread() -> None:
     one = shop(None)
     one.reset()
     assert one.sell("tea") == "sold tea"

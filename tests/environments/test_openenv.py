@@ -22,7 +22,7 @@ from composer_hub.environments import EnvironmentFailed, guarded, is_lost, opene
 SERVER = Path(__file__).parent / "openenv_server.py"
 
 
-def test_names_that_cannot_mean_a_server_are_refused() -> None:
+def test_names_without_a_usable_server_are_refused() -> None:
     with pytest.raises(exits.UsageError, match="does not name a server"):
         openenv.check("")
     with pytest.raises(exits.UsageError, match="OPENENV_TOKEN"):
@@ -48,9 +48,9 @@ def test_a_json_schema_becomes_a_type_hint(says: dict[str, Any], hint: Any) -> N
     assert openenv._hint(says, {"Kind": {"type": "string"}}) == hint
 
 
-def test_tools_that_cannot_be_methods_are_named() -> None:
+def test_tools_that_cannot_become_methods_are_refused() -> None:
     for tool, says in [
-        ({"name": "reset"}, "a name that is taken"),
+        ({"name": "reset"}, "a reserved name"),
         ({"name": "ask", "input_schema": {"properties": {"from": {"type": "string"}}}}, "tool ask cannot be called"),
     ]:
         with pytest.raises(EnvironmentFailed, match=says):
@@ -59,7 +59,7 @@ def test_tools_that_cannot_be_methods_are_named() -> None:
         openenv.session_kind([])
 
 
-def test_a_servers_own_docstring_sections_do_not_end_up_in_the_description() -> None:
+def test_docstring_sections_of_a_server_are_not_part_of_the_description() -> None:
     from transformers.utils import get_json_schema
 
     tool = {
@@ -115,7 +115,7 @@ def test_actions_and_mcp_tools_become_tools_with_rewards(serve: Any) -> None:
         other.fail(why="because")
 
 
-def test_a_server_that_hangs_or_dies_costs_the_episode(serve: Any) -> None:
+def test_a_server_that_hangs_or_dies_loses_the_episode(serve: Any) -> None:
     address, _ = serve("gym")
     one = guarded(openenv.factory_of(address, timeout_s=30), "sums", timeout_s=3)()
     with warnings.catch_warnings():

@@ -55,12 +55,12 @@ def test_each_channel_counts_by_its_own_weight() -> None:
 
 
 @pytest.mark.parametrize("weight", [-0.1, math.nan])
-def test_a_weight_that_is_no_weight_is_refused(weight: float) -> None:
+def test_a_negative_weight_or_nan_is_refused(weight: float) -> None:
     with pytest.raises(exits.UsageError, match="alpha is"):
         ChannelWeights(alpha=weight)
 
 
-def test_hint_tokens_are_zero_outside_the_mask_whatever_stands_there() -> None:
+def test_hint_tokens_are_zero_outside_the_mask_whatever_the_teacher_has_there() -> None:
     student, mask = logits(2, 4, seed=0), torch.tensor([[0, 1, 1, 0], [0, 0, 0, 0]], dtype=torch.bool)
     teacher = torch.where(mask, student.detach() - 1.0, torch.nan)
     found = hint_tokens(student, teacher, mask)
@@ -79,13 +79,13 @@ def test_an_empty_hint_mask_gives_zero_and_a_gradient() -> None:
     assert not student.grad.any()
 
 
-def test_a_teacher_who_is_sure_does_not_overflow() -> None:
+def test_a_very_sure_teacher_does_not_overflow() -> None:
     student = torch.tensor([-1000.0], requires_grad=True)
     hint_tokens(student, torch.zeros(1), torch.ones(1, dtype=torch.bool)).sum().backward()
     assert student.grad.isfinite().all()
 
 
-def test_a_token_clip_holds_each_token() -> None:
+def test_a_token_clip_bounds_each_token() -> None:
     student = logits(1, 3, seed=0)
     found = hint_tokens(student, student.detach() - 5.0, torch.ones(1, 3, dtype=torch.bool), token_clip=0.25)
     assert found.max() == 0.25

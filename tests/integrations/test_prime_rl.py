@@ -52,7 +52,7 @@ def sample(seed: int = 0, reference: bool = True, **changes: Any) -> Inputs:
     return Inputs(**given | changes)
 
 
-def test_the_hint_is_learned_on_the_tokens_that_a_reference_has_read() -> None:
+def test_hint_tokens_are_those_with_a_reference() -> None:
     inputs = sample()
     values, mask = ours.hint_of(inputs)
     assert mask.tolist() == [False, False, False, False, False, True, True, True]
@@ -70,13 +70,13 @@ def test_a_sample_without_hints_gives_zero_and_a_gradient(reference: bool) -> No
     assert values.requires_grad
 
 
-def test_the_samples_weights_weigh_the_hint_too() -> None:
+def test_the_weights_of_a_sample_also_apply_to_hints() -> None:
     plain, _ = ours.hint_of(sample())
     weighed, _ = ours.hint_of(sample(loss_weights=torch.full((8,), 0.5, dtype=torch.float64)))
     torch.testing.assert_close(weighed, 0.5 * plain)
 
 
-def test_the_config_names_a_function_that_is_there() -> None:
+def test_the_function_that_the_config_names_exists() -> None:
     loss = toml(CONFIG)["trainer"]["loss"]
     module, _, name = loss["import_path"].rpartition(".")
     assert getattr(importlib.import_module(module), name) is ours.composer_loss
@@ -116,7 +116,7 @@ def loss_of(prime: Any, samples: list[Inputs], alpha: float) -> tuple[Any, dict[
     )
 
 
-def test_prime_rls_loss_gains_the_hint_over_its_own_token_count(prime: Any) -> None:
+def test_the_hint_is_added_to_prime_rls_loss_over_its_token_count(prime: Any) -> None:
     samples = [sample(0), sample(1, reference=False), sample(2)]
     loss, metrics = loss_of(prime, samples, ALPHA)
     plain, _ = loss_of(prime, samples, 0.0)
@@ -125,7 +125,7 @@ def test_prime_rls_loss_gains_the_hint_over_its_own_token_count(prime: Any) -> N
     assert metrics["channel/hint/tokens"].tolist() == [3, 0, 3]
 
 
-def test_alpha_0_is_prime_rls_default_loss_to_the_bit(prime: Any) -> None:
+def test_alpha_0_is_prime_rls_default_loss_bit_for_bit(prime: Any) -> None:
     from prime_rl.configs.trainer import DefaultLossConfig
 
     inputs = sample()
@@ -134,7 +134,7 @@ def test_alpha_0_is_prime_rls_default_loss_to_the_bit(prime: Any) -> None:
     ours_.loss.backward()
 
 
-def test_the_fields_of_a_sample_are_the_ones_relied_on(prime: Any) -> None:
+def test_a_sample_has_the_fields_that_the_loss_reads(prime: Any) -> None:
     assert list(prime.LossInputs.__dataclass_fields__) == list(Inputs.__dataclass_fields__)
 
 
@@ -211,7 +211,7 @@ def trace_of(tokenizer: Any) -> Any:
     return vf.Trace(task=task, nodes=nodes, agent=AgentInfo(config=vf.AgentConfig()), ok=True)
 
 
-def test_words_that_nobody_sampled_are_no_turn_and_a_cut_off_call_is_no_error(prime: Any) -> None:
+def test_prefilled_messages_are_not_turns_and_truncated_calls_are_not_errors(prime: Any) -> None:
     from verifiers.v1.graph import MessageNode
     from verifiers.v1.trace import Branch, ModelCall
 
@@ -232,7 +232,7 @@ def test_words_that_nobody_sampled_are_no_turn_and_a_cut_off_call_is_no_error(pr
     assert not rollout.trace.steps[0].error_sites
 
 
-def test_grpo_has_the_policy_read_a_hint_at_the_error_turn(prime: Any, world: Any, tmp_path: Path) -> None:
+def test_grpo_lets_the_policy_read_a_hint_at_the_error_turn(prime: Any, world: Any, tmp_path: Path) -> None:
     algos = pytest.importorskip("prime_rl.orchestrator.algo")
     import verifiers.v1 as vf
     from prime_rl.configs.algorithm import GRPOAlgoConfig

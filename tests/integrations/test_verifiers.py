@@ -107,7 +107,7 @@ def test_a_rollout_calls_the_environments_tools_and_gets_its_reward(world: Path)
     ]
 
 
-def test_a_task_is_a_row_and_a_function_is_asked_for_as_many_as_are_wanted(world: Path) -> None:
+def test_each_row_is_a_task_and_a_function_gets_the_number_of_rows(world: Path) -> None:
     tasks = list(environment(max_tasks=2).taskset)
     assert [task.data.row for task in tasks] == [{"a": 4, "b": 2}, {"a": 5, "b": 2}]
     assert tasks[0].data.prompt[0].content == "4+2"
@@ -118,7 +118,7 @@ def test_only_public_methods_are_tools(world: Path) -> None:
     assert list(tools_of(desk)) == ["add"]
 
 
-def test_a_call_that_raises_answers_as_trls_tool_loop_does(world: Path) -> None:
+def test_a_call_that_raises_answers_like_trls_tool_loop(world: Path) -> None:
     server = ours.EnvironmentToolset(ours.EnvironmentToolsetConfig(environment="desk_world:Desk"))
     asyncio.run(server.setup_task(ours.EnvironmentTaskData(row={"a": 1, "b": 2})))
     add = server._answering(server.environment.add)
@@ -128,7 +128,7 @@ def test_a_call_that_raises_answers_as_trls_tool_loop_does(world: Path) -> None:
     assert server.state.reward == 1.0
 
 
-def test_an_episode_without_a_call_is_scored_as_it_starts(world: Path) -> None:
+def test_an_episode_without_calls_is_scored_after_its_reset(world: Path) -> None:
     task = next(iter(environment().taskset))
 
     class Untouched:
@@ -147,12 +147,12 @@ def test_an_episode_without_a_call_is_scored_as_it_starts(world: Path) -> None:
     ],
     ids=["no prompt", "no name", "no class", "no module"],
 )
-def test_what_cannot_be_used_is_named_before_any_rollout(world: Path, changes: dict[str, Any], words: str) -> None:
+def test_unusable_options_are_refused_before_any_rollout(world: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(exits.UsageError, match=words):
         list(environment(**changes).taskset)
 
 
-def test_an_environment_that_speaks_at_reset_is_refused(world: Path) -> None:
+def test_an_environment_whose_reset_returns_text_is_refused(world: Path) -> None:
     talkative = load_object("desk_world:Talkative", "environment")()
     with pytest.raises(exits.UsageError, match="row's prompt"):
         asyncio.run(ours.reset(talkative, {"a": 1, "b": 2}))

@@ -42,7 +42,7 @@ def test_the_arguments_name_a_mode_that_register_adds() -> None:
     assert given["distillation.distillation_loss.use_policy_gradient"] == "false"
 
 
-def test_a_hinted_turn_lands_at_its_own_place() -> None:
+def test_a_hinted_turn_is_put_at_its_place() -> None:
     asked = []
 
     async def teacher(ids: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -222,7 +222,7 @@ def test_the_sampled_mode_adds_its_estimate(verl: Any) -> None:
 
 
 @pytest.mark.parametrize("sampled", [False, True], ids=["topk", "sampled"])
-def test_a_batch_without_hints_and_pairs_is_the_policy_loss_to_the_bit(verl: Any, sampled: bool) -> None:
+def test_without_hints_and_pairs_the_loss_is_the_policy_loss_bit_for_bit(verl: Any, sampled: bool) -> None:
     empty = {"pair_id": [-1] * ROWS, "pair_is_chosen": [0] * ROWS, "pair_ref_logp": REFS}
     batch = Batch(sampled=sampled, hint_mask=torch.zeros(ROWS, RESPONSE), **empty)
     loss, metrics = loss_of(batch, ours.SAMPLED if sampled else ours.TOPK)
@@ -239,7 +239,7 @@ def test_a_missing_column_is_named(verl: Any, missing: str) -> None:
         loss_of(Batch(**columns), ours.TOPK)
 
 
-def test_the_channels_are_not_made_into_a_reward(verl: Any) -> None:
+def test_channels_as_a_reward_are_refused(verl: Any) -> None:
     with pytest.raises(exits.UsageError, match="use_policy_gradient"):
         loss_of(Batch(hint_mask=HINTS, **PAIRS, pair_ref_logp=REFS), ours.TOPK, use_policy_gradient=True)
 

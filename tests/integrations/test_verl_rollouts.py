@@ -90,7 +90,7 @@ def config(student: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 class Policy:
-    """The rollout server: it says what it was told to."""
+    """A rollout server with scripted answers."""
 
     def __init__(self, tokenizer: Any, said: list[str]) -> None:
         self.tokenizer, self.said = tokenizer, iter(said)
@@ -139,7 +139,7 @@ def rolled(
     return worker, output, teacher
 
 
-def test_the_teacher_is_asked_about_the_error_turn_alone_with_its_hint(config: Any, student: Any) -> None:
+def test_the_teacher_is_asked_only_about_the_error_turn_with_its_hint(config: Any, student: Any) -> None:
     _, output, teacher = rolled(config, student, [call("plus", 3, 4), call("add", 3, 4), "7"])
     tokenizer, (asked,) = student[2], teacher.asked
     text, failed = tokenizer.decode(asked), call("plus", 3, 4) + "<|im_end|>"
@@ -162,7 +162,7 @@ def test_the_teacher_is_asked_about_the_error_turn_alone_with_its_hint(config: A
     ],
     ids=["nothing went wrong", "the tool raised", "twice the same"],
 )
-def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[str], kinds: list[str]) -> None:
+def test_error_messages_of_verl_are_recognized(config: Any, student: Any, said: list[str], kinds: list[str]) -> None:
     from composer_hub.integrations.chat import failed_turns
 
     seen = []
@@ -180,14 +180,14 @@ def test_verls_words_for_errors_are_known(config: Any, student: Any, said: list[
     assert [site.kind for turn in failed_turns(rollouts.chat_of(seen[1:])) for site in turn.error_sites] == kinds
 
 
-def test_a_rollout_without_errors_asks_nobody_and_has_no_hint_tokens(config: Any, student: Any) -> None:
+def test_a_rollout_without_errors_has_no_hint_tokens_and_no_request(config: Any, student: Any) -> None:
     worker, output, teacher = rolled(config, student, [call("add", 3, 4), "7"])
     assert not teacher.asked
     assert not any(output.extra_fields["hint_mask"])
     assert worker._postprocess([output]).batch["teacher_logprobs"].shape[-1] == TOP_K
 
 
-def test_a_validation_rollout_asks_nobody(config: Any, student: Any) -> None:
+def test_a_validation_rollout_makes_no_request(config: Any, student: Any) -> None:
     worker, output, teacher = rolled(config, student, [call("plus", 3, 4), "7"], validate=True)
     batch = worker._postprocess([output])
     assert not teacher.asked
@@ -235,7 +235,7 @@ def field_of(output: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("loop", [padded, queued])
-def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any, loop: Any) -> None:
+def test_the_loss_reads_the_columns_of_a_rollout(config: Any, student: Any, loop: Any) -> None:
     from verl.trainer.distillation import distillation_ppo_loss
     from verl.utils import tensordict_utils as tu
     from verl.utils.config import omega_conf_to_dataclass
@@ -274,12 +274,12 @@ def test_what_a_rollout_leaves_is_what_the_loss_reads(config: Any, student: Any,
     ],
     ids=["newer", "older"],
 )
-def test_both_of_verls_loops_get_workers_that_hint(config: Any, manager: Any, worker: Any) -> None:
+def test_both_loops_of_verl_get_hinted_workers(config: Any, manager: Any, worker: Any) -> None:
     assert manager(config, None).agent_loop_workers_class.__ray_actor_class__ is worker
     assert worker._compute_teacher_logprobs is rollouts.HintsForWorker._compute_teacher_logprobs
 
 
-def test_the_config_names_the_manager_and_the_agent_that_are_there(config: Any) -> None:
+def test_the_manager_and_the_agent_that_the_config_names_exist(config: Any) -> None:
     from verl.utils.import_utils import load_class_from_fqn
 
     agent = config.actor_rollout_ref.rollout.agent

@@ -1,13 +1,10 @@
-"""The flywheel on a real embedded Hub: a run's rollouts are replayed into pairs, and both train without a world."""
+"""The flywheel on a real embedded Hub: the rollouts of a run become pairs, and both train a model offline."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,7 +24,6 @@ from composer_hub.replay.fake import SCRIPTED, Action, TeacherServer, digest_of,
 from composer_hub.replay.prompts import Prompts, paired
 from composer_hub.train.run.main import main as train
 
-ROOT = Path(__file__).parents[2]
 COMMON = shlex.split(
     "--to local --use_cpu true --bf16 false --gradient_checkpointing false --report_to none --disable_tqdm true "
     "--logging_steps 1 --learning_rate 1e-3 --seed 3 --license apache-2.0"
@@ -63,14 +59,14 @@ def call(*words: Any) -> int:
 
 @pytest.fixture(scope="module")
 def redacted(hub: tuple[Path, Destination]) -> str:
-    """The rollouts as ingest publishes them again: a version that may be sent to any teacher."""
+    """The rollouts as ingest publishes them again, which may be sent to any teacher."""
     words = ["hf://datasets/me/rollouts@v1.0.0", "--repo", "me/redacted", "--to", "local", "--no-scan"]
     assert call("ingest", *words) == exits.DONE
     return "me/redacted@v1.0.0"
 
 
 def wise(traces: list[Trace]) -> dict[str, Action]:
-    """Return what should have been done: where the student called a tool that does not exist, the one that does."""
+    """Return the right actions: `add` for every call of a tool that does not exist."""
     known = oracle_of(traces)
     for trace in traces:
         prompts = Prompts(trace)
@@ -81,9 +77,7 @@ def wise(traces: list[Trace]) -> dict[str, Action]:
     return known
 
 
-def test_ingest_gives_each_rollout_back_as_it_was_and_marks_it_as_redacted(
-    hub: tuple[Path, Destination], redacted: str
-) -> None:
+def test_ingest_reproduces_each_rollout_and_marks_it_as_redacted(hub: tuple[Path, Destination], redacted: str) -> None:
     _, where = hub
     source, before = load_traces(where, "me/rollouts@v1.0.0")
     version, after = load_traces(where, redacted)
@@ -127,10 +121,10 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         assert call("replay", "plan", redacted, *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)
         calling = [step for trace in traces for step in trace.steps if trace.messages[step.action].tool_calls]
-        assert planned[0]["steps"] == len(calling)  # where the student only talked there is no pair to be had
+        assert planned[0]["steps"] == len(calling)  # steps without a call cannot become pairs
         refused = call("replay", "run", "me/rollouts@v1.0.0", *common, "--run", root / "refused")
         assert (refused, "never redacted" in capsys.readouterr().err) == (exits.REFUSED, True)
-        # Not said to be one's own: this is what a teacher elsewhere would be sent.
+        # Without --i-own-this-endpoint, as for a teacher on another machine.
         assert call("replay", "run", redacted, *common, "--run", root / "replay") == exits.DONE
     built = [redacted, "--run", root / "replay", "--repo", "me/pairs", "--to", "local"]
     assert call("pairs", "build", *built) == exits.DONE
@@ -166,20 +160,14 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
     }
 
 
-def test_the_program_distils_hints_from_rollouts_published_on_the_hub(
-    hub: tuple[Path, Destination], redacted: str
-) -> None:
+def test_hints_are_distilled_from_rollouts_published_on_the_hub(hub: tuple[Path, Destination], redacted: str) -> None:
     root, where = hub
     words = f"--config configs/offline.yaml --model_name_or_path me/student@main --traces {redacted} --max_steps 4"
-    done = subprocess.run(
-        [sys.executable, "-m", "composer_hub.train", *words.split(), *COMMON, "--output_dir", str(root / "offline"),
-         "--repo", "me/distilled"],
-        cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == exits.DONE, done.stderr[-3000:]
+    words += f" --output_dir {root / 'offline'} --repo me/distilled"
+    assert train([*words.split(), *COMMON]) == exits.DONE
     record = json.loads((root / "offline" / "composer_run.json").read_text())
     steps = record["hinted_steps"]
-    # Rollouts and the student's tokenizer went through the Hub, and the tokens are still the ones that were sampled.
+    # Rollouts and the student's tokenizer went through the Hub, and the tokens still equal the sampled ones.
     assert steps["sites"] == steps["as_sampled"] > 0
     assert record["pins"]["traces"].startswith("me/redacted@")
     assert where.resolve("me/distilled", "main", "model")

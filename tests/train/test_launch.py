@@ -35,7 +35,7 @@ def launched(words: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def test_sigterm_to_the_launcher_leaves_a_checkpoint_from_which_two_processes_go_on(shelf: Path, world: Any) -> None:
+def test_two_processes_resume_from_the_checkpoint_that_sigterm_to_the_launcher_left(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "launched"
     words = arguments(world, shelf, folder.name, "--save_steps", "10000", "--repo", "me/launched")
     process = launched([*words, "--max_steps", "10000"])

@@ -1,4 +1,4 @@
-"""How runs end before their last step, and what the same command does then."""
+"""Runs that end before their last step, and the same command with `--resume`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytest.importorskip("trl")
 from composer_hub import exits  # noqa: E402
 from composer_hub.hints.writers import SiteContext  # noqa: E402
 from composer_hub.records import Hint  # noqa: E402
-from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, torn  # noqa: E402
+from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, step_of, torn  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import RunError, parse  # noqa: E402
 from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
@@ -45,7 +45,7 @@ def same_weights(one: Path, other: Path) -> bool:
 
 
 def half_done(shelf: Path, name: str) -> Path:
-    """Return a run that was killed while it wrote its second checkpoint."""
+    """Return a copy of the whole run as if it had been killed while it wrote its second checkpoint."""
     folder = shelf / "runs" / name
     shutil.copytree(shelf / "runs" / "whole", folder)
     shutil.rmtree(folder / "final")
@@ -54,7 +54,7 @@ def half_done(shelf: Path, name: str) -> Path:
 
 
 def ringing(at: int) -> Callable[[], float]:
-    """Return a clock at whose n-th reading SIGTERM comes."""
+    """Return a clock whose n-th reading sends SIGTERM."""
     readings = iter(range(1, 10_000))
 
     def clock() -> float:
@@ -65,39 +65,62 @@ def ringing(at: int) -> Callable[[], float]:
     return clock
 
 
-def test_sigterm_saves_and_the_run_goes_on_as_if_nothing_had_come(shelf: Path, world: Any) -> None:
+CONTAINER = "--environment tests.train.unfit:Container --tasks composer_hub.environments.desk:tasks".split()
+
+
+def test_a_run_that_preflight_and_sigterm_have_interrupted_ends_with_the_same_weights(
+    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = shelf / "runs" / "taken_away"
-    words = arguments(world, shelf, folder.name, "--max_minutes", "9")
+    words = arguments(world, shelf, folder.name, *CONTAINER, "--preflight", "true", "--max_minutes", "9")
+    words += ["--repo", "me/taken_away"]
+    assert run(parse([*words, "--preflight_only", "true"])) == folder
+    assert Container.num_running == 0
+    table = capsys.readouterr().out
+    assert "tool_not_found" in table
+    assert "No writer is refused." in table
+    assert not list(folder.glob("checkpoint-*")) + list(folder.glob("rollouts/*"))
+
     with pytest.raises(exits.Stopped, match=r"SIGTERM ended the run at step 1 of 4"):
         run(parse(words), clock=ringing(4))
     assert last_complete(folder) == folder / "checkpoint-1"
     (launch,) = record_of(folder)["launches"]
     assert (launch["to_step"], launch["exit_code"]) == (1, exits.STOPPED)
+    measured = record_of(folder)["preflight"]
     final = run(parse([*words, "--resume", "true"]))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
+    assert record_of(folder)["preflight"] == measured
+    assert "Before training" in (final / "README.md").read_text()
     assert [launch["exit_code"] for launch in record_of(folder)["launches"]] == [exits.STOPPED, exits.DONE]
 
 
-@pytest.mark.parametrize("way", ["--max_minutes 0", "--rewards tests.train.unfit:too_few", "--preflight_only true"])
-def test_environments_are_let_go_however_a_run_ends(shelf: Path, world: Any, way: str) -> None:
-    words = arguments(world, shelf, f"let_go_{len(way)}", "--environment", "tests.train.unfit:Container", *way.split())
-    words += ["--tasks", "composer_hub.environments.desk:tasks"]
-    try:
-        run(parse(words))
-    except exits.ComposerError as error:
-        kept = error  # with the frames of the run: nothing is dropped by chance
-        assert kept.__traceback__
-        assert Container.num_running == 0
+@pytest.mark.parametrize(
+    ("option", "message", "step"),
+    [
+        ("--max_minutes 0", "0 minutes have passed, which ended the run at step 1 of 4", 1),
+        ("--rewards tests.train.unfit:too_few", "1 rewards for 16 completions", 0),
+    ],
+    ids=["time limit", "failing reward"],
+)
+def test_a_run_that_ends_early_releases_its_environments(
+    shelf: Path, world: Any, option: str, message: str, step: int
+) -> None:
+    folder = shelf / "runs" / f"released_{step}"
+    with pytest.raises(exits.ComposerError, match=message) as caught:
+        run(parse(arguments(world, shelf, folder.name, *CONTAINER, *option.split())))
+    # The error holds the frames of the run, so nothing was released by garbage collection.
+    assert caught.value.__traceback__
     assert Container.num_running == 0
+    assert step_of(last_complete(folder)) == step
 
 
-def test_sigterm_before_training_leaves_at_once(shelf: Path, world: Any) -> None:
-    with pytest.raises(exits.Stopped, match="nothing was being trained"):
+def test_sigterm_before_training_ends_the_run_at_once(shelf: Path, world: Any) -> None:
+    with pytest.raises(exits.Stopped, match="SIGTERM arrived outside training"):
         run(parse(arguments(world, shelf, "too_early", "--max_minutes", "9")), clock=ringing(2))
     assert not list((shelf / "runs" / "too_early").glob("checkpoint-*"))
 
 
-def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
+def test_a_run_that_a_watch_dog_ended_is_unfinished_and_can_be_resumed(
     shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = shelf / "runs" / "barked"
@@ -105,9 +128,9 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
     words = arguments(world, shelf, folder.name, "--bands", json.dumps(band), "--repo", "me/barked")
     with pytest.warns(UserWarning, match="the run stops"):
         assert main(words) == exits.REFUSED
-    said = capsys.readouterr().err
-    assert "grad_norm is" in said
-    assert "checkpoint-2" in said  # the best one
+    message = capsys.readouterr().err
+    assert "grad_norm is" in message
+    assert "checkpoint-2" in message  # the best one
     assert last_complete(folder) == folder / "checkpoint-3"
     assert (folder / "best" / COMPLETE).is_file()
     assert not (folder / "final").exists()
@@ -122,7 +145,7 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
 
 
 @pytest.mark.parametrize(
-    ("more", "says"),
+    ("more", "message"),
     [
         ("--learning_rate 2e-3", "learning_rate was 0.001, now 0.002"),
         ("--alpha_sdpo 0", "alpha_sdpo was 0.5, now its default"),
@@ -132,13 +155,13 @@ def test_a_watch_dog_ends_a_run_which_is_not_finished_then(
         ("--teacher fixed --teacher_ema_rate 0.2", "teacher was ema, now its default; teacher_ema_rate was 0.1"),
     ],
 )
-def test_another_run_is_not_gone_on_with(shelf: Path, world: Any, more: str, says: str) -> None:
-    with pytest.raises(RunError, match=says) as caught:
+def test_a_run_is_not_resumed_with_other_mathematics_or_data(shelf: Path, world: Any, more: str, message: str) -> None:
+    with pytest.raises(RunError, match=message) as caught:
         run(parse(arguments(world, shelf, "whole", "--resume", "true", *more.split())))
     assert "another output_dir" in str(caught.value)
 
 
-def test_how_long_and_what_is_printed_may_change_and_is_recorded(shelf: Path, world: Any) -> None:
+def test_length_and_logging_may_change_and_are_recorded(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "longer"
     shutil.copytree(shelf / "runs" / "whole", folder)
     pinned = record_of(folder)["pins"]["pairs"]
@@ -159,40 +182,20 @@ def files_up_to(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize("num_bytes", [600_000, 2_000_000], ids=["at the weights", "at the optimizer"])
-def test_a_full_disk_is_one_sentence_and_the_last_checkpoint_stays(shelf: Path, world: Any, num_bytes: int) -> None:
-    folder = half_done(shelf, f"full_{num_bytes}")
+def test_a_full_disk_is_reported_in_one_sentence_and_the_last_checkpoint_survives(shelf: Path, world: Any) -> None:
+    folder = half_done(shelf, "full")
     words = arguments(world, shelf, folder.name, "--resume", "true")
-    with files_up_to(num_bytes), pytest.raises(SaveError, match=r"The disk is full .* checkpoint-4 is not whole"):
-        run(parse(words))
-    assert torn(folder) == [folder / "checkpoint-4"]
-    assert last_complete(folder) == folder / "checkpoint-2"
-    assert record_of(folder)["launches"][-1]["exit_code"] == exits.FAILURE
+    for num_bytes in (600_000, 2_000_000):  # at the weights, and at the optimizer
+        with files_up_to(num_bytes), pytest.raises(SaveError, match=r"The disk is full .* checkpoint-4 is not whole"):
+            run(parse(words))
+        assert torn(folder) == [folder / "checkpoint-4"]
+        assert last_complete(folder) == folder / "checkpoint-2"
+        assert record_of(folder)["launches"][-1]["exit_code"] == exits.FAILURE
     assert same_weights(run(parse(words)), shelf / "runs" / "whole" / "final")
     assert not torn(folder)
 
 
-def test_a_look_before_training_prints_a_table_changes_nothing_and_is_taken_once(
-    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = shelf / "runs" / "looked"
-    words = arguments(world, shelf, folder.name, "--preflight", "true", "--repo", "me/looked")
-    assert run(parse([*words, "--preflight_only", "true"])) == folder
-    said = capsys.readouterr().out
-    assert "tool_not_found" in said
-    assert "No writer is refused." in said
-    assert not list(folder.glob("checkpoint-*")) + list(folder.glob("rollouts/*"))
-
-    with pytest.raises(exits.Stopped):
-        run(parse([*words, "--max_minutes", "0"]))
-    looked = record_of(folder)["preflight"]
-    final = run(parse([*words, "--resume", "true"]))
-    assert record_of(folder)["preflight"] == looked
-    assert same_weights(final, shelf / "runs" / "whole" / "final")
-    assert "Before training" in (final / "README.md").read_text()
-
-
-def test_writers_that_seldom_lift_are_refused_on_every_later_launch(make_trainer: Any, tmp_path: Path) -> None:
+def test_writers_that_seldom_help_are_refused_on_every_later_launch(make_trainer: Any, tmp_path: Path) -> None:
     record = RunRecord(tmp_path / "composer_run.json", {})
     for launch in ("first", "resumed"):
         trainer = make_trainer(alpha_sdpo=0.5)
@@ -214,11 +217,11 @@ def test_control_hints_are_never_refused() -> None:
     assert unfit_writers(lines, are_controls=False) == {("control", "tool_not_found")}
 
 
-def test_a_process_that_is_killed_anywhere_goes_on_to_the_same_weights(shelf: Path, world: Any) -> None:
+def test_a_run_that_was_killed_ends_with_the_same_weights(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "shot"
     command = [sys.executable, "-m", "composer_hub.train", *arguments(world, shelf, folder.name, "--save_steps", "1")]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    # The first checkpoint's folder is there: it is being written, or the second step has begun.
+    # Once the first checkpoint's folder exists, it is being written or the second step has begun.
     while process.poll() is None and not (folder / "checkpoint-1").is_dir():
         time.sleep(0.002)
     process.kill()
@@ -229,11 +232,11 @@ def test_a_process_that_is_killed_anywhere_goes_on_to_the_same_weights(shelf: Pa
     assert same_weights(final, shelf / "runs" / "whole" / "final")
 
 
-def test_an_adapter_goes_on_to_the_same_weights_and_names_its_base(shelf: Path, world: Any) -> None:
+def test_a_resumed_adapter_has_the_same_weights_and_names_its_base(shelf: Path, world: Any) -> None:
     from safetensors.torch import load_file
 
     lora = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj", "--beta_replay", "0"]
-    words = [*arguments(world, shelf, "adapter", *lora), "--repo", "me/adapter"]
+    words = arguments(world, shelf, "adapter", *lora, "--max_steps", "2", "--repo", "me/adapter")
     whole = run(parse([*words, "--output_dir", str(shelf / "runs" / "adapter_whole")]))
     with pytest.raises(exits.Stopped):
         run(parse([*words, "--max_minutes", "0"]))
@@ -247,7 +250,7 @@ def test_an_adapter_goes_on_to_the_same_weights_and_names_its_base(shelf: Path, 
     assert str(shelf) not in card + (final / "adapter_config.json").read_text()
 
 
-def test_hints_that_do_not_fit_are_said_before_and_after(
+def test_hints_that_do_not_fit_are_reported_before_and_after_training(
     shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     more = ["--preflight", "true", "--max_teacher_tokens", "20", "--max_steps", "1", "--repo", "me/narrow"]

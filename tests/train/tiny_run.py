@@ -13,7 +13,7 @@ from composer_hub.hub import Card, FolderDestination, publish
 from composer_hub.pairs.tables import pairs_table
 from tests.train.test_tokens import desk_pair
 
-# Two updates a generation batch and a checkpoint between them: the hardest place to go on from.
+# Two updates a generation batch and a checkpoint between them: the hardest place to resume from.
 TINY = shlex.split(
     "--environment desk --num_tasks 8 --max_steps 4 --per_device_train_batch_size 4 --num_generations 4 "
     "--steps_per_generation 4 --max_completion_length 40 --max_tool_calling_iterations 1 --learning_rate 1e-3 "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from typing import Any
@@ -38,7 +37,7 @@ class NoDocs:
 
 
 class Container(Desk):
-    """Something that outlives the process unless it is let go."""
+    """Stands for a container, which outlives the process unless it is released."""
 
     num_running = 0
 
@@ -47,13 +46,3 @@ class Container(Desk):
 
     def __del__(self) -> None:
         Container.num_running -= 1
-
-
-class NoStart(Desk):
-    def reset(self, **_: Any) -> None:
-        raise ConnectionError("no server")
-
-
-class NoScore(Desk):
-    def get_reward(self) -> float:
-        return math.nan
