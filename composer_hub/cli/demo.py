@@ -30,7 +30,7 @@ _BARE = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS
 _CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
 
 
-@click.command(short_help="Run the whole line on an embedded Hub.")
+@click.command(short_help="Run every stage on the embedded Hub.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Folder to keep the Hub's store in.")
 @click.option("--open", "open_space", is_flag=True, help="Open the Space on the result, until interrupted.")
 def demo(keep: Path | None, open_space: bool) -> None:
