@@ -1,8 +1,8 @@
-"""Every rollout as a `Trace`, in files as it happens, so that what was trained on can be published and replayed.
+"""Every rollout as a `Trace`, so that the training data of a run can be published and replayed.
 
-In: what the trainer holds after each generation. Out: JSON lines in `rollouts/`, one file a process, and from them
-traces whose steps name their error sites and hints. What only a rollout has (token ids, tool mask, log-probs, rewards,
-advantage, policy step) stands in `provenance`, with the same keys in every row.
+In: the trainer's state after each generation. Out: JSON lines in `rollouts/`, one series of files per process, and
+from them traces whose steps name their error sites and hints. `provenance` holds the facts that only a rollout has
+(token ids, tool mask, log-probs, rewards, advantage, policy step), with the same keys in every row.
 """
 
 from __future__ import annotations
@@ -23,19 +23,17 @@ from composer_hub.train.token_metrics import TokenDiagnostics
 if TYPE_CHECKING:
     from composer_hub.hub import Destination, Parent, Published, Table
 
-ROLLOUTS_A_FILE = 2_000
-
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What is known of one rollout beside its tokens."""
+    """The facts of one rollout beside its tokens."""
 
     prompt: Sequence[Mapping[str, Any]]
     policy_step: int
     place: int  # among the rollouts of its step, over all ranks
     rewards: Mapping[str, float | None]
     advantage: float | None
-    logps: Sequence[float | None] = ()  # of the completion's tokens when they were sampled, where known
+    logps: Sequence[float | None] = ()  # of the completion's sampled tokens, if known
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
@@ -45,14 +43,14 @@ class Scored:
 
 @dataclass(frozen=True, slots=True)
 class RunFacts:
-    """What all rollouts of a run share."""
+    """The facts that all rollouts of a run share."""
 
     run_id: str
     model: str
     model_revision: str
     tools: tuple[dict[str, Any], ...] = ()
     license: str = ""
-    tokenizer: str = ""  # digest: under which tokenizer the token ids mean something
+    tokenizer: str = ""  # digest of the tokenizer that the token ids belong to
     family: str = ""
 
 
@@ -114,15 +112,15 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
 
 
 class RolloutFile:
-    """The rollouts of one process, appended as they happen; a resumed run writes the same ids again."""
+    """The rollouts of one process, appended as they happen; a resumed run repeats the ids of repeated steps."""
 
-    def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_a_file: int = ROLLOUTS_A_FILE):
-        self.folder, self.run, self.environment, self.rollouts_a_file = folder, run, environment, rollouts_a_file
+    def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_per_file: int = 2_000):
+        self.folder, self.run, self.environment, self.rollouts_per_file = folder, run, environment, rollouts_per_file
         self.num_written = 0
         self._step, self._batch = -1, 0  # several generation batches may fall into one step
 
     def add(self, trainer: Any, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
-        """Write the rollouts that the trainer has just scored."""
+        """Append the rollouts that the trainer has just scored."""
         if not trainer._rollouts:
             return
         self.run = self.run if self.run.tools else _with_tools(self.run, trainer)
@@ -144,7 +142,7 @@ class RolloutFile:
                 place=first + row,
                 rewards=rewards[row],
                 advantage=advantages[row] if isinstance(advantages[row], float) else None,
-                # vLLM cannot score every token, and JSON has no word for NaN.
+                # vLLM cannot score every token, and JSON has no NaN.
                 logps=[
                     None if math.isnan(value) else round(value, 5)
                     for value in (logps[row] if logps else ())[: len(rollout.completion_ids)]
@@ -163,20 +161,20 @@ class RolloutFile:
     def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.num_written:
-            # A run that goes on writes where it was: in an earlier file its rows would stand before those they replace.
+            # A resumed run continues its last file: later rows replace earlier ones.
             last = max((path.stem for path in self.folder.glob(f"rank{rank:03d}-*.jsonl")), default="-0")
-            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_a_file
-        path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_a_file:05d}.jsonl"
+            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_per_file
+        path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_per_file:05d}.jsonl"
         # Not sorted: the order of a call's arguments is what chat templates render.
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         with path.open("a", encoding="utf-8") as file:
-            # A run that was killed in the middle of a line goes on with a fresh one.
+            # If the run was killed in the middle of a line, start a new one.
             file.write(("\n" if _is_torn(path) else "") + "".join(lines))
         self.num_written += len(rows)
 
 
 def read_rollouts(folder: Path, report: Counter[str] | None = None) -> Iterator[Trace]:
-    """Yield the exported traces in order of policy step; of a step that was run twice, the later one."""
+    """Yield the exported traces in order of policy step; if a step was repeated, only its later traces."""
     counts = report if report is not None else Counter()
     last: dict[str, tuple[Path, int]] = {}
     order: dict[str, tuple[int, str]] = {}
@@ -270,7 +268,7 @@ def publish_rollouts(
         dropped={name: counts[name] for name in ("torn", "replaced") if counts[name]},
         holes={
             "origin": f"Rollouts of a model in an environment, as training run `{run_id}` sampled and scored them.",
-            "redaction": _ROLLOUTS_SAID,
+            "redaction": _REDACTION_NOTE,
         },
     )
     lineage = Lineage(parents=tuple(parents), sources={"run_id": run_id})
@@ -287,10 +285,10 @@ def publish_rollouts(
         return None
 
 
-_ROLLOUTS_SAID = (
-    "These are rollouts of a model in an environment, not sessions of people; they were not redacted: "
-    "`composer-hub ingest` reads them back as they are and redacts them, for replay by teachers elsewhere. "
-    "`provenance` holds what only a rollout has: token ids, tool mask, log-probs, rewards, advantage and policy step."
+_REDACTION_NOTE = (
+    "These are rollouts of a model in an environment, not sessions of people, and they were not redacted. "
+    "`composer-hub ingest` redacts them for replay by teachers on other machines. `provenance` holds token ids, tool "
+    "mask, log-probs, rewards, advantage and policy step of each rollout."
 )
 
 
@@ -311,7 +309,7 @@ def rollout_tables(folder: Path) -> list[Table]:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Rows made again for each reader, so that they are never held in memory."""
+    """Rows that are read again by each consumer, so that they are never all in memory."""
 
     make: Callable[[], Iterator[dict[str, Any]]]
 
