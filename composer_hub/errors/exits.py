@@ -13,7 +13,7 @@ import re
 from collections.abc import Sequence
 
 from composer_hub.actions.commands import SimpleCommand, commands_in
-from composer_hub.errors.rules import Rule, rule
+from composer_hub.errors.rules import ErrorRule, rule
 
 # --------------------------------------------------------------------------------------------- what a command is for
 
@@ -116,7 +116,7 @@ def _out(
     purposes: str = "",
     codes: Sequence[int] = (),
     silent: bool = False,
-) -> Rule:
+) -> ErrorRule:
     return rule(
         rule_id, kind, pattern, confidence, families="shell", where="output",
         purposes=_words(purposes), codes=frozenset(codes), silent=silent,
@@ -135,7 +135,7 @@ _FORM = (
     r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
-EXITS: tuple[Rule, ...] = (
+EXITS: tuple[ErrorRule, ...] = (
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
@@ -175,7 +175,7 @@ EXITS: tuple[Rule, ...] = (
 """Rules over a failed command's code, purpose and output, in order. The last one always matches."""
 
 
-def rule_of_exit(command: str, code: int, output: str) -> Rule:
+def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     """Return the first rule of `EXITS` that holds for a command that left with this code."""
     main = main_command(commands_in(command))
     purpose = (purpose_of(main) if main else "") or "run"
@@ -183,7 +183,7 @@ def rule_of_exit(command: str, code: int, output: str) -> Rule:
     return next(rule for rule in EXITS if _holds(rule, code, purpose, text))
 
 
-def _holds(rule: Rule, code: int, purpose: str, text: str) -> bool:
+def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:
     if rule.codes and code not in rule.codes:
         return False
     if rule.purposes and purpose not in rule.purposes:
@@ -200,13 +200,13 @@ def _both_ends(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------ text rules
 
 
-def _text(rule_id: str, kind: str, confidence: float, pattern: str) -> Rule:
+def _text(rule_id: str, kind: str, confidence: float, pattern: str) -> ErrorRule:
     return rule(rule_id, kind, pattern, confidence, families="shell", where="output")
 
 
 _LAST = r"[^\n]{0,400}\s*$"  # the rest of the last line
 
-TEXTS: tuple[Rule, ...] = (
+TEXTS: tuple[ErrorRule, ...] = (
     _text("text.shell_not_found", "command_not_found", 0.8, _L + r"(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found" + _LAST),
     _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
     _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
@@ -220,7 +220,7 @@ TEXTS: tuple[Rule, ...] = (
 _ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
 
 
-def text_rule_of(command: str, output: str) -> Rule | None:
+def text_rule_of(command: str, output: str) -> ErrorRule | None:
     """Return the first rule of `TEXTS` that matches the end of an output, or None if the command only shows files."""
     text = output[-OUTPUT_CHARS:]
     rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS

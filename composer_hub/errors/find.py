@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from composer_hub.actions.calls import call_in_text, command_of
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors import exits as error_exits
-from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, Rule, canonical_kind, unwrapped
+from composer_hub.errors.exits import hides_exit_code, rule_of_exit, text_rule_of
+from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
@@ -41,7 +41,7 @@ def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """A call, the text of its result (None without a result), and the flag of the result."""
 
     call: ToolCall
@@ -53,7 +53,7 @@ class Outcome:
         return family_of_tool(self.call.name, self.call.arguments)
 
 
-def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[Outcome, ...]:
+def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[CallOutcome, ...]:
     """Pair the step's calls with their results by call id, or by position if the harness keeps no ids.
 
     In text protocols the message itself contains the call, and its observations are the results.
@@ -69,10 +69,10 @@ def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None
     return tuple(_outcome(trace, call, index, flags or {}) for call, index in zip(calls, indices, strict=True))
 
 
-def _outcome(trace: Trace, call: ToolCall, index: int | None, flags: Mapping[int, ResultFlag]) -> Outcome:
+def _outcome(trace: Trace, call: ToolCall, index: int | None, flags: Mapping[int, ResultFlag]) -> CallOutcome:
     if index is None:
-        return Outcome(call, None)
-    return Outcome(call, trace.messages[index].content, flags.get(index, _NO_FLAG))
+        return CallOutcome(call, None)
+    return CallOutcome(call, trace.messages[index].content, flags.get(index, _NO_FLAG))
 
 
 # ------------------------------------------------------------------------------------------------------- the finder
@@ -86,10 +86,10 @@ class _Streak:
     count: int
 
 
-_Found = Sequence[tuple[Outcome, "ErrorSite | None"]]
+_Found = Sequence[tuple[CallOutcome, "ErrorSite | None"]]
 
 
-def _same_call(one: Outcome, other: Outcome) -> bool:
+def _same_call(one: CallOutcome, other: CallOutcome) -> bool:
     """True where name, arguments and result are equal; the call ids always differ."""
     return (one.call.name, one.content) == (
         other.call.name,
@@ -97,7 +97,7 @@ def _same_call(one: Outcome, other: Outcome) -> bool:
     ) and one.call.arguments == other.call.arguments
 
 
-def _came_back(outcome: Outcome, site: ErrorSite | None) -> bool:
+def _came_back(outcome: CallOutcome, site: ErrorSite | None) -> bool:
     """Tell whether the call ended by itself: False if a person or the harness stopped it."""
     return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
 
@@ -107,7 +107,7 @@ class _Finder:
         self.trace, self.flags, self.text_rules = trace, flags, text_rules
         self.actions = {step.action for step in trace.steps}
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
-        self.repeats: dict[int, tuple[Outcome, int]] = {}  # action -> equal calls in a row
+        self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
 
     def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
@@ -116,12 +116,12 @@ class _Finder:
         sites = [*self._of_action(step), *(site for _, site in found if site)]
         return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
 
-    def _site_of(self, step: Step, outcome: Outcome) -> ErrorSite | None:
+    def _site_of(self, step: Step, outcome: CallOutcome) -> ErrorSite | None:
         if outcome.content is None and outcome.flag is _NO_FLAG:
             return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
         return site_of(outcome, text_rules=self.text_rules)
 
-    def _ends_the_session(self, step: Step, outcome: Outcome) -> bool:
+    def _ends_the_session(self, step: Step, outcome: CallOutcome) -> bool:
         """A submit or finish call is not answered: the session is over."""
         return outcome.family == "finish" and step.index == self.trace.steps[-1].index
 
@@ -156,7 +156,7 @@ class _Finder:
                 yield dataclasses.replace(site, kind="repeated_failure", rule="derived.failures_in_a_row", message=text)
         self.failures[step.action] = streaks
 
-    def _repeated_calls(self, step: Step, outcomes: Sequence[Outcome]) -> Iterator[ErrorSite]:
+    def _repeated_calls(self, step: Step, outcomes: Sequence[CallOutcome]) -> Iterator[ErrorSite]:
         """Yield a site if three steps in a row made the same call and got the same result."""
         if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
             return
@@ -199,7 +199,7 @@ def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
 # ----------------------------------------------------------------------------------------------------- one outcome
 
 
-def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
+def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | None:
     """Return the error site of one call's result, or None if it succeeded."""
     text, flag = outcome.content or "", outcome.flag
     flagged = _flagged(outcome)
@@ -222,7 +222,7 @@ def site_of(outcome: Outcome, *, text_rules: bool = False) -> ErrorSite | None:
     return _hidden_site(outcome) if text_rules and code is None else None
 
 
-def _flagged(outcome: Outcome) -> bool | None:
+def _flagged(outcome: CallOutcome) -> bool | None:
     """Return whether the typed flag marks a failure (True), a success (False), or neither (None)."""
     flag = outcome.flag
     if flag.exit_code and not flag.is_error:
@@ -236,20 +236,20 @@ def _flagged(outcome: Outcome) -> bool | None:
     return True if flag.status in ("error", "failed", "failure") else None
 
 
-def _exit_code(outcome: Outcome) -> int | None:
+def _exit_code(outcome: CallOutcome) -> int | None:
     # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
     if outcome.family not in ("shell", "poll", "other", "edit"):
         return None
     return exit_code_in(outcome.content or "")
 
 
-def _exit_site(outcome: Outcome, code: int, source: str) -> ErrorSite:
+def _exit_site(outcome: CallOutcome, code: int, source: str) -> ErrorSite:
     body = body_of(outcome.content or "")
-    rule = error_exits.rule_of_exit(command_of(outcome.call), code, body)
+    rule = rule_of_exit(command_of(outcome.call), code, body)
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
 
-def _unnamed_site(outcome: Outcome) -> ErrorSite:
+def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
     """Name a failure that no anchor explains: by its output for a shell, as an unnamed error for other tools."""
     if outcome.family == "shell":
         return _exit_site(outcome, 1, "flag")
@@ -257,19 +257,19 @@ def _unnamed_site(outcome: Outcome) -> ErrorSite:
     return _site(rule, "flag", outcome.call, outcome.content or outcome.flag.detail)
 
 
-def _hidden_site(outcome: Outcome) -> ErrorSite | None:
+def _hidden_site(outcome: CallOutcome) -> ErrorSite | None:
     """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents."""
     if outcome.family != "shell" or not outcome.content:
         return None
     command = command_of(outcome.call)
     code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
-    if code_known and not error_exits.hides_exit_code(command):
+    if code_known and not hides_exit_code(command):
         return None
-    rule = error_exits.text_rule_of(command, body_of(outcome.content))
+    rule = text_rule_of(command, body_of(outcome.content))
     return _site(rule, "text", outcome.call, body_of(outcome.content)) if rule else None
 
 
-def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> Rule | None:
+def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> ErrorRule | None:
     head, tail = unwrapped(text), text[-HEAD_CHARS:]
     for rule in ANCHORS:
         met = rule.pattern.search(tail) if rule.where == "tail" else rule.pattern.match(head)
@@ -281,7 +281,7 @@ def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Seque
 MAX_QUIET_READ_CHARS = 1000  # an error of a read tool is a sentence; longer text is the file itself
 
 
-def _may_hold(rule: Rule, family: str, text: str) -> bool:
+def _may_hold(rule: ErrorRule, family: str, text: str) -> bool:
     """Without a flag, a rule holds for its own families only, and never for a long text that a tool fetched."""
     if family in ("read", "web", "agent") and len(text) > MAX_QUIET_READ_CHARS:
         return text.lstrip().startswith("<tool_use_error>")
@@ -311,12 +311,12 @@ def _kind_of_status(status: str) -> str:
     return STATUSES.get(word) or next((STATUSES[part] for part in word.split("_") if part in STATUSES), "")
 
 
-def _status_rule(word: str, kind: str) -> Rule:
-    return Rule(f"flag.{word}", kind, KINDS[kind], 0.97, re.compile(""))
+def _status_rule(word: str, kind: str) -> ErrorRule:
+    return ErrorRule(f"flag.{word}", kind, KINDS[kind], 0.97, re.compile(""))
 
 
-_UNNAMED = Rule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
-_BROKEN_JSON = Rule("flag.arguments_text", "json_decode", KINDS["json_decode"], 0.9, re.compile(""))
+_UNNAMED = ErrorRule("flag.error", "tool_error", KINDS["tool_error"], 0.9, re.compile(""))
+_BROKEN_JSON = ErrorRule("flag.arguments_text", "json_decode", KINDS["json_decode"], 0.9, re.compile(""))
 
 
 def _arguments_broke(call: ToolCall) -> bool:
@@ -331,7 +331,7 @@ def _arguments_broke(call: ToolCall) -> bool:
     return False
 
 
-def _site(rule: Rule, source: str, call: ToolCall, text: str) -> ErrorSite:
+def _site(rule: ErrorRule, source: str, call: ToolCall, text: str) -> ErrorSite:
     return ErrorSite(
         rule.kind, rule.blame, source, rule.confidence, rule.rule_id, call.name, call.call_id, excerpt(text)
     )

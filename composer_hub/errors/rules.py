@@ -102,7 +102,7 @@ STATUSES: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ErrorRule:
     """One way to tell an error: what the pattern must meet, where, and what it then is."""
 
     rule_id: str
@@ -117,9 +117,9 @@ class Rule:
     silent: bool = False  # output rules: holds only where nothing was printed
 
 
-def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> Rule:
+def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> ErrorRule:
     """Return a rule whose blame is that of its kind; `.` also meets a line end."""
-    return Rule(rule_id, kind, KINDS[kind], confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
+    return ErrorRule(rule_id, kind, KINDS[kind], confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
 
 
 def canonical_kind(kind: str) -> str:
@@ -140,11 +140,11 @@ def unwrapped(text: str) -> str:
     return head[match.end() if match else 0 :][:HEAD_CHARS]
 
 
-def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95) -> Rule:
+def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95) -> ErrorRule:
     return rule(rule_id, kind, pattern, confidence, families="file")
 
 
-def _shell(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, where: str = "head") -> Rule:
+def _shell(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, where: str = "head") -> ErrorRule:
     return rule(rule_id, kind, pattern, confidence, families="shell", where=where)
 
 
@@ -278,5 +278,5 @@ _WEB = (
     rule("web.unreachable", "network_or_remote", r"(?:getaddrinfo E\w+|connect E\w+|Unable to (?:fetch|verify|connect)|(?:Failed to|Could not) (?:fetch|connect)|Unable to verify if domain|unable to get local issuer certificate)", 0.92),
 )  # fmt: skip
 
-ANCHORS: tuple[Rule, ...] = (*_DECISIONS, *_CALLS, *_EDITS, *_FILES, *_SHELLS, *_WEB)
+ANCHORS: tuple[ErrorRule, ...] = (*_DECISIONS, *_CALLS, *_EDITS, *_FILES, *_SHELLS, *_WEB)
 """Sentences that harnesses write into a result, in the order in which they are tried."""

@@ -25,7 +25,7 @@ _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 @dataclass(slots=True)
-class Draft:
+class StepDraft:
     """A step under construction."""
 
     action: int
@@ -45,10 +45,10 @@ class Conversation:
         self._interning = interning
         self.messages: list[Message] = []
         self.flags: dict[int, ResultFlag] = {}
-        self.drafts: list[Draft] = []
+        self.drafts: list[StepDraft] = []
         self.orphans = 0
         self._view: Ranges = ()
-        self._callers: dict[str, Draft] = {}
+        self._callers: dict[str, StepDraft] = {}
         self._waiting: dict[str, int] = {}  # call without a result so far -> the message that makes it
         self._known: dict[str, int] = {}
         self._keys: set[str] = set()
@@ -75,7 +75,7 @@ class Conversation:
         main: bool = True,
         prompt: Sequence[int] | None = None,
         key: str = "",
-    ) -> Draft:
+    ) -> StepDraft:
         """Begin a step: the model read its view (or `prompt`) and wrote this message.
 
         `key` is the provider's id of the message, if there is one; copies in other files have the same key.
@@ -88,12 +88,12 @@ class Conversation:
         missing = MISSING if prompt is None and self._misses_result(read) else ""
         reasons = [*self._reason.split("; "), *reason.split("; "), missing]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
-        draft = Draft(index, read, model, reasoning or status, reason, main, self._once(key))
+        draft = StepDraft(index, read, model, reasoning or status, reason, main, self._once(key))
         self.drafts.append(draft)
         self._ask(message, draft)
         return draft
 
-    def extend(self, draft: Draft, calls: Sequence[ToolCall]) -> None:
+    def extend(self, draft: StepDraft, calls: Sequence[ToolCall]) -> None:
         """Add calls to a step whose first ones were answered before the rest was written down."""
         message = self.messages[draft.action]
         self.messages[draft.action] = dataclasses.replace(message, tool_calls=(*message.tool_calls, *calls))
@@ -106,7 +106,7 @@ class Conversation:
         """
         index = len(self.messages)
         message = _with_ids(message, index)
-        self._ask(message, Draft(index, (), "", "", "", True, ""))
+        self._ask(message, StepDraft(index, (), "", "", "", True, ""))
         return self.say(message)
 
     def answer(self, message: Message, flag: ResultFlag | None = None) -> int | None:
@@ -137,7 +137,7 @@ class Conversation:
         index = self._known.get(_key(_without_think_block(message)))
         return self._append(message) if index is None else index
 
-    def answer_to(self, draft: Draft, message: Message, flag: ResultFlag | None = None) -> int:
+    def answer_to(self, draft: StepDraft, message: Message, flag: ResultFlag | None = None) -> int:
         """Attach a result to a step regardless of its call id; the view does not change."""
         index = self._append(message)
         draft.results.append(index)
@@ -154,7 +154,7 @@ class Conversation:
             self._known.setdefault(_key(message), len(self.messages) - 1)
         return len(self.messages) - 1
 
-    def _ask(self, message: Message, draft: Draft) -> None:
+    def _ask(self, message: Message, draft: StepDraft) -> None:
         for call in message.tool_calls:
             self._callers[call.call_id] = draft
             self._waiting[call.call_id] = draft.action
@@ -163,7 +163,7 @@ class Conversation:
         """Tell whether a call in these messages has no result: the file lacks the text that the model read instead."""
         return any(start <= action < stop for action in self._waiting.values() for start, stop in read)
 
-    def _result(self, draft: Draft, message: Message, flag: ResultFlag | None) -> int:
+    def _result(self, draft: StepDraft, message: Message, flag: ResultFlag | None) -> int:
         index = self.say(message)
         for call in self.messages[draft.action].tool_calls:
             # In a text protocol one observation answers the whole message.
@@ -202,7 +202,7 @@ class Conversation:
         self._keys.add(key)
         return "" if known else key
 
-    def _named(self, draft: Draft, message: Message) -> Message:
+    def _named(self, draft: StepDraft, message: Message) -> Message:
         if message.name:
             return message
         calls = self.messages[draft.action].tool_calls
@@ -252,7 +252,7 @@ class Conversation:
         system = "recorded" if recorded else "synthetic"
         return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, report)
 
-    def _step(self, trace_id: str, number: int, draft: Draft, model: str) -> Step:
+    def _step(self, trace_id: str, number: int, draft: StepDraft, model: str) -> Step:
         return Step(
             step_id=stable_id("step", trace_id, draft.key or number),
             index=number,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.conversation import Conversation, Draft
+from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts
 from composer_hub.ingest.report import FileReport, SessionError
@@ -116,7 +116,7 @@ class _Reader:
         if info.get("summary") is True and info.get("finish"):
             self._compact(info, parts, draft)
 
-    def _compact(self, info: dict[str, Any], parts: list[dict[str, Any]], draft: Draft) -> None:
+    def _compact(self, info: dict[str, Any], parts: list[dict[str, Any]], draft: StepDraft) -> None:
         """Continue with the request for a summary, the summary, and the tail that the compaction names."""
         self.report.add("boundaries")
         self.talk.note(COMPACTED)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.conversation import Conversation, Draft
+from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import files_beside, head_records, read_records
 from composer_hub.ingest.foreign import as_bool, as_dict, as_int, as_list, as_text, chat_calls, content_text, dicts
 from composer_hub.ingest.report import FileReport
@@ -104,7 +104,7 @@ class _History:
         self.rebuilt: dict[int, str] = {}  # the call made up for an action that has no metadata
         self.cwd = self.response = self.model = self.version = ""
         self.tools: tuple[dict[str, Any], ...] = ()
-        self.draft: Draft | None = None
+        self.draft: StepDraft | None = None
 
     def session(self, events: list[dict[str, Any]], *, stem: str = "", session_id: str = "") -> Session | None:
         for position, event in enumerate(events):
