@@ -7,7 +7,7 @@ import string
 
 import pytest
 
-from benchmarks.planted_second import SECOND, second_plants
+from benchmarks.redaction.plants import plants
 from composer_hub.records import Message, Trace
 from composer_hub.redact import Redactor
 from composer_hub.redact.finders import find
@@ -252,13 +252,13 @@ def test_a_name_a_version_a_path_and_a_digest_read_as_none(value: str) -> None:
 
 
 def test_words_that_were_seen_before_change_nothing() -> None:
-    texts = [plant.text for plant in second_plants(SECOND, 7, 2)]
+    texts = [plant.text for plant in plants("second", 7)]
     first = [find(text) for text in texts]
     assert [find(text) for text in texts] == first
 
 
 def test_tokens_found_word_by_word_are_those_found_in_the_whole_text() -> None:
-    texts = [plant.text for plant in second_plants(SECOND, 8, 3)]
+    texts = [plant.text for plant in plants("second", 8, 3)]
     whole = [set(tokens_in(text)) for text in texts]
     assert [set(known_tokens(Subject(text, text.lower(), set()))) for text in texts] == whole
     assert sum(map(len, whole)) > 100

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.planted import Plant, planted_trace, plants, score, texts_of
-from benchmarks.planted_heldout import HELD_OUT
-from benchmarks.planted_kinds import KNOWN
+from benchmarks.redaction.plants import Plant, planted_trace, plants, score, texts_of
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace
 from composer_hub.redact import (
     RedactionError,
@@ -40,7 +38,7 @@ def contents(trace: Trace) -> list[str]:
 
 
 def planted(seed: int, num_each: int = 2) -> tuple[list[Plant], Trace]:
-    drawn = plants((*KNOWN, *HELD_OUT), seed, num_each)
+    drawn = plants("first", seed, num_each)
     return drawn, planted_trace(drawn, seed)
 
 
@@ -273,7 +271,7 @@ def test_no_value_is_in_the_report_the_redactors_text_or_its_pickle_counts() -> 
     redactor.trace(trace)
     said = json.dumps(redactor.report.to_dict()) + repr(redactor) + repr(redactor.report)
     assert not [
-        plant.value for plant in drawn if plant.klass != "keep" and len(plant.value) >= 8 and plant.value in said
+        plant.value for plant in drawn if plant.kind.klass != "keep" and len(plant.value) >= 8 and plant.value in said
     ]
     assert TOKEN not in said
     assert pickle.loads(pickle.dumps(redactor)).report == RedactionReport()
@@ -293,7 +291,7 @@ def test_reports_of_workers_add_up() -> None:
 
 @pytest.mark.parametrize("seed", [112, 113, 114])
 def test_recall_on_planted_values_holds_the_goals(seed: int) -> None:
-    drawn = plants(KNOWN, seed, 2)
+    drawn = plants("first", seed, half="known")
     result = score(drawn, texts_of(Redactor(SALT).trace(planted_trace(drawn, seed))))
     assert result.rate("secret") >= 0.97
     assert result.rate("pii") >= 0.95
