@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,34 +18,15 @@ from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import fetch_models, resolve
 from tests.replay.sample import compare, trace_of
 
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content or '' }}"
-    "{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | string }}{% endfor %}\n"
-    "{% endfor %}"
-)
-
 
 @pytest.fixture(scope="module")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Create a Llama of two small layers with a byte tokenizer."""
-    for module in ("torch", "transformers", "openai", "fastapi"):
+def tiny_model(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Save the model of the tiny world."""
+    for module in ("openai", "fastapi"):
         pytest.importorskip(module, reason=f"transformers serve needs {module}")
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
     folder = tmp_path_factory.mktemp("tiny-model")
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(models.BPE({"<eos>": 0, **{char: at + 1 for at, char in enumerate(alphabet)}}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<eos>")
-    fast.chat_template = TEMPLATE
-    fast.save_pretrained(folder)
-    config = LlamaConfig(
-        vocab_size=300, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-        max_position_embeddings=8192, bos_token_id=0, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
-    LlamaForCausalLM(config).save_pretrained(folder)
+    for part in world:
+        part.save_pretrained(folder)
     return folder
 
 
@@ -77,7 +59,7 @@ def test_the_votes_and_the_bill_of_a_real_server_are_recorded(server: str, tiny_
         money = ledger.budget()
         (row,) = ledger.by_teacher()
     assert len(votes) == 3
-    # Random weights produce no tool calls: every answer is text or cut short.
+    # The tiny model may answer anything within 8 tokens.
     assert {vote.status for vote in votes} <= {"length", "text_only", "empty", "voted"}
     assert {vote.cost_source for vote in votes} == {"price"}
     assert (money.ambiguous, money.reserved) == (0, 0)
