@@ -35,7 +35,7 @@ def source_options(command: Command) -> Command:
 
     return with_options(
         wrapped,
-        click.argument("traces", required=False, metavar="REPO@REV"),
+        click.argument("traces", required=False, metavar="[REPO@REV]"),
         from_option,
         click.option("--traces-file", type=FILE, help="JSONL rows of traces instead of REPO@REV."),
     )
