@@ -29,8 +29,8 @@ LADDER: tuple[str, ...] = (
     "__main__",
 )
 MAX_LEVELS = 16
-MAX_LAZY_IMPORTS = 90
-MAX_IN_CYCLES = 8  # modules; only imports inside functions close these cycles
+MAX_LAZY_IMPORTS = 50
+MAX_IN_CYCLES = 0
 MAX_COMMAND_LINES = 230  # in a file of cli/
 HEAVY = {"torch", "transformers", "trl", "gradio", "accelerate", "peft"}
 SLOW = {"datasets", "pyarrow", "pandas", "starlette", "uvicorn"}

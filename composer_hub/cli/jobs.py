@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from huggingface_hub import get_token
 
 from composer_hub import exits
+from composer_hub import jobs as stage
 from composer_hub.cli.main import format_option
+from composer_hub.hub import HubDestination, destination
 from composer_hub.output import Output
-
-if TYPE_CHECKING:
-    from composer_hub.jobs import JobOptions, Launcher
 
 _RESERVED = re.compile(r"COMPOSER_(JOB_.*|PACKAGE)|PYTHONPATH|HF_ENDPOINT")
 _SITE = [
@@ -48,12 +48,7 @@ _OPTIONS = [
 
 
 def _with(options: Sequence[Any]) -> Any:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    return lambda command: functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
 @click.group(short_help="Train on the Hub's machines under a cap.")
@@ -66,12 +61,9 @@ def jobs() -> None:
 @format_option
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print the cost of a run and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
-    from composer_hub.jobs import make_plan
-
     launcher, request = _launcher(out, to, namespace), _request(to, options)
-    found = make_plan(launcher.where, request)
+    found = stage.make_plan(launcher.where, request)
     out.record(found.row(launcher.namespace, request), id_key="run")
-    out.note("Only the machine is counted, not the calls of rewards and environments.")
     for repo in found.missing:
         out.note(f"{repo} does not exist yet; the launch creates it.")
     found.check(request.max_usd)
@@ -84,10 +76,8 @@ def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
 @format_option
 def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -> None:
     """Start a run and follow it, job after job, until it is done or its money or jobs are used up."""
-    from composer_hub.jobs import launch as start
-
     launcher = _launcher(out, to, namespace)
-    out.record(start(launcher, _request(to, options), detach=detach).row(), id_key="run")
+    out.record(stage.launch(launcher, _request(to, options), detach=detach).row(), id_key="run")
 
 
 @jobs.command(short_help="Continue a run.")
@@ -100,12 +90,9 @@ def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -
 @format_option
 def resume(out: Output, run: str, to: str, namespace: str, timeout: str | None, **options: Any) -> None:
     """Follow the open job of a run, or start the next one from its last checkpoint."""
-    from composer_hub.jobs import duration
-    from composer_hub.jobs import resume as start_again
-
-    launcher, timeout_s = _launcher(out, to, namespace), duration(timeout) if timeout else None
-    found = start_again(launcher, run, lambda names: _secrets(to, names), timeout_s=timeout_s, **options)
-    out.record(found.row(), id_key="run")
+    launcher, timeout_s = _launcher(out, to, namespace), stage.duration(timeout) if timeout else None
+    found = stage.resume(launcher, run, lambda names: _secrets(to, names), timeout_s=timeout_s, **options).row()
+    out.record(found, id_key="run")
 
 
 @jobs.command(short_help="List the runs, or the jobs of one.")
@@ -114,14 +101,11 @@ def resume(out: Output, run: str, to: str, namespace: str, timeout: str | None, 
 @format_option
 def status(out: Output, run: str | None, to: str, namespace: str) -> None:
     """List the runs, or the jobs of one with their ends, steps and costs."""
-    from composer_hub.jobs import run_names
-
     launcher = _launcher(out, to, namespace)
     if run:
-        rows = [job.row() for job in launcher.read(run).jobs]
-        out.table(rows, id_key="job_id", empty="No job was started yet.")
+        out.table([job.row() for job in launcher.read(run).jobs], id_key="job_id", empty="No job was started yet.")
         return
-    runs = [launcher.read(name) for name in run_names(launcher.where, launcher.namespace)]
+    runs = [launcher.read(name) for name in stage.run_names(launcher.where, launcher.namespace)]
     out.table([one.row() for one in runs], id_key="run", empty="There are no runs yet: composer-hub jobs launch.")
 
 
@@ -131,42 +115,31 @@ def status(out: Output, run: str | None, to: str, namespace: str) -> None:
 @format_option
 def cancel(out: Output, run: str, to: str, namespace: str) -> None:
     """Cancel the open job of a run. Its checkpoints stay, and resume continues from them."""
-    from composer_hub.jobs import cancel as cancel_job
-
-    out.record(cancel_job(_launcher(out, to, namespace), run).row(), id_key="run")
+    out.record(stage.cancel(_launcher(out, to, namespace), run).row(), id_key="run")
 
 
-def _launcher(out: Output, to: str, namespace: str, **watch: Any) -> Launcher:
-    from composer_hub.hub import HubDestination, destination
-    from composer_hub.jobs import launcher_for
-
+def _launcher(out: Output, to: str, namespace: str) -> stage.Launcher:
     where = destination(to)
     assert isinstance(where, HubDestination)
     if to == "hub" and get_token() is None:
         raise exits.Refused(f"There is no token for {where.address}: log in with `hf auth login` or set HF_TOKEN.")
-    return launcher_for(where, namespace, note=out.note, **{"show": lambda line: out.note(f"  {line}"), **watch})
+    return stage.launcher_for(where, namespace, note=out.note, show=lambda line: out.note(f"  {line}"))
 
 
-def _request(to: str, options: dict[str, Any]) -> JobOptions:
-    from composer_hub.jobs import JobOptions
-
+def _request(to: str, options: dict[str, Any]) -> stage.JobOptions:
     variables = {}
     for pair in options.pop("variables"):
-        name, _, value = pair.partition("=")
-        if not name or not value or _RESERVED.fullmatch(name):
-            raise exits.UsageError(
-                f"--env {name!r}: write NAME=VALUE with a name that the job does not set, or pass a secret with "
-                f"--secret {name}."
-            )
+        name, sign, value = pair.partition("=")
+        if not name or not sign or _RESERVED.fullmatch(name):
+            advice = f"write NAME=VALUE with a name that the job does not set, or pass a secret with --secret {name}."
+            raise exits.UsageError(f"--env {name!r}: {advice}")
         variables[name] = value
     secrets, accelerate = _secrets(to, options.pop("names")), shlex.split(options.pop("accelerate"))
-    return JobOptions(secrets=secrets, env=variables, accelerate=accelerate, **options)
+    return stage.JobOptions(secrets=secrets, env=variables, accelerate=accelerate, **options)
 
 
 def _secrets(to: str, names: Sequence[str]) -> Mapping[str, str]:
     """Return the values of secrets from the environment; the token is that of the destination."""
-    from composer_hub.hub import HubDestination, destination
-
     where = destination(to)
     token = where.api.token if to == "local" and isinstance(where, HubDestination) else get_token()
     values = {name: os.environ.get(name, "") for name in names} | {"HF_TOKEN": str(token)}
