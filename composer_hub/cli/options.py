@@ -15,13 +15,18 @@ from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.hub import (
     Card,
     Destination,
+    Draft,
     Lineage,
     Published,
     PublishOptions,
     Table,
+    Version,
     destination,
     dry_run,
+    load,
+    newest,
     publish,
+    update,
 )
 from composer_hub.output import Output
 
@@ -90,14 +95,27 @@ class Publication:
         report: Mapping[str, Any] | None = None,
     ) -> Published | None:
         """Publish and print the new version, or the plan with --dry-run; JSON also contains `report`."""
-        options = self.options(title)
         if self.dry_run:
-            plan = dry_run(self.destination, self.repo, tables, card, lineage=lineage, options=options)
+            plan = dry_run(self.destination, self.repo, tables, card, lineage=lineage, options=self.options(title))
             show_plan(out, plan, self.destination.address, report)
             return None
-        published = publish(self.destination, self.repo, tables, card, lineage=lineage, options=options)
+        published = publish(self.destination, self.repo, tables, card, lineage=lineage, options=self.options(title))
         show_published(out, published, self.to, report)
         return published
+
+    def carry_out_next(self, out: Output, ref: str, make: Callable[[Version], Draft]) -> None:
+        """Publish and print the version that follows `ref`; rows always come from the newest version of the repository.
+
+        A version of another repository is taken as it is.
+        """
+        source = load(self.destination, ref)
+        head = newest(self.destination, self.repo) if source.repo == self.repo else None
+        if head is None or self.dry_run:
+            draft = make(head or source)
+            self.carry_out(out, draft.tables, draft.card, draft.lineage, title=draft.title)
+            return
+        published = update(self.destination, self.repo, lambda before: make(before or source), options=self.options())
+        show_published(out, published, self.to)
 
 
 def publish_options(command: Callable[..., Any] | None = None, *, repo_required: bool = True) -> Callable[..., Any]:

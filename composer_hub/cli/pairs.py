@@ -14,7 +14,7 @@ from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.policy import policy_options
 from composer_hub.cli.reference import precompute_ref
-from composer_hub.hub import destination, load, load_traces
+from composer_hub.hub import Draft, Version, destination, load, load_traces
 from composer_hub.money import to_usd
 from composer_hub.output import Output
 from composer_hub.pairs import (
@@ -132,16 +132,20 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 @format_option
 def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: Output) -> None:
     """Publish the next version of a pair set, with the verdicts of its reviewers applied."""
-    source = load(publication.destination, ref)
-    verdicts = list(read_verdicts(path) if path else merged_verdicts(source))
-    if not verdicts:
-        raise exits.NothingToDo(
-            f"{source.repo} has no merged verdicts. Review it with `composer-hub space open {ref}`, submit, and merge "
-            "the pull request."
-        )
-    version, counts = reviewed_draft(source, verdicts)
-    out.note(f"Verdicts: {_counts(counts) or 'none'}")
-    publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
+    given = list(read_verdicts(path)) if path else None
+
+    def reviewed(source: Version) -> Draft:
+        verdicts = list(merged_verdicts(source)) if given is None else given
+        if not verdicts:
+            raise exits.NothingToDo(
+                f"{source.repo} has no merged verdicts. Review it with `composer-hub space open {ref}`, submit, and "
+                "merge the pull request."
+            )
+        draft, counts = reviewed_draft(source, verdicts)
+        out.note(f"Verdicts on {source.tag or source.revision}: {_counts(counts) or 'none'}")
+        return draft
+
+    publication.carry_out_next(out, ref, reviewed)
 
 
 def _counts(counts: Counter[str]) -> str:

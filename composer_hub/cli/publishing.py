@@ -41,6 +41,8 @@ def show_published(
     )
     if published.healed:
         out.note(f"The rows were already published; only the missing tag {published.tag} was added.")
+    if published.note:
+        out.note(published.note)
     out.note(_how_to_load(published, to))
 
 

@@ -7,7 +7,7 @@ import click
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options
-from composer_hub.hub import fetch_model, load
+from composer_hub.hub import Draft, PublishError, Version, fetch_model, load, newest
 from composer_hub.output import Output
 
 
@@ -33,6 +33,22 @@ def precompute_ref(
         raise exits.UsageError('This needs the training libraries: pip install "composer-hub[train]".') from error
 
     source = load(publication.destination, ref)
+
+    def check_newest(head: Version | None) -> None:
+        """Raise if this command would publish the pairs of an older version again."""
+        if head is not None and head.revision != source.revision:
+            name = head.tag or head.revision
+            raise PublishError(
+                f"{ref} is not the newest version of {source.repo}: that is {name}. Run this command on "
+                f"{source.repo}@{name}, or publish to another --repo."
+            )
+
+    def next_version(head: Version) -> Draft:
+        check_newest(head)
+        return version
+
+    if publication.repo == source.repo:
+        check_newest(newest(publication.destination, source.repo))
     reference = fetch_model(publication.destination, model)
     with out.progress("encoding", source.num_rows("default")) as bar:
         version, dropped = reference_draft(
@@ -40,4 +56,4 @@ def precompute_ref(
         )
     if dropped:
         out.note("Left out: " + ", ".join(f"{reason.replace('_', ' ')} {n:,}" for reason, n in dropped.items()) + ".")
-    publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
+    publication.carry_out_next(out, ref, next_version)

@@ -15,6 +15,7 @@ from composer_hub.hub.manifest import MANIFEST, ManifestError, read_manifest
 from composer_hub.hub.models import Model, ModelError, digest_of, fetch_model, publish_model
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, HubError, HubRefused, Moved
 from composer_hub.hub.publish import (
+    Draft,
     Lineage,
     NothingToPublish,
     Parent,
@@ -24,7 +25,9 @@ from composer_hub.hub.publish import (
     PublishPlan,
     check_visibility,
     dry_run,
+    newest,
     publish,
+    update,
 )
 from composer_hub.hub.refs import RefError, RepoRef, check_repo, parse_ref
 from composer_hub.hub.tables import RowWriter, Table, TableError
@@ -41,6 +44,7 @@ __all__ = [
     "Delete",
     "Destination",
     "Diff",
+    "Draft",
     "FolderDestination",
     "HubDestination",
     "HubError",
@@ -78,8 +82,10 @@ __all__ = [
     "load",
     "load_states",
     "load_traces",
+    "newest",
     "parse_ref",
     "publish",
     "publish_model",
     "read_manifest",
+    "update",
 ]

@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -184,6 +185,9 @@ class HubDestination:
         except RepositoryNotFoundError:
             return None
         return bool(info.private)
+
+    def exclusive(self, repo: str) -> AbstractContextManager[Any]:
+        return nullcontext()  # the Hub refuses a commit on an old head
 
     def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
         if self.is_private(repo, repo_type) is None:

@@ -8,9 +8,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
 
 from composer_hub.hub.protocol import Change, Delete, Entry, HubError, Moved
 
@@ -21,6 +24,7 @@ class FolderDestination:
 
     root: Path
     name: str = "folder"
+    _digests: dict[tuple[int, ...], str] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def address(self) -> str:
@@ -33,7 +37,7 @@ class FolderDestination:
     def files(self, repo: str, revision: str, repo_type: str = "dataset") -> dict[str, Entry]:
         folder = self._folder(repo)
         paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
-        return {path.relative_to(folder).as_posix(): Entry(path.stat().st_size, _sha256(path)) for path in paths}
+        return {path.relative_to(folder).as_posix(): Entry(path.stat().st_size, self._sha256(path)) for path in paths}
 
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
         local = self._folder(repo) / path
@@ -46,6 +50,12 @@ class FolderDestination:
 
     def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
         return True if self._folder(repo).is_dir() else None
+
+    def exclusive(self, repo: str) -> AbstractContextManager[Any]:
+        parent = self._folder(repo).parent
+        with _disk_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True)
+            return FileLock(parent / f".{self._folder(repo).name}.lock")
 
     def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
         parent = self._folder(repo).parent
@@ -93,6 +103,14 @@ class FolderDestination:
             return None
         listing = "\n".join(f"{path} {entry.digest}" for path, entry in sorted(files.items()))
         return hashlib.sha1(listing.encode()).hexdigest()
+
+    def _sha256(self, path: Path) -> str:
+        """Hash a file once: an unchanged file keeps its inode from one tree to the next."""
+        status = path.stat()
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if key not in self._digests:
+            self._digests[key] = _sha256(path)
+        return self._digests[key]
 
 
 def _apply(folder: Path, change: Change) -> None:

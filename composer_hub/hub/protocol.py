@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from composer_hub import exits
 
@@ -80,6 +81,9 @@ class Destination(Protocol):
 
     def is_private(self, repo: str, repo_type: str = "dataset") -> bool | None:
         """Return the current visibility, or None if the repository does not exist."""
+
+    def exclusive(self, repo: str) -> AbstractContextManager[Any]:
+        """Keep other publications away meanwhile, if the place cannot refuse a commit on an old head by itself."""
 
     def prepare(self, repo: str, *, private: bool, repo_type: str = "dataset") -> None:
         """Make sure that the repository exists and may be written."""

@@ -2,7 +2,8 @@
 
 A version is a commit of `main` with a tag `vX.Y.Z`. The commit is its identity; the digests in `composer_manifest.json`
 are its content. Publishing the same rows again changes nothing. After a crash between commit and tag, publishing again
-adds the tag. If the head has moved meanwhile, a new plan is made; nothing is ever forced.
+adds the tag. If the head has moved meanwhile, `publish` plans again and `update` also makes its rows again from the new
+head; nothing is ever forced.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import platform
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 
 from composer_hub import __version__, exits
 from composer_hub.hub.cards import REVIEWS, Card, render
+from composer_hub.hub.load import LoadError, Version, load
 from composer_hub.hub.manifest import MANIFEST, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
@@ -56,6 +58,16 @@ class Lineage:
     parents: tuple[Parent, ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)  # options of the run, stored and digested
     sources: Mapping[str, Any] = field(default_factory=dict)  # digests of files, teachers, rule sets
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A version before it is published."""
+
+    tables: Sequence[Table]
+    card: Card
+    lineage: Lineage = field(default_factory=Lineage)
+    title: str = ""  # of the commit
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,7 @@ class Published:
     address: str
     rows: Mapping[str, Mapping[str, int]]
     healed: bool = False  # only the tag was missing
+    note: str = ""  # a sentence about the visibility, if it is not the one that was asked for
 
 
 def publish(
@@ -124,26 +137,78 @@ def publish(
     options: PublishOptions | None = None,
 ) -> Published:
     """Publish tables as the next version of a dataset repository."""
+    draft = Draft(tables, card, lineage or Lineage())
+    return _publish(destination, repo, lambda before: draft, options or PublishOptions(), only_from_head=False)
+
+
+def update(
+    destination: Destination,
+    repo: str,
+    make: Callable[[Version | None], Draft],
+    *,
+    options: PublishOptions | None = None,
+) -> Published:
+    """Publish a version that is made from the newest one.
+
+    `make` gets the newest version, or None if there is none. It is called again if another publication came first, so
+    rows that others publish at the same time are never lost.
+    """
+    return _publish(destination, repo, make, options or PublishOptions(), only_from_head=True)
+
+
+def newest(destination: Destination, repo: str) -> Version | None:
+    """Return the newest version of a dataset, or None if composer_hub has published none."""
+    try:
+        return load(destination, repo)
+    except LoadError:
+        return None
+
+
+def _publish(
+    destination: Destination,
+    repo: str,
+    make: Callable[[Version | None], Draft],
+    options: PublishOptions,
+    *,
+    only_from_head: bool,
+) -> Published:
     check_repo(repo)
-    options = options or PublishOptions()
-    with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
-        built = build_all(tables, Path(scratch), shard_bytes=options.shard_bytes)
-        destination.prepare(repo, private=not options.public)
-        check_visibility(destination, repo, public=options.public)
-        for _ in range(_MAX_PLANS):
+    with destination.exclusive(repo), tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
+        draft, built, base = None, [], None
+        for number in range(_MAX_PLANS):
+            if draft is None or only_from_head:
+                before = newest(destination, repo)
+                base = before.revision if before else None
+                draft = make(before)
+                built = build_all(draft.tables, Path(scratch) / str(number), shard_bytes=options.shard_bytes)
+            destination.prepare(repo, private=not options.public)
+            check_visibility(destination, repo, public=options.public)
             head = _Head.read(destination, repo)
+            if only_from_head and base != (head.revision if head.manifest else None):
+                continue
+            note = _visibility_note(destination, repo, options)
             healed = head.heal(destination)
             if head.holds(built):
-                return head.published(destination, built) if healed else head.nothing()
-            plan = make_plan(head, destination, built, card, lineage or Lineage(), options)
+                return head.published(destination, built, note) if healed else head.nothing(note)
+            plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
             try:
-                revision = _commit(destination, plan, options.title)
+                revision = _commit(destination, plan, options.title or draft.title)
             except Moved:
                 continue
             destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
-            return Published(repo, plan.version.tag, revision, destination.address, plan.rows)
+            return Published(repo, plan.version.tag, revision, destination.address, plan.rows, note=note)
     raise PublishError(
         f"{repo} kept moving while {_MAX_PLANS} plans were made: publish again when others have finished."
+    )
+
+
+def _visibility_note(destination: Destination, repo: str, options: PublishOptions) -> str:
+    """Return a sentence if the repository stays private although `public` is set: its history was not checked."""
+    if not options.public or destination.name == "folder" or not destination.is_private(repo):
+        return ""
+    return (
+        f"{repo} is private and stays private: earlier versions may hold rows that were not checked. Make it public "
+        f"with `hf repos settings {repo} --type dataset --public`."
     )
 
 
@@ -164,7 +229,7 @@ def dry_run(
         built = build_all(tables, Path(scratch), shard_bytes=options.shard_bytes)
         head = _Head.read(destination, repo)
         if head.holds(built) and head.is_tagged:
-            head.nothing()
+            head.nothing("")
         return make_plan(head, destination, built, card, lineage or Lineage(), options)
 
 
@@ -231,15 +296,17 @@ class _Head:
         destination.tag(self.repo, self.version.tag, self.revision, message=f"{self.repo} {self.version}")
         return True
 
-    def published(self, destination: Destination, built: Sequence[Built]) -> Published:
+    def published(self, destination: Destination, built: Sequence[Built], note: str) -> Published:
         assert self.version is not None  # holds() was true
         assert self.revision is not None
         rows = {one.config: {"added": 0, "removed": 0, "changed": 0, "total": one.num_rows} for one in built}
-        return Published(self.repo, self.version.tag, self.revision, destination.address, rows, healed=True)
+        return Published(self.repo, self.version.tag, self.revision, destination.address, rows, healed=True, note=note)
 
-    def nothing(self) -> NoReturn:
+    def nothing(self, note: str) -> NoReturn:
         tag = self.version.tag if self.version else ""
-        raise NothingToPublish(f"Nothing to publish: {self.repo} {tag} already holds exactly these rows.")
+        raise NothingToPublish(
+            f"Nothing to publish: {self.repo} {tag} already holds exactly these rows. {note}".strip()
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------- plan

@@ -25,18 +25,19 @@ from composer_hub.hints.writers import write_hints, writers_named
 from composer_hub.hub import (
     Card,
     Destination,
+    Draft,
     Lineage,
-    LoadError,
     NothingToPublish,
     Parent,
     Published,
+    PublishError,
     PublishOptions,
     PublishPlan,
     Table,
     Version,
     dry_run,
-    load,
-    publish,
+    newest,
+    update,
 )
 from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_card, trace_tables
 from composer_hub.ingest.downloads import local_sources
@@ -141,6 +142,7 @@ class Ingested:
         self._scratch = tempfile.TemporaryDirectory(prefix="composer-ingest-")
         self._counts = TraceCounts()
         self._before = self._version_before()
+        self._new_ids: set[str] = set()
         self._numbering = Numbering.open(self._memory / "redaction.jsonl") if options.redact else None
         files, self._origins = local_sources(paths, destination)
         self._reading = Reading(
@@ -172,10 +174,14 @@ class Ingested:
         return dry_run(self._hub, self.repo, tables, card, lineage=lineage, options=options)
 
     def publish(self, options: PublishOptions) -> Published:
-        """Publish the version and remember its files."""
-        tables, card, lineage = self._content(public=options.public)
+        """Publish the version and remember its files; traces that others published meanwhile stay in it."""
+
+        def make(head: Version | None) -> Draft:
+            self._follow(head)
+            return Draft(*self._content(public=options.public))
+
         try:
-            published = publish(self._hub, self.repo, tables, card, lineage=lineage, options=options)
+            published = update(self._hub, self.repo, make, options=options)
         except NothingToPublish:
             if self._before is not None:
                 self._remember(self._before.revision)
@@ -210,12 +216,7 @@ class Ingested:
         return self._reading.manifest
 
     def _version_before(self) -> Version | None:
-        if self._destination is None or not self.repo or self.options.fresh:
-            return None
-        try:
-            return load(self._destination, self.repo)
-        except LoadError:
-            return None
+        return newest(self._destination, self.repo) if self._destination is not None and self.repo else None
 
     def _read_options(self) -> ReadOptions:
         options = self.options
@@ -249,15 +250,14 @@ class Ingested:
         )
 
     def _all_traces(self) -> Iterator[Trace]:
-        new_ids = set()
         for session in self._reading:
             trace = session.trace if self._numbering is None else self._numbering.number(session.trace)
             if self.judge and not session.is_prepared:
                 trace = self._with_judged_hints(trace, self.judge)
-            new_ids.add(trace.trace_id)
+            self._new_ids.add(trace.trace_id)
             self._counts.add(trace)
             yield trace
-        yield from self._earlier_traces(new_ids | self._ids_of_changed_files())
+        yield from self._earlier_traces()
 
     def _with_judged_hints(self, trace: Trace, judge: Judge) -> Trace:
         names = [name.strip() for name in self.options.writers.split(",")]
@@ -265,10 +265,34 @@ class Ingested:
         writers = [judge if name == "judge" else writers_named(name)[0] for name in names]
         return write_hints(trace, writers, outcome=self.options.outcome_hints, user_feedback=self.options.user_hints)
 
-    def _earlier_traces(self, replaced: set[str]) -> Iterator[Trace]:
-        """Yield the traces of the version before that this run did not read again."""
-        if self._before is None:
+    def _follow(self, head: Version | None) -> None:
+        """Take the earlier traces from the newest version, if another run has published one since this run began."""
+        known, now = (version.revision if version else None for version in (self._before, head))
+        if known == now:
             return
+        if self.options.fresh:
+            raise PublishError(
+                f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files, and "
+                "--fresh would drop its traces. Run the command again to replace that version as well."
+            )
+        self._before, self._counts = head, TraceCounts()
+        spool = self._spool.with_name("followed")
+        with spool.open("wb") as file:
+            for trace in self._own_traces():
+                self._counts.add(trace)
+                pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
+            for trace in self._earlier_traces():
+                pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
+        spool.replace(self._spool)
+
+    def _own_traces(self) -> Iterator[Trace]:
+        return (trace for trace in self.traces() if trace.trace_id in self._new_ids)
+
+    def _earlier_traces(self) -> Iterator[Trace]:
+        """Yield the traces of the version before that this run did not read again."""
+        if self._before is None or self.options.fresh:
+            return
+        replaced = self._new_ids | self._ids_of_changed_files()
         for trace in drop_denied(self._before.records(Trace, "traces"), self.options.denied):
             if trace.trace_id not in replaced:
                 self._counts.add(trace)
@@ -302,7 +326,7 @@ class Ingested:
         return trace_tables(self.traces), card, lineage
 
     def _parents(self) -> Iterator[Parent]:
-        if self._before:
+        if self._before and not self.options.fresh:
             yield Parent("earlier version", self._before.repo, self._before.revision, tag=self._before.tag)
         downloads = {(origin.provenance["dataset"], origin.provenance["revision"]) for origin in self._origins.values()}
         yield from (Parent("source", repo, revision) for repo, revision in sorted(downloads))
@@ -315,7 +339,7 @@ class Ingested:
             memory = json.loads((self._memory / "files.json").read_text(encoding="utf-8"))
         except (FileNotFoundError, ValueError):
             return {}
-        holds = self._before is not None and memory.get("revision") == self._before.revision
+        holds = self._before is not None and not self.options.fresh and memory.get("revision") == self._before.revision
         return memory["files"] if holds and memory.get("layout") == _LAYOUT else {}
 
     def _remember(self, revision: str) -> None:

@@ -9,7 +9,7 @@ hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.car
 
 from composer_hub.pairs.build import PairOptions, PairSet, make
 from composer_hub.pairs.consensus import build_pairs
-from composer_hub.pairs.dataset import PairDraft, draft, merged_verdicts, reviewed_draft
+from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
@@ -20,7 +20,6 @@ from composer_hub.pairs.votes import GivenVotes, RecordedVotes, Votes, VotesErro
 __all__ = [
     "GivenVotes",
     "Metric",
-    "PairDraft",
     "PairOptions",
     "PairSet",
     "PairsDiff",

@@ -1,6 +1,6 @@
 """Versions of a pair set: a new one from made pairs, the next one from reviewers' verdicts.
 
-Out: a `PairDraft` (tables, card, lineage), ready for `hub.publish`.
+Out: a `Draft`, ready for `hub.publish` or `hub.update`.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from composer_hub.hub import REVIEWS, Card, Lineage, Parent, Table, Version
+from composer_hub.hub import REVIEWS, Card, Draft, Lineage, Parent, Version
 from composer_hub.pairs.build import PairSet
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import report_rows
@@ -30,19 +29,9 @@ from composer_hub.records import Pair
 TAGS = ("preference", "dpo", "agents", "tool-use", "teacher-replay")
 
 
-@dataclass(frozen=True)
-class PairDraft:
-    """A version of a pair set before it is published."""
-
-    tables: list[Table]
-    card: Card
-    lineage: Lineage
-    title: str  # of the commit
-
-
 def draft(
     made: PairSet, name: str, *, source: Version | None = None, license: str = "other", ambiguous_usd: float = 0.0
-) -> PairDraft:
+) -> Draft:
     """Return the first version of a pair set.
 
     `source` is the version of the traces; `ambiguous_usd` is what answers that never arrived may have cost.
@@ -68,7 +57,7 @@ def draft(
         },
     )
     tables = [pairs_table(made.pairs, made.splits), votes_table(made.votes.rows()), report_table(metrics)]
-    return PairDraft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
+    return Draft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
 
 
 def merged_verdicts(source: Version) -> Iterator[Verdict]:
@@ -82,7 +71,7 @@ def merged_verdicts(source: Version) -> Iterator[Verdict]:
                 yield from read_verdicts(local)
 
 
-def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[PairDraft, Counter[str]]:
+def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[Draft, Counter[str]]:
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
     kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
     outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
@@ -100,7 +89,7 @@ def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[PairDr
         sources={"verdicts": dict(counts)},
     )
     tables = [pairs_table(kept, splits_of(source)), *copied_tables(source)]
-    return PairDraft(tables, card, lineage, f"Apply verdicts to {source.tag}"), counts
+    return Draft(tables, card, lineage, f"Apply verdicts to {source.tag}"), counts
 
 
 def next_card(

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from composer_hub import exits
-from composer_hub.hub import Lineage, Model, Parent, Table, Version
-from composer_hub.pairs.dataset import PairDraft, next_card
+from composer_hub.hub import Draft, Lineage, Model, Parent, Table, Version
+from composer_hub.pairs.dataset import next_card
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.tables import copied_tables, metrics_of, pairs_table, splits_of
 from composer_hub.records import Pair, features_of, to_row
@@ -28,7 +28,7 @@ def reference_draft(
     batch_size: int = 4,
     device: str = "auto",
     on_pair: Callable[[], None] = lambda: None,
-) -> tuple[PairDraft, Counter[str]]:
+) -> tuple[Draft, Counter[str]]:
     """Return the version of a pair set that also holds reference log-probs, and the pairs left out by reason."""
 
     def counted(pairs: Sequence[Pair]) -> Iterator[Pair]:
@@ -68,7 +68,7 @@ def reference_draft(
     tables = [pairs_table(pairs, splits_of(source)), *copied_tables(source), _table(rows)]
     lineage = Lineage(parents=tuple(parents), config=to_row(fingerprint))
     title = f"Reference log-probs of {reference.name} for {source.tag or source.revision}"
-    return PairDraft(tables, card, lineage, title), encoded.dropped
+    return Draft(tables, card, lineage, title), encoded.dropped
 
 
 def _table(rows: Sequence[RefLogps]) -> Table:

@@ -1,0 +1,230 @@
+"""Publications at once equal the same publications in sequence: no row is lost, whatever the order of their steps."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from datasets import Features, Value
+
+from composer_hub import ingest, pairs
+from composer_hub.hub import (
+    Card,
+    Draft,
+    FolderDestination,
+    NothingToPublish,
+    PublishOptions,
+    Table,
+    Version,
+    embedded_hub,
+    load,
+    publish,
+    update,
+)
+from composer_hub.local_hub.server import ServerProcess, start_server
+from composer_hub.pairs import Verdict
+from composer_hub.pairs.tables import pairs_table
+from composer_hub.records import Pair
+from tests.cli.conftest import ROOT
+from tests.factories import make_pair
+from tests.hub.test_publish_to_hub import hub_at
+
+CARD = Card("traces", "Notes", license="mit", holes={"origin": "", "redaction": ""})
+FEATURES = Features({"id": Value("string"), "author": Value("string")})
+REPO = "me/notes"
+
+
+class Turns:
+    """Grant one step at a time to one of several threads, in an order that a seed decides."""
+
+    def __init__(self, seed: int, num_threads: int) -> None:
+        self._dice, self._busy = random.Random(seed), num_threads
+        self._waiting: list[threading.Event] = []
+        self._lock = threading.Lock()
+
+    def wait(self) -> None:
+        turn = threading.Event()
+        with self._lock:
+            self._waiting.append(turn)
+            self._give_way()
+        assert turn.wait(60), "no thread gave way"
+
+    def leave(self) -> None:
+        with self._lock:
+            self._give_way()
+
+    def _give_way(self) -> None:
+        self._busy -= 1
+        if self._busy == 0 and self._waiting:
+            self._busy = 1
+            self._waiting.pop(self._dice.randrange(len(self._waiting))).set()
+
+
+class Interleaved:
+    """A destination whose every operation waits for its turn, and whose publications do not exclude each other."""
+
+    def __init__(self, inner: Any, turns: Turns) -> None:
+        self._inner, self._turns = inner, turns
+
+    def exclusive(self, repo: str) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if not callable(value):
+            return value
+
+        def operation(*args: Any, **kwargs: Any) -> Any:
+            self._turns.wait()
+            return value(*args, **kwargs)
+
+        return operation
+
+
+def rows_of(version: Version | None) -> list[dict[str, Any]]:
+    return list(version.rows("notes")) if version else []
+
+
+def add_row(where: Any, author: str) -> None:
+    """Publish the rows of the newest version and one more, as an ingest run does."""
+
+    def make(before: Version | None) -> Draft:
+        rows = [*rows_of(before), {"id": f"note of {author}", "author": author}]
+        return Draft([Table("notes", rows, FEATURES, "id")], CARD)
+
+    update(where, REPO, make)
+
+
+def at_once(work: Callable[[str], object], names: Sequence[str], turns: Turns | None = None) -> None:
+    """Run `work` for all names in threads, and raise what any of them raised."""
+
+    def one(name: str) -> None:
+        try:
+            work(name)
+        finally:
+            if turns is not None:
+                turns.leave()
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        for result in [pool.submit(one, name) for name in names]:
+            result.result()
+
+
+@pytest.mark.parametrize("block", range(4))
+def test_interleaved_publications_lose_no_row(block: int, tmp_path: Path) -> None:
+    for seed in range(50 * block, 50 * block + 50):
+        folder = FolderDestination(tmp_path / str(seed))
+        names = [f"p{number}" for number in range(2 + seed % 2)]
+        turns = Turns(seed, len(names))
+        at_once(partial(add_row, Interleaved(folder, turns)), names, turns)
+        assert {row["author"] for row in rows_of(load(folder, REPO))} == set(names), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_interleaved_publications_on_the_hub_lose_no_row(seed: int, hub_server: ServerProcess, hub_repo: Any) -> None:
+    hub, repo = embedded_hub(hub_server), hub_repo("interleaved")
+    names = ["ada", "bob", "eve"]
+    turns = Turns(seed, len(names))
+    where = Interleaved(hub, turns)
+
+    def work(name: str) -> None:
+        update(
+            where,
+            repo,
+            lambda before: Draft(
+                [Table("notes", [*rows_of(before), {"id": name, "author": name}], FEATURES, "id")], CARD
+            ),
+        )
+
+    at_once(work, names, turns)
+    assert {row["author"] for row in rows_of(load(hub, repo))} == set(names)
+    versions = [load(hub, f"{repo}@{tag}") for tag in sorted(hub.tags(repo))]
+    held = [{row["author"] for row in rows_of(version)} for version in versions]
+    assert [len(authors) for authors in held] == [1, 2, 3], "each version adds one row and removes none"
+
+
+@pytest.mark.parametrize("fault", ["412:2,409:1", "drop:2,lose:1", "503:0.2,429:0.1"])
+def test_publications_at_once_get_through_faults(fault: str, tmp_path: Path) -> None:
+    with start_server(tmp_path, ["--user", "me:hf_me", "--inject", fault]) as server:
+        hub = hub_at(server, "hf_me")
+        at_once(lambda name: add_row(hub, name), ["ada", "bob", "eve"])
+        assert {row["author"] for row in rows_of(load(hub, REPO))} == {"ada", "bob", "eve"}
+
+
+def test_a_folder_takes_one_publication_at_a_time(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(8)]
+    at_once(lambda name: add_row(FolderDestination(tmp_path), name), names)
+    folder = FolderDestination(tmp_path)
+    assert {row["author"] for row in rows_of(load(folder, REPO))} == set(names)
+    assert folder.tags(REPO) == {"v1.0.7": folder.resolve(REPO, "main")}
+    assert not list(tmp_path.rglob(".notes.new-*"))
+
+
+@pytest.fixture
+def one_each(tmp_path: Path) -> list[Path]:
+    """The bundled sessions, each in a folder of its own."""
+    paths = sorted((ROOT / "composer_hub" / "demo_sessions").rglob("*.jsonl"))
+    for path in paths:
+        (tmp_path / path.stem).mkdir()
+        (tmp_path / path.stem / path.name).write_bytes(path.read_bytes())
+    return [tmp_path / path.stem for path in paths]
+
+
+@pytest.fixture(params=["local", "folder"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+    if request.param == "folder":
+        yield FolderDestination(tmp_path / "datasets")
+    else:
+        yield embedded_hub(request.getfixturevalue("hub_server"))
+
+
+def test_ingest_runs_at_once_keep_the_traces_of_each_other(
+    place: Any, one_each: list[Path], hub_repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
+    repo = hub_repo("traces")
+    runs = {
+        str(path): ingest.ingest([path], ingest.Options(workers=1), destination=place, repo=repo) for path in one_each
+    }
+    assert all(run.numbers()["traces"] == 1 for run in runs.values()), "each run was based on the empty repository"
+    at_once(lambda path: runs[path].publish(PublishOptions()), list(runs))
+    assert load(place, repo).num_rows("traces") == len(one_each)
+    again = ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
+    with pytest.raises(NothingToPublish):
+        again.publish(PublishOptions())
+
+
+def test_reviewers_in_turn_do_not_undo_each_other(tmp_path: Path) -> None:
+    folder = FolderDestination(tmp_path)
+    first = [make_pair(number) for number in range(4)]
+    made = pairs_table(first, {pair.trace_id: "train" for pair in first})
+    publish(folder, "me/pairs", [made], Card("pairs", "Pairs", license="mit", holes={"policy": "", "report": ""}))
+
+    def review(pair: Pair) -> None:
+        verdict = Verdict(pair.pair_id, "reject", "ada")
+        update(folder, "me/pairs", lambda head: pairs.reviewed_draft(head, [verdict])[0])  # type: ignore[arg-type]
+
+    review(first[0])
+    review(first[1])
+    left = {pair.pair_id for pair in load(folder, "me/pairs").records(Pair, "default")}
+    assert left == {pair.pair_id for pair in first[2:]}
+
+
+def test_a_private_repository_stays_private_and_the_message_names_the_way(
+    hub_server: ServerProcess, hub_repo: Any
+) -> None:
+    hub, repo = hub_at(hub_server), hub_repo("notes")
+    table = Table("notes", [{"id": "1", "author": "ada"}], FEATURES, "id")
+    publish(hub, repo, [table], CARD)
+    with pytest.raises(NothingToPublish, match=r"stays private.*hf repos settings"):
+        publish(hub, repo, [table], CARD, options=PublishOptions(public=True))
+    more = Table("notes", [{"id": "2", "author": "bob"}], FEATURES, "id")
+    assert "stays private" in publish(hub, repo, [more], CARD, options=PublishOptions(public=True)).note
+    assert hub.is_private(repo)
