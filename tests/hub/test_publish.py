@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Sequence
@@ -153,6 +154,9 @@ def test_a_head_that_moves_means_a_new_plan(folder: FolderDestination) -> None:
 
         overtaken: bool = False
 
+        def exclusive(self, repo: str) -> Any:
+            return contextlib.nullcontext()  # as on the Hub, which checks the head instead
+
         def commit(self, repo: str, changes: Sequence[Change], **options: Any) -> str:
             if not self.overtaken:
                 self.overtaken = True
@@ -292,7 +296,7 @@ def test_a_folder_commit_that_broke_off_leaves_the_old_version_readable(folder: 
     (home / ".traces.new-1").mkdir()
     with pytest.raises(NothingToPublish):
         put(folder, [A])
-    assert sorted(path.name for path in home.iterdir()) == ["traces"]
+    assert sorted(path.name for path in home.iterdir() if path.suffix != ".lock") == ["traces"]
 
 
 def test_the_manifest_is_json_with_digests_and_without_a_date(folder: FolderDestination) -> None:
