@@ -1,4 +1,4 @@
-"""Dollars a pair: plain AsyncInferenceClient with gather beside lanes and the cascade, on the bundled sessions.
+"""Dollars per pair: plain AsyncInferenceClient with gather against lanes and the cascade, on the bundled sessions.
 
 The server's own bill is what counts. Plain gather asks all teachers about all steps, as `--order all` does, so both
 give the same answers and the same pairs; the cascade asks fewer.
@@ -57,7 +57,7 @@ def main() -> None:
             gathered(traces, teacher)
     in_order, all_pairs = replayed(traces, "all")
     cascade, cascade_pairs = replayed(traces, "cascade")
-    print(f"{'way':<34}{'$':>10}{'pairs':>7}{'$ a pair':>10}")
+    print(f"{'method':<34}{'$':>10}{'pairs':>7}{'$ per pair':>10}")
     for way, bill, pairs in (
         ("gather, all teachers", server.billed, all_pairs),
         ("lanes, --order all", in_order, all_pairs),
