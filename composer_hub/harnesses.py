@@ -27,14 +27,6 @@ class Shell:
     header: str = ""
     footer: str = ""
 
-    @functools.cached_property
-    def first_patterns(self) -> tuple[re.Pattern[str], ...]:
-        return (re.compile(_BEFORE + self.first),) if self.first else ()
-
-    @functools.cached_property
-    def last_patterns(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(map(re.compile, self.last))
-
 
 @dataclass(frozen=True)
 class Harness:
@@ -266,13 +258,28 @@ def keeps_cwd(source: str) -> bool:
     return not names or _BY_NAME[names[0]].shell.keeps_cwd
 
 
-def exit_code_in(text: str, harnesses: Iterable[Harness] = HARNESSES) -> int | None:
-    """Return the exit code that a harness wrote at the start or the end of a command's result, or None."""
+@functools.cache
+def _patterns(harnesses: tuple[Harness, ...]) -> tuple[list[re.Pattern[str]], list[re.Pattern[str]]]:
     shells = [harness.shell for harness in harnesses]
+    firsts = dict.fromkeys(_BEFORE + shell.first for shell in shells if shell.first)
+    lasts = dict.fromkeys(pattern for shell in shells for pattern in shell.last)
+    return [re.compile(pattern) for pattern in firsts], [re.compile(pattern) for pattern in lasts]
+
+
+_EVERY = _patterns(HARNESSES)
+
+
+def exit_code_in(text: str, harness: Harness | None = None) -> int | None:
+    """Return the exit code that a harness (None: any) wrote at the start or the end of a result, or None."""
+    firsts, lasts = _patterns((harness,)) if harness else _EVERY
     head, tail = text[:_FIRST_CHARS], text[-_LAST_CHARS:]
-    matches = [pattern.match(head) for shell in shells for pattern in shell.first_patterns]
-    matches += [pattern.search(tail) for shell in shells for pattern in shell.last_patterns]
-    return next((int(match[1]) for match in matches if match), None)
+    for pattern in firsts:
+        if match := pattern.match(head):
+            return int(match[1])
+    for pattern in lasts:
+        if match := pattern.search(tail):
+            return int(match[1])
+    return None
 
 
 def body_of(text: str) -> str:

@@ -63,9 +63,7 @@ def ingest(
         show_formats(out)
         return
     if not sources:
-        raise exits.UsageError(
-            "Name the sessions to read: files or folders, like ~/.claude/projects. --list shows formats."
-        )
+        raise exits.UsageError("Name the sessions to read: files or folders. --list shows the formats.")
     if not publication.repo and not show_report:
         raise exits.UsageError("Name the dataset with --repo OWNER/NAME, or add --report to only see the numbers.")
     if raw and publication.public:

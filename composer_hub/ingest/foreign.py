@@ -73,6 +73,8 @@ def as_text(value: Any) -> str:
     """Return text as it is, a number as its digits, and "" for anything else."""
     if isinstance(value, str):
         return value
+    if value is None:  # the usual case of a missing field
+        return ""
     return str(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else ""
 
 

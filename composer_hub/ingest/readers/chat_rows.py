@@ -35,7 +35,7 @@ _COLUMNS = ("messages", "trajectory", "conversations")
 _FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
-_TEXT_PROTOCOLS = [harness_named("mini_swe_agent"), harness_named("openhands_v1")]
+_TEXT_PROTOCOLS = (harness_named("mini_swe_agent"), harness_named("openhands_v1"))
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -149,5 +149,6 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
 
 def _flag(text: str) -> ResultFlag | None:
     """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
-    code = exit_code_in(text, _TEXT_PROTOCOLS)
+    codes = (exit_code_in(text, harness) for harness in _TEXT_PROTOCOLS)
+    code = next((code for code in codes if code is not None), None)
     return None if code is None else ResultFlag(exit_code=code)

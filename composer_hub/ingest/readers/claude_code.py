@@ -179,7 +179,7 @@ class _File:
             if copy.get("interrupted") is True:
                 status = status or "interrupted"
         if code.__class__ is not int:
-            code = exit_code_in(text, [_HARNESS]) if is_error else None
+            code = exit_code_in(text, _HARNESS) if is_error else None
         return _result_flag(is_error if isinstance(is_error, bool) else None, code, status, denial)
 
     def _spawn(self, record: dict[str, Any], call_id: str) -> None:

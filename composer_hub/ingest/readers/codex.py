@@ -406,7 +406,7 @@ def _output_text(output: Any) -> tuple[str, int | None]:
             return text, None
         code = as_dict(value.get("metadata")).get("exit_code")
         return as_text(value.get("output")), code if isinstance(code, int) else None
-    return text, exit_code_in(text, [_HARNESS])
+    return text, exit_code_in(text, _HARNESS)
 
 
 def _has_image(content: Any) -> bool:

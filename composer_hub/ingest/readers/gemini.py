@@ -161,7 +161,7 @@ def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] 
     status = _STATUS.get(as_text(item.get("status")), "")
     if not text and not status:
         return None
-    code = exit_code_in(text, [_HARNESS]) if call.name == "run_shell_command" else None
+    code = exit_code_in(text, _HARNESS) if call.name == "run_shell_command" else None
     failed = True if status in ("failed", "cancelled") else False if status else None
     flag = ResultFlag(failed, code, status, as_text(item.get("status")))
     return Message("tool", text, tool_call_id=call.call_id, name=call.name), flag

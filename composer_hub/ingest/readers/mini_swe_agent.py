@@ -50,7 +50,7 @@ def _is_v1_turn(record: dict[str, Any]) -> bool:
     text = as_text(record.get("content"))
     if record.get("role") == "assistant":
         return bool(_FENCE.search(text))
-    return record.get("role") == "user" and exit_code_in(text, [_HARNESS]) is not None
+    return record.get("role") == "user" and exit_code_in(text, _HARNESS) is not None
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
@@ -175,7 +175,7 @@ def _flag(text: str, extra: dict[str, Any]) -> ResultFlag | None:
     exception = as_text(extra.get("exception_info"))
     code = as_int(extra.get("returncode"))
     if code is None:
-        code = exit_code_in(text, [_HARNESS])
+        code = exit_code_in(text, _HARNESS)
     if exception:
         kind = as_text(extra.get("exception_type"))
         return ResultFlag(True, None, "timeout" if kind == "TimeoutExpired" else "failed", kind or exception)

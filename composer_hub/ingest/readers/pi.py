@@ -161,7 +161,7 @@ class _File:
     def _result(self, node: Node, message: dict[str, Any], number: int) -> None:
         text = self._text(message.get("content"), node, number)
         is_error = message.get("isError")
-        code = exit_code_in(text, [_HARNESS]) if is_error else None
+        code = exit_code_in(text, _HARNESS) if is_error else None
         call_id, name = as_text(message.get("toolCallId")), as_text(message.get("toolName"))
         node.messages = (Message("tool", text, tool_call_id=call_id, name=name),)
         node.flags = (ResultFlag(is_error if isinstance(is_error, bool) else None, code),)
