@@ -1,6 +1,6 @@
-"""Hint sites as tensors: one row a rollout, so that they shuffle, split and are buffered together with it.
+"""Hint sites as tensors: one row per rollout, so that they are shuffled, split and buffered together with it.
 
-In: the sites of each rollout. Out: the tensors of the batch, and from a batch the flat rows a teacher reads.
+In: the sites of each rollout. Out: the tensors of the batch, and from a batch the flat rows that a teacher reads.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def hint_tensors(
     *,
     padding: int,
 ) -> dict[str, Tensor]:
-    """Return the hint channel's part of a generation batch; all zero where there is no site."""
+    """Return the hint channel's part of a generation batch; it is all zero without sites."""
     batch, time = completion_mask.shape
     most = max((len(found) for found in sites), default=0) or 1
     longest = max((len(site.teacher_ids) for found in sites for site in found), default=1)
@@ -39,7 +39,7 @@ def hint_tensors(
     mask = torch.zeros(batch, most, time, dtype=torch.bool)
     for row, found in enumerate(sites):
         for place, site in enumerate(found):
-            # A truncated rollout that does not count has no attention either, so its hidden states mean nothing.
+            # A truncated rollout that does not count has no attention, so its hidden states are meaningless.
             if completion_mask[row, slice(*site.span)].all():
                 ids[row, place, longest - len(site.teacher_ids) :] = torch.tensor(site.teacher_ids)
                 lengths[row, place] = len(site.teacher_ids)
@@ -49,7 +49,7 @@ def hint_tensors(
 
 
 def teacher_rows(inputs: dict[str, Tensor]) -> TeacherRows | None:
-    """Return the rows of a batch that have a site, cut to the longest of them; None where there is none."""
+    """Return the rows of a batch that have a site, cut to the longest of them; None if there are none."""
     lengths = inputs["teacher_lengths"]
     used = lengths > 0  # (batch, sites)
     if not used.any():

@@ -1,4 +1,4 @@
-"""Complete checkpoints: `COMPLETE.json` is written last, so a folder without it is torn and is never resumed."""
+"""Complete checkpoints: `COMPLETE.json` is written last, so a folder without it is incomplete and is never resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from composer_hub import exits
 
 COMPLETE = "COMPLETE.json"
 _MODEL = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
-# What only a run that goes on needs.
+# Only a resumed run needs these.
 _STATE = (COMPLETE, "trainer_state.json", "composer_state.json", "composer_teacher.safetensors", "best.json")
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -27,12 +27,12 @@ _SAYS_FULL = re.compile(rf"os error ({'|'.join(map(str, _FULL))})\b|PytorchStrea
 
 
 class SaveError(exits.ComposerError, OSError):
-    """Something that could not be written."""
+    """A file that could not be written."""
 
 
 @contextmanager
 def writing(what: str) -> Iterator[None]:
-    """Say in one sentence that the disk is full, whoever found out."""
+    """Report a full disk in one sentence, whichever library notices it."""
     try:
         yield
     except exits.ComposerError:
@@ -51,14 +51,14 @@ def _is_disk_full(error: Exception) -> bool:
 
 
 def mark_complete(folder: Path, facts: dict[str, Any]) -> None:
-    """Say that everything of a checkpoint is on disk."""
+    """Record that a checkpoint is completely on disk."""
     fresh = folder / f".{COMPLETE}"
     fresh.write_text(json.dumps(facts, indent=2, sort_keys=True))
     fresh.rename(folder / COMPLETE)
 
 
 def step_of(checkpoint: Path | None) -> int:
-    """Return the step a checkpoint was taken at; 0 where there is none."""
+    """Return the step of a checkpoint; 0 for None."""
     match = _NAME.fullmatch(checkpoint.name) if checkpoint else None
     return int(match[1]) if match else 0
 
@@ -75,7 +75,7 @@ def torn(output: Path) -> list[Path]:
 
 
 def remove_torn(output: Path) -> list[Path]:
-    """Remove them: they count against `save_total_limit`, and may hold the space that ran out."""
+    """Remove incomplete checkpoints, which count against `save_total_limit` and may hold the missing disk space."""
     folders = torn(output)
     for folder in folders:
         shutil.rmtree(folder)
@@ -83,13 +83,13 @@ def remove_torn(output: Path) -> list[Path]:
 
 
 def model_files(folder: Path) -> dict[str, Path]:
-    """Return what of a model's folder is published: path in the repository -> file. Nothing in it can run."""
+    """Return the files of a model's folder to publish, by their path in the repository; none of them can run code."""
     files = (path for path in sorted(folder.rglob("*")) if path.suffix in _MODEL and path.name not in _STATE)
     return {path.relative_to(folder).as_posix(): path for path in files}
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> None:
-    """Give a file a second place that outlives the first; a disk without links holds it twice."""
+    """Link a file to a second place, or copy it if the disk has no hard links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,6 +1,6 @@
-"""What a run is refused for before its first step, each in one sentence.
+"""Checks before the first step; each failure is one sentence.
 
-In: the options, what was passed beside them, and the model. Out: nothing, or a `TrainerError`.
+In: the options, the facts about the other arguments, and the model. Out: nothing, or a `TrainerError`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _RANGES = {
 
 
 class TrainerError(exits.ComposerError, ValueError):
-    """A run that cannot be done as it was asked for."""
+    """A run that cannot be done with these options."""
 
 
 HINT_SOURCES = ("rollouts", "traces", "both")
@@ -36,7 +36,7 @@ HINT_SOURCES = ("rollouts", "traces", "both")
 def check_options(
     args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
 ) -> None:
-    """Refuse options that do not fit together, or not with what the trainer was given."""
+    """Refuse options that do not fit together or do not fit the other arguments."""
     _check_ranges(args)
     for name, known in (("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
         if getattr(args, name) not in known:
@@ -68,7 +68,7 @@ def _check_ranges(args: ComposerConfig) -> None:
 
 
 def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
-    """Return the name of what keeps only a shard of the weights on each rank, or nothing."""
+    """Return the name of the method that shards the weights over the ranks, or nothing."""
     plugin = getattr(accelerator.state, "deepspeed_plugin", None)
     if plugin is not None and plugin.zero_stage == 3:
         return "ZeRO stage 3"
@@ -88,7 +88,7 @@ def _has_shards(network: nn.Module) -> bool:
 
 @torch.no_grad()
 def check_head(network: nn.Module, ids: Sequence[int]) -> None:
-    """Refuse a model whose logits are not what its head makes of the backbone's hidden states."""
+    """Refuse a model whose logits are not its output layer times the backbone's hidden states."""
     row = torch.tensor([ids], device=next(network.parameters()).device)
     with keeping_hidden(network) as kept:
         logits = network(input_ids=row, use_cache=False).logits

@@ -1,8 +1,8 @@
-"""pass@1 on held-out tasks, before, during and after a run: task rows in, a rate with its interval in the log out.
+"""pass@1 on held-out tasks, before, during and after a run: task rows in, a rate with its interval out.
 
-The trainer's own rollouts are used, in evaluation mode and with environments of their own; random state, metrics and
-everything else of the run are put back, so a run that is measured ends with the same weights as one that is not. Each
-measurement draws from the same seed, so two of them differ by what was learned and by nothing else.
+The trainer makes these rollouts itself, in evaluation mode and with separate environments. Random state, metrics and
+all other state are restored, so a measured run ends with the same weights as an unmeasured one. Every measurement uses
+the same seed, so two of them differ only by what the model has learned.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVAL_SEED = 1001  # of all attempts, so that two measurements can be compared
 
 @dataclass(frozen=True)
 class EvalPlan:
-    """How often, how much and how strictly a run is measured."""
+    """The frequency, size and threshold of the measurements."""
 
     num_samples: int = 4
     every: int = 0
@@ -46,7 +46,7 @@ class PassRate:
     num_lost: int = 0  # attempts whose environment was lost; they did not pass
 
     def logs(self) -> dict[str, float]:
-        """Return the line of the log that holds it."""
+        """Return the rate as a line of the log."""
         counts = {name: getattr(self, name) for name in ("num_tasks", "num_attempts", "num_lost")}
         return {_KEY: self.value, f"{_KEY}_low": self.low, f"{_KEY}_high": self.high} | {
             f"eval/{name}": count for name, count in counts.items()
@@ -80,7 +80,7 @@ def wilson(rate: float, count: float, z: float = _Z) -> tuple[float, float]:
 
 
 def _effective(rates: Sequence[float], value: float, num_attempts: int) -> float:
-    """Return how many independent attempts these are worth: those at one task are alike."""
+    """Return the effective number of independent attempts, because attempts at one task are correlated."""
     if len(rates) == 1:
         return num_attempts
     spread = math.fsum((rate - value) ** 2 for rate in rates) / (len(rates) * (len(rates) - 1))
@@ -89,25 +89,25 @@ def _effective(rates: Sequence[float], value: float, num_attempts: int) -> float
 
 
 def num_also_in(rows: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> int:
-    """Count the rows that stand, word for word, among others."""
+    """Count the rows that are also among others, word for word."""
     known = {canonical_json(dict(row)) for row in others}
     return sum(canonical_json(dict(row)) in known for row in rows)
 
 
 def measured(history: Sequence[Mapping[str, Any]]) -> list[tuple[int, PassRate]]:
-    """Return the steps of a log at which pass@1 was measured, and what it was."""
+    """Return the steps of a log at which pass@1 was measured, with the rates."""
     return [(line["step"], PassRate.of(line)) for line in history if _KEY in line]
 
 
 def never() -> bool:
-    """Say that a run is not to end."""
+    """Return False: the run continues."""
     return False
 
 
 class Evals(TrainerCallback):
     """Measures pass@1 before the first step, after every n-th and after the last, before that step is saved.
 
-    A run that is to end does not wait for it: what is missing then is measured when the run goes on.
+    A run that is about to end does not wait for a measurement; the resumed run makes it.
     """
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], plan: EvalPlan) -> None:
@@ -128,16 +128,16 @@ class Evals(TrainerCallback):
         return step == 0 or step >= state.max_steps or bool(self.plan.every and step % self.plan.every == 0)
 
     def measure(self, is_ending: Callable[[], bool] = never) -> None:
-        """Measure where the run stands, unless that was done or the run is to end, and log it."""
+        """Measure and log the current step, unless it is measured already or the run is about to end."""
         state = self.trainer.state
         if state.global_step in dict(measured(state.log_history)):
             return
         rewards = attempts(self.trainer, self.rows, self.plan.num_samples, EVAL_SEED, is_ending)
         if rewards is None:
             return
-        # A log of ours must not stand for the one that is due at this step.
+        # This log must not replace the one that is due at this step.
         is_due = self.trainer.control.should_log
-        # TRL's own log would mix in, and empty, the metrics that the training step has collected.
+        # TRL's own log would add, and then clear, the metrics that the training step has collected.
         Trainer.log(self.trainer, pass_rate(rewards, self.plan.pass_reward).logs())
         self.trainer.control.should_log = is_due
 
@@ -145,12 +145,12 @@ class Evals(TrainerCallback):
 def attempts(
     trainer: Any, rows: Sequence[dict[str, Any]], num_samples: int, seed: int, is_ending: Callable[[], bool]
 ) -> list[list[float]] | None:
-    """Return the rewards of some attempts at each task, over all ranks; None where the run is to end.
+    """Return the rewards of some attempts at each task, over all ranks; None if the run is about to end.
 
-    The run goes on as if nothing had been.
+    The state of the run does not change.
     """
     rank, num_ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    # As many rollouts at once as training makes: that much is known to fit.
+    # Training makes this many rollouts at once, so they fit into memory.
     tasks_a_rank = max(1, trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation // num_samples)
     found: list[list[float]] = []
     with isolated(trainer, num_samples):
@@ -158,7 +158,7 @@ def attempts(
         for start in range(0, len(rows), tasks_a_rank * num_ranks):
             if is_ending():
                 return None
-            # Every rank takes part in every batch: short ones are filled up with tasks that are not counted.
+            # Every rank takes part in every batch, so short ones are padded with tasks that are not counted.
             places = [start + rank * tasks_a_rank + number for number in range(tasks_a_rank)]
             batch = [dict(rows[place % len(rows)]) for place in places for _ in range(num_samples)]
             rewards = _rewards(trainer, batch).view(-1, num_samples).tolist()
@@ -167,8 +167,8 @@ def attempts(
 
 
 def _rewards(trainer: Any, batch: list[dict[str, Any]]) -> torch.Tensor:
-    """Return the weighted rewards of one rollout a row, of all ranks; NaN where nothing scored it."""
+    """Return the weighted reward of one rollout per row, over all ranks; NaN if no function scored it."""
     with torch.no_grad():
-        # Of the class that knows rollouts only: hints, exports and alarms are for training.
+        # TRL's own method: hints, exports and alarms are for training only.
         GRPOTrainer._generate_and_score_completions(trainer, batch)
     return total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)

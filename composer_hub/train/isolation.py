@@ -1,7 +1,7 @@
-"""Rollouts that leave nothing behind: what is measured beside training is made here.
+"""Rollouts that do not change the state of a training run, for measurements.
 
-In: a trainer. Out: the same trainer in evaluation mode for a while, with environments, metrics and random state of its
-own, all of it put back in the end, so that a run that was looked at goes on as if nobody had.
+In: a trainer. Out: the same trainer in evaluation mode, with fresh environments, metrics and random state, all of which
+are restored at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 
 from composer_hub.environments.guard import release
 
-# What a rollout leaves in the trainer: put back by name.
+# Attributes that a rollout sets in the trainer; they are restored by name.
 _LEFT_BEHIND = (
     "_rollouts", "_found", "_sites", "_rewards", "_rewards_by_function", "_prompts",
     "environments", "_batch_environments", "_sync_tool_dicts", "_async_tool_dicts", "num_generations_eval",
@@ -27,14 +27,14 @@ _LEFT_BEHIND = (
 
 @contextlib.contextmanager
 def isolated(trainer: Any, num_generations: int) -> Iterator[None]:
-    """Let a trainer make rollouts, so many of each prompt, that leave nothing behind."""
+    """Let a trainer make some rollouts per prompt without changing the state of its run."""
     left = {name: getattr(trainer, name) for name in _LEFT_BEHIND if hasattr(trainer, name)}
     logs, metrics, was_training = trainer._logs, trainer._metrics, trainer.model.training
     pool = getattr(trainer, "_environment_pool", None)
     trainer._logs, trainer._metrics = copy.deepcopy(logs), {mode: defaultdict(list) for mode in metrics}
     trainer.num_generations_eval = num_generations
     if pool is not None:
-        # Environments may have a state of their own: each look begins with fresh ones.
+        # Environments may have state, so each measurement begins with fresh ones.
         trainer._environment_pool = {name: [] for name in pool}
     trainer.model.eval()
     try:
@@ -52,7 +52,7 @@ def isolated(trainer: Any, num_generations: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def keeping_random_state() -> Iterator[None]:
-    """Put every random state back in the end."""
+    """Restore every random state at the end."""
     states = random.getstate(), numpy.random.get_state()
     try:
         with torch.random.fork_rng(devices=range(torch.cuda.device_count())):

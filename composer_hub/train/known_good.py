@@ -1,8 +1,8 @@
-"""Known-good turns, and how far the policy has moved away from them: what a run forgets.
+"""Known-good turns, which show what a run forgets.
 
-In: turns that were right (of the run's first successful rollouts, or given), and a model. Out: for each the change of
-its log-prob since it was kept, in nats a token. Rewards and error rates do not show it: what the policy could do before
-the run plays no part in what is learned from.
+In: correct turns (of the run's first successful rollouts, or given ones) and a model. Out: the change of each turn's
+log-prob since it was kept, in nats per token. Rewards and error rates show forgetting too late, because they only
+measure the tasks of the run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Score = Callable[[list[Row]], list[float]]  # log p of each action after what st
 
 @dataclass(frozen=True, slots=True)
 class GoodTurn:
-    """One turn that was right, and its log-prob under the policy when it was kept."""
+    """One correct turn, and its log-prob under the policy when it was kept."""
 
     before: tuple[int, ...]
     action: tuple[int, ...]
@@ -43,7 +43,7 @@ class KnownGood:
         return len(self.turns) >= self.size
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep turns until there are enough, one a prefix."""
+        """Keep turns until there are enough, one per prefix."""
         known = {turn.before for turn in self.turns}
         for before, action in rows:
             if not self.is_full and tuple(before) not in known:
@@ -51,7 +51,7 @@ class KnownGood:
                 self.turns.append(GoodTurn(tuple(before), tuple(action)))
 
     def measure(self, score: Score) -> None:
-        """Remember what the policy thinks now of the turns that are new."""
+        """Remember the current log-prob of each new turn."""
         fresh = [turn for turn in self.turns if turn.logp is None]
         logps = iter(score([turn.row for turn in fresh]) if fresh else [])
         self.turns = [
@@ -59,17 +59,17 @@ class KnownGood:
         ]
 
     def drifts(self, score: Score, *, rank: int = 0, num_ranks: int = 1) -> list[float]:
-        """Return this rank's share of the drifts, in nats a token; below 0 where a turn became less likely."""
+        """Return this rank's share of the drifts, in nats per token; negative if a turn became less likely."""
         mine = [turn for turn in self.turns[rank::num_ranks] if turn.logp is not None]
         now = score([turn.row for turn in mine]) if mine else []
         return [(value - (turn.logp or 0.0)) / len(turn.action) for turn, value in zip(mine, now, strict=True)]
 
     def state(self) -> list[Any]:
-        """Return what a checkpoint must remember."""
+        """Return the state for a checkpoint."""
         return [[turn.before, turn.action, turn.logp] for turn in self.turns]
 
     def restore(self, state: Sequence[Any]) -> None:
-        """Go on with the turns of a checkpoint."""
+        """Restore the turns of a checkpoint."""
         self.turns = [GoodTurn(tuple(before), tuple(action), logp) for before, action, logp in state]
 
 

@@ -1,7 +1,7 @@
 """The two added terms as pure functions of tensors: hint divergence and preference loss.
 
 In: hidden states of the selected rows and the language-model head (or logits), published reference log-probs. Out: one
-number a token or a pair, never reduced here; `mean_over` divides by the count the caller knows to be the global one.
+number per token or pair. Nothing is reduced here except by `mean_over`, which divides by the global count.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROWS_A_CHUNK = 32
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What turns hidden states into logits: weight (vocab, hidden), bias, scale and soft cap."""
+    """The output layer of a language model: weight (vocab, hidden), bias, scale and soft cap."""
 
     weight: Tensor  # (vocab, hidden)
     bias: Tensor | None = None  # (vocab,)
@@ -130,7 +130,7 @@ def hint_loss(
 def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
     """Clip each token's divergence, the sum over the vocabulary.
 
-    Single entries of a KL may be negative, so clipping entries can turn the loss around; the sum never is.
+    Single entries of a KL may be negative, so clipping entries can reverse the sign of the loss. The sum cannot be.
     """
     return values if token_clip is None else values.clamp(max=token_clip)
 
@@ -138,7 +138,7 @@ def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
 def mean_over(
     values: Tensor, count: Tensor | float, *, mask: Tensor | None = None, weight: Tensor | None = None
 ) -> Tensor:
-    """Return the sum of the counted values over a count that may be larger than this batch's own; 0 for none."""
+    """Divide the sum of the counted values by a count that may cover more than this batch; 0 if nothing counts."""
     kept = values if mask is None else values * mask
     kept = kept if weight is None else kept * weight
     return kept.sum() / torch.as_tensor(count, device=values.device, dtype=values.dtype).clamp(min=1)
@@ -160,7 +160,7 @@ def _trl_divergence() -> type[torch.autograd.Function] | None:
 
 
 def token_logps(hidden: Tensor, head: Head, targets: Tensor) -> Tensor:  # (rows, hidden), (rows,) -> (rows,)
-    """Return log p(target) of each row at temperature 1, a chunk of logits at a time.
+    """Return log p(target) of each row at temperature 1, in chunks of logits.
 
     Reference log-probs are published at temperature 1, so the policy's must not go through a head that divides by the
     sampling temperature.
@@ -187,7 +187,7 @@ def token_stats(
     *,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:  # (rows,), (rows,)
-    """Return log p(target) and the entropy of each row, a chunk of logits at a time, without a gradient."""
+    """Return log p(target) and the entropy of each row without a gradient, in chunks of logits."""
     logps, entropies = [], []
     for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True):
         log_p = F.log_softmax(head.logits(rows).float() / temperature, dim=-1)
@@ -204,16 +204,16 @@ PREFERENCES = ("sigmoid", "ipo")
 
 @dataclass(frozen=True, slots=True)
 class Preference:
-    """How the preference loss is formed."""
+    """The form of the preference loss."""
 
     kind: str = "sigmoid"  # sigmoid or ipo
     beta: float = 0.1  # strength of the pull to the reference
-    nll_weight: float = 0.0  # weight of -log p(chosen) a token, against both log-probs falling
+    nll_weight: float = 0.0  # weight of -log p(chosen) per token, so that both log-probs do not fall together
 
 
 @dataclass(frozen=True, slots=True)
 class PreferenceTerms:
-    """One value a pair; only `losses` carries a gradient."""
+    """One value per pair; only `losses` has a gradient."""
 
     losses: Tensor  # (pairs,)
     margins: Tensor  # (pairs,) beta * (how much more chosen gained over the reference than rejected)

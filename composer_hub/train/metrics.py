@@ -1,6 +1,6 @@
-"""What a run says about itself, under stable names: means over all ranks, and each channel's share of the gradient.
+"""Metrics under stable names: means over all ranks, and each channel's share of the gradient.
 
-In: numbers as each rank found them, the terms of a loss. Out: entries of the trainer's metrics, the same on every rank.
+In: the numbers of each rank, and the terms of a loss. Out: entries of the trainer's metrics, the same on every rank.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from composer_hub.train.watchdogs import hedge_rate
 
 
 def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[str, Any]) -> None:
-    """Log the mean of each metric over all ranks; every rank must come here with the same names.
+    """Log the mean of each metric over all ranks; every rank must call this with the same names.
 
     A name without a number on any rank is left out.
     """
@@ -34,14 +34,14 @@ def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[s
 
 
 def note_writers(metrics: dict[str, list[float]], name: str, hints: Iterable[Hint]) -> None:
-    """Log each writer's share of the hints of all ranks; every rank must come here."""
+    """Log each writer's share of the hints of all ranks; every rank must call this."""
     writers = Counter(gather_object([hint.writer for hint in hints]))
     for writer, count in writers.items():
         metrics[f"{name}/writer/{writer}"].append(count / writers.total())
 
 
 def rollout_means(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """Return one number a rollout: what went wrong in it, and how much the model doubts in words."""
+    """Return one number per rollout and metric: its errors by rule, and how often the model hedges."""
     traces = [rollout.trace for rollout in rollouts]
     errors = [[site for step in trace.steps for site in step.error_sites] for trace in traces]
     texts = [" ".join(message.content for message in trace.messages if message.role == "assistant") for trace in traces]
@@ -59,7 +59,7 @@ def rollout_means(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
 
 
 def probed_parameter(network: nn.Module) -> nn.Parameter | None:
-    """Return where gradient shares are read: the last trained matrix below the head, so that little runs backward."""
+    """Return the last trained matrix below the head, at which gradient shares are cheap to read."""
     head = causal_lm(network).get_output_embeddings()  # type: ignore[operator]
     trained = [
         value
@@ -79,7 +79,7 @@ def gradient_norms(terms: Mapping[str, Tensor], at: Tensor) -> dict[str, float]:
 
 
 def note_shares(accelerator: Any, metrics: dict[str, list[float]], norms: Mapping[str, float]) -> None:
-    """Log each channel's share of the sum of the norms over all ranks; every rank must come here."""
+    """Log each channel's share of the sum of the norms over all ranks; every rank must call this."""
     local = torch.tensor(list(norms.values()), device=accelerator.device)
     totals = accelerator.reduce(local, reduction="sum").tolist()
     if sum(totals) > 0:

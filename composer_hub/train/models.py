@@ -17,7 +17,7 @@ class ModelFolderError(exits.ComposerError, ValueError):
 
 
 def load_model(folder: Path, **options: Any) -> Any:
-    """Return the causal language model of a folder; nothing is downloaded and no code of it is run."""
+    """Return the causal language model of a folder; nothing is downloaded and none of its code runs."""
     try:
         return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
@@ -33,7 +33,7 @@ def load_tokenizer(folder: Path) -> Any:
     except (OSError, ValueError) as error:
         raise ModelFolderError(f"{folder} holds no tokenizer that transformers can load: {error}") from error
     if len(tokenizer) <= len(tokenizer.all_special_tokens):
-        # transformers makes one without words where the files are missing.
+        # If the files are missing, transformers makes a tokenizer without words.
         raise ModelFolderError(f"{folder} holds no tokenizer: put the tokenizer files of its model there.")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -41,7 +41,7 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """Return the device a name means; auto is the first accelerator, else the CPU."""
+    """Return the device of a name; auto is the first accelerator, or the CPU."""
     if name != "auto":
         return torch.device(name)
     return torch.accelerator.current_accelerator() or torch.device("cpu")

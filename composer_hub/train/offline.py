@@ -1,6 +1,6 @@
-"""`OfflineTrainer`: the channels that need no rollout, alone: hints on published traces, and pairs.
+"""`OfflineTrainer`: the channels that need no rollouts, which are hints on published traces and preference pairs.
 
-loss = alpha * hint + beta * replay. Nothing is generated and nothing is rewarded; checkpoints, teachers, adapters,
+loss = alpha * hint + beta * replay. Nothing is generated or rewarded; checkpoints, teachers, adapters,
 metrics and the card are those of `RunTrainer`.
 """
 
@@ -21,7 +21,7 @@ from composer_hub.train.trace_hints import TraceLoader, recorded_terms
 
 
 class OfflineTrainer(RunTrainer):
-    """Trains on recorded data; an epoch is over when every row of every channel that is on has been seen."""
+    """Trains on recorded data; an epoch ends when every row of every active channel has been seen."""
 
     def __init__(
         self, *args: Any, pairs: PairLoader | None = None, traces: TraceLoader | None = None, **kwargs: Any
@@ -30,7 +30,7 @@ class OfflineTrainer(RunTrainer):
         if not loaders:
             raise TrainerError("There is nothing to learn from: pass traces= or pairs=.")
         num_batches = max(loader.batches_an_epoch * loader.num_ranks for loader in loaders)
-        # What is trained on comes from the loaders; a row here only stands for a micro-batch of one rank.
+        # The loaders provide the data; a row here only counts one micro-batch of one rank.
         turns = Dataset.from_dict({"prompt": [""] * num_batches})
         super().__init__(*args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs)
         self.reward_func_names = []
@@ -50,7 +50,7 @@ class OfflineTrainer(RunTrainer):
         return generation_batch
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
-        # One forward, and only one, goes through the wrapper: that is what ranks wait for to average the gradients.
+        # Exactly one forward goes through the wrapper, because DDP averages gradients once per wrapped forward.
         terms, notes = recorded_terms(self, model)
         self._note_means(notes)
         self._note_shares(terms)
@@ -58,5 +58,5 @@ class OfflineTrainer(RunTrainer):
 
 
 def _never_asked(**_: Any) -> list[float]:
-    """Stand where TRL insists on a reward; nothing is generated, so nobody calls it."""
+    """Satisfy TRL, which requires a reward function; nothing is generated, so it is never called."""
     raise AssertionError("an offline run scores nothing")

@@ -1,4 +1,4 @@
-"""Preference pairs, tokenised, with published reference log-probs, as an endless stream of batches."""
+"""Tokenized preference pairs with published reference log-probs, as an endless stream of batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from composer_hub.train.uplift import right_padded
 
 @dataclass(frozen=True, slots=True)
 class TokenPair:
-    """One pair as tokens, and what the reference thinks of it."""
+    """One pair as tokens, with the reference's log-probs."""
 
     prompt_ids: Sequence[int]
     chosen_ids: Sequence[int]

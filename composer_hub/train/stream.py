@@ -1,4 +1,4 @@
-"""An endless, seeded, sharded, resumable stream of rows: what the loaders of pairs and of hint sites have in common.
+"""An endless, seeded, sharded and resumable stream of rows, for the loaders of pairs and hint sites.
 
 The order of rows in epoch e is a permutation made from (seed, e); rank r of w takes every w-th row. The cursor is one
 number, saved with each checkpoint, so a resumed run sees the rows that the uninterrupted one would have seen.
@@ -45,23 +45,23 @@ class Stream(Generic[T]):
 
     @property
     def batches_an_epoch(self) -> int:
-        """Return after how many micro-batches every row has been seen."""
+        """Return the number of micro-batches after which every row has been seen."""
         return math.ceil(len(self.rows) / (self.batch_size * self.num_ranks))
 
     def take(self) -> list[T]:
-        """Return the next rows of this rank, starting the next epoch where one ends."""
+        """Return the next rows of this rank, across the end of an epoch."""
         return [self._next() for _ in range(self.batch_size)]
 
     def state(self) -> dict[str, int]:
-        """Return what a checkpoint must remember."""
+        """Return the state for a checkpoint."""
         return {"position": self.position, "seed": self.seed, "num_rows": len(self.rows), "num_ranks": self.num_ranks}
 
     def restore(self, state: dict[str, int]) -> None:
-        """Go on where a checkpoint was taken."""
+        """Continue from a checkpoint."""
         if (state["num_rows"], state["seed"]) != (len(self.rows), self.seed):
             raise StreamError(
                 f"The checkpoint was made with {state['num_rows']} {self.what} and seed {state['seed']}, this run has "
-                f"{len(self.rows)} and {self.seed}: resume with the same {self.what} revision, or start anew."
+                f"{len(self.rows)} and {self.seed}: resume with the same {self.what} revision, or start a new run."
             )
         # With another number of ranks the rows seen so far are counted over all of them.
         self.position = state["position"] * state["num_ranks"] // self.num_ranks

@@ -1,4 +1,4 @@
-"""Who reads the hint: the model the run started from, a slow average of the student, or the student itself.
+"""The reader of the hint: the model that the run started from, a slow average of the student, or the student.
 
 A teacher is the student's own module with other values for the parameters that are trained, so its forward runs on the
 bare module: no collective, hence no rank waits for another that has no hint sites, and for LoRA the copy is as small as
@@ -25,7 +25,7 @@ _FILE = "composer_teacher.safetensors"
 
 
 class TeacherError(exits.ComposerError, ValueError):
-    """A teacher that cannot be had."""
+    """A teacher that cannot be made."""
 
 
 class Teacher:
@@ -44,7 +44,7 @@ class Teacher:
     @torch.no_grad()
     def read(self, ids: Tensor, attention: Tensor) -> tuple[Tensor, Head]:  # (rows, time), (rows, time)
         """Return the hidden states (rows, time, hidden) of the rows, and the head."""
-        # The teacher's copy lives where the student was built; training may have moved the student since.
+        # The copy is on the device where the student was built; training may have moved the student since.
         self.values = {name: value.to(ids.device) for name, value in self.values.items()}
         inputs = {"input_ids": ids, "attention_mask": attention, "use_cache": False, "logits_to_keep": 1}
         with without_dropout(self.student), keeping_hidden(self.student) as kept:
@@ -53,31 +53,33 @@ class Teacher:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """Move a little towards the student; only an average moves."""
+        """Move the ema average a little towards the student."""
         if self.kind == "ema":
             for name, value in _trained(self.student):
                 old = self.values[name]
                 old.lerp_(value.detach().to(old), self.rate)
 
     def save(self, folder: Path) -> None:
-        """Leave beside a checkpoint what cannot be had again from the start of the run."""
+        """Save the ema average beside a checkpoint, because it cannot be recomputed."""
         if self.kind == "ema":
             from safetensors.torch import save_file
 
             save_file({name: value.contiguous().cpu() for name, value in self.values.items()}, folder / _FILE)
 
     def load(self, folder: Path) -> None:
-        """Go on with the average a checkpoint holds."""
+        """Load the ema average of a checkpoint."""
         if self.kind != "ema":
             return
         from safetensors.torch import load_file
 
         path = folder / _FILE
         if not path.exists():
-            raise TeacherError(f"{path} is missing, so the ema teacher cannot go on: start anew, or set teacher=fixed.")
+            raise TeacherError(
+                f"{path} is missing, so the ema teacher cannot continue. Start a new run, or set teacher=fixed."
+            )
         saved = load_file(path)
         if set(saved) != set(self.values):
-            raise TeacherError(f"{path} holds other parameters than this run trains: resume with the same adapters.")
+            raise TeacherError(f"{path} holds other parameters than this run trains. Resume with the same adapters.")
         self.values = {name: value.to(self.values[name]) for name, value in saved.items()}
 
 
@@ -111,7 +113,7 @@ def keeping_hidden(network: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def head_of(network: nn.Module, values: dict[str, Tensor] | None = None) -> Head:
-    """Return the language-model head, with a teacher's values where it has own ones."""
+    """Return the language-model head, with the teacher's values of trained parameters."""
     model = causal_lm(network)
     output = model.get_output_embeddings()  # type: ignore[operator]
     names = {id(value): name for name, value in network.named_parameters()} if values else {}

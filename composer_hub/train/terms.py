@@ -1,7 +1,7 @@
-"""The added terms of one micro-batch, before they are divided by the count that is theirs.
+"""The added terms of one micro-batch, before each is divided by its own count.
 
 In: a batch of the trainer, the hidden states of its policy forward, the student and a teacher, or a batch of pairs.
-Out: one value a token or a pair, with its gradient, and numbers for the log under the same names on every rank.
+Out: one value per token or pair, with its gradient, and numbers for the log under the same names on every rank.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def token_values(
 def replay_losses(
     args: ComposerConfig, batch: PairBatch, network: nn.Module, *, through: nn.Module | None = None
 ) -> tuple[Tensor, Notes]:
-    """Return the preference loss of each pair; the forward goes `through` what wraps the network, where that counts."""
+    """Return the preference loss of each pair; the forward goes `through` the wrapped network if one is given."""
     read = network if through is None else through
     with keeping_hidden(network) as kept:
         read(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)

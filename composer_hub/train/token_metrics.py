@@ -1,7 +1,7 @@
-"""What the hint channel does token by token, for a few rollouts: numbers to look at, not to learn from.
+"""The hint channel's effect on each token of a few rollouts, for inspection only.
 
-In: rollouts with their sites and advantages, a student and a teacher. Out: for each rollout one number or None a token
-of its completion: divergence and uplift at its sites, advantage on the tokens that the model sampled.
+In: rollouts with their sites and advantages, a student and a teacher. Out: one number or None per token of each
+completion: divergence and uplift at its sites, advantage on sampled tokens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Values = list[float | None]
 
 @dataclass(frozen=True, slots=True)
 class TokenDiagnostics:
-    """One rollout; each list is as long as its completion, or empty where nobody looked."""
+    """The numbers of one rollout; each list is as long as its completion, or empty if it was not measured."""
 
     divergence: Values = field(default_factory=list)  # between student and hinted teacher
     uplift: Values = field(default_factory=list)  # log p of the token with the hint minus without
@@ -30,7 +30,7 @@ class TokenDiagnostics:
 
 
 def sample(sites: Sequence[Sequence[HintSite]], count: int = NUM_ROLLOUTS) -> list[int]:
-    """Return the rollouts to look at: first those with sites."""
+    """Return the rollouts to measure; those with sites come first."""
     return sorted(range(len(sites)), key=lambda row: (not sites[row], row))[:count]
 
 

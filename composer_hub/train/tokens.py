@@ -1,7 +1,7 @@
 """Published pairs as tokens of the student, with the log-probs that the reference gives them.
 
-In: `Pair` records and the student's tokenizer. Out: `TokenPair`s whose answers are the tokens the student would have
-sampled, each with its reference log-probs at temperature 1, and the `Fingerprint` under which those numbers hold.
+In: `Pair` records and the student's tokenizer. Out: `TokenPair`s whose answers are the tokens that the student would
+have sampled, with reference log-probs at temperature 1, and the `Fingerprint` under which those numbers hold.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAX_TOKENS = 4096
 
 
 class FingerprintError(exits.Refused, ValueError):
-    """Reference log-probs that were made under other conditions than this run's."""
+    """Reference log-probs from other conditions than this run's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class RefLogps:
-    """What the reference thinks of one pair: a row of the `ref` config."""
+    """The reference's log-probs of one pair: a row of the `ref` config."""
 
     pair_id: str
     ref_chosen_logps: float  # log p of the whole answer at temperature 1
@@ -65,7 +65,7 @@ class RefLogps:
 
 @dataclass
 class Encoded:
-    """Pairs as tokens, by id in the order they came, and why others are not among them."""
+    """Pairs as tokens by id, in their original order, and the reasons why others are missing."""
 
     pairs: dict[str, TokenPair] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -84,7 +84,7 @@ class PairEncoder:
     def of(
         cls, tokenizer: Any, *, max_tokens: int = MAX_TOKENS, template_kwargs: Mapping[str, Any] | None = None
     ) -> PairEncoder:
-        """Take TRL's prefix-preserving variant of the tokenizer's template where the template itself is not one."""
+        """Use TRL's prefix-preserving variant of the tokenizer's template if there is one."""
         from trl.chat_template_utils import get_training_chat_template
 
         if not tokenizer.chat_template:
@@ -92,7 +92,7 @@ class PairEncoder:
         try:
             template = get_training_chat_template(tokenizer) or tokenizer.chat_template
         except ValueError:
-            # Unknown to TRL; whether it preserves prefixes shows at each pair.
+            # TRL does not know this template; each pair shows whether it preserves prefixes.
             template = tokenizer.chat_template
         return cls(tokenizer, template, max_tokens, dict(template_kwargs or {}))
 
@@ -112,18 +112,18 @@ class PairEncoder:
         prompt = self.text(pair.prompt, pair.tools, add_generation_prompt=True)
         ids = self.ids(prompt)
         if len(ids) >= self.max_tokens:
-            return "longer_than_max_tokens"  # said first: rendering a long session twice more takes its time
+            return "longer_than_max_tokens"  # checked first, because rendering a long session twice more is slow
         answers = [self.answer(prompt, pair.prompt, side, pair.tools) for side in (pair.chosen, pair.rejected)]
         if None in answers:
             return "template_rewrites_the_prompt"
-        # Tokenised apart, at the place where sampling starts: a rollout never merges tokens over that line either.
+        # Tokenized separately where sampling starts: a rollout never merges tokens across that boundary.
         chosen, rejected = (self.ids(text or "") for text in answers)
         if not chosen or not rejected:
             return "empty_answer"
         if chosen == rejected:
             return "same_tokens"
         if len(ids) + max(len(chosen), len(rejected)) > self.max_tokens:
-            # Cutting a prompt would show the student a conversation that nobody had.
+            # A cut prompt would show the student a conversation that never took place.
             return "longer_than_max_tokens"
         return TokenPair(ids, chosen, rejected, 0.0, 0.0)
 
@@ -136,17 +136,17 @@ class PairEncoder:
     def answer(
         self, prompt: str, messages: Sequence[Message], side: Sequence[Message], tools: Sequence[Any]
     ) -> str | None:
-        """Return the text of an answer to a prompt, or None where the template rewrites the prompt once it follows."""
+        """Return the text of an answer to a prompt, or None if the template then rewrites the prompt."""
         whole = self.text((*messages, *side), tools, add_generation_prompt=False)
         if not whole.startswith(prompt):
             return None
         answer = whole[len(prompt) :]
         end = answer.rfind(self.tokenizer.eos_token)
-        # The line break that templates put behind the end mark is never sampled.
+        # The line break that templates put after the end mark is never sampled.
         return answer if end < 0 else answer[: end + len(self.tokenizer.eos_token)]
 
     def text(self, messages: Sequence[Message], tools: Sequence[Any], *, add_generation_prompt: bool) -> str:
-        """Return a chat as the template writes it."""
+        """Return a chat as text."""
         return self.tokenizer.apply_chat_template(
             [message.to_chat() for message in messages],
             tools=list(tools) or None,
@@ -157,12 +157,12 @@ class PairEncoder:
         )
 
     def ids(self, text: str) -> array[int]:
-        """Return the tokens of a text, none added; in an array, for every rank holds all pairs of a run."""
+        """Return the tokens of a text as a compact array, because every rank holds all pairs of a run."""
         return array("i", self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def tokenizer_digest(tokenizer: Any) -> str:
-    """Return a digest of what turns text into ids."""
+    """Return a digest of the rules that turn text into ids."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return stable_id(tokenizer.get_vocab())[:16]
@@ -193,7 +193,7 @@ def ref_rows(model: nn.Module, encoded: Encoded, fingerprint: Fingerprint, *, ba
 
 
 def with_reference(encoded: Encoded, rows: Iterable[RefLogps], expected: Fingerprint) -> list[TokenPair]:
-    """Put published reference log-probs beside their pairs; refuse any that were made under other conditions."""
+    """Add published reference log-probs to their pairs; refuse those from other conditions."""
     known = {row.pair_id: row for row in rows}
     for text in sorted({row.fingerprint for row in known.values()}):
         check_fingerprint(Fingerprint.read(text), expected)
@@ -212,7 +212,7 @@ def with_reference(encoded: Encoded, rows: Iterable[RefLogps], expected: Fingerp
 
 
 def check_fingerprint(published: Fingerprint, expected: Fingerprint) -> None:
-    """Refuse log-probs of another model, tokenizer, template, truncation or temperature, and say which differs."""
+    """Refuse log-probs of another model, tokenizer, template, truncation or temperature, and name the difference."""
     theirs, ours = to_row(published), to_row(expected)
     if _same_model(theirs, ours):
         theirs["model"] = ours["model"]
@@ -225,5 +225,5 @@ def check_fingerprint(published: Fingerprint, expected: Fingerprint) -> None:
 
 
 def _same_model(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
-    # A commit or a digest of weights names a model, whatever its repository or folder is called now.
+    # A commit or a digest of the weights identifies a model, even if its repository or folder was renamed.
     return theirs["model_revision"] == ours["model_revision"]

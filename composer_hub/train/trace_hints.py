@@ -1,4 +1,4 @@
-"""The terms that need no rollout: hints on sites of published traces, and pairs.
+"""The terms that need no rollouts: hints on sites of published traces, and pairs.
 
 In: the loader of a rank's sites, and the trainer whose student, teacher and options they are read with. Out: the terms
 of each micro-batch, hints divided by the hint tokens of the whole optimizer step over all ranks. The metrics of hints
@@ -37,15 +37,15 @@ class TraceLoader(Stream[HintSite]):
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """One micro-batch, and by what its sum is divided."""
+    """One micro-batch, and the divisor of its sum."""
 
     sites: list[HintSite]
-    counted: list[bool]  # False where a hint does too little; the row is still read, so that no rank's graph differs
+    counted: list[bool]  # False if a hint does too little; still read, so that all ranks have the same graph
     divisor: Tensor
 
 
 class TraceHints:
-    """Draws the sites of each optimizer step at its first micro-batch, when the step's tokens can be counted."""
+    """Draws the sites of an optimizer step at its first micro-batch, so that the step's tokens can be counted."""
 
     def __init__(self, loader: TraceLoader, trainer: ComposerTrainer) -> None:
         self.loader, self.trainer = loader, trainer
@@ -77,18 +77,18 @@ class TraceHints:
         return (values * counted).sum() / drawn.divisor, notes
 
     def look(self, num_batches: int) -> list[SiteUplift]:
-        """Return what the hints of the next sites do; the stream stays where it is."""
+        """Return the uplift of the next sites without advancing the stream."""
         place = self.loader.position
         sites = [site for _ in range(num_batches) for site in self.loader.take()]
         self.loader.position = place
         return self.trainer._uplifts(sites)
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint must remember."""
+        """Return the state for a checkpoint."""
         return self.loader.state()
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on where a checkpoint was taken."""
+        """Continue from a checkpoint."""
         self.loader.restore(state)
 
     def _draw(self, num_pieces: int) -> None:
@@ -98,16 +98,16 @@ class TraceHints:
         num_tokens = sum(len(site.action_ids) for site, flag in zip(sites, flags, strict=True) if flag)
         accelerator = self.trainer.accelerator
         total = accelerator.reduce(torch.tensor(float(num_tokens), device=accelerator.device), reduction="sum")
-        # Gradients are averaged over ranks; the clamp is for steps in which no hint lifts anywhere.
+        # Gradients are averaged over ranks. The clamp is for steps without any useful hint.
         divisor = total.clamp(min=1.0) / accelerator.num_processes
         self._note(sites)
         counted = iter(flags)
         self._waiting.extend(_Drawn(piece, [next(counted) for _ in piece], divisor) for piece in pieces)
 
     def _lifting(self, sites: list[HintSite]) -> list[bool]:
-        """Measure now and then what the hints do, and tell which do enough where that is asked for."""
+        """Measure the hints every few steps, and return which sites may be learned from."""
         trainer, refused = self.trainer, self.trainer.hinter.refused
-        # Live hints of writers refused before training are never written; recorded ones are there.
+        # Live hints of refused writers are never written, but recorded ones exist.
         flags = trainer.which_lift(sites, NAME, turn=trainer.state.global_step, refused=refused)
         if trainer.args.hint_min_uplift is not None or refused:
             trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})

@@ -1,8 +1,8 @@
-"""Hint sites of published traces as tokens of the student: where its own recorded turns went wrong.
+"""Hint sites of published traces as tokens of the student.
 
-In: `Trace`s, and the student's tokenizer and name. Out: `TraceSite`s, which say what `HintSite`s say of live rollouts,
-and a count of the hinted steps that cannot be learned from. Rollouts that a trainer exported bring the tokens that were
-sampled; other traces are written anew by the student's template, prompt and action apart.
+In: `Trace`s with hints, and the student's tokenizer and name. Out: `HintSite`s like those of live rollouts, and a count
+of the hinted steps that cannot be learned from. Exported rollouts carry the tokens that were sampled; other traces are
+rendered with the student's template, prompt and action separately.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from composer_hub.train.hinting import Hinter, HintSite, TemplateError
 from composer_hub.train.tokens import PairEncoder, tokenizer_digest
 
 OTHER_FAMILIES = ("refuse", "leave_out", "take")
-# A prompt of more characters than this a token is not even tokenised: whole sessions would take minutes each.
+# Prompts with more characters per allowed token than this are not tokenized: whole sessions would take minutes.
 _CHARS_A_TOKEN = 16
 
 
@@ -37,19 +37,19 @@ class ForeignTraces(exits.Refused, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Student:
-    """Whose traces may be learned from."""
+    """The model whose traces may be learned from."""
 
     name: str
     family: str
 
     @classmethod
     def of(cls, model: Model, config: Any) -> Student:
-        """Take the family from the name, or from the architecture where the name tells nothing, as that of a folder."""
+        """Take the family from the name, or from the architecture if the name does not show it, as for a folder."""
         named = family_of(model.name) if model.is_published else ""
         return cls(model.name, named or family_of(str(getattr(config, "model_type", ""))))
 
     def wrote(self, trace: Trace, step: Step) -> bool:
-        """Tell whether a step is one of the student's own, or of a model of its family."""
+        """Return whether the student or a model of its family wrote a step."""
         model = step.model or trace.model
         family = step.family or trace.family or family_of(model)
         return family == self.family if family and self.family else bool(model) and model == self.name
@@ -57,7 +57,7 @@ class Student:
 
 @dataclass
 class TraceSites:
-    """What can be learned from, and why other hinted steps cannot."""
+    """The sites to learn from, and the reasons why other hinted steps are left out."""
 
     sites: list[HintSite] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class TraceEncoder:
     chats: PairEncoder
     hinter: Hinter
     student: Student
-    tokenizer: str  # digest: of the tokens in a rollout only those of the same tokenizer mean anything
+    tokenizer: str  # digest; the tokens of a rollout are valid for the same tokenizer only
     vocabulary: int
     other_families: str = "refuse"
 
@@ -89,7 +89,7 @@ class TraceEncoder:
         other_families: str = "refuse",
         control: bool = False,
     ) -> TraceEncoder:
-        """Take the template that live rollouts of the same student would use."""
+        """Use the template that live rollouts of the same student would use."""
         if other_families not in OTHER_FAMILIES:
             raise exits.UsageError(f"other_families is one of {', '.join(OTHER_FAMILIES)}, not {other_families!r}.")
         chats = PairEncoder.of(tokenizer, max_tokens=max_tokens, template_kwargs=template_kwargs)
@@ -134,12 +134,12 @@ class TraceEncoder:
             return False
         if self.other_families == "leave_out":
             return True
-        model = step.model or trace.model or "a model that nobody named"
+        model = step.model or trace.model or "an unknown model"
         own = self.student.family or "unknown"
         raise ForeignTraces(
             f"Step {step.index} of trace {trace.trace_id} was written by {model}, not by the student "
-            f"{self.student.name} (family {own}). Hints teach a model from the student's own traces: say "
-            "--other_families leave_out to learn from those alone, or take to learn from all."
+            f"{self.student.name} (family {own}). Hints should come from the student's own traces: use "
+            "--other_families leave_out to learn from those only, or take to learn from all."
         )
 
     # ------------------------------------------------------------------------------------------------------ tokens
@@ -148,7 +148,7 @@ class TraceEncoder:
         return self._sampled(trace, step) if sampled else self._written(trace, step)
 
     def _sampled(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
-        """Return the tokens before a turn of an exported rollout, and its own."""
+        """Return the tokens before a turn of an exported rollout and those of the turn."""
         try:
             prompt, completion, turns = (trace.provenance[name] for name in ("prompt_ids", "completion_ids", "turns"))
             if not step.prefix_exact or step.index >= len(turns):
@@ -158,11 +158,11 @@ class TraceEncoder:
             if not fits or max(*prompt, *completion) >= self.vocabulary:
                 return "tokens_do_not_fit"
             return array("i", [*prompt, *completion[:start]]), array("i", completion[start:stop])
-        except (KeyError, TypeError, ValueError):  # somebody else wrote these rows
+        except (KeyError, TypeError, ValueError):  # these rows come from another program
             return "tokens_do_not_fit"
 
     def _written(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
-        """Return prompt and action as the student's template writes them."""
+        """Return prompt and action as the student's template renders them."""
         action = trace.messages[step.action]
         if step.reasoning_status in ("summary", "encrypted"):
             return "thinking_was_not_recorded"  # without it these are not the tokens that were sampled
@@ -195,7 +195,7 @@ def hint_of(step: Step) -> Hint | None:
 
 
 def _as_read(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Return messages with objects as arguments, as templates want them, and with the thinking that was recorded."""
+    """Return messages with objects as arguments, as templates expect, and with their recorded thinking."""
     return tuple(
         dataclasses.replace(published, reasoning_content=message.reasoning_content)
         for message, published in zip(messages, published_prompt(messages), strict=True)

@@ -60,7 +60,7 @@ class ComposerTrainer(GRPOTrainer):
         pairs: PairLoader | None = None,
         traces: TraceLoader | None = None,
         hinter: Hinter | None = None,
-        known_good: Sequence[Row] = (),  # turns that were right; without them, those of the first good rollouts
+        known_good: Sequence[Row] = (),  # correct turns; without them, those of the first successful rollouts
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -68,7 +68,7 @@ class ComposerTrainer(GRPOTrainer):
         self.traces = TraceHints(traces, self) if traces is not None else None
         self._check()
         self.hinter = hinter or hinter_of(self)
-        self.channel_scale = {"hint": 1.0, "replay": 1.0}  # what watch-dogs turn down
+        self.channel_scale = {"hint": 1.0, "replay": 1.0}  # factors that watch-dogs lower
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
         self._found: list[list[HintSite]] = []  # every hint site
@@ -76,7 +76,7 @@ class ComposerTrainer(GRPOTrainer):
         self._rewards: Tensor | None = None  # of all ranks
         self._num_batches = 0
         self.known_good = KnownGood(known_good)
-        # A teacher that nobody reads would only cost memory.
+        # Without the hint channel a copy would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
@@ -86,7 +86,7 @@ class ComposerTrainer(GRPOTrainer):
 
     @property
     def _has_terms(self) -> bool:
-        """Say whether anything is added to GRPO's loss."""
+        """Return whether a term is added to GRPO's loss."""
         return bool(self.args.alpha_sdpo or self.args.beta_replay)
 
     @property
@@ -120,7 +120,7 @@ class ComposerTrainer(GRPOTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        # What nothing scored, as an episode that was lost, has not succeeded and is nobody's better sibling.
+        # A rollout without a score, as a lost episode, has not succeeded and is never the better sibling.
         self._rewards = total_rewards(rewards, self.reward_weights, unscored=-math.inf)
         return rewards
 
@@ -129,12 +129,12 @@ class ComposerTrainer(GRPOTrainer):
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         looked = rollout_means(self._rollouts)
-        # Of rollouts that do not count, too: where truncated ones are masked, the longest would have no length.
+        # Masked truncated rollouts are included, because the longest ones would otherwise be missing.
         lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
         self._note_means(looked | {"channel/policy/length": lengths})
         if self._hints_from("rollouts"):
-            # Before the batch is shuffled: siblings still stand side by side.
-            # A rollout that was cut off may not count; then nothing of it is learned.
+            # The batch is not shuffled yet, so siblings are neighbors.
+            # Nothing is learned from a truncated rollout that does not count.
             counts = output["completion_mask"].any(1).tolist()
             self._found = [
                 self.hinter.sites(rollout, sibling=sibling) if does else []
@@ -142,7 +142,7 @@ class ComposerTrainer(GRPOTrainer):
             ]
             self._sites = self._lifting(self._found)
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
-            # 0-dim: passes through shuffling and splitting as it is.
+            # 0-dim tensors pass through shuffling and splitting unchanged.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
             self._note_sites()
         self._note_known_good()
@@ -150,7 +150,7 @@ class ComposerTrainer(GRPOTrainer):
         return output
 
     def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
-        """Measure now and then what the hints do, and leave out those that do too little where that is asked for."""
+        """Measure the hints every few batches, and leave out weak ones if `hint_min_uplift` is set."""
         sites = [site for row in found for site in row]
         flags = iter(self.which_lift(sites, "channel/hint", turn=self._num_batches))
         kept = [[site for site in row if next(flags)] for row in found]
@@ -165,9 +165,9 @@ class ComposerTrainer(GRPOTrainer):
         name: str,
         *,
         turn: int,
-        refused: frozenset[tuple[str, str]] = frozenset(),  # writers that are out whatever is measured
+        refused: frozenset[tuple[str, str]] = frozenset(),  # writers that are left out whatever their uplift
     ) -> list[bool]:
-        """Tell which sites may be learned from; every n-th turn, or where each site is judged, they are measured."""
+        """Return which sites may be learned from; they are measured every n-th turn, or always with a bound."""
         least, every = self.args.hint_min_uplift, self.args.measure_every
         flags = [True] * len(sites)
         if least is not None or (every and turn % every == 0):
@@ -179,11 +179,11 @@ class ComposerTrainer(GRPOTrainer):
         ]
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
-        # No more rows at once than training reads: that much is known to fit.
+        # Training reads this many rows at once, so they fit into memory.
         return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
 
     def _note_uplifts(self, uplifts: list[SiteUplift], name: str) -> None:
-        """Log what the hints of all ranks do, and the same by writer."""
+        """Log the uplift of all ranks, also by writer."""
         everywhere = gather_object(uplifts)
         metrics = self._metrics[self._mode]
         values = {
@@ -198,7 +198,7 @@ class ComposerTrainer(GRPOTrainer):
             metrics[f"{name}/uplift/{writer}"].append(mean)
 
     def _siblings(self) -> list[Rollout | None]:
-        """Return, for each rollout, the best one of its group on any rank if it beats it."""
+        """Return the best rollout of each group, on any rank, for those that it beats."""
         assert self._rewards is not None
         return siblings(
             self._rollouts,
@@ -215,7 +215,7 @@ class ComposerTrainer(GRPOTrainer):
     # --------------------------------------------------------------------------------------- what only is looked at
 
     def _note_known_good(self) -> None:
-        """Keep known-good turns until there are enough, and log now and then how far the policy is from them."""
+        """Collect known-good turns, and log the drift from them every few batches."""
         args, every = self.args, self.args.measure_every
         if not self.model.training or not every:
             return
@@ -277,11 +277,11 @@ class ComposerTrainer(GRPOTrainer):
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
         if self.model.training:
-            # The bare module: parameters synchronise when the one backward ends, however many forwards there were.
+            # The bare module is enough: gradients synchronize at the end of the single backward.
             recorded, found = recorded_terms(self, self._bare)
             notes |= found
             terms |= recorded
-        # Once for all terms: the ranks wait for each other here, whatever each of them found.
+        # One call for all terms, because the ranks wait for each other here.
         self._note_means(notes)
         self._note_shares(terms)
         for name in ("hint", "hint_traces", "replay"):
@@ -314,12 +314,9 @@ class ComposerTrainer(GRPOTrainer):
     # ---------------------------------------------------------------------------------------------- before training
 
     def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
-        """Return what the hints of some fresh rollouts do to the failed action and to the corrected one.
-
-        The run itself is not disturbed.
-        """
+        """Return the uplift of the hints in some fresh rollouts, without changing the state of the run."""
         if not self.args.alpha_sdpo:
-            raise TrainerError("alpha_sdpo is 0, so there are no hints to look at.")
+            raise TrainerError("alpha_sdpo is 0, so there are no hints to measure.")
         found: list[SiteUplift] = []
         with isolated(self, self.num_generations):
             if self.traces is not None and self._hints_from("traces"):
@@ -327,7 +324,7 @@ class ComposerTrainer(GRPOTrainer):
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
-                # Every site, so that the table also shows what the gates leave out.
+                # Every site, so that the table also shows those that `hint_min_uplift` leaves out.
                 found += self._uplifts(site for sites in self._found for site in sites)
         return found
 
@@ -366,7 +363,9 @@ class ComposerTrainer(GRPOTrainer):
             return
         path = Path(checkpoint) / _STATE
         if not path.exists():
-            raise TrainerError(f"{path} is missing: this is no complete checkpoint of composer_hub. Resume another.")
+            raise TrainerError(
+                f"{path} is missing, so this is not a complete checkpoint of composer_hub. Resume from another."
+            )
         state = json.loads(path.read_text())
         self.channel_scale = state["scale"]
         self._num_batches = state.get("num_batches", 0)
@@ -381,16 +380,16 @@ class ComposerTrainer(GRPOTrainer):
     # ----------------------------------------------------------------------------------------------------- metrics
 
     def _note_means(self, values: dict[str, Any]) -> None:
-        """Log the mean of each metric over all ranks; every rank must come here with the same names."""
+        """Log the mean of each metric over all ranks; every rank must call this with the same names."""
         note_means(self.accelerator, self._metrics[self._mode], values)
 
     def _policy_notes(self, loss: Tensor) -> dict[str, Any]:
-        # TRL has just logged the entropy; here it stands beside that of the hint tokens.
+        # TRL has just logged the entropy.
         entropy = self._metrics[self._mode]["entropy"][-1]
         return {"channel/policy/loss": self._whole(loss), "channel/policy/entropy": [entropy]}
 
     def _whole(self, term: Tensor) -> Tensor:
-        """Return a micro-batch's term so that the mean over micro-batches and ranks is the step's."""
+        """Scale a micro-batch's term so that the mean over micro-batches and ranks is the step's."""
         pieces = self.current_gradient_accumulation_steps if self.model.training else 1
         return term.detach() * pieces
 
@@ -399,7 +398,7 @@ class ComposerTrainer(GRPOTrainer):
         if not every or self.state.global_step % every or not torch.is_grad_enabled() or not self.model.training:
             return
         if self.args.gradient_checkpointing and (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
-            return  # such a graph runs backward once and as a whole
+            return  # such a graph can run backward only once and as a whole
         probed = probed_parameter(self._bare)
         if probed is not None:
             note_shares(self.accelerator, self._metrics["train"], gradient_norms(terms, probed))

@@ -1,7 +1,8 @@
-"""What a hint does, before it is learned from: how much less likely the failed action, how much likelier the right one.
+"""The effect of a hint before it is learned from: on the failed action and on the corrected one.
 
-The hint channel distils what the hinted policy does, right or wrong; a falling divergence hides a hint that misleads.
-In: hint sites and a model. Out: one `SiteUplift` a site, rows of a table by writer and kind, and the writers to refuse.
+The hint channel distills what the hinted policy does, right or wrong, and a falling divergence can hide a hint that
+misleads. In: hint sites and a model. Out: one `SiteUplift` per site, a table by writer and kind, and the writers to
+refuse.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from composer_hub.records import Hint
 from composer_hub.train.losses import Head, token_logps
 from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
-Row = tuple[Sequence[int], Sequence[int]]  # what stands before, and the action
+Row = tuple[Sequence[int], Sequence[int]]  # prefix and action
 
 
 class Site(Protocol):
-    """What is measured of a site, wherever it comes from."""
+    """The parts of a site that are measured."""
 
     @property
     def hint(self) -> Hint: ...
@@ -38,7 +39,7 @@ class Site(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SiteUplift:
-    """One site: nats by which the hint lowers the failed action and, where one is known, raises the corrected one."""
+    """The nats by which a hint lowers the failed action and, if one is known, raises the corrected one."""
 
     writer: str
     kind: str
@@ -51,7 +52,7 @@ class SiteUplift:
         return self.lowered if self.raised is None else min(self.lowered, self.raised)
 
     def lifts(self, least: float) -> bool:
-        """Say whether the hint does what it should by at least so many nats."""
+        """Return whether the uplift is at least this many nats."""
         return self.value >= least
 
 
@@ -76,7 +77,7 @@ def means_by_writer(uplifts: Iterable[SiteUplift]) -> Mapping[str, float]:
 
 
 def measure(sites: Sequence[Site], score: Callable[[list[Row]], list[float]]) -> list[SiteUplift]:
-    """Return the uplift of each site; `score` returns log p of each action after what stands before it."""
+    """Return the uplift of each site; `score` returns log p of each action after its prefix."""
     rows: list[Row] = []
     for site in sites:
         for action in (site.action_ids, *([site.corrected_ids] if site.corrected_ids else ())):
@@ -91,7 +92,7 @@ def measure(sites: Sequence[Site], score: Callable[[list[Row]], list[float]]) ->
 
 
 def table(uplifts: Iterable[SiteUplift], *, least: float = 0.0) -> list[WriterUplift]:
-    """Return one line a writer and kind, the busiest first."""
+    """Return one line per writer and kind, those with most sites first."""
     groups: dict[tuple[str, str], list[SiteUplift]] = defaultdict(list)
     for uplift in uplifts:
         groups[uplift.writer, uplift.kind].append(uplift)
@@ -100,7 +101,7 @@ def table(uplifts: Iterable[SiteUplift], *, least: float = 0.0) -> list[WriterUp
 
 
 def refused(lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4) -> frozenset[tuple[str, str]]:
-    """Return the writers, with the kind of error, whose hints too often do not lift; few sites prove nothing."""
+    """Return the writers, by kind of error, whose hints help too seldom; writers with few sites are never refused."""
     return frozenset(
         (line.writer, line.kind) for line in lines if line.num_sites >= min_sites and line.share_lifting < min_share
     )

@@ -1,9 +1,9 @@
-"""Watch-dogs: a band per metric, and what happens when a run leaves it.
+"""Watch-dogs: a band per metric, and an action if a run leaves it.
 
 In: the logged metrics of a run. Out: alarms (warn, turn a channel down, stop), and the best checkpoint kept beside the
-last. Local channels optimise the absence of errors and not the task, so no metric is watched alone: reward, length,
-entropy, hedging, uplift, drift of the chosen answers and the gradient norm each have their band. A run that goes on
-looks at its log first, so it knows what was usual when it began.
+last. Local channels optimize the absence of errors and not the task, so no metric is watched alone: reward, length,
+entropy, hedging, uplift, drift of the chosen answers and the gradient norm each have a band. A resumed run reads its
+log first, so its baselines are those of the start.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ _HEDGES = re.compile(
 
 
 class BandError(exits.UsageError):
-    """A band that says nothing a watch-dog could do."""
+    """A band that cannot be watched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """Where a metric may be. Relative bounds are multiples of what was usual at first, or at its best so far."""
+    """The range of a metric. Relative bounds are multiples of the first baseline, or of the best one so far."""
 
     metric: str
     low: float = -math.inf
     high: float = math.inf
     relative: str = ""  # first or best; empty: the bounds are values of the metric itself
-    patience: int = 3  # values in a row outside before anything happens
+    patience: int = 3  # values in a row outside before the action
     action: str = "warn"
-    window: int = 5  # values whose median is what is usual
+    window: int = 5  # values whose median is the baseline
 
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
@@ -64,7 +64,7 @@ BANDS = (
     Band("entropy", low=0.1, high=4.0, relative="first"),
     Band("completions/mean_length", low=0.3, high=3.0, relative="first"),
     Band("rollout/hedge_rate", low=0.25, high=4.0, relative="first"),
-    # In 400 simulated runs of 300 logs of 8 rollouts each, bad luck alone stops 19 % where 2 of 100 rollouts succeed,
+    # In 400 simulated runs of 300 logs of 8 rollouts each, bad luck alone stops 19 % if 2 of 100 rollouts succeed,
     # 1.5 % at 5 and 0.5 % at 10 of 100; a fall from 60 to 2 of 100 is seen after 5 logs, in 1 of 20 after more than 18.
     Band("reward", low=0.5, relative="best", patience=5, action="stop", window=10),
     Band("grad_norm", high=10.0, relative="first"),
@@ -75,7 +75,7 @@ BANDS = (
 
 
 def bands_of(given: Mapping[str, Any] | str | bool | None) -> tuple[Band, ...]:
-    """Return the usual bands, changed as a config file says: metric -> what is different, or false for no band."""
+    """Return the default bands with the changes of a config file: metric -> changed fields, or false for no band."""
     if isinstance(given, str):
         try:
             given = json.loads(given)
@@ -119,17 +119,17 @@ class Alarm:
 
 @dataclass
 class Watchdog:
-    """Follows one metric. A metric that is missing from a log is not judged."""
+    """Follows one metric; logs without it are skipped."""
 
     band: Band
     recent: list[float] = field(default_factory=list)
-    usual: float = math.nan  # the median of the first values, or the best there was
-    noise: float = 0.0  # how far a value is from the one before, on average
+    usual: float = math.nan  # the baseline: the median of the first values, or the best median
+    noise: float = 0.0  # mean distance between consecutive values
     num_inside: int = 0
     num_outside: int = 0
 
     def look(self, step: int, logs: Mapping[str, Any]) -> Alarm | None:
-        """Return an alarm when the metric was outside often enough; then it must be outside as often again."""
+        """Return an alarm after enough values in a row outside the band, and start counting again."""
         value = logs.get(self.band.metric)
         if not isinstance(value, (int, float)):
             return None
@@ -159,8 +159,8 @@ class Watchdog:
         band, size = self.band, abs(self.usual)
         if not band.relative:
             return band.low, band.high
-        # Of a baseline of zero there are no multiples, and a sparse reward is often zero by chance: what is near enough
-        # by the noise is always inside. Where nothing is known of either, nothing is outside.
+        # Relative bounds mean nothing around zero, and sparse rewards are often zero by chance, so values within three
+        # times the noise always pass. Without a baseline and a noise estimate, everything passes.
         least = 3 * self.noise if band.relative == "best" else 0.0
         if math.isnan(self.usual) or not (size or least):
             return -math.inf, math.inf
@@ -170,7 +170,7 @@ class Watchdog:
 
 
 def hedge_rate(text: str) -> float:
-    """Return the hedges per hundred words: hinted teachers are said to teach away the model's doubts."""
+    """Return the hedges per hundred words, because hinted teachers may teach a model not to doubt."""
     words = len(text.split())
     return 100.0 * len(_HEDGES.findall(text)) / words if words else 0.0
 
@@ -192,12 +192,12 @@ class Watchdogs(TrainerCallback):
         self.since_save: list[float] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        # What was done about these alarms is in the checkpoint.
+        # The checkpoint already contains the effect of these alarms.
         for line in state.log_history:
             self.alarms += self._alarms(line.get("step", 0), line)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        # What one rank logs may be its own, as the time of a step; if one stopped alone, the others would wait for it.
+        # Ranks may log different values, as step times; if one stopped alone, the others would wait for it forever.
         logs = broadcast_object_list([self._watched(logs or {})])[0]
         if isinstance(logs.get(self.metric), (int, float)):
             self.since_save.append(float(logs[self.metric]))
@@ -217,7 +217,7 @@ class Watchdogs(TrainerCallback):
             try:
                 keep_best(Path(args.output_dir), f"checkpoint-{state.global_step}", score, self.metric)
             except OSError as error:
-                warnings.warn(f"The best checkpoint could not be kept: {error}. Training goes on.", stacklevel=2)
+                warnings.warn(f"The best checkpoint could not be kept: {error}. Training continues.", stacklevel=2)
         self.since_save = []
 
     def _watched(self, logs: Mapping[str, Any]) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Watchdogs(TrainerCallback):
 
 
 def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
-    """Keep a checkpoint as `best` if nothing better is kept; files are linked where the disk can."""
+    """Keep a checkpoint as `best` if it beats the kept one; files are linked if the disk can do that."""
     best, fresh, old = output / "best", output / ".best-fresh", output / ".best-old"
     if old.is_dir() and not best.exists():
         old.rename(best)  # a run ended between the two renames below
@@ -247,6 +247,6 @@ def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
 
 
 def best_of(output: Path | str) -> dict[str, Any] | None:
-    """Return what is known of the best checkpoint that is kept: its name, score and metric."""
+    """Return name, score and metric of the best checkpoint, or None."""
     note = Path(output) / "best" / "best.json"
     return json.loads(note.read_text()) if note.is_file() else None

@@ -132,7 +132,7 @@ def test_an_endpoint_that_is_not_there_gives_no_hint() -> None:
     assert sum(judge.problems.values()) == 1
 
 
-def test_the_judge_answers_only_where_cheaper_writers_do_not() -> None:
+def test_the_judge_is_asked_only_if_cheaper_writers_have_no_hint() -> None:
     prompts, complete = asked(["Say less."])
     judge = Judge("m", complete=complete)
     hint = write_hint(context(), (lambda _: None, judge))

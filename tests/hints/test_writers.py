@@ -296,14 +296,14 @@ def test_the_users_next_message_counts_as_their_words() -> None:
     assert from_user(SiteContext(site("timeout"), user_words="hello")) is None
 
 
-def test_what_tests_said_is_a_switch_of_its_own() -> None:
+def test_words_of_tests_have_a_separate_switch() -> None:
     trace = trace_of(("Bash", {"command": "pytest"}, "Exit code 1\nFAILED tests/test_a.py::test_b"))
     assert texts(trace) == []
     (text,) = texts(trace, outcome=True)
     assert "FAILED tests/test_a.py::test_b" in text
 
 
-def test_failures_that_nobody_caused_are_a_switch_of_their_own() -> None:
+def test_failures_of_the_environment_have_a_separate_switch() -> None:
     trace = trace_of(("Bash", {"command": "touch /x"}, "Exit code 1\ntouch: /x: Permission denied"))
     assert texts(trace) == []
     assert len(texts(trace, environment=True)) == 1
@@ -321,13 +321,13 @@ def test_an_unknown_writer_is_named_with_the_known_ones() -> None:
         hints.writers_named("foo,template")
 
 
-def test_a_recorded_tool_list_beats_what_was_seen() -> None:
+def test_a_recorded_tool_list_beats_the_names_that_were_called() -> None:
     tools = ({"type": "function", "function": {"name": "Bash", "parameters": {}}}, {"name": "Edit"})
     (text,) = texts(trace_of(("Foo", {}, "No such tool available: Foo"), tools=tools))
     assert "`Bash`, `Edit`" in text
 
 
-def test_coverage_counts_what_is_hinted_and_what_is_not() -> None:
+def test_coverage_counts_sites_with_and_without_a_hint() -> None:
     trace = write_hints(trace_of(NOT_READ, READ, EDITED, REJECTED))
     counted = hints.hint_coverage([trace, trace_of(NOT_READ)])
     assert counted["num_sites"] == 3

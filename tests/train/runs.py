@@ -1,4 +1,4 @@
-"""Short runs in the tiny world: what the tests of the trainer have in common."""
+"""Short runs in the tiny world for the tests of the trainer."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def written_attempts(tokenizer: Any, a: int, b: int) -> tuple[Rollout, Rollout]:
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
-    """Make a trainer; options that are no field of the config go to the trainer itself."""
+    """Make a trainer; options that are not fields of the config go to the trainer itself."""
     kind = kind or ComposerTrainer
     model, tokenizer = world
     passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "rollouts")
@@ -101,7 +101,7 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
 
 
 def steps_of(trainer: Any) -> list[dict[str, float]]:
-    """Return what a run logged at its steps; what was sampled before, by another trainer, plays no part."""
+    """Train, and return the logged steps; the seed is set, so earlier trainers have no influence."""
     set_seed(trainer.args.seed)
     trainer.train()
     return [row for row in trainer.state.log_history if "grad_norm" in row]

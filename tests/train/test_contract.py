@@ -1,4 +1,4 @@
-"""What the trainer relies on in TRL, by name: an upgrade that moves one of these fails here and not in a run."""
+"""The parts of TRL that the trainer relies on, so that an upgrade fails here and not in a run."""
 
 from __future__ import annotations
 

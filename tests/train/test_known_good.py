@@ -21,7 +21,7 @@ def test_the_first_turns_are_kept_one_a_prefix_until_there_are_enough() -> None:
     assert KnownGood(size=0).is_full
 
 
-def test_the_drift_is_the_change_of_log_p_a_token_shared_out_over_the_ranks() -> None:
+def test_the_drift_is_the_change_of_log_p_per_token_divided_over_the_ranks() -> None:
     kept = KnownGood([ROWS[0], ROWS[2]])
     assert kept.drifts(lambda rows: [0.0] * len(rows)) == []  # nothing to compare with yet
     kept.measure(lambda rows: [-1.0, -2.0])
@@ -32,7 +32,7 @@ def test_the_drift_is_the_change_of_log_p_a_token_shared_out_over_the_ranks() ->
     assert shares == [[-1.0], [0.5], []]
 
 
-def test_a_checkpoint_remembers_turns_and_what_was_thought_of_them() -> None:
+def test_a_checkpoint_keeps_the_turns_and_their_log_probs() -> None:
     kept, again = KnownGood(size=2), KnownGood(size=2)
     kept.add(ROWS)
     kept.measure(lambda rows: [-1.0] * len(rows))

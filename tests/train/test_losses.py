@@ -156,12 +156,12 @@ def test_the_sigmoid_loss_is_minus_log_sigmoid_of_the_margin() -> None:
     assert terms.chosen_drift.item() == pytest.approx(1.0)
 
 
-def test_ipo_pulls_the_margin_a_token_to_its_target() -> None:
+def test_ipo_pulls_the_margin_per_token_to_its_target() -> None:
     terms = pairs(Preference(kind="ipo", beta=1.0))
     assert terms.losses.item() == pytest.approx((0.75 - 0.5) ** 2)
 
 
-def test_the_likelihood_term_adds_minus_log_p_of_chosen_a_token() -> None:
+def test_the_likelihood_term_adds_minus_log_p_of_chosen_per_token() -> None:
     plain, with_nll = pairs(Preference()), pairs(Preference(nll_weight=0.5))
     torch.testing.assert_close(with_nll.losses - plain.losses, torch.tensor([0.5 * 3.0 / 4], dtype=torch.float64))
 

@@ -1,4 +1,4 @@
-"""What a run logs: the page's list of metrics is what a run logs, and looking changes nothing."""
+"""The metrics of a run equal the list in the docs, and measuring changes nothing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_mean_uplift_is_that_of_the_writers(whole_run: Any) -> None:
     assert min(by_writer) <= row["channel/hint/uplift"] <= max(by_writer)
 
 
-def test_the_policy_moves_away_from_what_it_could_do(whole_run: Any) -> None:
+def test_the_policy_drifts_from_its_known_good_turns(whole_run: Any) -> None:
     first, second = (row["known_good/drift"] for row in whole_run.rows)
     assert first == pytest.approx(0.0, abs=1e-5)
     assert abs(second) > 1e-4
@@ -108,7 +108,7 @@ def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: d
         assert torch.equal(one, other)
 
 
-def test_what_went_wrong_is_counted_by_rollout() -> None:
+def test_errors_are_counted_per_rollout() -> None:
     malformed = acted(said="<tool_call> no")
     wrong, cut = rollout(*WRONG, *RIGHT, malformed), rollout(acted(said="<tool_call> maybe"), cut_off=True)
     found = rollout_means([wrong, cut, rollout(acted(call("add")))])
@@ -134,7 +134,7 @@ def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) ->
     assert at.grad is None
 
 
-def test_given_turns_are_what_forgetting_is_measured_on(world: Any, tmp_path: Path) -> None:
+def test_forgetting_is_measured_on_the_given_turns(world: Any, tmp_path: Path) -> None:
     from tests.train.runs import pairs_of, trainer_of
 
     rows = [(pair.prompt_ids, pair.chosen_ids) for pair in pairs_of(world[1]).rows[:3]]

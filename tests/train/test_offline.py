@@ -88,7 +88,7 @@ def sites(live: Any, world: Any) -> list[HintSite]:
     return encoder_of(world[1]).encode(live[2]).sites
 
 
-def test_an_exported_rollout_gives_the_very_site_that_the_live_run_had(live: Any, sites: list[HintSite]) -> None:
+def test_an_exported_rollout_gives_the_same_site_as_the_live_run(live: Any, sites: list[HintSite]) -> None:
     expected = [site for row in live[0]._sites for site in row]
     assert len(sites) == len(expected) > 0
     for ours, theirs in zip(sites, expected, strict=True):
@@ -193,7 +193,7 @@ def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
     assert found[2] == pytest.approx(found[0], rel=1e-4)
 
 
-def test_a_site_whose_hint_does_nothing_weighs_nothing(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
+def test_a_site_with_a_useless_hint_has_no_weight(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     def idle(site: HintSite) -> HintSite:
         return dataclasses.replace(site, cut=len(site.prefix_ids), inserted_ids=site.prefix_ids[:0])
 
@@ -326,7 +326,7 @@ def test_an_offline_run_that_was_killed_ends_with_the_weights_of_one_that_was_no
     assert all(torch.equal(expected[name], got[name]) for name in expected)
 
 
-def test_an_offline_card_says_what_was_learned_from_and_claims_no_rewards(shelf: Path) -> None:
+def test_an_offline_card_names_its_data_and_claims_no_rewards(shelf: Path) -> None:
     card = (shelf / "runs" / "whole" / "final" / "README.md").read_text()
     for said in ("on hint, replay", "| traces | dataset | `me/traces`", "very tokens", "| policy | 0 |", "- dpo"):
         assert said in card

@@ -55,7 +55,7 @@ def test_a_resumed_stream_equals_the_uninterrupted_one(count: int, size: int, be
     assert whole[before * size :] == taken(second, after)
 
 
-def test_each_epoch_has_an_order_of_its_own() -> None:
+def test_each_epoch_has_a_different_order() -> None:
     stream = loader(30)
     assert taken(stream, 30) != taken(stream, 30)
     assert taken(loader(30, seed=1), 30) != taken(loader(30, seed=2), 30)
@@ -79,7 +79,7 @@ def test_a_checkpoint_of_other_pairs_is_refused() -> None:
         loader(7).restore(loader(8).state())
 
 
-def test_with_another_number_of_ranks_the_stream_goes_on_after_what_was_seen() -> None:
+def test_with_another_number_of_ranks_the_stream_continues_after_the_rows_it_has_seen() -> None:
     first = [loader(100, rank=rank, num_ranks=2) for rank in range(2)]
     seen = taken(first[0], 5) + taken(first[1], 5)
     alone = loader(100)

@@ -1,4 +1,4 @@
-"""Where a rollout went wrong, from four sources, on rollouts made by hand."""
+"""Error sites and hints of rollouts that are written by hand."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_site_names_its_call_by_the_place_that_the_call_has_in_the_rollout() -
     ],
     ids=["unknown tool", "missing argument", "unknown argument", "an exception"],
 )
-def test_what_the_tool_loop_reports_is_an_error(said: str, kind: str) -> None:
+def test_exceptions_that_the_tool_loop_reports_are_errors(said: str, kind: str) -> None:
     assert kinds(rollout(acted(call("plus")), answered("plus", said), acted(said="oh"))) == [(0, kind)]
 
 
@@ -97,7 +97,7 @@ def test_a_call_that_ran_out_of_tokens_was_not_written_wrongly() -> None:
     assert kinds(rollout(acted(said="x"), cut_off=True), '<tool_call>{"name": "ad') == []
 
 
-def test_what_the_environment_says_is_judged_by_the_rules_of_ingest() -> None:
+def test_output_of_the_environment_follows_the_rules_for_recorded_sessions() -> None:
     said = 'Traceback (most recent call last):\n  File "a.py", line 1\nValueError: no'
     assert kinds(rollout(acted(call("bash", command="python a.py")), answered("bash", said), acted(said="oh"))) != []
 
@@ -146,7 +146,7 @@ RIGHT = (acted(call("add", a=1, b=2)), answered("add", "3"))
 END = acted(said="3")
 
 
-def test_a_hint_stands_between_what_was_read_and_the_generation_prompt() -> None:
+def test_a_hint_comes_between_the_prompt_and_the_generation_prompt() -> None:
     (site,) = hinter().sites(rollout(*WRONG, END))
     assert list(site.prefix_ids) == [1, 2, *GENERATION]
     assert list(site.hinted_ids) == [1, 2, 80, *map(ord, site.hint.text), *GENERATION]
@@ -189,7 +189,7 @@ def test_a_correction_that_does_not_fit_into_the_window_is_left_out() -> None:
     assert (site.teacher_ids, list(site.corrected_ids)) == (fits.teacher_ids, [])
 
 
-def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
+def test_a_better_sibling_gives_the_hint_if_no_writer_has_one() -> None:
     (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*RIGHT, END))
     assert site.hint.writer == "sibling"
     assert 'add {"a":1,"b":2}' in site.hint.text.replace(" ", "").replace("add{", "add {")
@@ -197,7 +197,7 @@ def test_where_no_writer_has_a_hint_a_sibling_that_succeeded_is_one() -> None:
     assert from_sibling(rollout(*WRONG, END).trace.steps[0].error_sites[0], rollout(END).trace, 0) is None
 
 
-def test_a_sibling_that_failed_in_the_same_way_first_is_quoted_where_it_worked() -> None:
+def test_only_the_call_of_a_sibling_that_worked_is_quoted() -> None:
     (site,) = hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, *RIGHT, END))
     assert ": add " in site.hint.text
     assert hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, END)) == []

@@ -45,7 +45,7 @@ def test_a_sibling_is_found_on_whatever_rank_it_is(num_ranks: int) -> None:
     assert sent == ([] if num_ranks in (1, 2) else [1, 3])
 
 
-def test_a_rank_without_rollouts_exchanges_what_it_has_not() -> None:
+def test_a_rank_without_rollouts_still_takes_part_in_the_exchange() -> None:
     given, sent = rollouts(2), []
     assert (
         siblings([], [0.0, 1.0, 0.0, 0.0], 4, rank=1, num_ranks=2, exchange=lambda mine: sent.append(mine) or []) == []

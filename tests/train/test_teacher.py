@@ -99,7 +99,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(make_trainer: Any, tmp_path:
 
 def test_a_checkpoint_without_its_average_is_refused(make_trainer: Any, tmp_path: Path) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, teacher="ema")
-    with pytest.raises(TeacherError, match="cannot go on"):
+    with pytest.raises(TeacherError, match="cannot continue"):
         trainer.teacher.load(tmp_path)
-    with pytest.raises(ValueError, match="no complete checkpoint"):
+    with pytest.raises(ValueError, match="not a complete checkpoint"):
         trainer._load_optimizer_and_scheduler(str(tmp_path))

@@ -18,7 +18,7 @@ from composer_hub.train.uplift import site_uplifts  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 
 
-def test_rollouts_with_sites_are_looked_at_first() -> None:
+def test_rollouts_with_sites_are_measured_first() -> None:
     site: Any = object()
     assert sample([[], [site], [], [site]], 3) == [1, 3, 0]
     assert sample([], 3) == []
@@ -68,7 +68,7 @@ def test_rollouts_of_two_batches_in_one_step_are_all_exported(make_trainer: Any,
     assert [trace.provenance["policy_step"] for trace in traces] == [0] * 8 + [1] * 8
 
 
-def test_a_log_prob_that_nobody_could_compute_is_null(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_missing_log_prob_is_null(make_trainer: Any, tmp_path: Path) -> None:
     file = RolloutFile(tmp_path / "rollouts", RunFacts("run", "small", "0" * 40))
     trainer = make_trainer(RunTrainer)
     batch = batch_of(trainer)
@@ -78,7 +78,7 @@ def test_a_log_prob_that_nobody_could_compute_is_null(make_trainer: Any, tmp_pat
         assert trace.provenance["logps"][:2] == [None, -0.5]
 
 
-def test_a_step_that_is_run_again_replaces_what_stands_in_a_later_file(make_trainer: Any, tmp_path: Path) -> None:
+def test_a_repeated_step_replaces_rows_of_an_earlier_file(make_trainer: Any, tmp_path: Path) -> None:
     trainer = make_trainer(RunTrainer)
     batch = batch_of(trainer)
     for advantage, steps in ((1.0, (0, 1)), (2.0, (1,))):  # the second launch goes on after step 0

@@ -1,4 +1,4 @@
-"""A recorded step becomes the tokens that its rollout had, or is counted under the reason why it cannot."""
+"""A recorded step becomes the tokens of its rollout, or is counted under the reason why it cannot."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_call_that_no_template_can_write_is_counted(encoder: TraceEncoder) -> 
     assert dropped(encoder, trace_of(messages=tuple(messages))) == {"template_cannot_write_it": 1}
 
 
-def test_what_is_longer_than_the_window_is_left_out_and_a_huge_prompt_is_not_even_tokenised(world: Any) -> None:
+def test_sites_longer_than_the_window_are_left_out_and_huge_prompts_are_not_tokenized(world: Any) -> None:
     (site,) = encoder_of(world).encode([trace_of()]).sites
     long = len(site.hinted_ids) + len(site.action_ids)
     assert len(encoder_of(world, max_tokens=long).encode([trace_of()]).sites) == 1
@@ -196,7 +196,7 @@ def test_another_models_traces_are_refused_left_out_or_taken_as_asked(world: Any
         ("", "", False),
     ],
 )
-def test_whose_a_step_is_shows_in_its_family_or_else_in_its_name(model: str, family: str, own: bool) -> None:
+def test_the_author_of_a_step_follows_from_its_family_or_else_from_its_name(model: str, family: str, own: bool) -> None:
     trace = trace_of(step={"model": model, "family": family})
     assert STUDENT.wrote(trace, trace.steps[0]) is own
 
@@ -210,7 +210,7 @@ def test_a_name_that_does_not_tell_its_family_leaves_it_to_the_architecture(worl
     assert family("gpt-lab") == "qwen"  # a folder
 
 
-def test_control_hints_stand_where_the_real_ones_did(world: Any) -> None:
+def test_control_hints_take_the_places_of_the_real_ones(world: Any) -> None:
     (real,), (control,) = (encoder_of(world, control=on).encode([trace_of()]).sites for on in (False, True))
     assert (real.hint.writer, control.hint.writer) == ("template", "control")
     assert control.prefix_ids == real.prefix_ids

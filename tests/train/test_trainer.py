@@ -81,7 +81,7 @@ def test_a_single_hint_token_weighs_in_its_step_as_many_would(make_trainer: Any)
     assert found["loss"] == pytest.approx(2 * found["divergence"]) != 0
 
 
-def test_hints_stand_only_on_tokens_that_the_model_sampled(generated: Any) -> None:
+def test_hints_cover_only_tokens_that_the_model_sampled(generated: Any) -> None:
     _, batch = generated
     hinted = batch["hint_mask"].any(1)
     assert hinted.any()
@@ -116,7 +116,7 @@ class Unscored(Desk):
         return None
 
 
-def test_a_rollout_that_nothing_scored_is_nobodys_better_sibling(make_trainer: Any) -> None:
+def test_a_rollout_without_a_score_is_never_the_better_sibling(make_trainer: Any) -> None:
     def some(completions: list[Any], **_: Any) -> list[float | None]:
         return [None if number % 4 == 1 else -1.0 - number % 4 for number in range(len(completions))]
 
@@ -214,7 +214,7 @@ def test_a_channel_that_is_turned_down_weighs_half(make_trainer: Any, trained: A
     assert numbers(steps_of(trainer), "loss") == numbers(trained(max_steps=1, beta_replay=0.4).rows, "loss")
 
 
-def test_control_hints_do_not_lift_where_real_ones_do(make_trainer: Any) -> None:
+def test_real_hints_raise_the_right_call_and_control_hints_do_not(make_trainer: Any) -> None:
     # Written by hand: which turns a sampled rollout gets wrong depends on the CPU that trained the tiny model.
     def measured(control: bool) -> list[SiteUplift]:
         trainer = make_trainer(alpha_sdpo=0.5, control_hints=control)
@@ -289,7 +289,7 @@ def test_it_refuses(make_trainer: Any, options: dict[str, Any], said: str) -> No
 
 def test_it_refuses_replay_without_pairs_and_a_look_without_hints(make_trainer: Any) -> None:
     trainer = make_trainer()
-    with pytest.raises(TrainerError, match="no hints to look at"):
+    with pytest.raises(TrainerError, match="no hints to measure"):
         trainer.preflight()
     trainer.args.beta_replay = 0.1
     with pytest.raises(TrainerError, match="pass pairs="):

@@ -1,4 +1,4 @@
-"""What a hint does, measured with made-up scores and in the tiny world."""
+"""The uplift of hints, with made-up scores and in the tiny world."""
 
 from __future__ import annotations
 

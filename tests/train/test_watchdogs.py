@@ -41,7 +41,7 @@ def test_a_baseline_of_zero_gives_no_relative_bound() -> None:
 
 
 @pytest.mark.parametrize("relative", ["", "first", "best"], ids=["absolute", "to the first", "to the best"])
-def test_a_value_that_is_no_number_is_outside(relative: str) -> None:
+def test_nan_is_outside_every_band(relative: str) -> None:
     assert alarms(Band("m", 0.0, 9.0, relative=relative, patience=1), [1.0] * 5 + [math.nan]) == [5]
 
 
@@ -103,7 +103,7 @@ def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdog
 @pytest.mark.parametrize(
     ("action", "turned", "stops"), [("warn", [], False), ("hint", ["hint"], False), ("stop", [], True)]
 )
-def test_leaving_a_band_does_what_the_band_says(action: str, turned: list[str], stops: bool) -> None:
+def test_leaving_a_band_triggers_its_action(action: str, turned: list[str], stops: bool) -> None:
     dogs, found, control = run([{"m": 2.0}], (Band("m", 0, 1, patience=1, action=action),))
     assert (found, control.should_training_stop, control.should_save) == (turned, stops, stops)
     assert "m is 2" in str(dogs.alarms[0])
@@ -138,7 +138,7 @@ def test_a_config_file_changes_adds_and_drops_bands() -> None:
     assert bands_of(False) == () == bands_of("false")
 
 
-def test_a_run_that_goes_on_knows_what_was_usual_when_it_began() -> None:
+def test_a_resumed_run_keeps_the_baselines_of_its_start() -> None:
     band = Band("m", low=0.5, high=2.0, relative="first", patience=3)
     log = [{"step": step, "m": value} for step, value in enumerate([1.0] * 5 + [9.0, 9.0])]
     whole, resumed = Watchdogs([band]), Watchdogs([band])
