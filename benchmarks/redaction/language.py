@@ -10,8 +10,8 @@ In: a file of a set. Out: its `Kind`s and a `Language` that draws values. A line
     == unseen                            the half of the kinds below
     secret aws id: AKIA«B32 16» ¦ id=§   a class, a name, a value, contexts with the value at §; more on indented lines
 
-Holes nest, and some change what is inside them (`_CHANGES`). `\\n`, `\\t`, `\\e`, `\\f` and `\\s` stand for a line end, a
-tab, an escape, a line broken at 80 characters and a space.
+Holes nest, and some change their content (`_CHANGES`). `\\n`, `\\t`, `\\e`, `\\f` and `\\s` mean a line end, a tab, an
+escape, lines broken at 80 characters, and a space.
 """
 
 from __future__ import annotations
