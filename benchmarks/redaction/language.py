@@ -119,7 +119,7 @@ def _shuffled(text: str, rng: random.Random) -> str:
 
 
 def _cut(argument: str, rng: random.Random) -> str:
-    """Cut `4,6,5 - digits` into groups of these sizes, over and over; `_` stands for a space."""
+    """Cut `4,6,5 - digits` into groups of these sizes, again and again; `_` means a space."""
     sizes, joint, text = argument.split(" ", 2)
     groups = []
     for size in cycle(map(int, sizes.split(","))):

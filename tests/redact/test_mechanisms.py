@@ -1,4 +1,4 @@
-"""Each way in which a secret or a person is found where no prefix says so, and what looks like it and stays."""
+"""Each mechanism that finds a secret or a person without a known prefix, and the look-alikes that it keeps."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ B62 = drawn(80)
 HEX = drawn(80, "0123456789abcdef")
 PW = "Lagoon?Tundra3018"
 
-# § is where the value stands; the second of the pair is the value.
+# § marks the value, which is the second of the pair.
 HIDDEN = {
     # Tables and neighbours.
     "a column in Markdown": ("| user | password |\n|---|---|\n| bob | § |", PW),
@@ -53,7 +53,7 @@ HIDDEN = {
     "French": ("Mot de passe : §", PW),
     "Russian": ("Пароль от базы: §", PW),
     "Chinese": ("密码是 §", PW),
-    "said before": ("use § as the password", PW),
+    "named afterwards": ("use § as the password", PW),
     "a value on the next line": ("Your new API key:\n\n    §\n", B62[:32]),
     "a login and its password": ("log in as admin / §", PW),
     "words of a wallet": ("seed phrase: §", "abandon zoo lamp orbit velvet cat river stone amber piano delta frost"),
@@ -88,7 +88,7 @@ HIDDEN = {
     "a connection string": ("Server=db;Database=x;User Id=sa;Password=§;Encrypt=True", "Falcon_4863ghYSc"),
     "a short connection string": ("DRIVER={ODBC};SERVER=db;UID=svc;PWD=§;", "Beacon_7051100DD"),
     "accounts of a chain": ("accounts: ['§']", "0x" + HEX[:64]),
-    "a variable said to be hexadecimal": ("The TOGETHER_API_KEY is § and it works.", HEX[:64]),
+    "a hexadecimal variable in a sentence": ("The TOGETHER_API_KEY is § and it works.", HEX[:64]),
     "a cookie of Erlang": ("erl -setcookie § -name a@b", "IIYEBPPRWNMXXWVHIRHH"),
     "a phrase of SNMP": ("snmpwalk -v3 -u u -A § x", "s1l9pHw1AXDFPf"),
     "a token encrypted directly": (
@@ -150,7 +150,7 @@ def test_a_secret_goes_and_its_surroundings_stay(context: str, value: str) -> No
 
 
 @pytest.mark.parametrize("text", KEPT.values(), ids=KEPT)
-def test_what_looks_like_it_stays(text: str) -> None:
+def test_a_look_alike_stays(text: str) -> None:
     assert redact_text(text, place) == text
 
 
@@ -198,7 +198,7 @@ def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: st
         "scp -P 2222 a.txt janedoe@10.0.0.4:/tmp",
     ],
 )
-def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
+def test_a_user_name_is_learned_wherever_the_system_prints_it(text: str) -> None:
     assert "janedoe" in set(user_names(text))
     redacted = Redactor(b"s").trace(Trace("t", "x", "s", (Message("user", text), Message("user", "by janedoe")), ()))
     assert "janedoe" not in "".join(message.content for message in redacted.messages)
@@ -215,7 +215,7 @@ def test_a_users_name_is_learned_wherever_the_system_says_it(text: str) -> None:
         "ssh-keygen -C janedoe",
     ],
 )
-def test_a_folder_of_a_program_and_a_name_of_nobody_teach_nothing(text: str) -> None:
+def test_folders_of_programs_and_generic_users_teach_nothing(text: str) -> None:
     assert list(user_names(text)) == []
 
 
@@ -226,7 +226,7 @@ def test_a_token_that_a_terminal_broke_goes_on_both_lines_and_the_next_word_stay
 
 
 @pytest.mark.parametrize("value", ["Cob4LtTimber1186", "fossil!Comet8570", "xK9#vL2$mQ", B62[:16], HEX[:32]])
-def test_what_people_and_machines_make_reads_as_a_password(value: str) -> None:
+def test_passwords_of_people_and_machines_look_like_passwords(value: str) -> None:
     assert looks_like_password(value)
 
 
@@ -244,7 +244,7 @@ def test_what_people_and_machines_make_reads_as_a_password(value: str) -> None:
         "foo(1)",
     ],
 )
-def test_a_name_a_version_a_path_and_a_digest_read_as_none(value: str) -> None:
+def test_names_versions_paths_and_digests_do_not_look_like_passwords(value: str) -> None:
     assert not looks_like_password(value)
 
 

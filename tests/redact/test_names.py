@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import pytest
 
+import composer_hub.redact
 from composer_hub.redact import Redactor
 from composer_hub.redact.finders import FINDERS, find
 from composer_hub.redact.names import promise_of
@@ -60,3 +63,12 @@ def test_finders_can_be_chosen() -> None:
     assert {span.label for span in find(text)} == {"SECRET", "EMAIL"}
     mail = tuple(finder for finder in FINDERS if finder.__name__ == "mail_addresses")
     assert [span.label for span in find(text, mail)] == ["EMAIL"]
+
+
+def test_the_public_names_of_the_room_are_its_api() -> None:
+    public = {name for name, value in vars(composer_hub.redact).items() if name[0] != "_" and not _is_module(value)}
+    assert public == set(composer_hub.redact.__all__)
+
+
+def _is_module(value: object) -> bool:
+    return isinstance(value, ModuleType)

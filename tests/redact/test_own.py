@@ -43,7 +43,7 @@ def test_env_files_are_found_below_a_folder_and_read_with_quotes_and_comments(tm
 
 
 def scanner(folder: Path, script: str) -> str:
-    """Write a stand-in for the scanner: it gets the same arguments and answers as told."""
+    """Write a stand-in for the scanner: it gets the same arguments and runs this script."""
     path = folder / "kingfisher"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
@@ -77,16 +77,16 @@ def test_a_clean_scan_passes_and_sees_every_text(tmp_path: Path) -> None:
     ],
     ids=["a failure", "no report", "another report"],
 )
-def test_a_scan_that_says_nothing_clear_does_not_pass(tmp_path: Path, script: str, message: str) -> None:
+def test_an_unclear_scan_does_not_pass(tmp_path: Path, script: str, message: str) -> None:
     with pytest.raises(RedactionError, match=message) as failed:
         scan_with_kingfisher(["text"], scanner(tmp_path, script))
     assert "leaked" not in str(failed.value)
 
 
-def test_found_without_a_list_still_counts(tmp_path: Path) -> None:
+def test_findings_without_a_list_still_count(tmp_path: Path) -> None:
     assert scan_with_kingfisher(["text"], scanner(tmp_path, "exit 205")) == Counter({"unnamed": 1})
 
 
-def test_a_missing_scanner_is_said(tmp_path: Path) -> None:
+def test_a_missing_scanner_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RedactionError, match="did not finish"):
         scan_with_kingfisher(["text"], str(tmp_path / "none"))

@@ -1,4 +1,4 @@
-"""A whole trace through the redactor: what changes, what must not, and what is said about it."""
+"""A whole trace through the redactor: what changes, what must not, and what the report counts."""
 
 from __future__ import annotations
 
@@ -269,11 +269,11 @@ def test_no_value_is_in_the_report_the_redactors_text_or_its_pickle_counts() -> 
     drawn, trace = planted(109)
     redactor = Redactor(SALT, exact=[TOKEN])
     redactor.trace(trace)
-    said = json.dumps(redactor.report.to_dict()) + repr(redactor) + repr(redactor.report)
+    shown = json.dumps(redactor.report.to_dict()) + repr(redactor) + repr(redactor.report)
     assert not [
-        plant.value for plant in drawn if plant.kind.klass != "keep" and len(plant.value) >= 8 and plant.value in said
+        plant.value for plant in drawn if plant.kind.klass != "keep" and len(plant.value) >= 8 and plant.value in shown
     ]
-    assert TOKEN not in said
+    assert TOKEN not in shown
     assert pickle.loads(pickle.dumps(redactor)).report == RedactionReport()
 
 
