@@ -91,7 +91,7 @@ def release(environments: Iterable[Any], *, timeout_s: float = 60.0) -> None:
 
 def guarded(factory: Callable[[], Any], name: str, *, timeout_s: float | None) -> Callable[[], Any]:
     """Wrap an environment factory; without `timeout_s` calls have no limit and run on the caller's thread."""
-    guard = Guard(factory, name, timeout_s)
+    guard = EnvironmentGuard(factory, name, timeout_s)
     classes: list[type[Guarded]] = []
 
     def make() -> Guarded:
@@ -109,7 +109,7 @@ def guarded(factory: Callable[[], Any], name: str, *, timeout_s: float | None) -
 
 
 @dataclass
-class Guard:
+class EnvironmentGuard:
     """State that all environments of a run share."""
 
     factory: Callable[[], Any]
@@ -230,7 +230,7 @@ async def _awaited(make: Callable[[], Any]) -> Any:
 class Guarded:
     """Base of guarded environments; its attributes are private, because public methods are tools."""
 
-    def __init__(self, guard: Guard, host: EnvironmentHost | None = None) -> None:
+    def __init__(self, guard: EnvironmentGuard, host: EnvironmentHost | None = None) -> None:
         self._guard, self._host = guard, host
         self._lost: str | None = None
 
