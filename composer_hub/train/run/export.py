@@ -299,8 +299,8 @@ def rollout_tables(folder: Path) -> list[Table]:
     from composer_hub.records import step_row
 
     features = config_features()
-    traces = _RolloutRows(lambda: (to_row(trace) for trace in read_rollouts(folder)))
-    steps = _RolloutRows(lambda: (to_row(step_row(trace, step)) for trace in read_rollouts(folder) for step in trace.steps))
+    traces = _Reread(lambda: (to_row(trace) for trace in read_rollouts(folder)))
+    steps = _Reread(lambda: (to_row(step_row(trace, step)) for trace in read_rollouts(folder) for step in trace.steps))
     return [
         Table("traces", traces, features["traces"], "trace_id", index_columns=("source", "model", "family")),
         Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index")),
@@ -308,7 +308,7 @@ def rollout_tables(folder: Path) -> list[Table]:
 
 
 @dataclass(frozen=True)
-class _RolloutRows:
+class _Reread:
     """Rows that are read again by each consumer, so that they are never all in memory."""
 
     make: Callable[[], Iterator[dict[str, Any]]]
