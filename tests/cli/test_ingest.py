@@ -116,9 +116,7 @@ print(json.dumps([[row["license"], row["provenance"]] for row in rows]))
 """
 
 
-def test_rows_of_a_dataset_on_the_hub_say_its_commit_and_the_licence_on_its_card(
-    composer_hub: Command, tmp_path: Path
-) -> None:
+def test_rows_of_a_dataset_on_the_hub_name_its_commit_and_license(composer_hub: Command, tmp_path: Path) -> None:
     def upload(**texts: str) -> str:
         for name, text in texts.items():
             (tmp_path / name).write_text(text)
@@ -218,7 +216,7 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
         (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
     ],
 )
-def test_what_cannot_be_done_is_one_sentence_and_its_code(
+def test_an_error_is_one_sentence_and_an_exit_code(
     composer_hub: Command, sessions: Path, tmp_path: Path, words: list[str], code: int, sign: str
 ) -> None:
     (tmp_path / "empty").mkdir()
@@ -234,13 +232,13 @@ def test_what_cannot_be_done_is_one_sentence_and_its_code(
     assert run.stderr.count("\n") == 1
 
 
-def test_a_proxy_does_not_stand_between_a_command_and_the_embedded_hub(composer_hub: Command, sessions: Path) -> None:
+def test_a_proxy_is_not_used_for_the_embedded_hub(composer_hub: Command, sessions: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     run = composer_hub("ingest", sessions, "--repo", "me/proxy", HTTP_PROXY=nowhere, HTTPS_PROXY=nowhere)
     assert run.returncode == exits.DONE, run.stderr
 
 
-def test_offline_is_a_sentence_and_a_folder_still_works(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
+def test_offline_is_an_error_and_a_folder_still_works(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
     run = composer_hub("ingest", sessions, "--repo", "me/offline", HF_HUB_OFFLINE="1")
     assert run.returncode == exits.USAGE
     assert "Unset it" in run.stderr

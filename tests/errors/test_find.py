@@ -185,7 +185,7 @@ HARNESS = [
 @pytest.mark.parametrize(
     ("rule", "tool", "arguments", "text"), HARNESS, ids=[f"{i}-{one[0]}" for i, one in enumerate(HARNESS)]
 )
-def test_a_harness_string_is_told_by_its_own_rule(rule: str, tool: str, arguments: object, text: str) -> None:
+def test_each_sentence_of_a_harness_matches_its_rule(rule: str, tool: str, arguments: object, text: str) -> None:
     expected = next(one for one in ANCHORS if one.rule_id == rule)
     (site,) = sites((tool, arguments, text, None))
     assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, expected.blame, "anchor")
@@ -267,7 +267,7 @@ HARNESS_EXITS = {
 @pytest.mark.parametrize(
     ("rule", "command", "code", "output"), EXITS, ids=[f"{i}-{one[0]}" for i, one in enumerate(EXITS)]
 )
-def test_a_failed_command_is_told_by_its_own_rule(rule: str, command: str, code: int, output: str) -> None:
+def test_each_failed_command_matches_its_rule(rule: str, command: str, code: int, output: str) -> None:
     expected = next(one for one in error_exits.EXITS if one.rule_id == rule)
     (site,) = sites(shell(command, output, flag(exit_code=code)))
     assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, KINDS[expected.kind], "exit")
@@ -334,7 +334,7 @@ LOOK_ALIKES = {
 
 
 @pytest.mark.parametrize("name", LOOK_ALIKES)
-def test_a_look_alike_is_no_error(name: str) -> None:
+def test_text_that_resembles_an_error_is_not_one(name: str) -> None:
     tool, arguments, text = LOOK_ALIKES[name]
     assert sites((tool, arguments, text, None), text_rules=True) == []
     assert sites((tool, arguments, text, flag(is_error=False)), text_rules=True) == []
@@ -386,7 +386,7 @@ def test_a_typed_word_names_the_kind(status: str) -> None:
         ("", "policy_denied"),
     ],
 )
-def test_a_denial_is_the_users_only_where_the_harness_says_so(detail: str, kind: str) -> None:
+def test_a_denial_is_the_user_s_only_if_the_harness_records_it(detail: str, kind: str) -> None:
     (site,) = sites(("foo", {}, "No.", flag(is_error=True, status="denied", detail=detail)))
     assert site.kind == kind
     (said,) = sites(

@@ -49,7 +49,7 @@ def test_the_sites_are_those_counted_by_hand(samples: Path, name: str, source: s
     assert kinds(traces(samples / name, source, text_rules=True)) == BY_HAND[name, source]
 
 
-def test_in_rows_without_flags_only_the_text_tells_an_error(samples: Path) -> None:
+def test_in_rows_without_flags_errors_come_from_the_text(samples: Path) -> None:
     path = samples / "swe_smith/swe-smith-sample-rows.json"
     assert kinds(traces(path, "chat_rows")) == {}
     # Tracebacks of row 3, messages 9 and 37, and row 4, messages 17 and 23; a failed pytest run of row 4, message 57. Two more are

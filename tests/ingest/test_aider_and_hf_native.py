@@ -19,7 +19,7 @@ def test_the_real_history_has_a_session_for_each_chat_in_which_the_model_speaks(
     assert {step.prefix_reason for session in sessions for step in session.trace.steps} == {"markdown_log"}
 
 
-def test_failed_edits_are_flagged_as_often_as_aider_says_so(samples, read_file):
+def test_failed_edits_are_flagged_as_often_as_aider_counts_them(samples, read_file):
     path = samples / "aider" / "chat-history-a.md"
     sessions, _ = read_file(aider, path)
     failed = [flag for session in sessions for flag in session.flags.values() if flag.detail == "edit_no_match"]
@@ -28,7 +28,7 @@ def test_failed_edits_are_flagged_as_often_as_aider_says_so(samples, read_file):
     assert len(failed) == 6
 
 
-def test_speakers_are_told_apart_and_results_tied_to_their_step(logs, read_file):
+def test_speakers_are_distinguished_and_results_belong_to_their_step(logs, read_file):
     sessions, _ = read_file(aider, logs / "aider/aider.chat.history.md")
     first, second = (session.trace for session in sessions)
     assert [message.role for message in first.messages] == ["system", "user", "assistant", "user", "assistant", "user"]
@@ -56,7 +56,7 @@ def test_raw_events_go_to_the_harness_reader_and_other_rows_are_read_as_chat(log
     assert droid.messages[2].reasoning_content == "Use ls."
 
 
-def test_a_row_whose_trace_is_a_list_of_events_is_read_too(logs, read_file, tmp_path):
+def test_a_row_whose_trace_is_a_list_of_events_is_also_read(logs, read_file, tmp_path):
     row = json.loads((logs / "hf_native/hf_native.jsonl").read_text().splitlines()[0])
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**row, "trace": [json.loads(line) for line in row["trace"].split("\n")]}))
@@ -82,7 +82,7 @@ def test_rows_written_by_datasets_are_read_from_parquet(logs, read_file, tmp_pat
     ]
 
 
-def test_the_licence_of_a_row_goes_with_its_trace(logs, read_file, tmp_path):
+def test_the_license_of_a_row_goes_with_its_trace(logs, read_file, tmp_path):
     row = json.loads((logs / "hf_native/hf_native.jsonl").read_text().splitlines()[0])
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**row, "license": "cc-by-4.0"}))

@@ -29,7 +29,7 @@ def test_swe_smith_rows_have_a_step_an_assistant_message(samples, read_file):
     assert report.counts["inexact"] == 0
 
 
-def test_every_prompt_of_a_row_is_what_stands_before_it(samples, read_file):
+def test_every_prompt_of_a_row_is_the_messages_before_it(samples, read_file):
     path = samples / "swe_smith" / "swe-smith-sample-rows.json"
     sessions, _ = read_file(chat_rows, path)
     raw = json.loads(path.read_text())[0]["messages"]
@@ -103,7 +103,7 @@ def test_parquet_gives_the_same_sessions_as_json(logs, read_file, tmp_path, name
         assert (one.trace.messages, one.trace.steps) == (other.trace.messages, other.trace.steps)
 
 
-def test_a_parquet_file_cut_short_says_so(logs, tmp_path):
+def test_a_parquet_file_cut_short_is_an_error(logs, tmp_path):
     path = tmp_path / "rows.parquet"
     path.write_bytes(b"PAR1" + b"\x00" * 100)
     assert not chat_rows.sniff(path.read_bytes(), path)
@@ -157,7 +157,7 @@ def test_a_call_in_the_form_of_before_there_were_several_has_its_result(tmp_path
     assert [session.trace.messages[at].content for at in first.results] == ["a.py"]
 
 
-def test_an_image_that_stands_as_a_word_makes_the_prompts_below_it_inexact(tmp_path, read_file):
+def test_an_image_placeholder_makes_later_prompts_inexact(tmp_path, read_file):
     seen = [{"type": "text", "text": "like this"}, {"type": "image_url", "image_url": {"url": "data:"}}]
     messages = [
         {"role": "user", "content": "go"},

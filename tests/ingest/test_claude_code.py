@@ -59,7 +59,7 @@ def test_a_real_session_gives_the_counts_taken_by_hand(name, samples, read):
 
 
 @pytest.mark.parametrize("name", GOLDEN)
-def test_the_last_step_of_a_real_session_read_what_stands_before_it(name, samples, read):
+def test_the_last_step_of_a_real_session_read_the_messages_before_it(name, samples, read):
     golden = GOLDEN[name]
     (session,), _ = read(samples / "claude_code" / name)
     prompt = prompt_of(session.trace, session.trace.steps[-1])
@@ -104,7 +104,7 @@ def test_attachments_that_are_prompt_text_are_read_and_telemetry_is_not(logs, re
     assert len(prompt) == 8
 
 
-def test_harness_messages_in_the_assistant_role_are_no_steps(logs, read):
+def test_harness_messages_in_the_assistant_role_are_not_steps(logs, read):
     (session,), report = read(logs / "claude_code/parallel.jsonl")
     assert [step.model for step in session.trace.steps] == ["claude-opus-4-6"] * 4
     assert "API Error" not in json.dumps([m.to_chat() for m in session.trace.messages])
@@ -260,7 +260,7 @@ def read_records(tmp_path, read_file):
     return read_them
 
 
-def test_a_type_that_is_no_text_is_an_unknown_record_and_a_link(read_records):
+def test_a_type_that_is_not_text_is_an_unknown_record_and_a_link(read_records):
     (session,), report = read_records(
         said("u1", None, "hi"),
         {"type": ["x"], "uuid": "l1", "parentUuid": "u1"},
@@ -307,7 +307,7 @@ def test_a_providers_error_in_place_of_an_answer_is_counted_and_belongs_to_no_st
     assert "API Error" not in json.dumps([m.to_chat() for m in session.trace.messages])
 
 
-def test_the_meta_file_alone_tells_which_call_started_a_subagent(tmp_path, read_file):
+def test_the_meta_file_alone_names_the_call_that_started_a_subagent(tmp_path, read_file):
     folder = tmp_path / "sid/subagents/workflows"
     folder.mkdir(parents=True)
     (folder / "agent-a7.meta.json").write_text('{"agentType": "general", "toolUseId": "toolu_77"}')
@@ -372,7 +372,7 @@ ATTACHMENTS = [
 
 
 @pytest.mark.parametrize(("attachment", "reason"), ATTACHMENTS, ids=str)
-def test_an_attachment_is_read_and_what_is_missing_of_it_is_said(attachment, reason, read_records):
+def test_an_attachment_is_read_and_its_missing_part_is_named(attachment, reason, read_records):
     (session,), report = read_records(
         said("u", None, "go"), attached("t", "u", **attachment), spoken("a", "t", "done", "m")
     )

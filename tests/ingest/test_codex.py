@@ -51,14 +51,14 @@ def test_a_run_of_items_is_one_step(rollout):
     assert [call.call_id for call in first.tool_calls] == ["call_a", "call_b"]
 
 
-def test_arguments_that_are_no_json_stay_raw_text(rollout):
+def test_arguments_that_are_not_json_stay_raw_text(rollout):
     trace = rollout[0].trace
     good, bad = trace.messages[trace.steps[0].action].tool_calls
     assert good.arguments == {"cmd": "ls"}
     assert bad.arguments == '{"cmd":"cat cart.py"'
 
 
-def test_reasoning_is_told_apart_but_never_made_up(rollout):
+def test_kinds_of_reasoning_are_distinguished_and_never_made_up(rollout):
     trace = rollout[0].trace
     assert [step.reasoning_status for step in trace.steps][:3] == ["encrypted", "summary", "absent"]
     assert not any(message.reasoning_content for message in trace.messages)
@@ -116,7 +116,7 @@ def test_a_copy_of_the_history_in_a_fork_has_the_same_keys(logs, read, tmp_path)
     assert two.trace.provenance["forked_from"] == "codex-1"
 
 
-def test_a_rollout_without_envelopes_is_read_too(tmp_path, read):
+def test_a_rollout_without_envelopes_is_also_read(tmp_path, read):
     path = tmp_path / "rollout-old.jsonl"
     records = [
         {"id": "old-1", "timestamp": "2025-06-01T00:00:00Z", "instructions": "be brief", "git": {"branch": "main"}},

@@ -42,7 +42,7 @@ def last_prompt(session):
     return [message.content for message in prompt_of(session.trace, session.trace.steps[-1])]
 
 
-def test_a_developer_message_is_no_turn_that_a_roll_back_counts(rollout):
+def test_a_roll_back_does_not_count_developer_messages(rollout):
     session, _ = rollout(
         said("user", "first"),
         said("assistant", "one"),
@@ -85,7 +85,7 @@ def test_a_roll_back_over_all_turns_keeps_what_stood_before_the_first(rollout):
     assert last_prompt(session) == ["SYSTEM", "<environment_context>start</environment_context>", "second"]
 
 
-def test_a_roll_back_past_a_compaction_keeps_the_history_it_made_and_says_so(rollout):
+def test_a_roll_back_past_a_compaction_keeps_its_history_and_is_inexact(rollout):
     history = [said("user", "HANDOVER")["payload"]]
     session, _ = rollout(
         said("user", "first"),
@@ -123,7 +123,7 @@ def test_words_between_agents_are_input_in_every_form_they_are_recorded_in(rollo
         ("build.log:\nExit code: 6\n", None),
     ],
 )
-def test_only_codex_own_header_tells_an_exit_code(rollout, output, code):
+def test_an_exit_code_is_read_only_from_the_header_of_codex(rollout, output, code):
     session, _ = rollout(
         item(type="function_call", name="exec_command", arguments='{"cmd": "x"}', call_id="c"),
         item(type="function_call_output", call_id="c", output=output),

@@ -49,7 +49,7 @@ def test_a_compressed_copy_beside_the_plain_file_adds_nothing(rollout, tmp_path)
 
 
 @pytest.mark.parametrize("pack", [zstd, gzip.compress])
-def test_a_half_written_archive_is_a_problem_and_the_rest_goes_on(pack, rollout, tmp_path):
+def test_a_half_written_archive_is_a_problem_and_other_files_are_read(pack, rollout, tmp_path):
     noise = "".join(
         json.dumps({"type": "event_msg", "payload": {"type": "warning", "n": n}}) + "\n" for n in range(20000)
     )
@@ -63,7 +63,7 @@ def test_a_half_written_archive_is_a_problem_and_the_rest_goes_on(pack, rollout,
     assert "wait for it to end" in str(problem)
 
 
-def test_what_is_no_session_stays_unrecognised_when_compressed(tmp_path):
+def test_other_files_stay_unrecognised_when_compressed(tmp_path):
     (tmp_path / "notes.gz").write_bytes(gzip.compress(b"just words\n"))
     (tmp_path / "noise.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(50))
     (tmp_path / "noise.gz").write_bytes(b"\x1f\x8b" + bytes(50))

@@ -27,12 +27,12 @@ from tests.factories import make_pair, make_trace
         ("# No card", ""),
     ],
 )
-def test_the_licence_of_a_card_is_read_or_is_none(card: str, license: str, tmp_path: Path) -> None:
+def test_the_license_of_a_card_is_read_if_there_is_one(card: str, license: str, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(card)
     assert card_license(tmp_path / "README.md") == license
 
 
-def test_a_dataset_without_a_card_has_no_licence() -> None:
+def test_a_dataset_without_a_card_has_no_license() -> None:
     assert card_license(None) == ""
 
 
@@ -49,7 +49,7 @@ def published(tmp_path: Path) -> FolderDestination:
     return where
 
 
-def test_of_a_version_that_composer_hub_published_the_tables_of_traces_are_read(published: FolderDestination) -> None:
+def test_only_the_traces_of_a_published_version_are_read(published: FolderDestination) -> None:
     folder = published.root / "me" / "traces"
     expected = sorted(folder.glob("data/traces/*.parquet")) or sorted(folder.rglob("traces*/*.parquet"))
     assert len(expected) > 1

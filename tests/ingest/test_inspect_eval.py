@@ -108,7 +108,7 @@ def test_the_input_of_a_step_is_resolved_through_pool_and_attachments(read_file,
     assert (session.trace.session_id, session.trace.resolved) == ("u-7", False)
 
 
-def test_the_pool_of_older_logs_is_read_too(read_file, tmp_path):
+def test_the_pool_of_older_logs_is_also_read(read_file, tmp_path):
     old = sample()
     old["message_pool"] = old.pop("events_data")["messages"]
     (session,), _ = read_file(inspect_eval, write(tmp_path / "a.eval", [old]))

@@ -56,7 +56,7 @@ def test_errors_and_rejections_are_typed(logs, read_file):
     ]
 
 
-def test_arguments_that_are_no_json_stay_the_text_the_model_wrote(logs, read_file):
+def test_arguments_that_are_not_json_stay_the_model_s_text(logs, read_file):
     (session,), _ = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     (call,) = session.trace.messages[session.trace.steps[1].action].tool_calls
     assert call.arguments == "{bad json"

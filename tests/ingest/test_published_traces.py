@@ -143,7 +143,7 @@ def test_of_a_rollout_that_a_resumed_run_wrote_again_the_later_one_counts(tmp_pa
     assert report.counts["duplicate_lines"] == 1
 
 
-def test_rows_with_the_same_names_from_elsewhere_are_no_published_traces(tmp_path: Path) -> None:
+def test_other_rows_with_the_same_names_are_not_published_traces(tmp_path: Path) -> None:
     row = {"trace_id": "t", "source": "app", "session_id": "s", "messages": [{"role": "user", "content": "Hi"}]}
     others: list[dict[str, Any]] = [row | {"metadata": {}}, {"name": "x"} | row]
     for other in others:
@@ -193,7 +193,7 @@ def test_a_secret_in_a_tools_answer_is_gone_and_so_are_the_tokens_that_spell_it(
     ],
     ids=["messages", "tools", "steps"],
 )
-def test_whatever_text_changes_every_list_of_numbers_goes(part: dict[str, Any]) -> None:
+def test_any_changed_text_drops_every_list_of_numbers(part: dict[str, Any]) -> None:
     before = rollout(provenance={"a": {"ids": [1]}, "b": [[1], []], "c": [], "d": "x", "e": 3, "f": [None, 2]})
     after = without_tokens_of_changed_text(before, dataclasses.replace(before, **part))
     assert after.provenance == {"a": {"ids": []}, "b": [], "c": [], "d": "x", "e": 3, "f": []}
@@ -259,7 +259,7 @@ def step(**columns: Any) -> dict[str, Any]:
         (changed(provenance=[1]), "provenance is list, not dict"),
     ],
 )
-def test_a_row_that_is_no_whole_trace_is_named_and_left_out(row: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_a_broken_row_is_named_and_left_out(row: dict[str, Any], said: str, tmp_path: Path) -> None:
     (trace,), report = read(as_lines(tmp_path, rollout(5), row))
     assert trace.trace_id == "trace-5"
     (problem,) = report.problems
@@ -270,7 +270,7 @@ def test_a_row_that_is_no_whole_trace_is_named_and_left_out(row: dict[str, Any],
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_wrong_values_anywhere_cost_a_row_at_most_and_what_is_left_can_be_redacted(tmp_path: Path, data: Any) -> None:
+def test_wrong_values_cost_at_most_a_row_and_the_rest_can_be_redacted(tmp_path: Path, data: Any) -> None:
     rows = [mutated(to_row(rollout(number)), data) for number in (1, 2)]
     path = as_lines(tmp_path, rollout(0), *rows)
     report = FileReport(str(path))
@@ -283,7 +283,7 @@ def test_wrong_values_anywhere_cost_a_row_at_most_and_what_is_left_can_be_redact
         assert list(states(trace))
 
 
-def test_a_rollout_in_which_nothing_was_said_has_no_step_to_learn_from(tmp_path: Path) -> None:
+def test_a_rollout_without_an_answer_has_no_step(tmp_path: Path) -> None:
     traces, report = read(as_lines(tmp_path, rollout(1), rollout(2, steps=())))
     assert [trace.trace_id for trace in traces] == ["trace-1"]
     assert report.counts["no_steps"] == 1

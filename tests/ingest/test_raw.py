@@ -34,7 +34,7 @@ def written(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def test_sessions_go_up_beside_what_another_writer_put_there_in_between(tmp_path: Path) -> None:
+def test_sessions_are_added_beside_files_of_another_writer(tmp_path: Path) -> None:
     paths = written(tmp_path, 200)
     same = Add.of(raw_name(paths[0]), paths[0])
     where = Crowded(tmp_path / "hub", [Add.of("sessions/theirs.jsonl", b"theirs"), same])
@@ -44,7 +44,7 @@ def test_sessions_go_up_beside_what_another_writer_put_there_in_between(tmp_path
     assert publish_raw(where, REPO, paths) == 0
 
 
-def test_a_dataset_that_never_rests_is_a_sentence(tmp_path: Path) -> None:
+def test_a_dataset_that_keeps_changing_is_an_error(tmp_path: Path) -> None:
     others = [Add.of(f"{number}.txt", b"again") for number in range(20)]
     with pytest.raises(HubError, match="kept moving; 0 raw sessions were added"):
         publish_raw(Crowded(tmp_path / "hub", others), REPO, written(tmp_path, 2))

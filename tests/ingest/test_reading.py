@@ -219,7 +219,7 @@ def test_the_second_file_of_a_session_is_denied_under_the_id_it_came_out_with(lo
         ("deep.jsonl", b'{"parentUuid":' + b"[" * 5000 + b"]" * 5000 + b"}\n", "unrecognised"),
     ],
 )
-def test_a_file_that_is_no_session_is_counted(name, content, count, tmp_path):
+def test_a_file_that_is_not_a_session_is_counted(name, content, count, tmp_path):
     (tmp_path / name).write_bytes(content)
     sessions, ingest = run(tmp_path / name)
     assert sessions == []
@@ -256,7 +256,7 @@ def test_a_line_of_many_megabytes_is_read(folder):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_without_permission_is_a_problem_and_the_rest_goes_on(folder):
+def test_a_file_without_permission_is_a_problem_and_others_are_read(folder):
     locked = folder / "claude_code/rewind.jsonl"
     locked.chmod(0)
     sessions, ingest = run(folder)
@@ -264,7 +264,7 @@ def test_a_file_without_permission_is_a_problem_and_the_rest_goes_on(folder):
     assert "cannot be read" in str(ingest.report.problems[0])
 
 
-def test_a_path_that_is_not_there_says_so(tmp_path):
+def test_a_missing_path_is_a_problem(tmp_path):
     sessions, ingest = run(tmp_path / "nothing.jsonl")
     assert sessions == []
     assert str(ingest.report.problems[0]) == f"{tmp_path}/nothing.jsonl cannot be read (No such file or directory)."
@@ -283,7 +283,7 @@ def test_a_named_format_is_taken_at_its_word(folder):
     assert sessions == []
 
 
-def test_a_trace_carries_the_digest_of_its_file_and_the_licence(folder):
+def test_a_trace_carries_the_digest_of_its_file_and_the_license(folder):
     sessions, ingest = run(folder, license="mit")
     digests = {entry["digest"] for entry in ingest.manifest.values()}
     assert {session.trace.provenance["file_digest"] for session in sessions} == digests

@@ -81,7 +81,7 @@ def test_every_attempt_of_a_retry_run_is_a_session(logs, read_file, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["1.x", "1.0", "history"])
-def test_the_words_a_harness_ends_a_run_with_are_nobodys_answer(version, read_file, tmp_path):
+def test_the_closing_words_of_a_harness_are_not_an_answer(version, read_file, tmp_path):
     read = [{"role": "system", "content": "S", "agent": "main"}, {"role": "user", "content": "T", "agent": "main"}]
     said = {"role": "assistant", "content": "look", "action": "ls", "agent": "main"}
     seen = {"role": "user", "content": "a.py", "agent": "main"}
@@ -102,7 +102,7 @@ def test_the_words_a_harness_ends_a_run_with_are_nobodys_answer(version, read_fi
     assert next(session.trace.messages[at].content for at in step.results) == "a.py"
 
 
-def test_an_answer_of_nothing_is_read_later_and_is_no_step(read_file, tmp_path):
+def test_an_empty_answer_is_read_later_and_is_not_a_step(read_file, tmp_path):
     history = [
         {"role": "system", "content": "S", "agent": "primary"},
         {"role": "assistant", "content": "look", "agent": "primary"},

@@ -59,7 +59,7 @@ def test_a_circle_of_parents_is_cut_open():
     assert report.counts["bridged"] == 1
 
 
-def test_a_result_stands_behind_its_call_even_if_words_came_between():
+def test_a_result_follows_its_call_even_if_words_came_between():
     session = build(said("1", "", "q"), answered("2", "1", "", calls=["c"]), said("3", "2", "note"),
                     result("4", "3", "c"), answered("5", "4", "done"))  # fmt: skip
     assert texts(session, 1) == ["q", "", "out of c", "note"]
@@ -141,7 +141,7 @@ def test_a_prompt_ends_before_its_action_and_holds_no_message_twice(nodes):
 
 @given(trees())
 @anything
-def test_no_result_stands_without_its_call_before_it(nodes):
+def test_every_result_follows_its_call(nodes):
     if (session := build(*nodes)) is None:
         return
     for step in session.trace.steps:
@@ -195,7 +195,7 @@ def test_one_message_id_on_both_sides_of_a_boundary_is_two_messages():
     assert [session.trace.messages[step.action].content for step in session.trace.steps] == ["before", "after", "done"]
 
 
-def test_a_message_that_a_compaction_wrote_down_again_is_read_but_is_no_step():
+def test_a_message_repeated_by_a_compaction_is_read_but_is_not_a_step():
     report = FileReport()
     session = build(said("1", "", "q"), answered("2", "1", "kept", "m1", ["c"]), result("3", "2", "c"),
                     Node("5", "", cut=True), said("6", "5", "summary"), answered("7", "6", "kept", "m1", ["c"]),
@@ -219,7 +219,7 @@ def test_a_call_without_a_result_makes_the_prompts_below_it_inexact():
     assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", "missing_result", ""]
 
 
-def test_a_parallel_result_that_comes_late_stands_behind_its_call_from_then_on():
+def test_a_late_parallel_result_follows_its_call_from_then_on():
     session = build(said("1", "", "q"), answered("2", "1", "", "m1", ["c1"]), answered("3", "2", "", "m1", ["c2"]),
                     result("4", "3", "c2"), answered("5", "4", "meanwhile", "m2"), result("6", "2", "c1"),
                     said("7", "5", "and now"), answered("8", "7", "done", "m3"))  # fmt: skip
@@ -228,7 +228,7 @@ def test_a_parallel_result_that_comes_late_stands_behind_its_call_from_then_on()
     assert [step.prefix_reason for step in session.trace.steps] == ["", "missing_result", ""]
 
 
-def test_an_id_that_every_message_begins_anew_with_belongs_to_the_call_above_its_result():
+def test_an_id_that_every_message_reuses_belongs_to_the_call_above_its_result():
     session = build(said("1", "", "q"), answered("2", "1", "", "m1", ["call_0"]), result("3", "2", "call_0"),
                     answered("4", "3", "", "m2", ["call_0"]), result("5", "4", "call_0"), said("6", "5", "stop"),
                     answered("7", "6", "", "m3", ["call_0"]), result("8", "7", "call_0"))  # fmt: skip

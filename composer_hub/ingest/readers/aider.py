@@ -116,7 +116,7 @@ def _result(talk: Conversation, text: str) -> None:
 
 
 def _blocks(lines: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield who spoke and what: neighbouring lines of one speaker are one block."""
+    """Yield speaker and text; neighboring lines of one speaker are one block."""
     speaker = ""
     block: list[str] = []
     for who, text in _spoken(lines):
