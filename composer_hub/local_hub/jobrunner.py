@@ -1,6 +1,6 @@
-"""Runs jobs as local processes: slot, mounts, supervisor, end. State goes to the `jobs` table, output to a log.
+"""Run jobs as local processes: slot, mounts, supervisor, end. State goes to the `jobs` table, output to a log.
 
-Secrets live in this object and in the process that needs them; no file and no table of the store gets to see one.
+Secrets exist only in this object and in the process that needs them, never in a file or table of the store.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from composer_hub.local_hub.mounts import Mount, Volume
 
 SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
-"""A shorter secret is not masked in the log: it would blank out half of the words."""
+"""Shorter secrets are not masked in the log, because they would hide half of its words."""
 # A job inherits only this of the server's environment, so that it sees no token of the person who serves.
 _INHERITED = frozenset(
     "PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TERM SSL_CERT_FILE SSL_CERT_DIR REQUESTS_CA_BUNDLE"
@@ -50,7 +50,7 @@ class RunningJob:
 
 
 class Runner:
-    """All jobs of one server. At most `num_slots` run at once; the others wait as SCHEDULING."""
+    """All jobs of a server. At most `num_slots` run at once; the others wait as SCHEDULING."""
 
     def __init__(self, hub: Hub, *, num_slots: int | None = None) -> None:
         self.hub = hub
@@ -61,14 +61,14 @@ class Runner:
         self._sweep()
 
     def start(self, job: RunningJob) -> None:
-        """Let a job run; it is already in the table, as SCHEDULING."""
+        """Start a job, which is already in the table as SCHEDULING."""
         self.running[job.id] = job
         self.secrets[job.id] = job.secrets
         self.folder(job.id).mkdir(parents=True, mode=0o700, exist_ok=True)
         job.task = asyncio.create_task(self._run(job))
 
     async def cancel(self, job_id: str) -> None:
-        """End a job with everything it started, and return when it is gone."""
+        """End a job and all its processes, and return when they have ended."""
         job = self.running.get(job_id)
         await asyncio.to_thread(self._set, job_id, stage="CANCELED", is_end=True)
         if job is None or job.task is None:
@@ -86,12 +86,12 @@ class Runner:
         return self.root / job_id / "log.jsonl"
 
     def _sweep(self) -> None:
-        """Remove what jobs of an earlier server left; their logs stay."""
+        """Remove the folders of jobs of an earlier server, except their logs."""
         for box in self.root.glob("*/box"):
             shutil.rmtree(box, ignore_errors=True)
 
     async def _run(self, job: RunningJob) -> None:
-        """Take a job from SCHEDULING to its end; whatever goes wrong becomes its message."""
+        """Take a job from SCHEDULING to its end; an error becomes its message."""
         box = self.folder(job.id) / "box"
         try:
             async with self._slots:
@@ -100,7 +100,7 @@ class Runner:
         except asyncio.CancelledError:  # canceled before its turn, or the server stops
             self._set(job.id, stage="ERROR", message=SERVER_STOPPED, is_end=True)
             raise
-        except Exception as error:  # whatever it is, the job must end and say why
+        except Exception as error:  # the job must end with any error as its message
             stage, message = "ERROR", f"could not be run: {type(error).__name__}: {error}"
         finally:
             await asyncio.to_thread(shutil.rmtree, box, ignore_errors=True)
@@ -108,7 +108,7 @@ class Runner:
         await asyncio.to_thread(self._set, job.id, stage=stage, message=message, is_end=True)
 
     async def _run_in(self, job: RunningJob, box: Path) -> tuple[str, str]:
-        """Fill the mounts, run the command as often as asked, write back to buckets; return stage and message."""
+        """Fill the mounts, run the command up to `attempts` times, write back to buckets; return stage and message."""
         if job.is_canceled:
             return "CANCELED", ""
         work = box / "work"
@@ -130,7 +130,7 @@ class Runner:
         return stage, message
 
     async def _attempt(self, job: RunningJob, order: Mapping[str, Any], about: str) -> tuple[str, str]:
-        """Run the command once under a supervisor; the order goes by pipe, so that no `ps` shows a secret."""
+        """Run the command once under a supervisor; its order goes through a pipe, so that `ps` shows no secret."""
         job.process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-I",
@@ -155,7 +155,7 @@ class Runner:
                     await asyncio.to_thread(self._set, job.id, stage="RUNNING", message=about)
                 ended = fact if "ended" in fact else ended
         except asyncio.CancelledError:
-            # The event loop kills what is left at its end; the supervisor must end the job before that.
+            # The event loop kills its child processes at its end, so the supervisor must end the job before.
             job.process.stdin.close()
             await job.process.wait()
             raise
@@ -166,7 +166,7 @@ class Runner:
         return _outcome(ended, about)
 
     def _order(self, job: RunningJob, filled: Sequence[Mount], work: Path) -> dict[str, Any]:
-        """Write down what the supervisor needs to know."""
+        """Return the order for the supervisor."""
         spec = job.spec
         command = mounts.replace_paths([*spec["command"], *spec["arguments"]], filled)
         names, values = list(spec["environment"]), list(spec["environment"].values())
@@ -185,7 +185,7 @@ class Runner:
         }
 
     def _base_environment(self, work: Path) -> dict[str, str]:
-        """Return what every job finds: this Hub, the programs beside our Python, and no token but its own."""
+        """Return the environment of every job: this Hub, the programs beside this Python, and no other token."""
         inherited = {
             key: value for key, value in os.environ.items() if key in _INHERITED or key.startswith(_INHERITED_PREFIXES)
         }
@@ -212,7 +212,7 @@ class Runner:
         return message
 
     def _write_back(self, job: RunningJob, filled: Sequence[Mount]) -> str:
-        """Bring what the job wrote to its writable buckets; return what could not be brought, or an empty text."""
+        """Copy the changes of the job to its writable buckets; return an error message, or an empty text."""
         problems = []
         for mount in filled:
             bucket = mount.volume.source
