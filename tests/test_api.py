@@ -1,0 +1,74 @@
+"""The public API: what each stage exports, and what the documentation shows of it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import composer_hub
+from composer_hub import hub, ingest
+from composer_hub.replay import fake
+
+ROOT = Path(composer_hub.__file__).parents[1]
+STAGES = sorted(
+    path.parent.name
+    for path in Path(composer_hub.__file__).parent.glob("*/__init__.py")
+    if "__all__" in path.read_text(encoding="utf-8")
+)
+PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_exports_exactly_its_public_names(stage: str) -> None:
+    if stage == "train":
+        pytest.importorskip("trl")
+    module = importlib.import_module(f"composer_hub.{stage}")
+    names = {name for name in dir(module) if not name.startswith("_")}
+    public = {name for name in names if not isinstance(getattr(module, name), ModuleType)}
+    not_ours = {"TYPE_CHECKING", "Any", "annotations", "importlib"}
+    assert public - not_ours <= set(module.__all__)
+    assert all(hasattr(module, name) for name in module.__all__)  # a name may load its module when it is first used
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_the_page_shows_every_stage_with_names_that_it_exports(stage: str) -> None:
+    shown = set(re.findall(rf"\b{stage}\.(\w+)", "\n".join(python_blocks(PAGE))))
+    module = importlib.import_module(f"composer_hub.{stage}")
+    assert shown, f"docs/api.md does not show composer_hub.{stage}"
+    assert shown <= set(module.__all__)
+
+
+@pytest.mark.parametrize("block", python_blocks(PAGE), ids=lambda block: block.split("import ")[1].split("\n")[0])
+def test_an_example_of_the_page_is_five_lines_of_valid_python(block: str) -> None:
+    compile(block, "api.md", "exec")
+    assert len([line for line in block.splitlines() if line.strip()]) <= 5
+
+
+def test_the_whole_line_of_the_readme_runs(tmp_path: Path) -> None:
+    (block,) = [block for block in python_blocks(README) if "ingest.ingest" in block]
+    sessions = ROOT / "composer_hub" / "demo_sessions"
+    oracle = fake.oracle_of(ingest.ingest([sessions], ingest.Options(workers=1)).traces())
+    with fake.serving(fake.TeacherServer(oracle=oracle)) as url:
+        places = {
+            '"~/.claude/projects"': repr(str(sessions)),
+            'hub.destination("local")': f"hub.destination({str(tmp_path / 'datasets')!r})",
+            "hf:deepseek-ai/DeepSeek-V4-Pro,hf:zai-org/GLM-5.3": f"{url}#small,{url}#large",
+        }
+        for literal, value in places.items():
+            assert literal in block
+            block = block.replace(literal, value)
+        subprocess.run([sys.executable, "-c", block], check=True, cwd=tmp_path, timeout=240)
+    where = hub.FolderDestination(tmp_path / "datasets")
+    assert hub.load(where, "me/traces").num_rows("traces") == 3
+    assert hub.load(where, "me/pairs").num_rows("default") > 0
