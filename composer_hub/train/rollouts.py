@@ -44,10 +44,12 @@ class Rollout:
         tool_mask: Sequence[int],
         messages: Sequence[Mapping[str, Any]],
         decode: Callable[[Sequence[int]], str],
-        **facts: bool,
+        *,
+        rounds_used_up: bool = False,
+        cut_off: bool = False,
     ) -> Rollout:
         """Make a rollout; `decode` turns the tokens of turns without calls into text."""
-        rollout = cls(prompt_ids, completion_ids, tool_mask, messages, **facts)
+        rollout = cls(prompt_ids, completion_ids, tool_mask, messages, rounds_used_up, cut_off)
         texts = {
             turn: decode(completion_ids[slice(*span)])
             for turn, (message, span) in enumerate(zip(rollout._turns(), rollout.spans, strict=False))

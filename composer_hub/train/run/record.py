@@ -28,7 +28,7 @@ from composer_hub.train.watchdogs import Watchdogs, best_of
 RECORD = "composer_run.json"
 _LIBRARIES = ("torch", "transformers", "trl", "accelerate", "peft")
 # Only this machine may know these: paths, and sentences that may hold paths.
-_PRIVATE = {"names", "message", "error"}
+_PRIVATE = {"names", "message", "error", "asked", "said"}  # the last two are older names of the first two
 
 
 @dataclass
