@@ -328,7 +328,7 @@ def test_an_offline_run_that_was_killed_ends_with_the_weights_of_one_that_was_no
 
 def test_an_offline_card_names_its_data_and_claims_no_rewards(shelf: Path) -> None:
     card = (shelf / "runs" / "whole" / "final" / "README.md").read_text()
-    for said in ("on hint, replay", "| traces | dataset | `me/traces`", "very tokens", "| policy | 0 |", "- dpo"):
+    for said in ("on hint, replay", "| traces | dataset | `me/traces`", "exact tokens", "| policy | 0 |", "- dpo"):
         assert said in card
     assert "- grpo" not in card
     assert "rewards above" not in card
