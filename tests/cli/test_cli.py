@@ -32,13 +32,9 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(name in run.stdout for name in COMMANDS)
     assert set(run.stderr.split()) == {
-        "composer_hub.cli",
-        "composer_hub.cli.main",
-        "composer_hub.exits",
-        "composer_hub.local_hub",
-        "composer_hub.local_hub.errors",
-        "composer_hub.output",
-    }
+        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.exits", "composer_hub.local_hub",
+        "composer_hub.local_hub.errors", "composer_hub.output",
+    }  # fmt: skip
 
 
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
@@ -109,11 +105,8 @@ def test_doctor_prints_json_and_no_secret() -> None:
 
 def test_a_closed_pipe_is_not_an_error() -> None:
     run = subprocess.run(
-        f"{sys.executable} -m composer_hub doctor --offline | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
+        f"{sys.executable} -m composer_hub doctor --offline | head -1", shell=True, capture_output=True, text=True,
         cwd=ROOT,
-    )
+    )  # fmt: skip
     assert run.returncode == 0
     assert "Traceback" not in run.stderr

@@ -19,12 +19,8 @@ def test_the_demo_runs_from_sessions_to_a_model_and_needs_an_empty_folder(
     if all(importlib.util.find_spec(name) for name in ("torch", "trl", "peft")):
         lines += ["No writer is refused.", "step 12 of 12: loss", "parameters from me/demo-model"]
         lines += [
-            "policy, hint, replay",
-            "-step-12",
-            "me/demo-model run-",
-            "pairs me/demo-pairs v1.0.0",
-            "a trained model",
-        ]
+            "policy, hint, replay", "-step-12", "me/demo-model run-", "pairs me/demo-pairs v1.0.0", "a trained model",
+        ]  # fmt: skip
     said = " ".join(run.stdout.split())
     for line in lines:
         assert line in said

@@ -199,23 +199,20 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
     assert "holds every raw session already" in again.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "sign"),
-    [
-        ([], exits.USAGE, "Name the sessions"),
-        (["EMPTY", "--repo", "me/x"], exits.FAILURE, "No session could be read"),
-        (["EMPTY/nothing", "--repo", "me/x"], exits.FAILURE, "No such file"),
-        (["SESSIONS"], exits.USAGE, "--repo"),
-        (["SESSIONS", "--repo", "no-owner"], exits.USAGE, "write it as owner/name"),
-        (["SESSIONS", "--repo", "me/x", "--no-redact", "--public"], exits.REFUSED, "not redacted"),
-        (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never become public"),
-        (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
-        (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
-        (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
-        (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is not UTF-8"),
-        (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
-    ],
-)
+@pytest.mark.parametrize(("words", "code", "sign"), [
+    ([], exits.USAGE, "Name the sessions"),
+    (["EMPTY", "--repo", "me/x"], exits.FAILURE, "No session could be read"),
+    (["EMPTY/nothing", "--repo", "me/x"], exits.FAILURE, "No such file"),
+    (["SESSIONS"], exits.USAGE, "--repo"),
+    (["SESSIONS", "--repo", "no-owner"], exits.USAGE, "write it as owner/name"),
+    (["SESSIONS", "--repo", "me/x", "--no-redact", "--public"], exits.REFUSED, "not redacted"),
+    (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never become public"),
+    (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
+    (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
+    (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
+    (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is not UTF-8"),
+    (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
+])  # fmt: skip
 def test_an_error_is_one_sentence_and_an_exit_code(
     composer_hub: Command, sessions: Path, tmp_path: Path, words: list[str], code: int, sign: str
 ) -> None:

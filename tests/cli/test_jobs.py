@@ -47,12 +47,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with start_server(root / "hub", ["--allow-local-jobs"]) as server:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
         yield kept | {
-            "COMPOSER_HUB_HOME": str(server.root),
-            "COMPOSER_TEST_CACHE": str(cache_folder()),
-            "HF_HOME": str(root / "home"),
-            "PYTHONPATH": str(ROOT),
-            "OMP_NUM_THREADS": "1",
-        }
+            "COMPOSER_HUB_HOME": str(server.root), "COMPOSER_TEST_CACHE": str(cache_folder()),
+            "HF_HOME": str(root / "home"), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
 
 
 @pytest.fixture

@@ -71,12 +71,9 @@ class FolderAgent(HarborBashEnv):
         self._task = Task(task_dir=Path(task_dir))
         self._paths = TrialPaths(trial_dir=Path(tempfile.mkdtemp(prefix="folder-harbor-trial-")))
         self._env = FolderEnvironment(
-            environment_dir=self._task.paths.environment_dir,
-            environment_name=self._task.short_name,
-            session_id=uuid.uuid4().hex,
-            trial_paths=self._paths,
-            task_env_config=self._task.config.environment,
-        )
+            environment_dir=self._task.paths.environment_dir, environment_name=self._task.short_name,
+            session_id=uuid.uuid4().hex, trial_paths=self._paths, task_env_config=self._task.config.environment,
+        )  # fmt: skip
         await self._env.start(force_build=False)
         await self._env.exec("mkdir -p /workdir /home/user/input")
         return self._task.instruction

@@ -168,14 +168,11 @@ def test_fewer_tasks_than_one_batch_needs_are_refused(world: Any, tmp_path: Path
         run(parse(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
 
 
-@pytest.mark.parametrize(
-    ("reward", "says"),
-    [
-        ("late_nan", "late_nan returned NaN"),
-        ("late_error", "late_error raised ZeroDivisionError: division by zero"),
-        ("one_number", "one_number returned 0.5. Return a number or None"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "says"), [
+    ("late_nan", "late_nan returned NaN"),
+    ("late_error", "late_error raised ZeroDivisionError: division by zero"),
+    ("one_number", "one_number returned 0.5. Return a number or None"),
+])  # fmt: skip
 def test_a_failing_reward_function_ends_the_run_with_its_name(
     reward: str, says: str, world: Any, tmp_path: Path
 ) -> None:
@@ -186,16 +183,13 @@ def test_a_failing_reward_function_ends_the_run_with_its_name(
 # -------------------------------------------------------------------------------------------------------------- names
 
 
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("nowhere", "no environment 'nowhere'"),
-        ("nowhere:Class", "cannot be imported"),
-        ("composer_hub.environments.desk:Chair", "cannot be imported"),
-        ("openenv:", "does not name a server"),
-        ("harbor:", "does not name tasks"),
-    ],
-)
+@pytest.mark.parametrize(("name", "says"), [
+    ("nowhere", "no environment 'nowhere'"),
+    ("nowhere:Class", "cannot be imported"),
+    ("composer_hub.environments.desk:Chair", "cannot be imported"),
+    ("openenv:", "does not name a server"),
+    ("harbor:", "does not name tasks"),
+])  # fmt: skip
 def test_an_unusable_name_is_refused_before_anything_is_fetched(name: str, says: str) -> None:
     with pytest.raises(exits.UsageError, match=says):
         check_environment(name)
@@ -305,15 +299,12 @@ def test_a_dataset_of_harbor_tasks_is_fetched_at_one_commit(tmp_path: Path) -> N
     assert len(world.rows) == 1
 
 
-@pytest.mark.parametrize(
-    ("rest", "agent", "says"),
-    [
-        ("empty", "bash", "holds no tasks"),
-        ("me/nothing@v1", "bash", "no dataset me/nothing@v1"),
-        ("suite", "fish", "no Harbor agent 'fish'"),
-        ("suite", "composer_hub.environments.desk:Desk", "is not a Harbor agent"),
-    ],
-)
+@pytest.mark.parametrize(("rest", "agent", "says"), [
+    ("empty", "bash", "holds no tasks"),
+    ("me/nothing@v1", "bash", "no dataset me/nothing@v1"),
+    ("suite", "fish", "no Harbor agent 'fish'"),
+    ("suite", "composer_hub.environments.desk:Desk", "is not a Harbor agent"),
+])  # fmt: skip
 def test_harbor_tasks_that_cannot_be_run_are_refused(
     rest: str, agent: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

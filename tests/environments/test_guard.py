@@ -175,18 +175,15 @@ def test_a_hanging_tool_is_answered_and_ends_the_episode(tool: str, what: str) -
         _ = one.stock
 
 
-@pytest.mark.parametrize(
-    ("how", "says", "late"),
-    [
-        ("reset raises", r"reset failed \(KeyError: 'shelf'\)", 0),
-        ("reset hangs", "reset gave no answer", 1),
-        ("reset returns a dict", r"reset failed \(TypeError: it returned dict", 0),
-        ("reward hangs", "get_reward gave no answer", 1),
-        ("reward raises", r"get_reward failed \(ZeroDivisionError: division by zero\)", 0),
-        ("reward is nan", r"get_reward failed \(ValueError: it returned nan", 0),
-        ("reward is text", r"get_reward failed \(ValueError: could not convert", 0),
-    ],
-)
+@pytest.mark.parametrize(("how", "says", "late"), [
+    ("reset raises", r"reset failed \(KeyError: 'shelf'\)", 0),
+    ("reset hangs", "reset gave no answer", 1),
+    ("reset returns a dict", r"reset failed \(TypeError: it returned dict", 0),
+    ("reward hangs", "get_reward gave no answer", 1),
+    ("reward raises", r"get_reward failed \(ZeroDivisionError: division by zero\)", 0),
+    ("reward is nan", r"get_reward failed \(ValueError: it returned nan", 0),
+    ("reward is text", r"get_reward failed \(ValueError: could not convert", 0),
+])  # fmt: skip
 def test_a_failed_episode_has_no_reward_and_the_next_one_has_a_new_environment(how: str, says: str, late: int) -> None:
     one = shop()
     with pytest.warns(UserWarning, match=f"The environment shop is lost: {says}"):

@@ -31,19 +31,15 @@ def test_names_without_a_usable_server_are_refused() -> None:
         openenv.factory_of("http://127.0.0.1:1", reward="mean")
 
 
-@pytest.mark.parametrize(
-    ("says", "hint"),
-    [
-        ({"type": "string"}, str),
-        ({"type": "array", "items": {"type": "number"}}, list[float]),
-        ({"type": "array"}, list),
-        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, int | None),
-        ({"type": ["integer", "string"]}, int | str),
-        ({"$ref": "#/$defs/Kind"}, str),
-        ({}, Any),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("says", "hint"), [
+    ({"type": "string"}, str),
+    ({"type": "array", "items": {"type": "number"}}, list[float]),
+    ({"type": "array"}, list),
+    ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, int | None),
+    ({"type": ["integer", "string"]}, int | str),
+    ({"$ref": "#/$defs/Kind"}, str),
+    ({}, Any),
+], ids=str)  # fmt: skip
 def test_a_json_schema_becomes_a_type_hint(says: dict[str, Any], hint: Any) -> None:
     assert openenv._hint(says, {"Kind": {"type": "string"}}) == hint
 

@@ -39,13 +39,9 @@ from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
 from tests.factories import make_trace
 
 CARD = Card(
-    "traces",
-    "Test traces",
-    license="apache-2.0",
-    counts={"sessions": 2},
-    dropped={"empty": 1},
+    "traces", "Test traces", license="apache-2.0", counts={"sessions": 2}, dropped={"empty": 1},
     holes={"origin": "", "redaction": ""},
-)
+)  # fmt: skip
 REPO = "me/traces"
 
 
@@ -80,14 +76,11 @@ def test_the_same_rows_again_are_nothing_to_publish(folder: FolderDestination) -
     assert raised.value.exit_code == exits.NOTHING_TO_DO
 
 
-@pytest.mark.parametrize(
-    ("then", "tag"),
-    [
-        pytest.param([A, B, C], "v1.0.1", id="rows added is a patch"),
-        pytest.param([A], "v1.1.0", id="rows removed is a minor version"),
-        pytest.param([A, dataclasses.replace(B, cwd="/other")], "v1.1.0", id="rows edited is a minor version"),
-    ],
-)
+@pytest.mark.parametrize(("then", "tag"), [
+    pytest.param([A, B, C], "v1.0.1", id="rows added is a patch"),
+    pytest.param([A], "v1.1.0", id="rows removed is a minor version"),
+    pytest.param([A, dataclasses.replace(B, cwd="/other")], "v1.1.0", id="rows edited is a minor version"),
+])  # fmt: skip
 def test_the_change_of_rows_decides_the_version(folder: FolderDestination, then: list[Trace], tag: str) -> None:
     put(folder, [A, B])
     assert put(folder, then).tag == tag
@@ -183,13 +176,9 @@ def test_a_dry_run_names_files_tag_and_visibility_and_writes_nothing(folder: Fol
     facts = plan.describe(folder.address)
     assert (facts["tag"], facts["visibility"], facts["create_repo"]) == ("v1.0.0", "private", True)
     assert [file["path"] for file in facts["files"]] == [
-        "README.md",
-        "composer_manifest.json",
-        "data/steps/train-00000-of-00001.parquet",
-        "data/traces/train-00000-of-00001.parquet",
-        "index/steps.parquet",
-        "index/traces.parquet",
-    ]
+        "README.md", "composer_manifest.json", "data/steps/train-00000-of-00001.parquet",
+        "data/traces/train-00000-of-00001.parquet", "index/steps.parquet", "index/traces.parquet",
+    ]  # fmt: skip
     assert facts["num_bytes"] > 1_000
     assert "# Test traces" in plan.card
     assert not folder.root.exists()

@@ -97,13 +97,9 @@ def test_errors_travel_in_the_extra_of_their_result(logs, tmp_path):
     results = [r for step in document["steps"] for r in step.get("observation", {}).get("results", [])]
     error = next(r["extra"]["error"] for r in results if r["source_call_id"] == "w3")
     assert error == {
-        "is_error": True,
-        "status": "failed",
-        "detail": "agent_error",
-        "kind": "tool_not_found",
-        "blame": "model",
+        "is_error": True, "status": "failed", "detail": "agent_error", "kind": "tool_not_found", "blame": "model",
         "rule": "openhands.agent_error",
-    }
+    }  # fmt: skip
     back = there_and_back(session, tmp_path)
     assert list(back.flags.values()) == list(session.flags.values())
 

@@ -188,10 +188,7 @@ def test_broken_records_are_counted_with_their_line_and_the_rest_is_read(logs, r
     assert dict(report.unknown_types) == {"never-seen-before": 1}
     assert report.counts["duplicate_lines"] == 1
     assert report.counts["bridged"] == 1
-    assert [step.prefix_reason for step in session.trace.steps] == [
-        "image_left_out",
-        "image_left_out; missing_parent",
-    ]
+    assert [step.prefix_reason for step in session.trace.steps] == ["image_left_out", "image_left_out; missing_parent"]
 
 
 def test_a_superseded_message_is_neither_a_step_nor_in_a_prompt(logs, read):

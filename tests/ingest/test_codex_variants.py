@@ -44,58 +44,41 @@ def last_prompt(session):
 
 def test_a_roll_back_does_not_count_developer_messages(rollout):
     session, _ = rollout(
-        said("user", "first"),
-        said("assistant", "one"),
-        said("user", "second"),
-        said("developer", "Plan mode is on."),
-        said("assistant", "two"),
-        event("thread_rolled_back", num_turns=1),
-        said("user", "third"),
+        said("user", "first"), said("assistant", "one"), said("user", "second"), said("developer", "Plan mode is on."),
+        said("assistant", "two"), event("thread_rolled_back", num_turns=1), said("user", "third"),
         said("assistant", "three"),
-    )
+    )  # fmt: skip
     assert last_prompt(session) == ["SYSTEM", "first", "one", "third"]
 
 
 def test_a_roll_back_takes_back_the_context_that_came_with_the_prompt(rollout):
     session, _ = rollout(
-        said("user", "<environment_context>start</environment_context>"),
-        said("user", "first"),
-        said("assistant", "one"),
-        said("developer", "<permissions instructions>new</permissions instructions>"),
-        said("user", "<environment_context>later</environment_context>"),
-        said("user", "second"),
-        said("assistant", "two"),
-        event("thread_rolled_back", num_turns=1),
-        said("user", "third"),
+        said("user", "<environment_context>start</environment_context>"), said("user", "first"),
+        said("assistant", "one"), said("developer", "<permissions instructions>new</permissions instructions>"),
+        said("user", "<environment_context>later</environment_context>"), said("user", "second"),
+        said("assistant", "two"), event("thread_rolled_back", num_turns=1), said("user", "third"),
         said("assistant", "three"),
-    )
+    )  # fmt: skip
     context = "<environment_context>start</environment_context>"
     assert last_prompt(session) == ["SYSTEM", context, "first", "one", "third"]
 
 
 def test_a_roll_back_over_all_turns_keeps_what_stood_before_the_first(rollout):
     session, _ = rollout(
-        said("user", "<environment_context>start</environment_context>"),
-        said("user", "first"),
-        said("assistant", "one"),
-        event("thread_rolled_back", num_turns=9),
-        said("user", "second"),
+        said("user", "<environment_context>start</environment_context>"), said("user", "first"),
+        said("assistant", "one"), event("thread_rolled_back", num_turns=9), said("user", "second"),
         said("assistant", "two"),
-    )
+    )  # fmt: skip
     assert last_prompt(session) == ["SYSTEM", "<environment_context>start</environment_context>", "second"]
 
 
 def test_a_roll_back_past_a_compaction_keeps_its_history_and_is_inexact(rollout):
     history = [said("user", "HANDOVER")["payload"]]
     session, _ = rollout(
-        said("user", "first"),
-        said("assistant", "one"),
-        {"type": "compacted", "payload": {"message": "", "replacement_history": history}},
-        said("assistant", "two"),
-        event("thread_rolled_back", num_turns=1),
-        said("user", "third"),
-        said("assistant", "three"),
-    )
+        said("user", "first"), said("assistant", "one"),
+        {"type": "compacted", "payload": {"message": "", "replacement_history": history}}, said("assistant", "two"),
+        event("thread_rolled_back", num_turns=1), said("user", "third"), said("assistant", "three"),
+    )  # fmt: skip
     assert last_prompt(session) == ["SYSTEM", "HANDOVER", "third"]
     assert session.trace.steps[-1].prefix_reason == "rolled_back_past_compaction"
 
@@ -113,16 +96,13 @@ def test_words_between_agents_are_input_in_every_form_they_are_recorded_in(rollo
     assert not report.unknown_types
 
 
-@pytest.mark.parametrize(
-    ("output", "code"),
-    [
-        ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nno", 2),
-        ("Chunk ID: 1f\nWall time: 0.1 seconds\nProcess exited with code 3\nOutput:\nno", 3),
-        ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\nExit code: 4", 0),
-        ("Wall time: 1 seconds\nProcess running with session ID 7\nOutput:\nlast run\nExit code: 5", None),
-        ("build.log:\nExit code: 6\n", None),
-    ],
-)
+@pytest.mark.parametrize(("output", "code"), [
+    ("Exit code: 2\nWall time: 0.1 seconds\nOutput:\nno", 2),
+    ("Chunk ID: 1f\nWall time: 0.1 seconds\nProcess exited with code 3\nOutput:\nno", 3),
+    ("Exit code: 0\nWall time: 0.1 seconds\nOutput:\nExit code: 4", 0),
+    ("Wall time: 1 seconds\nProcess running with session ID 7\nOutput:\nlast run\nExit code: 5", None),
+    ("build.log:\nExit code: 6\n", None),
+])  # fmt: skip
 def test_an_exit_code_is_read_only_from_the_header_of_codex(rollout, output, code):
     session, _ = rollout(
         item(type="function_call", name="exec_command", arguments='{"cmd": "x"}', call_id="c"),

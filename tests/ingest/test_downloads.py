@@ -14,19 +14,16 @@ from composer_hub.records import Pair, features_of, to_row
 from tests.factories import make_pair, make_trace
 
 
-@pytest.mark.parametrize(
-    ("card", "license"),
-    [
-        ("---\nlicense: cc-by-4.0\n---\n# Chats", "cc-by-4.0"),
-        ("---\nlicense: other\nlicense_name: house-rules\n---\n", "house-rules"),
-        ("---\nlicense: other\n---\n", "other"),
-        ("---\nlicense: [mit, apache-2.0]\n---\n", "mit, apache-2.0"),
-        ("---\ntags: [x]\n---\n", ""),
-        ("---\nlicense: [}\n---\n", ""),
-        ("---\n- a list\n---\n", ""),
-        ("# No card", ""),
-    ],
-)
+@pytest.mark.parametrize(("card", "license"), [
+    ("---\nlicense: cc-by-4.0\n---\n# Chats", "cc-by-4.0"),
+    ("---\nlicense: other\nlicense_name: house-rules\n---\n", "house-rules"),
+    ("---\nlicense: other\n---\n", "other"),
+    ("---\nlicense: [mit, apache-2.0]\n---\n", "mit, apache-2.0"),
+    ("---\ntags: [x]\n---\n", ""),
+    ("---\nlicense: [}\n---\n", ""),
+    ("---\n- a list\n---\n", ""),
+    ("# No card", ""),
+])  # fmt: skip
 def test_the_license_of_a_card_is_read_if_there_is_one(card: str, license: str, tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text(card)
     assert card_license(tmp_path / "README.md") == license

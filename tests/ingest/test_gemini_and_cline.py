@@ -13,11 +13,8 @@ def test_the_real_gemini_chat_has_two_steps_and_one_call_with_its_result(samples
     # Counted from the raw file: user, gemini with 1 call (success), user, gemini; both gemini messages carry thoughts.
     raw = json.loads(path.read_text())["messages"]
     assert [(m["type"], len(m.get("toolCalls", ()))) for m in raw] == [
-        ("user", 0),
-        ("gemini", 1),
-        ("user", 0),
-        ("gemini", 0),
-    ]
+        ("user", 0), ("gemini", 1), ("user", 0), ("gemini", 0),
+    ]  # fmt: skip
     (session,), _ = read_file(gemini, path)
     trace = session.trace
     assert [len(step.results) for step in trace.steps] == [1, 0]

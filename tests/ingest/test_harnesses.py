@@ -86,32 +86,14 @@ def test_a_cd_lasts_unless_the_harness_starts_a_shell_per_call(source, lasts):
     assert keeps_cwd(source) is lasts
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b" \n\t",
-        b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj",
-        bytes(range(256)) * 40,
-        zip_of("word/document.xml"),
-        zip_of("META-INF/MANIFEST.MF"),
-        b"PAR1" + b"\x00" * 64 + b"PAR1",
-        b"{}",
-        b"[]",
-        b"[1, 2, 3]",
-        b"null",
-        b'{"name": "composer-hub", "version": "0.1.0", "messages": "none"}',
-        b'[{"role": "user"}]',
-        b'{"type": "object", "properties": {"trajectory": {"type": "array"}}}',
-        b"# A heading\n\n#### a small heading\n\n> a quote\n",
-        b"{" * 5000,
-        b"[" * 5000,
-        b'{"a": ' * 3000,
-        b'"' * 5000,
-        b"\xff\xfe{\x00}\x00",
-    ],
-    ids=lambda data: repr(data[:24]),
-)
+@pytest.mark.parametrize("data", [
+    b"", b" \n\t", b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj", bytes(range(256)) * 40, zip_of("word/document.xml"),
+    zip_of("META-INF/MANIFEST.MF"), b"PAR1" + b"\x00" * 64 + b"PAR1", b"{}", b"[]", b"[1, 2, 3]", b"null",
+    b'{"name": "composer-hub", "version": "0.1.0", "messages": "none"}', b'[{"role": "user"}]',
+    b'{"type": "object", "properties": {"trajectory": {"type": "array"}}}',
+    b"# A heading\n\n#### a small heading\n\n> a quote\n", b"{" * 5000, b"[" * 5000, b'{"a": ' * 3000, b'"' * 5000,
+    b"\xff\xfe{\x00}\x00",
+], ids=lambda data: repr(data[:24]))  # fmt: skip
 def test_other_files_are_not_recognized(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)

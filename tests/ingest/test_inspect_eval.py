@@ -24,13 +24,8 @@ def model_event(refs, text, calls=(), **more):
     tools = [{"name": "bash", "description": "run", "parameters": {"type": "object", "properties": {"cmd": {}}}}]
     output = {"model": "gpt-5-2025-08-07", "choices": [{"message": message}]}
     return {
-        "event": "model",
-        "model": "openai/gpt-5",
-        "input": [],
-        "input_refs": refs,
-        "tools": tools,
-        "output": output,
-    }
+        "event": "model", "model": "openai/gpt-5", "input": [], "input_refs": refs, "tools": tools, "output": output,
+    }  # fmt: skip
 
 
 def sample():
@@ -40,12 +35,9 @@ def sample():
         "tool_calls": [call("bash", "c1", cmd="ls"), call("bash", "c2", cmd="x")],
     }
     slow = {
-        "role": "tool",
-        "tool_call_id": "c2",
-        "function": "bash",
-        "content": "",
+        "role": "tool", "tool_call_id": "c2", "function": "bash", "content": "",
         "error": {"type": "timeout", "message": "slow"},
-    }
+    }  # fmt: skip
     fine = {"role": "tool", "tool_call_id": "c1", "function": "bash", "content": "attachment://h1"}
     last = {"role": "tool", "tool_call_id": "c3", "function": "bash", "content": "bye"}
     pool = [{"role": "system", "content": "sys"}, {"role": "user", "content": "Guess."}, first, fine, slow]
@@ -97,12 +89,8 @@ def test_the_input_of_a_step_is_resolved_through_pool_and_attachments(read_file,
     first, second = session.trace.steps
     assert [m.content for m in prompt_of(session.trace, first)] == ["sys", "Guess."]
     assert [m.content for m in prompt_of(session.trace, second)] == [
-        "sys",
-        "Guess.",
-        "I look.",
-        "a long listing",
-        "slow",
-    ]
+        "sys", "Guess.", "I look.", "a long listing", "slow",
+    ]  # fmt: skip
     assert [len(step.results) for step in session.trace.steps] == [2, 1]
     assert session.trace.tools[0]["function"]["parameters"]["properties"] == {"cmd": {}}
     assert (session.trace.session_id, session.trace.resolved) == ("u-7", False)

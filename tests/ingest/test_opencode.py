@@ -87,14 +87,11 @@ def test_after_a_compaction_the_model_reads_the_request_and_the_summary(export, 
     assert report.counts["boundaries"] == 1
 
 
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        ("MessageAbortedError", "interrupted"),
-        ("APIError", "api_error"),
-        ("MessageOutputLengthError", "truncated_output"),
-    ],
-)
+@pytest.mark.parametrize(("error", "kind"), [
+    ("MessageAbortedError", "interrupted"),
+    ("APIError", "api_error"),
+    ("MessageOutputLengthError", "truncated_output"),
+])  # fmt: skip
 def test_a_message_that_was_cut_off_says_why(export, read_file, tmp_path, error, kind):
     export["messages"] = export["messages"][:2]
     export["messages"][1]["info"]["error"] = {"name": error}

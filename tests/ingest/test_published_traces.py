@@ -26,13 +26,9 @@ from tests.ingest.test_fuzz import mutated
 SALT = b"0" * 32
 SECRET = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"[:36]
 TOKENS = {
-    "prompt_ids": [1, 2, 3],
-    "completion_ids": [4, 5, 6, 7],
-    "tool_mask": [1, 1, 0, 1],
-    "logps": [-0.5, -1 / 3, 0.0, -2.25],
-    "turns": [[0, 2], [3, 4]],
-    "token_uplift": [0.25, None, None, 0.5],
-}
+    "prompt_ids": [1, 2, 3], "completion_ids": [4, 5, 6, 7], "tool_mask": [1, 1, 0, 1],
+    "logps": [-0.5, -1 / 3, 0.0, -2.25], "turns": [[0, 2], [3, 4]], "token_uplift": [0.25, None, None, 0.5],
+}  # fmt: skip
 
 
 def rollout(number: int = 0, said: str = "three files", **changes: Any) -> Trace:
@@ -51,21 +47,14 @@ def rollout(number: int = 0, said: str = "three files", **changes: Any) -> Trace
         Step(f"step-{number}-1", 1, 3, ((0, 3),), (), "me/student", "qwen", prefix_exact=False, prefix_reason="why"),
     )
     trace = Trace(
-        trace_id=f"trace-{number}",
-        source="composer_rollout",
-        session_id=f"run-0-{number}",
-        messages=messages,
-        steps=steps,
-        tools=({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}},),
-        tools_source="recorded",
-        model="me/student",
-        family="qwen",
-        parent_trace_id="trace-of-the-parent",
-        spawn_call_id="call_9",
-        license="apache-2.0",
-        provenance={"run_id": "r", "tokenizer": "0a1b", "rewards": {"f": 1.0, "g": None}, "writers": ["template"]}
-        | TOKENS,
-    )
+        trace_id=f"trace-{number}", source="composer_rollout", session_id=f"run-0-{number}", messages=messages,
+        steps=steps, tools=({"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}},),
+        tools_source="recorded", model="me/student", family="qwen", parent_trace_id="trace-of-the-parent",
+        spawn_call_id="call_9", license="apache-2.0",
+        provenance={
+            "run_id": "r", "tokenizer": "0a1b", "rewards": {"f": 1.0, "g": None}, "writers": ["template"],
+        } | TOKENS,
+    )  # fmt: skip
     return dataclasses.replace(trace, **changes)
 
 
@@ -100,16 +89,12 @@ def ingested(*paths: Path) -> list[Trace]:
 
 
 @pytest.mark.parametrize("write", [as_parquet, as_lines])
-@pytest.mark.parametrize(
-    "trace",
-    [
-        rollout(),
-        rollout(resolved=False, redaction="rules-1", counts={"num_steps": 2, "redactions": {"email": 3}}),
-        rollout(provenance={}, tools=(), cwd="/w", repository="a/b", system_prompt_source="synthetic"),
-        rollout(said="x" * 200_000),
-    ],
-    ids=["a rollout", "a redacted trace", "other columns", "a row longer than a head"],
-)
+@pytest.mark.parametrize("trace", [
+    rollout(),
+    rollout(resolved=False, redaction="rules-1", counts={"num_steps": 2, "redactions": {"email": 3}}),
+    rollout(provenance={}, tools=(), cwd="/w", repository="a/b", system_prompt_source="synthetic"),
+    rollout(said="x" * 200_000),
+], ids=["a rollout", "a redacted trace", "other columns", "a row longer than a head"])  # fmt: skip
 def test_a_published_trace_comes_back_field_by_field(trace: Trace, write: Any, tmp_path: Path) -> None:
     (back,), report = read(write(tmp_path, trace))
     for column in dataclasses.fields(Trace):
@@ -185,14 +170,9 @@ def test_a_secret_in_a_tools_answer_is_gone_and_so_are_the_tokens_that_spell_it(
 
 
 @pytest.mark.parametrize(
-    "part",
-    [
-        {"messages": (Message("user", "other"),)},
-        {"tools": ({"type": "function"},)},
-        {"steps": ()},
-    ],
+    "part", [{"messages": (Message("user", "other"),)}, {"tools": ({"type": "function"},)}, {"steps": ()}],
     ids=["messages", "tools", "steps"],
-)
+)  # fmt: skip
 def test_any_changed_text_drops_every_list_of_numbers(part: dict[str, Any]) -> None:
     before = rollout(provenance={"a": {"ids": [1]}, "b": [[1], []], "c": [], "d": "x", "e": 3, "f": [None, 2]})
     after = without_tokens_of_changed_text(before, dataclasses.replace(before, **part))
@@ -229,36 +209,33 @@ def step(**columns: Any) -> dict[str, Any]:
     return changed(steps=[first | columns, second])
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        (changed(trace_id=""), "trace_id is empty"),
-        (changed(model=7), "model is int, not str"),
-        (changed(messages="[{"), "and was left out"),
-        (changed(messages=[None]), "messages is NoneType, not Message"),
-        (changed(messages=[{"content": "x"}]), "'role' is missing"),
-        (changed(messages=[{"role": "user", "content": [1]}]), "messages.content is list, not str"),
-        (changed(messages=[{"role": "root", "content": "x"}]), "'root' is no role"),
-        (step(action=-1), "the action of step 0 is no message of the assistant"),
-        (step(action=4), "the action of step 0 is no message of the assistant"),
-        (step(action=0), "the action of step 0 is no message of the assistant"),
-        (step(index=-1), "step 0 is numbered -1"),
-        (step(prompt=[[0, 2]]), "the prompt of step 0 does not end before its action"),
-        (step(prompt=[[-1, 1]]), "the prompt of step 0 does not end before its action"),
-        (step(prompt=[[1, 0]]), "the prompt of step 0 does not end before its action"),
-        (step(prompt=[[0]]), "the prompt of step 0 does not end before its action"),
-        (step(results=[4]), "the results of step 0 do not stand behind its action"),
-        (step(results=[0]), "the results of step 0 do not stand behind its action"),
-        (step(results=["2"]), "steps.results is str, not int"),
-        (step(step_id="step-0-1"), "two steps have one id"),
-        (step(hints=[{"text": 1}]), "and was left out"),
-        (step(error_sites=["x"]), "and was left out"),
-        (changed(counts={"note": SECRET}), "counts.note is no number"),
-        (changed(counts={"redactions": {"email": "x"}}), "counts.redactions is no number"),
-        (changed(provenance={"x": nested(300)}), "nested more than 200 levels deep"),
-        (changed(provenance=[1]), "provenance is list, not dict"),
-    ],
-)
+@pytest.mark.parametrize(("row", "said"), [
+    (changed(trace_id=""), "trace_id is empty"),
+    (changed(model=7), "model is int, not str"),
+    (changed(messages="[{"), "and was left out"),
+    (changed(messages=[None]), "messages is NoneType, not Message"),
+    (changed(messages=[{"content": "x"}]), "'role' is missing"),
+    (changed(messages=[{"role": "user", "content": [1]}]), "messages.content is list, not str"),
+    (changed(messages=[{"role": "root", "content": "x"}]), "'root' is no role"),
+    (step(action=-1), "the action of step 0 is no message of the assistant"),
+    (step(action=4), "the action of step 0 is no message of the assistant"),
+    (step(action=0), "the action of step 0 is no message of the assistant"),
+    (step(index=-1), "step 0 is numbered -1"),
+    (step(prompt=[[0, 2]]), "the prompt of step 0 does not end before its action"),
+    (step(prompt=[[-1, 1]]), "the prompt of step 0 does not end before its action"),
+    (step(prompt=[[1, 0]]), "the prompt of step 0 does not end before its action"),
+    (step(prompt=[[0]]), "the prompt of step 0 does not end before its action"),
+    (step(results=[4]), "the results of step 0 do not stand behind its action"),
+    (step(results=[0]), "the results of step 0 do not stand behind its action"),
+    (step(results=["2"]), "steps.results is str, not int"),
+    (step(step_id="step-0-1"), "two steps have one id"),
+    (step(hints=[{"text": 1}]), "and was left out"),
+    (step(error_sites=["x"]), "and was left out"),
+    (changed(counts={"note": SECRET}), "counts.note is no number"),
+    (changed(counts={"redactions": {"email": "x"}}), "counts.redactions is no number"),
+    (changed(provenance={"x": nested(300)}), "nested more than 200 levels deep"),
+    (changed(provenance=[1]), "provenance is list, not dict"),
+])  # fmt: skip
 def test_a_broken_row_is_named_and_left_out(row: dict[str, Any], said: str, tmp_path: Path) -> None:
     (trace,), report = read(as_lines(tmp_path, rollout(5), row))
     assert trace.trace_id == "trace-5"

@@ -105,15 +105,9 @@ def loss_of(prime: Any, samples: list[Inputs], alpha: float) -> tuple[Any, dict[
         for t, r in zip(columns["trainer_logprobs"], columns["ref_logprobs"], strict=True)
     ]
     return prime.compute_loss(
-        **columns | {"ref_logprobs": refs},
-        rl_weights=None,
-        ce_weights=None,
-        ref_kl_weights=None,
-        rl_loss_fn=prime.setup_rl_loss_fn(config),
-        rl_scale=10,
-        ce_scale=1,
-        ref_kl_scale=1,
-    )
+        **columns | {"ref_logprobs": refs}, rl_weights=None, ce_weights=None, ref_kl_weights=None,
+        rl_loss_fn=prime.setup_rl_loss_fn(config), rl_scale=10, ce_scale=1, ref_kl_scale=1,
+    )  # fmt: skip
 
 
 def test_the_hint_is_added_to_prime_rls_loss_over_its_token_count(prime: Any) -> None:
@@ -176,37 +170,28 @@ def trace_of(tokenizer: Any) -> Any:
     messages = [
         ({"role": "user", "content": "3+4"}, "<|im_start|>user\n3+4<|im_end|>\n", ""),
         (
-            {"role": "assistant", "tool_calls": [call("plus", 0)]},
-            "<|im_start|>assistant\n",
+            {"role": "assistant", "tool_calls": [call("plus", 0)]}, "<|im_start|>assistant\n",
             '<tool_call>\n{"name": "plus", "arguments": {"a": 3, "b": 4}}\n</tool_call><|im_end|>',
         ),
         (
             {"role": "tool", "tool_call_id": "c0", "content": "error: unknown tool 'plus'"},
-            "\n<|im_start|>user\n<tool_response>\nerror: unknown tool 'plus'\n</tool_response><|im_end|>\n",
-            "",
+            "\n<|im_start|>user\n<tool_response>\nerror: unknown tool 'plus'\n</tool_response><|im_end|>\n", "",
         ),
         (
-            {"role": "assistant", "tool_calls": [call("add", 1)]},
-            "<|im_start|>assistant\n",
+            {"role": "assistant", "tool_calls": [call("add", 1)]}, "<|im_start|>assistant\n",
             '<tool_call>\n{"name": "add", "arguments": {"a": 3, "b": 4}}\n</tool_call><|im_end|>',
         ),
-    ]
+    ]  # fmt: skip
     nodes = []
     for number, (message, given, sampled) in enumerate(messages):
         prompt, said = (
             tokenizer(text, add_special_tokens=False)["input_ids"] if text else [] for text in (given, sampled)
         )
-        nodes.append(
-            MessageNode(
-                parent=number - 1 if number else None,
-                message=message,
-                sampled=bool(said),
-                token_ids=[*prompt, *said],
-                mask=[False] * len(prompt) + [True] * len(said),
-                logprobs=[-1.0] * len(said),
-                tools=[] if number else [vf.Tool(name="add", description="Add.", parameters={"type": "object"})],
-            )
-        )
+        nodes.append(MessageNode(
+            parent=number - 1 if number else None, message=message, sampled=bool(said), token_ids=[*prompt, *said],
+            mask=[False] * len(prompt) + [True] * len(said), logprobs=[-1.0] * len(said),
+            tools=[] if number else [vf.Tool(name="add", description="Add.", parameters={"type": "object"})],
+        ))  # fmt: skip
     task = TraceTask(type="Task", data=vf.TaskData(prompt="3+4"))
     return vf.Trace(task=task, nodes=nodes, agent=AgentInfo(config=vf.AgentConfig()), ok=True)
 

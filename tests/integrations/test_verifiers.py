@@ -137,16 +137,12 @@ def test_an_episode_without_calls_is_scored_after_its_reset(world: Path) -> None
     assert asyncio.run(task.environment_reward(Untouched())) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"rows": "desk_world:nothing"}, "row 0 has no prompt"),
-        ({"rows": "desk_world"}, "package.module:name"),
-        ({"task": {"environment": "desk_world:Chair"}}, "cannot be imported"),
-        ({"task": {"environment": "no_such_world:Desk"}}, "cannot be imported"),
-    ],
-    ids=["no prompt", "no name", "no class", "no module"],
-)
+@pytest.mark.parametrize(("changes", "words"), [
+    ({"rows": "desk_world:nothing"}, "row 0 has no prompt"),
+    ({"rows": "desk_world"}, "package.module:name"),
+    ({"task": {"environment": "desk_world:Chair"}}, "cannot be imported"),
+    ({"task": {"environment": "no_such_world:Desk"}}, "cannot be imported"),
+], ids=["no prompt", "no name", "no class", "no module"])  # fmt: skip
 def test_unusable_options_are_refused_before_any_rollout(world: Path, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(exits.UsageError, match=words):
         list(environment(**changes).taskset)

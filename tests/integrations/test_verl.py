@@ -106,17 +106,11 @@ class Batch:
         if sampled:
             told, told_ids = self.teacher.gather(-1, self.following), self.following
         tensors = {
-            "prompts": ids[:, :PROMPT],
-            "responses": ids[:, PROMPT:],
-            "response_mask": self.mask,
-            "input_ids": ids,
-            "attention_mask": self.attention,
-            "position_ids": (self.attention.cumsum(-1) - 1).clamp(min=0),
-            "old_log_probs": made(ROWS, RESPONSE, seed=2) - 2.5,
-            "advantages": made(ROWS, RESPONSE, seed=3),
-            "teacher_logprobs": told,
-            "teacher_ids": told_ids,
-        }
+            "prompts": ids[:, :PROMPT], "responses": ids[:, PROMPT:], "response_mask": self.mask, "input_ids": ids,
+            "attention_mask": self.attention, "position_ids": (self.attention.cumsum(-1) - 1).clamp(min=0),
+            "old_log_probs": made(ROWS, RESPONSE, seed=2) - 2.5, "advantages": made(ROWS, RESPONSE, seed=3),
+            "teacher_logprobs": told, "teacher_ids": told_ids,
+        }  # fmt: skip
         tensors |= {name: value for name, value in columns.items() if isinstance(value, torch.Tensor)}
         data = DataProto.from_dict(tensors)
         for name, value in columns.items():
@@ -125,12 +119,9 @@ class Batch:
                 data.non_tensor_batch[name][:] = value
         self.data = left_right_2_no_padding(data.to_tensordict())
         tu.assign_non_tensor(
-            self.data,
-            dp_size=1,
-            batch_num_tokens=int(self.mask.sum()),
-            global_batch_size=ROWS,
+            self.data, dp_size=1, batch_num_tokens=int(self.mask.sum()), global_batch_size=ROWS,
             max_response_len=RESPONSE,
-        )
+        )  # fmt: skip
         self.ids = ids
         self.logits = made(*ids.shape, VOCAB, seed=4).requires_grad_()
 

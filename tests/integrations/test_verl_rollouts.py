@@ -78,13 +78,10 @@ def config(student: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     tools.write_text(TOOLS)
     rollout = "actor_rollout_ref.rollout"
     own = [
-        f"actor_rollout_ref.model.path={student[0]}",
-        f"{rollout}.name=vllm",
-        f"{rollout}.prompt_length=64",
-        f"{rollout}.response_length=512",
-        f"{rollout}.multi_turn.function_tool_path={tools}",
+        f"actor_rollout_ref.model.path={student[0]}", f"{rollout}.name=vllm", f"{rollout}.prompt_length=64",
+        f"{rollout}.response_length=512", f"{rollout}.multi_turn.function_tool_path={tools}",
         f"distillation.distillation_loss.topk={TOP_K}",
-    ]
+    ]  # fmt: skip
     with initialize_config_module("verl.trainer.config", version_base=None):
         return compose("ppo_trainer", overrides=[*ARGS.read_text().split(), *own])
 
@@ -153,15 +150,11 @@ def test_the_teacher_is_asked_only_about_the_error_turn_with_its_hint(config: An
     assert not output.teacher_logprobs[0, here + n :].any()
 
 
-@pytest.mark.parametrize(
-    ("said", "kinds"),
-    [
-        ([call("add", 3, 4), "7"], []),
-        ([call("add", 95, 4), call("add", 3, 4), "7"], ["runtime_exception"]),
-        ([call("plus", 3, 4)] * 2 + ["7"], ["tool_not_found", "tool_not_found"]),
-    ],
-    ids=["nothing went wrong", "the tool raised", "twice the same"],
-)
+@pytest.mark.parametrize(("said", "kinds"), [
+    ([call("add", 3, 4), "7"], []),
+    ([call("add", 95, 4), call("add", 3, 4), "7"], ["runtime_exception"]),
+    ([call("plus", 3, 4)] * 2 + ["7"], ["tool_not_found", "tool_not_found"]),
+], ids=["nothing went wrong", "the tool raised", "twice the same"])  # fmt: skip
 def test_error_messages_of_verl_are_recognized(config: Any, student: Any, said: list[str], kinds: list[str]) -> None:
     from composer_hub.integrations.chat import failed_turns
 
@@ -268,12 +261,9 @@ def test_the_loss_reads_the_columns_of_a_rollout(config: Any, student: Any, loop
 
 @pytest.mark.parametrize(
     ("manager", "worker"),
-    [
-        (rollouts.HintedManager, rollouts.HintedWorker),
-        (rollouts.HintedManagerV0, rollouts.HintedWorkerV0),
-    ],
+    [(rollouts.HintedManager, rollouts.HintedWorker), (rollouts.HintedManagerV0, rollouts.HintedWorkerV0)],
     ids=["newer", "older"],
-)
+)  # fmt: skip
 def test_both_loops_of_verl_get_hinted_workers(config: Any, manager: Any, worker: Any) -> None:
     assert manager(config, None).agent_loop_workers_class.__ray_actor_class__ is worker
     assert worker._compute_teacher_logprobs is rollouts.HintsForWorker._compute_teacher_logprobs

@@ -88,13 +88,9 @@ def test_training_leaves_time_to_save(seconds: float, used: float, minutes: floa
 def job(where: HubDestination, bucket: str, folder: Path, *trainer: str) -> subprocess.Popen[str]:
     """Start the program that runs inside a job."""
     env = os.environ | {
-        "COMPOSER_JOB_BUCKET": bucket,
-        "COMPOSER_JOB_NUMBER": "7",
-        "COMPOSER_JOB_SECONDS": "600",
-        "HF_ENDPOINT": where.api.endpoint,
-        "HF_TOKEN": "hf_test_me",
-        "PYTHONPATH": os.getcwd(),
-    }
+        "COMPOSER_JOB_BUCKET": bucket, "COMPOSER_JOB_NUMBER": "7", "COMPOSER_JOB_SECONDS": "600",
+        "HF_ENDPOINT": where.api.endpoint, "HF_TOKEN": "hf_test_me", "PYTHONPATH": os.getcwd(),
+    }  # fmt: skip
     command = [sys.executable, "-m", "composer_hub.jobs.inside", *trainer]
     return subprocess.Popen(command, env=env, cwd=folder, stdout=subprocess.PIPE, text=True)
 

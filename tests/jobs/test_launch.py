@@ -273,21 +273,18 @@ def test_a_plan_counts_hours_jobs_and_dollars_and_creates_nothing(where: HubDest
     assert where.is_private(f"me/{name_of(options)}", "model") is None
 
 
-@pytest.mark.parametrize(
-    ("words", "match"),
-    [
-        pytest.param([], "--repo", id="nothing is published"),
-        pytest.param(["--repo", "me/x", "--output_dir", "/tmp/x"], "--output_dir is set by the job", id="own output"),
-        pytest.param(["--repo", "me/x", "--resume=true"], "--resume is set by the job", id="own resume"),
-        pytest.param(["--repo", "me/x", "--config", "no.yaml"], "no config file", id="no such config"),
-        pytest.param(["--repo", "me/x", "--model_name_or_path", "."], "publish it first", id="model in a folder"),
-        pytest.param(["--repo", "me/x", "--model_name_or_path", "me/none@v1"], "no model me/none@v1", id="no model"),
-        pytest.param(["--repo", "me/x", "--tasks", "me/none"], "no tasks me/none", id="no tasks"),
-        pytest.param(["--repo", "me/x", "--eval_tasks", "me/none"], "no eval_tasks me/none", id="no held-out tasks"),
-        pytest.param(["--repo", "me/x", "--traces", "me/none", "--alpha_sdpo", "1"], "no traces me", id="no traces"),
-        pytest.param(["--repo", "x"], "no owner", id="target without owner"),
-    ],
-)
+@pytest.mark.parametrize(("words", "match"), [
+    pytest.param([], "--repo", id="nothing is published"),
+    pytest.param(["--repo", "me/x", "--output_dir", "/tmp/x"], "--output_dir is set by the job", id="own output"),
+    pytest.param(["--repo", "me/x", "--resume=true"], "--resume is set by the job", id="own resume"),
+    pytest.param(["--repo", "me/x", "--config", "no.yaml"], "no config file", id="no such config"),
+    pytest.param(["--repo", "me/x", "--model_name_or_path", "."], "publish it first", id="model in a folder"),
+    pytest.param(["--repo", "me/x", "--model_name_or_path", "me/none@v1"], "no model me/none@v1", id="no model"),
+    pytest.param(["--repo", "me/x", "--tasks", "me/none"], "no tasks me/none", id="no tasks"),
+    pytest.param(["--repo", "me/x", "--eval_tasks", "me/none"], "no eval_tasks me/none", id="no held-out tasks"),
+    pytest.param(["--repo", "me/x", "--traces", "me/none", "--alpha_sdpo", "1"], "no traces me", id="no traces"),
+    pytest.param(["--repo", "x"], "no owner", id="target without owner"),
+])  # fmt: skip
 def test_a_command_that_would_fail_in_the_job_is_refused(where: HubDestination, words: list[str], match: str) -> None:
     with pytest.raises(exits.UsageError, match=match):
         make_plan(where, request(train=words))

@@ -18,15 +18,10 @@ from composer_hub.money import MachinePrice
 from tests.jobs.answers import answering, job_answer
 
 A100 = {
-    "name": "a100-large",
-    "prettyName": "Nvidia A100 - large",
-    "cpu": "12 vCPU",
-    "ram": "142 GB",
+    "name": "a100-large", "prettyName": "Nvidia A100 - large", "cpu": "12 vCPU", "ram": "142 GB",
     "accelerator": {"type": "gpu", "model": "A100", "quantity": "1", "vram": "80 GB", "manufacturer": "Nvidia"},
-    "unitCostMicroUSD": 41667,
-    "unitCostUSD": 0.041667,
-    "unitLabel": "minute",
-}
+    "unitCostMicroUSD": 41667, "unitCostUSD": 0.041667, "unitLabel": "minute",
+}  # fmt: skip
 HARDWARE, JOBS = "GET /api/jobs/hardware", "GET /api/jobs/me"
 LOGS, JOB, START = "GET /api/jobs/me/j1/logs", "GET /api/jobs/me/j1", "POST /api/jobs/me"
 SPEC = RunSpec("r", "me", [["me/r", "model"]], ["true"], "local", cap=0, timeout_s=60, max_jobs=1, image="python:3.12")
@@ -53,15 +48,12 @@ def test_a_job_never_costs_more_than_the_amount_that_set_its_time_limit(amount: 
     assert timeout_s == 0 or price.cost(timeout_s + 59 + 1) <= price.worst_case(timeout_s) <= amount
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param((200, [{"name": "a100-large"}]), id="without prices"),
-        pytest.param((200, [A100 | {"unitLabel": "fortnight"}]), id="unknown unit"),
-        pytest.param((501, {"error": "not offered"}), id="not offered"),
-        pytest.param(BUSY, id="always busy"),
-    ],
-)
+@pytest.mark.parametrize("answer", [
+    pytest.param((200, [{"name": "a100-large"}]), id="without prices"),
+    pytest.param((200, [A100 | {"unitLabel": "fortnight"}]), id="unknown unit"),
+    pytest.param((501, {"error": "not offered"}), id="not offered"),
+    pytest.param(BUSY, id="always busy"),
+])  # fmt: skip
 def test_without_a_hardware_list_the_price_must_be_given(answer: tuple[int, Any]) -> None:
     with answering({HARDWARE: [answer]}) as (where, _):
         with pytest.raises(HubError, match="--usd-per-hour"):
@@ -96,16 +88,13 @@ def test_a_job_installs_a_wheel_or_a_requirement_and_never_a_checkout(tmp_path: 
 # ----------------------------------------------------------------------------------------------------------- one job
 
 
-@pytest.mark.parametrize(
-    ("status", "kind", "words"),
-    [
-        (401, HubRefused, "hf auth login"),
-        (402, HubRefused, "credit"),
-        (403, HubRefused, "Use a token"),
-        (412, HubError, "same command again"),
-        (501, HubError, "not today"),
-    ],
-)
+@pytest.mark.parametrize(("status", "kind", "words"), [
+    (401, HubRefused, "hf auth login"),
+    (402, HubRefused, "credit"),
+    (403, HubRefused, "Use a token"),
+    (412, HubError, "same command again"),
+    (501, HubError, "not today"),
+])  # fmt: skip
 def test_a_refused_job_is_sent_once_and_its_reason_is_shown(status: int, kind: type[Exception], words: str) -> None:
     with answering({START: [(status, {"error": "not today"})], JOBS: [(200, [])]}) as (where, requests):
         with pytest.raises(kind, match=words):
@@ -141,23 +130,20 @@ def test_following_an_unknown_job_names_it() -> None:
         follow(Launcher(where, "me"), "j1")
 
 
-@pytest.mark.parametrize(
-    ("stage", "message", "own_code", "running", "how", "code"),
-    [
-        pytest.param("COMPLETED", "", None, 30, DONE, 0, id="completed"),
-        pytest.param("ERROR", "exit code 3", None, 30, OUT_OF_TIME, 3, id="stopped by its time budget"),
-        pytest.param("ERROR", "Job failed with exit code: 3. Reason: Error", None, 30, OUT_OF_TIME, 3, id="reworded"),
-        pytest.param("ERROR", "", 3, 30, OUT_OF_TIME, 3, id="code known from the job itself"),
-        pytest.param("ERROR", "timeout", None, 100, OUT_OF_TIME, None, id="killed by the time limit"),
-        pytest.param("ERROR", "timeout", 143, 100, OUT_OF_TIME, 143, id="terminated by the time limit"),
-        pytest.param("ERROR", "exit code 137", None, 100, OUT_OF_TIME, 137, id="killed at the time limit"),
-        pytest.param("ERROR", "exit code 137", None, 30, FAILED, 137, id="killed earlier, as for memory"),
-        pytest.param("ERROR", "exit code 1", None, 100, FAILED, 1, id="failed close to the time limit"),
-        pytest.param("ERROR", "exit code 1", 4, 30, FAILED, 4, id="refused"),
-        pytest.param("ERROR", "no such image", None, None, FAILED, None, id="never ran"),
-        pytest.param("CANCELED", "", None, 30, CANCELED, None, id="canceled"),
-    ],
-)
+@pytest.mark.parametrize(("stage", "message", "own_code", "running", "how", "code"), [
+    pytest.param("COMPLETED", "", None, 30, DONE, 0, id="completed"),
+    pytest.param("ERROR", "exit code 3", None, 30, OUT_OF_TIME, 3, id="stopped by its time budget"),
+    pytest.param("ERROR", "Job failed with exit code: 3. Reason: Error", None, 30, OUT_OF_TIME, 3, id="reworded"),
+    pytest.param("ERROR", "", 3, 30, OUT_OF_TIME, 3, id="code known from the job itself"),
+    pytest.param("ERROR", "timeout", None, 100, OUT_OF_TIME, None, id="killed by the time limit"),
+    pytest.param("ERROR", "timeout", 143, 100, OUT_OF_TIME, 143, id="terminated by the time limit"),
+    pytest.param("ERROR", "exit code 137", None, 100, OUT_OF_TIME, 137, id="killed at the time limit"),
+    pytest.param("ERROR", "exit code 137", None, 30, FAILED, 137, id="killed earlier, as for memory"),
+    pytest.param("ERROR", "exit code 1", None, 100, FAILED, 1, id="failed close to the time limit"),
+    pytest.param("ERROR", "exit code 1", 4, 30, FAILED, 4, id="refused"),
+    pytest.param("ERROR", "no such image", None, None, FAILED, None, id="never ran"),
+    pytest.param("CANCELED", "", None, 30, CANCELED, None, id="canceled"),
+])  # fmt: skip
 def test_the_end_of_a_job_follows_from_stage_message_code_and_time(
     stage: str, message: str, own_code: int | None, running: int | None, how: str, code: int | None
 ) -> None:

@@ -20,16 +20,13 @@ def test_a_token_names_its_user_and_no_other_word_does() -> None:
     assert accounts.user_of("") is None
 
 
-@pytest.mark.parametrize(
-    ("role", "reads", "creates", "writes_own", "writes_others"),
-    [
-        ("", False, False, False, False),
-        ("read", True, False, False, False),
-        ("contributor", True, True, True, False),
-        ("write", True, True, True, True),
-        ("admin", True, True, True, True),
-    ],
-)
+@pytest.mark.parametrize(("role", "reads", "creates", "writes_own", "writes_others"), [
+    ("", False, False, False, False),
+    ("read", True, False, False, False),
+    ("contributor", True, True, True, False),
+    ("write", True, True, True, True),
+    ("admin", True, True, True, True),
+])  # fmt: skip
 def test_a_role_gives_its_rights(role: str, reads: bool, creates: bool, writes_own: bool, writes_others: bool) -> None:
     user = User("ada", roles={"team": role} if role else {})
     assert user.may_read("team") is reads
@@ -46,23 +43,12 @@ def test_a_read_only_token_writes_nowhere(tmp_path: Path) -> None:
     assert not reader.may_write("ada", "ada")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "users: 1",
-        "users: [1]",
-        "users: [{name: ada}]",
-        "users: [{name: ada, token: t}, {name: ada, token: u}]",
-        "users: [{name: ada, token: t}, {name: bob, token: t}]",
-        "users: [{name: api, token: t}]",
-        "users: [{name: a/b, token: t}]",
-        "users: [{name: ada, token: t, orgs: {team: admin}}]",
-        "orgs: [{name: team}]\nusers: [{name: ada, token: t, orgs: {team: king}}]",
-        "users: [{",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "", "[]", "users: 1", "users: [1]", "users: [{name: ada}]", "users: [{name: ada, token: t}, {name: ada, token: u}]",
+    "users: [{name: ada, token: t}, {name: bob, token: t}]", "users: [{name: api, token: t}]",
+    "users: [{name: a/b, token: t}]", "users: [{name: ada, token: t, orgs: {team: admin}}]",
+    "orgs: [{name: team}]\nusers: [{name: ada, token: t, orgs: {team: king}}]", "users: [{",
+])  # fmt: skip
 def test_a_users_file_that_cannot_be_used_is_refused_without_showing_a_token(tmp_path: Path, text: str) -> None:
     path = tmp_path / "users.yaml"
     path.write_text(text.replace("token: t", "token: hf_secret"))

@@ -213,18 +213,15 @@ def copy_many(api: HfApi, xet_hash: str, number: int) -> None:
     assert answer.status_code == 200, answer.text
 
 
-@pytest.mark.parametrize(
-    ("body", "status"),
-    [
-        pytest.param(b"{", 400, id="no JSON"),
-        pytest.param(b"[]", 400, id="no object"),
-        pytest.param(b'{"type":"addFile","path":"a","xetHash":"zz","mtime":0}', 422, id="no hash"),
-        pytest.param(b'{"type":"addFile","path":"a","xetHash":"%s","mtime":0}' % (b"0" * 64), 422, id="unknown hash"),
-        pytest.param(b'{"type":"addFile","path":"a","xetHash":"%s","mtime":-1}' % (b"0" * 64), 422, id="bad time"),
-        pytest.param(b'{"type":"rename","path":"a"}', 422, id="unknown type"),
-        pytest.param(b"", 200, id="nothing to do"),
-    ],
-)
+@pytest.mark.parametrize(("body", "status"), [
+    pytest.param(b"{", 400, id="no JSON"),
+    pytest.param(b"[]", 400, id="no object"),
+    pytest.param(b'{"type":"addFile","path":"a","xetHash":"zz","mtime":0}', 422, id="no hash"),
+    pytest.param(b'{"type":"addFile","path":"a","xetHash":"%s","mtime":0}' % (b"0" * 64), 422, id="unknown hash"),
+    pytest.param(b'{"type":"addFile","path":"a","xetHash":"%s","mtime":-1}' % (b"0" * 64), 422, id="bad time"),
+    pytest.param(b'{"type":"rename","path":"a"}', 422, id="unknown type"),
+    pytest.param(b"", 200, id="nothing to do"),
+])  # fmt: skip
 def test_bad_batches_change_nothing(ada: HfApi, bucket: str, body: bytes, status: int) -> None:
     headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/x-ndjson"}
     answer = get_session().post(f"{ada.endpoint}/api/buckets/{bucket}/batch", content=body, headers=headers)
@@ -312,15 +309,8 @@ def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_
     assert ended.status.stage == "COMPLETED", log
     assert log[-1] == "args a: 1"
     command = [
-        sys.executable,
-        "-m",
-        "huggingface_hub.cli.hf",
-        "jobs",
-        "uv",
-        "run",
-        str(script),
-        str(tmp_path / "config.yaml"),
-    ]
+        sys.executable, "-m", "huggingface_hub.cli.hf", "jobs", "uv", "run", str(script), str(tmp_path / "config.yaml"),
+    ]  # fmt: skip
     env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

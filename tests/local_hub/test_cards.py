@@ -9,18 +9,10 @@ import pytest
 from composer_hub.local_hub.cards import card_errors, card_of, tags_of
 
 
-@pytest.mark.parametrize(
-    "readme",
-    [
-        b"",
-        b"no head",
-        b"---\n[\n---\n",
-        b"---\n- a\n---\n",
-        b"\xff\xfe",
-        b"---\nx: &a [*a]\n---\n",
-        b"---\nx: .nan\n---\n",
-    ],
-)
+@pytest.mark.parametrize("readme", [
+    b"", b"no head", b"---\n[\n---\n", b"---\n- a\n---\n", b"\xff\xfe", b"---\nx: &a [*a]\n---\n",
+    b"---\nx: .nan\n---\n",
+])  # fmt: skip
 def test_any_metadata_of_a_readme_becomes_plain_json(readme: bytes) -> None:
     json.dumps(card_of(readme), allow_nan=False)
 

@@ -279,21 +279,18 @@ def test_an_anonymous_reader_reads_but_does_not_talk(server: ServerProcess, ada:
     assert status_of(refused) == 401
 
 
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        pytest.param("", {"title": "ab", "description": "d", "pullRequest": False}, 400, id="short title"),
-        pytest.param("", {"title": "t" * 201, "description": "d"}, 400, id="long title"),
-        pytest.param("", {"title": ["list"], "description": "d"}, 400, id="title is no text"),
-        pytest.param("", {"title": "fine \ud800 title", "description": "\ud800"}, 200, id="lone surrogates"),
-        pytest.param("/99/comment", {"comment": "x"}, 404, id="unknown number"),
-        pytest.param("/0x1/comment", {"comment": "x"}, 404, id="number that is none"),
-        pytest.param("/1/comment", {"comment": "  "}, 400, id="empty comment"),
-        pytest.param("/1/comment/feed/edit", {"content": "x"}, 404, id="unknown comment"),
-        pytest.param("/1/status", {"status": "merged"}, 400, id="unknown status"),
-        pytest.param("/1/merge", {}, 400, id="merge of a discussion"),
-    ],
-)
+@pytest.mark.parametrize(("path", "body", "status"), [
+    pytest.param("", {"title": "ab", "description": "d", "pullRequest": False}, 400, id="short title"),
+    pytest.param("", {"title": "t" * 201, "description": "d"}, 400, id="long title"),
+    pytest.param("", {"title": ["list"], "description": "d"}, 400, id="title is no text"),
+    pytest.param("", {"title": "fine \ud800 title", "description": "\ud800"}, 200, id="lone surrogates"),
+    pytest.param("/99/comment", {"comment": "x"}, 404, id="unknown number"),
+    pytest.param("/0x1/comment", {"comment": "x"}, 404, id="number that is none"),
+    pytest.param("/1/comment", {"comment": "  "}, 400, id="empty comment"),
+    pytest.param("/1/comment/feed/edit", {"content": "x"}, 404, id="unknown comment"),
+    pytest.param("/1/status", {"status": "merged"}, 400, id="unknown status"),
+    pytest.param("/1/merge", {}, 400, id="merge of a discussion"),
+])  # fmt: skip
 def test_bad_requests_get_a_status_and_a_sentence(
     ada: HfApi, repo: str, path: str, body: dict[str, object], status: int
 ) -> None:

@@ -209,13 +209,9 @@ def test_a_long_list_of_jobs_is_paged(server: ServerProcess, ada: HfApi) -> None
 
 def test_a_job_is_run_again_with_its_secrets(ada: HfApi) -> None:
     job = run(
-        ada,
-        "sh",
-        "-c",
-        'test "$API_KEY" = "$WANT" && echo same',
-        env={"WANT": SECRET[::-1]},
+        ada, "sh", "-c", 'test "$API_KEY" = "$WANT" && echo same', env={"WANT": SECRET[::-1]},
         secrets={"API_KEY": SECRET[::-1]},
-    )
+    )  # fmt: skip
     again = ada.rerun_job(job_id=job.id, namespace="ada")
     assert again.id != job.id
     assert logs_of(ada, again, follow=True) == ["same"]
@@ -246,28 +242,21 @@ def test_the_hardware_is_this_machine_and_free(ada: HfApi) -> None:
     assert (hardware.name, hardware.unit_cost_micro_usd) == ("local", 0)
 
 
-@pytest.mark.parametrize(
-    ("change", "status"),
-    [
-        pytest.param({"command": []}, 400, id="no command"),
-        pytest.param({"command": "echo hi"}, 400, id="command as text"),
-        pytest.param({"command": ["a\0b"]}, 400, id="NUL in command"),
-        pytest.param({"command": ["a\ud800"]}, 400, id="half a surrogate pair in command"),
-        pytest.param({"environment": {"A=B": "c"}}, 400, id="name with equals sign"),
-        pytest.param({"environment": ["A"]}, 400, id="environment as list"),
-        pytest.param({"timeoutSeconds": 0}, 400, id="no time"),
-        pytest.param({"timeoutSeconds": "1h"}, 400, id="timeout as text"),
-        pytest.param({"labels": {"a b": "c"}}, 400, id="blank in label"),
-        pytest.param(
-            {"volumes": [{"type": "dataset", "source": "a/b", "mountPath": "../x"}]}, 400, id="relative mount"
-        ),
-        pytest.param(
-            {"volumes": [{"type": "dataset", "source": "no/such", "mountPath": "/x"}]}, 404, id="no such source"
-        ),
-        pytest.param({"expose": {"ports": [80]}}, 501, id="exposed port"),
-        pytest.param({"ssh": {"enabled": True}}, 501, id="ssh"),
-    ],
-)
+@pytest.mark.parametrize(("change", "status"), [
+    pytest.param({"command": []}, 400, id="no command"),
+    pytest.param({"command": "echo hi"}, 400, id="command as text"),
+    pytest.param({"command": ["a\0b"]}, 400, id="NUL in command"),
+    pytest.param({"command": ["a\ud800"]}, 400, id="half a surrogate pair in command"),
+    pytest.param({"environment": {"A=B": "c"}}, 400, id="name with equals sign"),
+    pytest.param({"environment": ["A"]}, 400, id="environment as list"),
+    pytest.param({"timeoutSeconds": 0}, 400, id="no time"),
+    pytest.param({"timeoutSeconds": "1h"}, 400, id="timeout as text"),
+    pytest.param({"labels": {"a b": "c"}}, 400, id="blank in label"),
+    pytest.param({"volumes": [{"type": "dataset", "source": "a/b", "mountPath": "../x"}]}, 400, id="relative mount"),
+    pytest.param({"volumes": [{"type": "dataset", "source": "no/such", "mountPath": "/x"}]}, 404, id="no such source"),
+    pytest.param({"expose": {"ports": [80]}}, 501, id="exposed port"),
+    pytest.param({"ssh": {"enabled": True}}, 501, id="ssh"),
+])  # fmt: skip
 def test_jobs_that_cannot_be_are_refused_with_a_sentence(
     server: ServerProcess, change: dict[str, object], status: int
 ) -> None:

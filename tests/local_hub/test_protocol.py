@@ -61,17 +61,10 @@ def repo(http: Any, hub_repo: Callable[[str], str]) -> str:
 # ---------------------------------------------------------------------------------------------------- who may what
 
 
-@pytest.mark.parametrize(
-    ("who", "visibility", "status"),
-    [
-        ("me", "private", 200),
-        ("reader", "private", 200),
-        ("eve", "private", 404),
-        ("", "private", 401),
-        ("eve", "public", 200),
-        ("", "public", 200),
-    ],
-)
+@pytest.mark.parametrize(("who", "visibility", "status"), [
+    ("me", "private", 200), ("reader", "private", 200), ("eve", "private", 404), ("", "private", 401),
+    ("eve", "public", 200), ("", "public", 200),
+])  # fmt: skip
 def test_a_private_repository_exists_only_for_its_members(
     http: Any, hub_repo: Callable[[str], str], who: str, visibility: str, status: int
 ) -> None:
@@ -170,22 +163,18 @@ def test_one_of_eight_racers_wins_and_seven_get_412(http: Any, repo: str, hub_se
     assert len(http.get(f"/api/models/{repo}/commits/main", headers=auth("me")).json()) == 2
 
 
-@pytest.mark.parametrize(
-    ("lines", "status", "code"),
-    [
-        ([file("../etc/passwd")], 422, "InvalidPath"),
-        ([file("/etc/passwd")], 422, "InvalidPath"),
-        ([file(".git/config")], 422, "InvalidPath"),
-        ([file("a"), file("a/b")], 422, "InvalidPath"),
-        ([("deletedFile", {"path": "none"})], 404, "EntryNotFound"),
-        ([("deletedFolder", {"path": "none"})], 404, "EntryNotFound"),
-        ([("lfsFile", {"path": "m.bin", "oid": "ab" * 32, "size": 3})], 400, "LfsObjectMissing"),
-        ([("file", {"path": "a", "encoding": "base64", "content": "%%%"})], 400, "BadRequest"),
-        ([("file", {"path": 3, "content": ""})], 400, "BadRequest"),
-        ([("rename", {"path": "a"})], 400, "BadRequest"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else None,
-)
+@pytest.mark.parametrize(("lines", "status", "code"), [
+    ([file("../etc/passwd")], 422, "InvalidPath"),
+    ([file("/etc/passwd")], 422, "InvalidPath"),
+    ([file(".git/config")], 422, "InvalidPath"),
+    ([file("a"), file("a/b")], 422, "InvalidPath"),
+    ([("deletedFile", {"path": "none"})], 404, "EntryNotFound"),
+    ([("deletedFolder", {"path": "none"})], 404, "EntryNotFound"),
+    ([("lfsFile", {"path": "m.bin", "oid": "ab" * 32, "size": 3})], 400, "LfsObjectMissing"),
+    ([("file", {"path": "a", "encoding": "base64", "content": "%%%"})], 400, "BadRequest"),
+    ([("file", {"path": 3, "content": ""})], 400, "BadRequest"),
+    ([("rename", {"path": "a"})], 400, "BadRequest"),
+], ids=lambda value: value if isinstance(value, str) else None)  # fmt: skip
 def test_a_bad_operation_is_named_and_its_commit_is_dropped(
     http: Any, repo: str, lines: list, status: int, code: str
 ) -> None:
@@ -375,34 +364,24 @@ def test_lists_are_sorted_as_requested_and_refuse_unknown_orders(http: Any, hub_
     assert http.get("/api/models?sort=beauty", headers=auth("me")).status_code == 400
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/models/gpt2",
-        "/api/models/gpt2/revision/main",
-        "/api/datasets/squad/tree/main",
-        "/api/buckets/scratch/tree",
-        "/gpt2/resolve/main/config.json",
-        "/datasets/squad/resolve/main/data/train.parquet",
-    ],
-)
+@pytest.mark.parametrize("path", [
+    "/api/models/gpt2", "/api/models/gpt2/revision/main", "/api/datasets/squad/tree/main", "/api/buckets/scratch/tree",
+    "/gpt2/resolve/main/config.json", "/datasets/squad/resolve/main/data/train.parquet",
+])  # fmt: skip
 def test_a_name_without_a_namespace_is_a_repository_that_does_not_exist(http: Any, path: str) -> None:
     answer = http.get(path, headers=auth("me"))
     assert (answer.status_code, answer.headers["X-Error-Code"]) == (404, "RepoNotFound")
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/"),
-        ("GET", "/api/collections"),
-        ("POST", "/api/models/me/x/like"),
-        ("GET", "/me/x.git/info/refs"),
-        ("PATCH", "/api/models"),
-        ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
-        ("GET", "//"),
-    ],
-)
+@pytest.mark.parametrize(("method", "path"), [
+    ("GET", "/"),
+    ("GET", "/api/collections"),
+    ("POST", "/api/models/me/x/like"),
+    ("GET", "/me/x.git/info/refs"),
+    ("PATCH", "/api/models"),
+    ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
+    ("GET", "//"),
+])  # fmt: skip
 def test_a_missing_feature_is_named(http: Any, method: str, path: str) -> None:
     answer = http.request(method, path, headers=auth("me"))
     assert answer.status_code == 501
@@ -427,26 +406,23 @@ def test_no_path_ends_in_an_internal_error(http: Any, segments: list[str], metho
 HALF = "x\\ud800"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/api/models/{}/commit/main", f'{{"key":"header","value":{{"summary":"{HALF}"}}}}'),
-        ("POST", "/api/models/{}/super-squash/main", f'{{"message":"{HALF}"}}'),
-        ("DELETE", "/api/repos/delete", f'{{"name":"{HALF}"}}'),
-        ("POST", "/api/repos/create", f'{{"name":"{HALF}"}}'),
-        ("POST", "/api/repos/create", '{"name":"a","organization":["a"]}'),
-        ("POST", "/api/repos/create", '{"name":"a","private":"yes"}'),
-        ("POST", "/api/repos/create", '{"name":"a","visibility":["private"]}'),
-        ("DELETE", "/api/repos/delete", '{"name":"a","organization":["a"]}'),
-        ("POST", "/api/models/{}/branch/b", '{"startingPoint":["a"]}'),
-        ("POST", "/api/models/{}/tag/main", '{"tag":"v","message":["a"]}'),
-        ("POST", "/api/models/{}/super-squash/main", '{"message":["a"]}'),
-        ("PUT", "/api/models/{}/settings", '{"private":["x"]}'),
-        ("PUT", "/api/models/{}/settings", '{"visibility":["x"]}'),
-        ("POST", "/api/models/{}/preupload/main", '{"files":[{"path":["a"],"size":1}]}'),
-        ("POST", "/api/models/{}/commit/main", '{"key":"header","value":{"summary":"s","parentCommit":["a"]}}'),
-    ],
-)
+@pytest.mark.parametrize(("method", "path", "body"), [
+    ("POST", "/api/models/{}/commit/main", f'{{"key":"header","value":{{"summary":"{HALF}"}}}}'),
+    ("POST", "/api/models/{}/super-squash/main", f'{{"message":"{HALF}"}}'),
+    ("DELETE", "/api/repos/delete", f'{{"name":"{HALF}"}}'),
+    ("POST", "/api/repos/create", f'{{"name":"{HALF}"}}'),
+    ("POST", "/api/repos/create", '{"name":"a","organization":["a"]}'),
+    ("POST", "/api/repos/create", '{"name":"a","private":"yes"}'),
+    ("POST", "/api/repos/create", '{"name":"a","visibility":["private"]}'),
+    ("DELETE", "/api/repos/delete", '{"name":"a","organization":["a"]}'),
+    ("POST", "/api/models/{}/branch/b", '{"startingPoint":["a"]}'),
+    ("POST", "/api/models/{}/tag/main", '{"tag":"v","message":["a"]}'),
+    ("POST", "/api/models/{}/super-squash/main", '{"message":["a"]}'),
+    ("PUT", "/api/models/{}/settings", '{"private":["x"]}'),
+    ("PUT", "/api/models/{}/settings", '{"visibility":["x"]}'),
+    ("POST", "/api/models/{}/preupload/main", '{"files":[{"path":["a"],"size":1}]}'),
+    ("POST", "/api/models/{}/commit/main", '{"key":"header","value":{"summary":"s","parentCommit":["a"]}}'),
+])  # fmt: skip
 def test_texts_that_are_none_and_fields_of_another_type_are_a_400(
     http: Any, repo: str, method: str, path: str, body: str
 ) -> None:

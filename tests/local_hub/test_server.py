@@ -95,17 +95,10 @@ def test_the_token_is_created_once_and_readable_only_by_its_owner(tmp_path: Path
         assert token not in (tmp_path / "server.json").read_text()
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        ["--user", "me"],
-        ["--inject", "418"],
-        ["--inject", "503:x"],
-        ["--users-file", "/nowhere"],
-        ["--host", "203.0.113.1"],
-    ],
-    ids=lambda options: options[0] + " " + options[1],
-)
+@pytest.mark.parametrize("options", [
+    ["--user", "me"], ["--inject", "418"], ["--inject", "503:x"], ["--users-file", "/nowhere"],
+    ["--host", "203.0.113.1"],
+], ids=lambda options: options[0] + " " + options[1])  # fmt: skip
 def test_a_server_that_cannot_start_says_why(tmp_path: Path, options: list[str]) -> None:
     with pytest.raises(ServerError, match="did not start: composer-hub: "):
         start_server(tmp_path, options)
@@ -143,14 +136,9 @@ def test_the_environment_status_and_stop_commands_tell_the_truth(tmp_path: Path)
 
 def test_clients_are_kept_from_everything_that_would_lead_them_elsewhere(tmp_path: Path) -> None:
     base = {
-        "PATH": "/bin",
-        "HF_TOKEN": "hf_real",
-        "HUGGING_FACE_HUB_TOKEN": "hf_real",
-        "HF_HUB_OFFLINE": "1",
-        "HTTP_PROXY": "http://proxy",
-        "NO_PROXY": "intra.example",
-        "HF_HUB_CACHE": "/real/cache",
-    }
+        "PATH": "/bin", "HF_TOKEN": "hf_real", "HUGGING_FACE_HUB_TOKEN": "hf_real", "HF_HUB_OFFLINE": "1",
+        "HTTP_PROXY": "http://proxy", "NO_PROXY": "intra.example", "HF_HUB_CACHE": "/real/cache",
+    }  # fmt: skip
     env = client_env(base, "http://127.0.0.1:1", "hf_local", home=tmp_path, with_xet=False)
     assert "hf_real" not in env.values()
     assert not {"HF_HUB_OFFLINE", "HF_HUB_CACHE", "HUGGING_FACE_HUB_TOKEN"} & env.keys()

@@ -30,10 +30,7 @@ def test_a_secret_comes_back_by_name_and_description_and_never_by_value(ada: HfA
     ada.add_space_secret(space, "API_KEY", SECRET, description="for the teacher")
     ada.add_space_secret(space, "OTHER", SECRET)
     secrets = ada.get_space_secrets(space)
-    assert {key: secret.description for key, secret in secrets.items()} == {
-        "API_KEY": "for the teacher",
-        "OTHER": None,
-    }
+    assert {key: secret.description for key, secret in secrets.items()} == {"API_KEY": "for the teacher", "OTHER": None}
     assert secrets["API_KEY"].updated_at is not None
     ada.delete_space_secret(space, "OTHER")
     assert list(ada.get_space_secrets(space)) == ["API_KEY"]
@@ -55,13 +52,9 @@ def test_no_file_of_the_store_holds_a_secrets_value(server: ServerProcess, ada: 
 def test_a_space_has_the_settings_of_its_creation(ada: HfApi, space: str) -> None:
     name = f"{space}-made"
     ada.create_repo(
-        name,
-        repo_type="space",
-        space_sdk="gradio",
-        space_hardware="t4-small",
-        space_sleep_time=600,
+        name, repo_type="space", space_sdk="gradio", space_hardware="t4-small", space_sleep_time=600,
         space_variables=[{"key": "MODEL", "value": "ada/m", "description": "shown"}],
-    )
+    )  # fmt: skip
     assert ada.get_space_variables(name)["MODEL"].value == "ada/m"
     runtime = ada.get_space_runtime(name)
     assert (runtime.requested_hardware, runtime.sleep_time) == ("t4-small", 600)
@@ -140,15 +133,12 @@ def test_the_one_hardware_is_free(ada: HfApi) -> None:
     assert (hardware.name, hardware.unit_cost_usd) == ("cpu-basic", 0.0)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        pytest.param("1ST", "x", id="digit first"),
-        pytest.param("A B", "x", id="blank in name"),
-        pytest.param("", "x", id="empty name"),
-        pytest.param("A", "x" * 70_000, id="huge value"),
-    ],
-)
+@pytest.mark.parametrize(("key", "value"), [
+    pytest.param("1ST", "x", id="digit first"),
+    pytest.param("A B", "x", id="blank in name"),
+    pytest.param("", "x", id="empty name"),
+    pytest.param("A", "x" * 70_000, id="huge value"),
+])  # fmt: skip
 def test_names_and_values_no_environment_can_hold_are_refused(ada: HfApi, space: str, key: str, value: str) -> None:
     with pytest.raises(BadRequestError):
         ada.add_space_secret(space, key, value)

@@ -37,15 +37,9 @@ def make_trace() -> Callable[..., Trace]:
                 messages.append(Message("tool", result, tool_call_id=call.call_id, name=call.name))
             sites = (ErrorSite("edit_no_match", "model", "flag", 1.0, "r", call_id=f"s{number}.0"),)
             step = Step(
-                stable_id(name, number),
-                number,
-                at,
-                prompt,
-                tuple(range(at + 1, len(messages))),
-                model="qwen3",
-                family="qwen",
-                error_sites=sites if number in errors else (),
-            )
+                stable_id(name, number), number, at, prompt, tuple(range(at + 1, len(messages))), model="qwen3",
+                family="qwen", error_sites=sites if number in errors else (),
+            )  # fmt: skip
             steps.append(step)
         about = {"source": "claude_code", "cwd": "/repo", "repository": f"org/{name}", "license": "mit", **fields}
         about.setdefault("tools", tuple({"name": tool} for tool in TOOL_NAMES))
@@ -74,15 +68,11 @@ def make_vote() -> Callable[..., Vote]:
                 for at, (tool, arguments) in enumerate(calls)
             ]
         about = {
-            "family": teacher.split("-")[0],
-            "status": "voted",
+            "family": teacher.split("-")[0], "status": "voted",
             "cost_usd": {"a": 0.01, "b": 0.02, "c": 0.04}.get(teacher[0], 0.03),
-            "usage": {"prompt_tokens": 1000, "completion_tokens": 50},
-            "cached_tokens": 800,
-            "latency_s": 1.0 + index,
-            "normal_form": "",
-            **fields,
-        }
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 50}, "cached_tokens": 800, "latency_s": 1.0 + index,
+            "normal_form": "", **fields,
+        }  # fmt: skip
         vote_id = stable_id(trace.trace_id, index, teacher, about.get("attempt", 0))
         return Vote(vote_id, trace.trace_id, step.step_id, index, teacher, answer=answer, **about)
 

@@ -154,67 +154,45 @@ def test_a_look_alike_stays(text: str) -> None:
     assert redact_text(text, place) == text
 
 
-@pytest.mark.parametrize(
-    ("context", "value", "label"),
-    [
-        ("card § 12/27", "4539 1488 0343 6467", "CARD"),
-        ("call § (24h)", "415-207-2671", "PHONE"),
-        ("Handy: §", "0171/1234567", "PHONE"),
-        ("ssn=§", "412 45 4321", "SSN"),
-        ("from ::ffff:§ port 22", "51.37.197.72", "IP"),
-        ("ssh ec2-§.compute.amazonaws.com", "51-37-197-72", "IP"),
-        ("arp §", "3c22.fb9a.bcde", "MAC"),
-        ("write to §", "jane [at] acme-corp [dot] io", "EMAIL"),
-        ("u=x%3D§&y", "jane%40acme.io", "EMAIL"),
-        ("Author: §", "Ludwig van der Berg", "NAME"),
-        ('{name = "§", email = "x"}', "Jane Doe", "NAME"),
-        ("bob:x:1000:1000:§,,,:/srv", "Jane Doe", "NAME"),
-        ("^c5eb5e0 (§   2025-11-02 1) x", "Jane Doe", "NAME"),
-        ("customer_name=§", "Jane Doe", "NAME"),
-        ("Hi, my name is § and I own this.", "Jane Doe", "NAME"),
-        ("Thanks,\n§\nPlatform", "Jane Doe", "NAME"),
-    ],
-)
+@pytest.mark.parametrize(("context", "value", "label"), [
+    ("card § 12/27", "4539 1488 0343 6467", "CARD"),
+    ("call § (24h)", "415-207-2671", "PHONE"),
+    ("Handy: §", "0171/1234567", "PHONE"),
+    ("ssn=§", "412 45 4321", "SSN"),
+    ("from ::ffff:§ port 22", "51.37.197.72", "IP"),
+    ("ssh ec2-§.compute.amazonaws.com", "51-37-197-72", "IP"),
+    ("arp §", "3c22.fb9a.bcde", "MAC"),
+    ("write to §", "jane [at] acme-corp [dot] io", "EMAIL"),
+    ("u=x%3D§&y", "jane%40acme.io", "EMAIL"),
+    ("Author: §", "Ludwig van der Berg", "NAME"),
+    ('{name = "§", email = "x"}', "Jane Doe", "NAME"),
+    ("bob:x:1000:1000:§,,,:/srv", "Jane Doe", "NAME"),
+    ("^c5eb5e0 (§   2025-11-02 1) x", "Jane Doe", "NAME"),
+    ("customer_name=§", "Jane Doe", "NAME"),
+    ("Hi, my name is § and I own this.", "Jane Doe", "NAME"),
+    ("Thanks,\n§\nPlatform", "Jane Doe", "NAME"),
+])  # fmt: skip
 def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: str, label: str) -> None:
     assert redact_text(context.replace("§", value), place) == context.replace("§", f"[{label}_1]")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "janedoe@mbp ~ % ls",
-        "(venv) janedoe@ubuntu:~/code$ ls",
-        "uid=1000(janedoe) gid=1000(janedoe)",
-        "[sudo] password for janedoe: ",
-        "USER=janedoe",
-        r"C:\\\\Users\\\\janedoe\\\\x",
-        "\x1b[36m/home/janedoe\x1b[0m",
-        "rootfs/home/janedoe/.bashrc",
-        "src/a.ts:234:/home/janedoe/work/app/main.py",
-        '{"output": "$ whoami\\njanedoe\\nok"}',
-        "$ id -un\njanedoe\n$ ",
-        "   12\t[janedoe@build01 app]$ make",
-        "> janedoe@laptop:~/work$ ls",
-        "scp -P 2222 a.txt janedoe@10.0.0.4:/tmp",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "janedoe@mbp ~ % ls", "(venv) janedoe@ubuntu:~/code$ ls", "uid=1000(janedoe) gid=1000(janedoe)",
+    "[sudo] password for janedoe: ", "USER=janedoe", r"C:\\\\Users\\\\janedoe\\\\x", "\x1b[36m/home/janedoe\x1b[0m",
+    "rootfs/home/janedoe/.bashrc", "src/a.ts:234:/home/janedoe/work/app/main.py",
+    '{"output": "$ whoami\\njanedoe\\nok"}', "$ id -un\njanedoe\n$ ", "   12\t[janedoe@build01 app]$ make",
+    "> janedoe@laptop:~/work$ ls", "scp -P 2222 a.txt janedoe@10.0.0.4:/tmp",
+])  # fmt: skip
 def test_a_user_name_is_learned_wherever_the_system_prints_it(text: str) -> None:
     assert "janedoe" in set(user_names(text))
     redacted = Redactor(b"s").trace(Trace("t", "x", "s", (Message("user", text), Message("user", "by janedoe")), ()))
     assert "janedoe" not in "".join(message.content for message in redacted.messages)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "src/home/dashboard",
-        "https://x.io/home/settings",
-        "USER=postgres",
-        "/home/runner",
-        "git clone ssh://git@x.io/a.git && ssh root@host",
-        "ssh-keygen -C janedoe",
-    ],
-)
+@pytest.mark.parametrize("text", [
+    "src/home/dashboard", "https://x.io/home/settings", "USER=postgres", "/home/runner",
+    "git clone ssh://git@x.io/a.git && ssh root@host", "ssh-keygen -C janedoe",
+])  # fmt: skip
 def test_folders_of_programs_and_generic_users_teach_nothing(text: str) -> None:
     assert list(user_names(text)) == []
 
@@ -230,20 +208,10 @@ def test_passwords_of_people_and_machines_look_like_passwords(value: str) -> Non
     assert looks_like_password(value)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "OAuth2Token",
-        "Base64",
-        "user_1234",
-        "v1.2.3-Beta4",
-        "src/Main2.java",
-        "PROJ-1234",
-        "us-east-1",
-        HEX[:40],
-        "foo(1)",
-    ],
-)
+@pytest.mark.parametrize("value", [
+    "OAuth2Token", "Base64", "user_1234", "v1.2.3-Beta4", "src/Main2.java", "PROJ-1234", "us-east-1", HEX[:40],
+    "foo(1)",
+])  # fmt: skip
 def test_names_versions_paths_and_digests_do_not_look_like_passwords(value: str) -> None:
     assert not looks_like_password(value)
 

@@ -22,36 +22,30 @@ def test_a_stem_inside_a_longer_part_of_a_name_promises_nothing(name: str) -> No
     assert not find(f'{name} = "{RANDOM}"')
 
 
-@pytest.mark.parametrize(
-    ("name", "promise"),
-    [
-        ("github_pat", ("token", "_pat")),
-        ("GITHUB_PAT", ("token", "_pat")),
-        ("my_pats", ("token", "_pat")),
-        ("dbPassword", ("password", "passw")),
-        ("db_pass", ("password", "_pass")),
-        ("api_key", ("token", "key")),
-        ("apiKeys", ("token", "key")),
-        ("someKeyValue", ("key", "key")),
-        ("accessToken", ("token", "token")),
-    ],
-)
+@pytest.mark.parametrize(("name", "promise"), [
+    ("github_pat", ("token", "_pat")),
+    ("GITHUB_PAT", ("token", "_pat")),
+    ("my_pats", ("token", "_pat")),
+    ("dbPassword", ("password", "passw")),
+    ("db_pass", ("password", "_pass")),
+    ("api_key", ("token", "key")),
+    ("apiKeys", ("token", "key")),
+    ("someKeyValue", ("key", "key")),
+    ("accessToken", ("token", "token")),
+])  # fmt: skip
 def test_a_stem_that_makes_up_parts_of_a_name_promises_a_secret(name: str, promise: tuple[str, str]) -> None:
     assert promise_of(name) == promise
 
 
-@pytest.mark.parametrize(
-    ("text", "rule"),
-    [
-        (f'github_pat = "{RANDOM}"', "named:_pat"),
-        (f"API_TOKEN={RANDOM}", "named:token"),
-        (f"mysql -u root -p{RANDOM} app", "command:mysql"),
-        ("Das Kennwort lautet Lagoon?Tundra3018", "sentence:kennwort"),
-        (f"| user | password |\n|---|---|\n| bob | {RANDOM} |", "column:passw"),
-        ("conn.login('bob', 'Lagoon?Tundra3018')", "call:login"),
-        ("see ghp_aZ3kQ9xW7mP2rT5vB8nC1dF4gH6jL0sY", "github"),
-    ],
-)
+@pytest.mark.parametrize(("text", "rule"), [
+    (f'github_pat = "{RANDOM}"', "named:_pat"),
+    (f"API_TOKEN={RANDOM}", "named:token"),
+    (f"mysql -u root -p{RANDOM} app", "command:mysql"),
+    ("Das Kennwort lautet Lagoon?Tundra3018", "sentence:kennwort"),
+    (f"| user | password |\n|---|---|\n| bob | {RANDOM} |", "column:passw"),
+    ("conn.login('bob', 'Lagoon?Tundra3018')", "call:login"),
+    ("see ghp_aZ3kQ9xW7mP2rT5vB8nC1dF4gH6jL0sY", "github"),
+])  # fmt: skip
 def test_the_name_of_a_rule_identifies_what_fired(text: str, rule: str) -> None:
     redactor = Redactor(b"salt")
     redactor.text(text)

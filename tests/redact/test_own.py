@@ -15,17 +15,11 @@ from composer_hub.redact.scanner import scan_with_kingfisher
 
 def test_secret_variables_are_taken_by_name_or_by_value() -> None:
     variables = {
-        "SERVICE_TOKEN": "q8Zr3WmX1pLk7V",
-        "DB_PASSWORD": "hunter2!x",
-        "HARMLESS": "ghp_" + "aZ3kQ9xW7mP2rT5vB8nC1dF4gH6jL0sY",
-        "PATH": "/usr/bin:/bin",
-        "HOME": "/home/jane",
-        "EDITOR": "vim",
-        "TOKEN_LIMIT": "40960000",
-        "API_KEY": "your-api-key",
-        "SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1",
+        "SERVICE_TOKEN": "q8Zr3WmX1pLk7V", "DB_PASSWORD": "hunter2!x",
+        "HARMLESS": "ghp_" + "aZ3kQ9xW7mP2rT5vB8nC1dF4gH6jL0sY", "PATH": "/usr/bin:/bin", "HOME": "/home/jane",
+        "EDITOR": "vim", "TOKEN_LIMIT": "40960000", "API_KEY": "your-api-key", "SSH_AUTH_SOCK": "/tmp/ssh-x/agent.1",
         "SHORT_SECRET": "abc1",
-    }
+    }  # fmt: skip
     assert set(environment_secrets(variables)) == {
         variables[name] for name in ("SERVICE_TOKEN", "DB_PASSWORD", "HARMLESS")
     }
@@ -68,15 +62,11 @@ def test_a_clean_scan_passes_and_sees_every_text(tmp_path: Path) -> None:
     assert seen.read_text() == "one\n\ntwo?\n\n"
 
 
-@pytest.mark.parametrize(
-    ("script", "message"),
-    [
-        ("exit 3", "exited with code 3"),
-        ("echo ghp_leaked; exit 200", "report could not be read"),
-        ("echo '{}'", "report could not be read"),
-    ],
-    ids=["a failure", "no report", "another report"],
-)
+@pytest.mark.parametrize(("script", "message"), [
+    ("exit 3", "exited with code 3"),
+    ("echo ghp_leaked; exit 200", "report could not be read"),
+    ("echo '{}'", "report could not be read"),
+], ids=["a failure", "no report", "another report"])  # fmt: skip
 def test_an_unclear_scan_does_not_pass(tmp_path: Path, script: str, message: str) -> None:
     with pytest.raises(RedactionError, match=message) as failed:
         scan_with_kingfisher(["text"], scanner(tmp_path, script))

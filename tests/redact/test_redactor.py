@@ -101,24 +101,17 @@ def test_json_in_json_in_a_line_of_json_is_reached() -> None:
 def test_every_place_that_holds_text_is_redacted() -> None:
     secret = f"x {TOKEN} y"
     trace = Trace(
-        "t1",
-        "codex",
-        "s1",
+        "t1", "codex", "s1",
         (
             Message("user", secret, reasoning_content=secret),
             Message(
-                "assistant",
-                "",
+                "assistant", "",
                 (ToolCall("Bash", {"a": [secret, 7], "b": {"c": secret}}, "call_1"), ToolCall("Raw", secret, "call_2")),
             ),
         ),
         (
             Step(
-                "st",
-                0,
-                1,
-                ((0, 1),),
-                error_sites=(ErrorSite("k", "model", "flag", 1.0, "r", message=secret),),
+                "st", 0, 1, ((0, 1),), error_sites=(ErrorSite("k", "model", "flag", 1.0, "r", message=secret),),
                 hints=(Hint(secret, "w", "r", 1),),
             ),
         ),
@@ -127,11 +120,9 @@ def test_every_place_that_holds_text_is_redacted() -> None:
                 "type": "function",
                 "function": {"name": "Bash", "description": secret, "parameters": {"password": {"type": "string"}}},
             },
-        ),
-        cwd=f"/srv/{TOKEN}",
-        repository=f"https://{TOKEN}@github.com/a/b",
+        ), cwd=f"/srv/{TOKEN}", repository=f"https://{TOKEN}@github.com/a/b",
         provenance={"path": secret, "digest": "0f" * 32},
-    )
+    )  # fmt: skip
     redacted = Redactor(SALT).trace(trace)
     assert TOKEN not in str(redacted)
     assert redacted.tools[0]["function"]["parameters"] == {"password": {"type": "string"}}
@@ -151,39 +142,13 @@ def test_a_key_that_is_a_path_is_text_and_a_key_that_is_a_name_stays() -> None:
 
 
 @STABLE
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                "password=",
-                "ghp_",
-                TOKEN,
-                "a@acme.io",
-                "/home/janedoe",
-                "janedoe",
-                "\\n",
-                '"',
-                "{",
-                "}",
-                ": ",
-                "\n",
-                "://",
-                "@",
-                "+14155552671",
-                "Author: Jane Doe <",
-                "sk-",
-                "=",
-                "4539148803436467",
-                "\x1b[31m",
-                "[SECRET_1]",
-                "x",
-                "7",
-                "İ",
-            ]
-        ),
-        max_size=12,
-    )
-)
+@given(st.lists(
+    st.sampled_from([
+        "password=", "ghp_", TOKEN, "a@acme.io", "/home/janedoe", "janedoe", "\\n", '"', "{", "}", ": ", "\n", "://",
+        "@", "+14155552671", "Author: Jane Doe <", "sk-", "=", "4539148803436467", "\x1b[31m", "[SECRET_1]", "x", "7",
+        "İ",
+    ]), max_size=12,
+))  # fmt: skip
 def test_redacting_twice_is_redacting_once(parts: list[str]) -> None:
     once = Redactor(SALT).trace(a_trace("".join(parts), "janedoe"))
     assert contents(Redactor(SALT).trace(once)) == contents(once)
@@ -222,13 +187,9 @@ def test_worker_processes_agree_without_talking() -> None:
 
 def test_the_home_user_goes_everywhere() -> None:
     trace = a_trace(
-        "janedoe pushed",
-        "~/.claude/projects/-Users-janedoe-code/x",
-        "JaneDoe\\njanedoe",
-        "C:\\Users\\janedoe\\x",
-        "janedoes",
-        cwd="/Users/janedoe/code",
-    )
+        "janedoe pushed", "~/.claude/projects/-Users-janedoe-code/x", "JaneDoe\\njanedoe", "C:\\Users\\janedoe\\x",
+        "janedoes", cwd="/Users/janedoe/code",
+    )  # fmt: skip
     redacted = Redactor(SALT).trace(trace)
     assert "janedoe" not in (redacted.cwd + " ".join(contents(redacted)[:4])).lower()
     assert contents(redacted)[4] == "janedoes"
@@ -319,35 +280,10 @@ def test_a_denylist_of_something_else_says_which_line_is_wrong(tmp_path: Path) -
 # -------------------------------------------------------------------------------------------------------- hostile input
 
 UNITS = [
-    "ghp_",
-    "sk-",
-    "password=",
-    "token: ",
-    "key ",
-    "://a:b",
-    "a@b.",
-    "<a@b ",
-    "1.",
-    "1-",
-    "a:",
-    "::",
-    "eyJ",
-    "AKIA",
-    "_aB3",
-    "-----BEGIN PRIVATE KEY-----",
-    "-----END PRIVATE KEY-----",
-    "\\",
-    '"',
-    "{",
-    "[",
-    "\x1b[",
-    "/home/al/",
-    "Author: A ",
-    "DE89 ",
-    "a" * 60 + "\n",
-    "curl -u ",
-    "İ",
-]
+    "ghp_", "sk-", "password=", "token: ", "key ", "://a:b", "a@b.", "<a@b ", "1.", "1-", "a:", "::", "eyJ", "AKIA",
+    "_aB3", "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "\\", '"', "{", "[", "\x1b[", "/home/al/",
+    "Author: A ", "DE89 ", "a" * 60 + "\n", "curl -u ", "İ",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=repr)

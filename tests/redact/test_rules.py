@@ -32,8 +32,7 @@ HIDDEN = {
     "a line of a diff": (f"+API_KEY={B62[:30]}", "+API_KEY=[SECRET_1]"),
     "a vendor without a rule": (f"acme_live_{B62[:30]}", "[SECRET_1]"),
     "a slack webhook": (
-        f"https://hooks.slack.com/services/T01/B02/{B62[:24]}",
-        "https://hooks.slack.com/services/[SECRET_1]",
+        f"https://hooks.slack.com/services/T01/B02/{B62[:24]}", "https://hooks.slack.com/services/[SECRET_1]",
     ),
     "a discord bot": (f"MT{B62[:22]}.Gabc1d.{B62[30:68]}", "[SECRET_1]"),
     "an azure client secret": (f"abc8Q~{B62[:34]}", "[SECRET_1]"),
@@ -43,8 +42,7 @@ HIDDEN = {
     "yaml": ("  password: hunter22\n", "  password: [SECRET_1]\n"),
     "json": ('{"a": 1.0, "password": "Hunter2!x"}', '{"a": 1.0, "password": "[SECRET_1]"}'),
     "a named value of kubernetes": (
-        "- name: DB_PASSWORD\n  value: s3cr3tV4l",
-        "- name: DB_PASSWORD\n  value: [SECRET_1]",
+        "- name: DB_PASSWORD\n  value: s3cr3tV4l", "- name: DB_PASSWORD\n  value: [SECRET_1]",
     ),
     "python": ("connect(password='s3cr3t!pw')", "connect(password='[SECRET_1]')"),
     "a flag": ("tool --api-key " + B62[:20], "tool --api-key [SECRET_1]"),
@@ -58,8 +56,7 @@ HIDDEN = {
     "a query": (f"GET /x?access_token={B62[:24]}&y=1", "GET /x?access_token=[SECRET_1]&y=1"),
     "padded base64 in a header": (f"Authorization: Token {B62[:34]}==", "Authorization: Token [SECRET_1]"),
     "an old npm token": (
-        "//npm.io/:_authToken=2649c207-cac3-4262-a968-3936886ddd53",
-        "//npm.io/:_authToken=[SECRET_1]",
+        "//npm.io/:_authToken=2649c207-cac3-4262-a968-3936886ddd53", "//npm.io/:_authToken=[SECRET_1]",
     ),
     "a workflow's mask": (f"::add-mask::{B62[:20]}", "::add-mask::[SECRET_1]"),
     "an unseal key": (f"Unseal Key 1: {B62[:44]}", "Unseal Key 1: [SECRET_1]"),
@@ -92,7 +89,7 @@ HIDDEN = {
     "an iban": ("to DE89370400440532013000", "to [IBAN_1]"),
     "a social security number": ("ssn 412-45-4321", "ssn [SSN_1]"),
     "a hardware address": ("ether a4:83:e7:12:9b:0c", "ether [MAC_1]"),
-}
+}  # fmt: skip
 
 KEPT = {
     "a look-up in JavaScript": "apiKey: process.env.SERVICE_API_KEY,",
@@ -149,20 +146,14 @@ def test_rule_names_are_unique() -> None:
 KEY = "\n".join(drawn(64, seed=i) for i in range(10))
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        f"-----BEGIN RSA PRIVATE KEY-----\n{KEY}\n-----END RSA PRIVATE KEY-----",
-        f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY}\n",
-        "-----BEGIN PRIVATE KEY-----\\n" + KEY.replace("\n", "\\n") + "\\n-----END PRIVATE KEY-----\\n",
-        "".join(
-            f"{i:>6}→{line}\n" for i, line in enumerate(["-----BEGIN EC PRIVATE KEY-----", *KEY.split("\n")], start=1)
-        ),
-        "+" + f"-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----".replace("\n", "\n+"),
-        f"{KEY}\n-----END PRIVATE KEY-----",
-    ],
-    ids=["whole", "end cut off", "escaped", "numbered lines", "in a diff", "beginning cut off"],
-)
+@pytest.mark.parametrize("text", [
+    f"-----BEGIN RSA PRIVATE KEY-----\n{KEY}\n-----END RSA PRIVATE KEY-----",
+    f"-----BEGIN OPENSSH PRIVATE KEY-----\n{KEY}\n",
+    "-----BEGIN PRIVATE KEY-----\\n" + KEY.replace("\n", "\\n") + "\\n-----END PRIVATE KEY-----\\n",
+    "".join(f"{i:>6}→{line}\n" for i, line in enumerate(["-----BEGIN EC PRIVATE KEY-----", *KEY.split("\n")], start=1)),
+    "+" + f"-----BEGIN PRIVATE KEY-----\n{KEY}\n-----END PRIVATE KEY-----".replace("\n", "\n+"),
+    f"{KEY}\n-----END PRIVATE KEY-----",
+], ids=["whole", "end cut off", "escaped", "numbered lines", "in a diff", "beginning cut off"])  # fmt: skip
 def test_no_line_of_a_private_key_is_left(text: str) -> None:
     redacted = redact_text(text, place)
     assert not [line for line in KEY.split("\n") if line in redacted]

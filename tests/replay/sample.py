@@ -33,17 +33,10 @@ def trace_of(
         messages.append(Message("tool", f"output {number} " + "x" * growth, tool_call_id=f"c{number}"))
         failed = number % 3 == 1
         site = ErrorSite("command_failed", "model", "exit", 1.0, "exit_code", "bash", f"c{number}", "exit 1")
-        steps.append(
-            Step(
-                step_id=f"{name}-{number}",
-                index=number,
-                action=action,
-                prompt=((0, action),),
-                results=(action + 1,),
-                family="student",
-                error_sites=(site,) if failed else (),
-            )
-        )
+        steps.append(Step(
+            step_id=f"{name}-{number}", index=number, action=action, prompt=((0, action),), results=(action + 1,),
+            family="student", error_sites=(site,) if failed else (),
+        ))  # fmt: skip
     defaults = {"redaction": "rules", "tools": (TOOL,), "family": "student"}
     return Trace(name, "test", name, tuple(messages), tuple(steps), **{**defaults, **fields})
 

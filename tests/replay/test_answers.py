@@ -23,50 +23,44 @@ def response(message: dict[str, Any] | None = None, finish: str = "tool_calls", 
     return {"model": "glm-5.3", "choices": [{"finish_reason": finish, "message": message}], **fields}
 
 
-@pytest.mark.parametrize(
-    ("answer", "status"),
-    [
-        (response(), "voted"),
-        (response({"tool_calls": [call(arguments={"command": "ls"})]}), "voted"),
-        (response({"tool_calls": [call(arguments="")]}), "voted"),
-        (response({"content": "I am done."}), "text_only"),
-        (response({"content": ""}), "empty"),
-        (response({"content": None}), "empty"),
-        (response({"tool_calls": [call(arguments="{oops")]}), "invalid_args"),
-        (response({"tool_calls": [call(arguments="[1]")]}), "invalid_args"),
-        (response({"tool_calls": [{"id": "x"}]}), "invalid_args"),
-        (response({"tool_calls": [call("teleport")]}), "unknown_tool"),
-        (response(finish="length"), "length"),
-        (response(finish="content_filter"), "refusal"),
-        (response({"content": None, "refusal": "no"}), "refusal"),
-        (response(model="glm-5.3-flash"), "route_mismatch"),
-        (response(model="zai-org/GLM-5.3-0711:novita"), "voted"),
-        (response(provider="Novita AI"), "voted"),
-        (response(provider="Together"), "route_mismatch"),
-        (response({"content": [{"type": "text", "text": "hi"}]}), "text_only"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "status"), [
+    (response(), "voted"),
+    (response({"tool_calls": [call(arguments={"command": "ls"})]}), "voted"),
+    (response({"tool_calls": [call(arguments="")]}), "voted"),
+    (response({"content": "I am done."}), "text_only"),
+    (response({"content": ""}), "empty"),
+    (response({"content": None}), "empty"),
+    (response({"tool_calls": [call(arguments="{oops")]}), "invalid_args"),
+    (response({"tool_calls": [call(arguments="[1]")]}), "invalid_args"),
+    (response({"tool_calls": [{"id": "x"}]}), "invalid_args"),
+    (response({"tool_calls": [call("teleport")]}), "unknown_tool"),
+    (response(finish="length"), "length"),
+    (response(finish="content_filter"), "refusal"),
+    (response({"content": None, "refusal": "no"}), "refusal"),
+    (response(model="glm-5.3-flash"), "route_mismatch"),
+    (response(model="zai-org/GLM-5.3-0711:novita"), "voted"),
+    (response(provider="Novita AI"), "voted"),
+    (response(provider="Together"), "route_mismatch"),
+    (response({"content": [{"type": "text", "text": "hi"}]}), "text_only"),
+])  # fmt: skip
 def test_an_answer_is_a_vote_or_an_abstention_with_a_reason(answer: dict[str, Any], status: str) -> None:
     found = read(answer, TEACHER, {"bash"})
     assert found.status == status
     assert (found.action is not None) == (status == "voted")
 
 
-@pytest.mark.parametrize(
-    ("body", "kind"),
-    [
-        ([], "bad_json"),
-        (response(), None),
-        ({"choices": []}, "empty_choices"),
-        ({"choices": None}, "empty_choices"),
-        ({"choices": [None]}, "empty_choices"),
-        ({"choices": [{"message": None}]}, "empty_choices"),
-        ({"error": {"code": 429, "message": "x"}}, "rate_limited"),
-        ({"error": {"code": 502, "message": "x"}}, "error_in_answer"),
-        ({"error": "just words"}, "error_in_answer"),
-        ({"choices": [{"error": {"message": "cut"}, "message": {"content": "half"}}]}, "error_in_answer"),
-    ],
-)
+@pytest.mark.parametrize(("body", "kind"), [
+    ([], "bad_json"),
+    (response(), None),
+    ({"choices": []}, "empty_choices"),
+    ({"choices": None}, "empty_choices"),
+    ({"choices": [None]}, "empty_choices"),
+    ({"choices": [{"message": None}]}, "empty_choices"),
+    ({"error": {"code": 429, "message": "x"}}, "rate_limited"),
+    ({"error": {"code": 502, "message": "x"}}, "error_in_answer"),
+    ({"error": "just words"}, "error_in_answer"),
+    ({"choices": [{"error": {"message": "cut"}, "message": {"content": "half"}}]}, "error_in_answer"),
+])  # fmt: skip
 def test_a_response_without_an_answer_is_a_failure(body: Any, kind: str | None) -> None:
     failure = failure_in(body, TEACHER, now=0)
     assert (failure.kind if failure else None) == kind
@@ -83,38 +77,32 @@ def test_an_error_after_work_began_has_the_cost_of_its_usage_or_an_unknown_one()
 USAGE = {"prompt_tokens": 1000, "completion_tokens": 10}
 
 
-@pytest.mark.parametrize(
-    ("usage", "cost", "source"),
-    [
-        ({**USAGE, "cost": 0.5, "estimated_cost": 1}, 500_000_000, "usage"),
-        ({**USAGE, "cost": 0.1, "is_byok": True, "cost_details": {"upstream_inference_cost": 2}}, 21 * 10**8, "usage"),
-        ({**USAGE, "estimated_cost": 0.3}, 300_000_000, "estimated"),
-        ({**USAGE, "cost": float("nan")}, 1_020_000, "price"),
-        ({**USAGE, "cost": -1}, 1_020_000, "price"),
-        ({**USAGE, "prompt_tokens_details": {"cached_tokens": 1000}}, 120_000, "price"),
-        ({**USAGE, "prompt_cache_hit_tokens": 500}, 570_000, "price"),
-        ({"prompt_tokens": 10}, None, "worst_case"),
-        ({"prompt_tokens": True, "completion_tokens": 1, "prompt_tokens_details": [1]}, None, "worst_case"),
-        ({"prompt_tokens": -5, "completion_tokens": 1}, None, "worst_case"),
-        ({"prompt_tokens": 10**30, "completion_tokens": 1}, None, "worst_case"),
-        (None, None, "worst_case"),
-    ],
-)
+@pytest.mark.parametrize(("usage", "cost", "source"), [
+    ({**USAGE, "cost": 0.5, "estimated_cost": 1}, 500_000_000, "usage"),
+    ({**USAGE, "cost": 0.1, "is_byok": True, "cost_details": {"upstream_inference_cost": 2}}, 21 * 10**8, "usage"),
+    ({**USAGE, "estimated_cost": 0.3}, 300_000_000, "estimated"),
+    ({**USAGE, "cost": float("nan")}, 1_020_000, "price"),
+    ({**USAGE, "cost": -1}, 1_020_000, "price"),
+    ({**USAGE, "prompt_tokens_details": {"cached_tokens": 1000}}, 120_000, "price"),
+    ({**USAGE, "prompt_cache_hit_tokens": 500}, 570_000, "price"),
+    ({"prompt_tokens": 10}, None, "worst_case"),
+    ({"prompt_tokens": True, "completion_tokens": 1, "prompt_tokens_details": [1]}, None, "worst_case"),
+    ({"prompt_tokens": -5, "completion_tokens": 1}, None, "worst_case"),
+    ({"prompt_tokens": 10**30, "completion_tokens": 1}, None, "worst_case"),
+    (None, None, "worst_case"),
+])  # fmt: skip
 def test_the_cost_comes_from_the_best_available_source(usage: Any, cost: int | None, source: str) -> None:
     assert cost_of({"usage": usage}, TEACHER) == (cost, source)
 
 
-@pytest.mark.parametrize(
-    ("asked", "served", "same"),
-    [
-        ("anthropic/claude-opus-4.7", "claude-4.7-opus-20260401", True),
-        ("deepseek-ai/DeepSeek-V4-Pro", "deepseek-v4-pro-0813", True),
-        ("local/model", "local/model@main", True),
-        ("gpt-5", "gpt-5-mini", False),
-        ("qwen3-32b", "qwen3-8b", False),
-        ("claude-opus-4.7", "claude-opus-4.6", False),
-    ],
-)
+@pytest.mark.parametrize(("asked", "served", "same"), [
+    ("anthropic/claude-opus-4.7", "claude-4.7-opus-20260401", True),
+    ("deepseek-ai/DeepSeek-V4-Pro", "deepseek-v4-pro-0813", True),
+    ("local/model", "local/model@main", True),
+    ("gpt-5", "gpt-5-mini", False),
+    ("qwen3-32b", "qwen3-8b", False),
+    ("claude-opus-4.7", "claude-opus-4.6", False),
+])  # fmt: skip
 def test_a_model_is_recognized_by_its_other_names_and_distinct_from_other_sizes(
     asked: str, served: str, same: bool
 ) -> None:

@@ -137,16 +137,10 @@ def test_three_failures_end_a_question_and_the_lane_continues(ask: Ask, fault: s
     assert outcome.requests == 5
 
 
-@pytest.mark.parametrize(
-    ("fault", "status"),
-    [
-        *(
-            (kind, kind)
-            for kind in ("length", "refusal", "invalid_args", "text_only", "unknown_tool", "route_mismatch")
-        ),
-        *(("400", "bad_request"), ("too_long", "too_long"), ("flagged", "refusal")),
-    ],
-)
+@pytest.mark.parametrize(("fault", "status"), [
+    *((kind, kind) for kind in ("length", "refusal", "invalid_args", "text_only", "unknown_tool", "route_mismatch")),
+    *(("400", "bad_request"), ("too_long", "too_long"), ("flagged", "refusal")),
+])  # fmt: skip
 def test_an_odd_answer_is_stored_as_an_abstention_and_never_paid_twice(ask: Ask, fault: str, status: str) -> None:
     outcome = ask(fault)
     assert outcome.statuses == [status, "voted", "voted"]

@@ -19,21 +19,13 @@ def test_a_fraction_of_a_nano_dollar_a_token_is_exact() -> None:
 
 
 def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> None:
-    price = from_entry(
-        {
-            "pricing": {
-                "prompt": "0.000004",
-                "completion": "0.00002",
-                "internal_reasoning": "0.00003",
-                "request": "0.01",
-                "input_cache_read": "0.0000004",
-                "input_cache_write": "0.000005",
-                "overrides": [{"min_prompt_tokens": 272000, "prompt": "0.000008"}],
-            }
+    price = from_entry({
+        "pricing": {
+            "prompt": "0.000004", "completion": "0.00002", "internal_reasoning": "0.00003", "request": "0.01",
+            "input_cache_read": "0.0000004", "input_cache_write": "0.000005",
+            "overrides": [{"min_prompt_tokens": 272000, "prompt": "0.000008"}],
         },
-        server="",
-        stamp="list",
-    )
+    }, server="", stamp="list")  # fmt: skip
     assert price is not None
     rates = price.rates
     assert (rates.input, rates.cached, rates.write, rates.output) == (4 * 10**6, 4 * 10**5, 5 * 10**6, 30 * 10**6)

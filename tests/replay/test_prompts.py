@@ -46,12 +46,9 @@ def test_a_call_without_a_result_gets_a_placeholder_and_an_orphaned_result_becom
         {"role": "tool", "tool_call_id": "zz", "content": "lost"},
     ]
     assert [(m["role"], m.get("tool_call_id"), m["content"]) for m in paired(chat)] == [
-        ("assistant", None, ""),
-        ("tool", "b", "B"),
-        ("tool", "a", NO_RESULT),
-        ("user", None, "next"),
+        ("assistant", None, ""), ("tool", "b", "B"), ("tool", "a", NO_RESULT), ("user", None, "next"),
         ("user", None, "lost"),
-    ]
+    ]  # fmt: skip
 
 
 def test_arguments_are_always_sent_as_the_json_text_of_an_object() -> None:

@@ -69,17 +69,14 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     assert sum(row["settled"] for row in status) == len(votes)
 
 
-@pytest.mark.parametrize(
-    ("options", "code", "sign"),
-    [
-        (["--max-usd", "0.0001"], exits.USAGE, "smallest lane"),
-        (["--max-usd", "-1"], exits.USAGE, "not an amount"),
-        ([], exits.USAGE, "--max-usd"),
-        (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
-        (["--max-usd", "1", "--entropy-top", "0.4"], exits.USAGE, "needs --entropy"),
-        (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
-    ],
-)
+@pytest.mark.parametrize(("options", "code", "sign"), [
+    (["--max-usd", "0.0001"], exits.USAGE, "smallest lane"),
+    (["--max-usd", "-1"], exits.USAGE, "not an amount"),
+    ([], exits.USAGE, "--max-usd"),
+    (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
+    (["--max-usd", "1", "--entropy-top", "0.4"], exits.USAGE, "needs --entropy"),
+    (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
+])  # fmt: skip
 def test_a_run_that_cannot_start_names_the_reason(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     options: list[str], code: int, sign: str,

@@ -47,19 +47,15 @@ def status(code: int, headers: dict[str, str] | None = None, body: object = None
     return from_status(code, headers or {}, body, bills_errors=bills, now=NOW)
 
 
-@pytest.mark.parametrize(
-    ("failure", "decision", "cost"),
-    [
-        (status(402, {"retry-after": "2"}), Wait, 0),
-        (status(402), StopTeacher, 0),
-        (status(400, body={"error": {"message": "maximum context length is 8192"}}), Abstain, 0),
-        (status(500, bills=False), Again, 0),
-        (status(500), Again, None),
-        (status(504, bills=False), Again, None),
-        (status(429, {"retry-after": "86400"}), StopTeacher, 0),
-    ],
-    ids=["402_after", "402", "too_long", "500_unbilled", "500", "504", "429_tomorrow"],
-)
+@pytest.mark.parametrize(("failure", "decision", "cost"), [
+    (status(402, {"retry-after": "2"}), Wait, 0),
+    (status(402), StopTeacher, 0),
+    (status(400, body={"error": {"message": "maximum context length is 8192"}}), Abstain, 0),
+    (status(500, bills=False), Again, 0),
+    (status(500), Again, None),
+    (status(504, bills=False), Again, None),
+    (status(429, {"retry-after": "86400"}), StopTeacher, 0),
+], ids=["402_after", "402", "too_long", "500_unbilled", "500", "504", "429_tomorrow"])  # fmt: skip
 def test_each_failure_has_its_decision_and_its_cost(failure: Failure, decision: type, cost: int | None) -> None:
     assert isinstance(decide(failure, 1, 1, RNG), decision)
     assert failure.cost == cost

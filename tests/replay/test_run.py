@@ -71,11 +71,7 @@ def test_no_log_ledger_vote_or_exception_contains_a_key(
     tmp_path: Path, known_key: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    server = TeacherServer(
-        api_key=KEY if known_key else "another",
-        oracle={},
-        faults={"500": 0.1, "400": 0.1},
-    )
+    server = TeacherServer(api_key=KEY if known_key else "another", oracle={}, faults={"500": 0.1, "400": 0.1})
     trace = trace_of(6, system=f"A user pasted {KEY} here.")
     output = io.StringIO()
     with serving(server) as url:

@@ -96,21 +96,18 @@ def test_claude_routes_get_cache_marks_and_others_do_not() -> None:
     assert not one("openrouter:acme/open").cache_marks
 
 
-@pytest.mark.parametrize(
-    ("at", "sign"),
-    [
-        ("glm-5.3", "write it as hf:"),
-        ("http://127.0.0.1:1/v1", "URL#model"),
-        ("http://127.0.0.1:1/v1#", "has no model"),
-        ("hf:deepseek-ai/DeepSeek-V4-Pro", "pin a provider"),
-        ("hf:deepseek-ai/DeepSeek-V4-Pro:cheapest", "pin a provider"),
-        ("hf:deepseek-ai/DeepSeek-V4-Pro:together", "Providers: novita, plain, scaleway"),
-        ("hf:deepseek-ai/DeepSeek-V4-Pro:plain", "without tools"),
-        ("hf:org/none:novita", "lists no model"),
-        ("openrouter:org/none", "lists no model"),
-        ("http://127.0.0.1:1/v1#mine", "--price mine="),
-    ],
-)
+@pytest.mark.parametrize(("at", "sign"), [
+    ("glm-5.3", "write it as hf:"),
+    ("http://127.0.0.1:1/v1", "URL#model"),
+    ("http://127.0.0.1:1/v1#", "has no model"),
+    ("hf:deepseek-ai/DeepSeek-V4-Pro", "pin a provider"),
+    ("hf:deepseek-ai/DeepSeek-V4-Pro:cheapest", "pin a provider"),
+    ("hf:deepseek-ai/DeepSeek-V4-Pro:together", "Providers: novita, plain, scaleway"),
+    ("hf:deepseek-ai/DeepSeek-V4-Pro:plain", "without tools"),
+    ("hf:org/none:novita", "lists no model"),
+    ("openrouter:org/none", "lists no model"),
+    ("http://127.0.0.1:1/v1#mine", "--price mine="),
+])  # fmt: skip
 def test_a_teacher_that_cannot_be_used_is_refused_with_a_reason(at: str, sign: str) -> None:
     with pytest.raises(TeacherError, match=sign):
         one(at)
@@ -170,17 +167,14 @@ def test_an_invalid_key_is_refused_without_being_shown(key: str) -> None:
     assert not key or key not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("url", "loopback"),
-    [
-        ("http://127.0.0.1:1/v1", True),
-        ("http://localhost/v1", True),
-        ("http://[::1]:8/v1", True),
-        ("http://10.0.0.1/v1", False),
-        ("https://127.0.0.1.evil.com/v1", False),
-        ("http://localhost.evil.com/v1", False),
-    ],
-)
+@pytest.mark.parametrize(("url", "loopback"), [
+    ("http://127.0.0.1:1/v1", True),
+    ("http://localhost/v1", True),
+    ("http://[::1]:8/v1", True),
+    ("http://10.0.0.1/v1", False),
+    ("https://127.0.0.1.evil.com/v1", False),
+    ("http://localhost.evil.com/v1", False),
+])  # fmt: skip
 def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
     assert is_loopback(url) is loopback
 
