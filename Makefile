@@ -37,7 +37,7 @@ $(BIN)/python:
 # The stamps hold what was installed for: a changed pyproject or constraint installs again, nothing else does.
 $(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing composer_hub and what training needs into $(VENV) (once, some minutes; torch is the large part) ..."
-	$(PIP) --editable '.[hub,train,report,space]'
+	$(PIP) --editable '.[train,report,space]'
 	@touch $@
 
 $(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,34 +14,20 @@ import click
 
 from composer_hub import __version__, exits
 from composer_hub.cli.main import format_option
+from composer_hub.cli.training_checks import Check, is_installed, training_checks
 from composer_hub.output import Output, size
 
-EXTRAS = {
-    "hub": ("starlette", "uvicorn", "yaml"),
-    "train": ("torch", "trl", "transformers", "accelerate", "peft"),
-    "space": ("gradio", "duckdb", "rapidfuzz"),
-    "report": ("matplotlib",),
-}
 _LIBRARIES = ("huggingface_hub", "datasets", "hf-xet", "pyarrow", "click", "orjson")
 _MIN_FREE = 5_000_000_000
 
 
-@dataclass(frozen=True)
-class Check:
-    """The result of one check, with advice if something is wrong."""
-
-    name: str
-    state: str  # ok, warning or broken
-    finding: str
-    advice: str = ""
-
-
 @click.command(short_help="Check token, endpoint, extras and disk.")
 @click.option("--offline", is_flag=True, help="Do not contact the endpoint.")
+@click.option("--train", is_flag=True, help="Also check the machine for training: GPUs, memory, bf16, vLLM.")
 @format_option
-def doctor(offline: bool, out: Output) -> None:
+def doctor(offline: bool, train: bool, out: Output) -> None:
     """Check token, endpoint, versions, extras and disk."""
-    checks = [*_here(), *([] if offline else _there())]
+    checks = [*_here(), *([] if offline else _there()), *(training_checks() if train else [])]
     out.table([vars(check) for check in checks], id_key="name")
     broken = [check.name for check in checks if check.state == "broken"]
     if broken:
@@ -53,13 +37,26 @@ def doctor(offline: bool, out: Output) -> None:
 def _here() -> Iterator[Check]:
     yield Check("composer_hub", "ok", f"{__version__} on Python {sys.version.split()[0]}")
     yield Check("libraries", "ok", ", ".join(f"{name} {metadata.version(name)}" for name in _LIBRARIES))
-    for extra, modules in EXTRAS.items():
-        missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        finding = f"without {', '.join(missing)}" if missing else "installed"
+    for extra, names in _extras().items():
+        missing = [name for name in names if not is_installed(name)]
+        finding = f"without {', '.join(missing)}" if missing else "installed" if names else "not for this Python"
         advice = f"pip install 'composer-hub[{extra}]'" if missing else ""
         yield Check(f"extra [{extra}]", "warning" if missing else "ok", finding, advice)
     yield from _disk()
     yield from _environment()
+
+
+def _extras() -> dict[str, list[str]]:
+    """Return the packages of each extra on this Python, as the installed metadata lists them."""
+    from packaging.requirements import Requirement
+
+    requirements = [Requirement(text) for text in metadata.requires("composer-hub") or ()]
+    extras = metadata.metadata("composer-hub").get_all("Provides-Extra") or ()
+    return {
+        extra: [one.name for one in requirements if one.marker and one.marker.evaluate({"extra": extra})]
+        for extra in extras
+        if extra != "dev"
+    }
 
 
 def _disk() -> Iterator[Check]:
@@ -94,8 +91,15 @@ def _there() -> Iterator[Check]:
     from huggingface_hub import HfApi
 
     api = HfApi()
-    yield Check("endpoint", "ok", api.endpoint)
+    yield _checked("endpoint", lambda: _endpoint(api.endpoint))
     yield _checked("token", lambda: _token(api))
+
+
+def _endpoint(address: str) -> Check:
+    from huggingface_hub.utils import get_session
+
+    get_session().get(f"{address}/api/models?limit=1", timeout=10).raise_for_status()
+    return Check("endpoint", "ok", f"{address} answers")
 
 
 def _token(api: Any) -> Check:

@@ -44,10 +44,7 @@ def serve(
     out: Output,
 ) -> None:
     """Serve three scripted teachers on loopback, with prices, a prefix cache and a bill (GET /billing)."""
-    try:
-        from composer_hub.replay import fake
-    except ModuleNotFoundError as error:
-        raise exits.UsageError(f"The server needs {error.name}: pip install 'composer-hub[hub]'.") from None
+    from composer_hub.replay import fake
 
     scripted = [dataclasses.replace(teacher, latency_s=latency) for teacher in fake.SCRIPTED]
     oracle = fake.oracle_of(find_traces(traces, origin, traces_file)) if traces or traces_file else {}

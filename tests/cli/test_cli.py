@@ -101,6 +101,17 @@ def test_doctor_prints_json_and_no_secret() -> None:
     checks = json.loads(run.stdout)
     assert {"composer_hub", "libraries", "endpoint", "token"} <= {check["name"] for check in checks}
     assert "hf_secret" not in run.stdout + run.stderr
+    (endpoint,) = [check for check in checks if check["name"] == "endpoint"]
+    assert endpoint["state"] == "warning", "nothing listens there"
+
+
+def test_doctor_names_every_extra_of_the_package_and_what_training_needs() -> None:
+    run = composer_hub("doctor", "--offline", "--train", "--format", "json", env=dict(os.environ))
+    names = {check["name"] for check in json.loads(run.stdout)}
+    tomllib = pytest.importorskip("tomllib")
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {f"extra [{extra}]" for extra in extras if extra != "dev"} <= names
+    assert {"GPUs", "bf16", "memory", "vLLM"} <= names
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:
