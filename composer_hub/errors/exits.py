@@ -77,9 +77,20 @@ def _purpose_of_target(words: Sequence[str], *, interpreted: bool) -> str:
 
 def _is_git_probe(words: Sequence[str]) -> bool:
     """A git command whose exit code 1 is an answer, not a failure."""
-    rest = [word for word in words[1:] if not word.startswith("-")]
+    rest = [word for word in _git_words(words) if not word.startswith("-")]
     probe = rest[:1] in (["grep"], ["check-ignore"], ["merge-base"], ["show-ref"], ["ls-remote"], ["config"])
-    return probe or (rest[:1] == ["diff"] and any(word in ("--quiet", "--exit-code", "--check") for word in words))
+    return probe or (rest[:1] == ["diff"] and any(word in _DIFF_ANSWERS for word in words))
+
+
+_DIFF_ANSWERS = _words("--quiet --exit-code --check --no-index")
+
+
+def _git_words(words: Sequence[str]) -> Sequence[str]:
+    """Return the words from the subcommand on, without `-C folder` and `-c name=value`."""
+    rest = words[1:]
+    while rest and rest[0].startswith("-"):
+        rest = rest[2:] if rest[0] in ("-C", "-c") else rest[1:]
+    return rest
 
 
 def main_command(commands: Sequence[SimpleCommand]) -> SimpleCommand | None:
@@ -143,6 +154,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
+    _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
     _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
     _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
@@ -158,15 +170,17 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.test_runner", "test_failure", 0.85, "", purposes="test"),
     _out("exit.checker", "compile_or_lint", 0.85, "", purposes="check"),
     _out("exit.no_match", "nonzero_empty", 0.95, r"^\s*0?\s*$", purposes="search", codes=[1]),
+    _out("exit.probe_path", "path_not_found", 0.9, _L + r"error: Could not access '", purposes="probe"),
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
     _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
-    _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)"),
-    _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |CONFLICT |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
+    _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs probe remote search"),
+    _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
     _out("exit.exception", "runtime_exception", 0.9, r"(?:Traceback \(most recent call last\)|goroutine \d+ \[running\]|[Ss]egmentation fault|Aborted \(core dumped\)|" + _L + r"(?:panic: |thread '[^'\n]{1,100}' panicked at|Exception in thread |Unhandled |Uncaught |[ \t]*(?:SyntaxError|IndentationError|ReferenceError|TypeError): |node:internal/|    at \S[^\n]{0,200}:\d+:\d+\)?))"),
     _out("exit.is_directory", "is_directory", 0.9, r"(?:: (?:Is|is) a directory\b|EISDIR)"),
     _out("exit.permission", "permission_denied", 0.88, r"(?:[Pp]ermission denied|EACCES|[Oo]peration not permitted|EPERM|[Rr]ead-only file system|must be (?:run as )?root)"),
+    _out("exit.script_line", "nonzero_exit", 0.8, _L + r"[\w./~-]{1,200}\.(?:sh|bash|zsh): line \d+: "),
     _out("exit.path", "path_not_found", 0.88, r"(?:: (?:\[Errno 2\] )?[Nn]o such file or directory|cannot (?:access|stat|open|find the (?:file|path)) ['\"`\w]|can't (?:open|cd to|read|stat) |ENOENT|No such file or directory \(os error 2\)|The system cannot find the|[Ff]ile not found: )"),
     _out("exit.last_search", "nonzero_empty", 0.7, "", purposes="search", codes=[1]),
     _out("exit.silent", "nonzero_exit", 0.6, "", silent=True),

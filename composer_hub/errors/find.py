@@ -14,9 +14,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from composer_hub.actions.calls import call_in_text, command_of
+from composer_hub.actions.calls import call_in_text, command_of, path_of
+from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors.exits import hides_exit_code, rule_of_exit, text_rule_of
+from composer_hub.errors.exits import hides_exit_code, main_command, rule_of_exit, text_rule_of
+from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
@@ -109,9 +111,12 @@ class _Finder:
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
+        self.programs = WrittenPrograms()
 
     def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
         outcomes = outcomes_of(self.trace, step, self.flags)
+        for outcome in outcomes:
+            self.programs.note(outcome.call)
         found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
         sites = [*self._of_action(step), *(site for _, site in found if site)]
         return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
@@ -119,7 +124,11 @@ class _Finder:
     def _site_of(self, step: Step, outcome: CallOutcome) -> ErrorSite | None:
         if outcome.content is None and outcome.flag is _NO_FLAG:
             return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
-        return site_of(outcome, text_rules=self.text_rules)
+        site = site_of(outcome, text_rules=self.text_rules)
+        if site and site.kind == "runtime_exception" and self.programs.explain(outcome.call, outcome.content or ""):
+            kind = "program_exception"
+            return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule="derived.own_program")
+        return site
 
     def _ends_the_session(self, step: Step, outcome: CallOutcome) -> bool:
         """A submit or finish call is not answered: the session is over."""
@@ -139,7 +148,7 @@ class _Finder:
                 yield _site(rule, "anchor", ToolCall("", None), reply)
 
     def _repeated_failures(self, step: Step, found: _Found) -> Iterator[ErrorSite]:
-        """Yield a site for each tool that failed the same way in three or more steps in a row."""
+        """Yield a site for each tool that failed on the same target in the same way, three or more steps in a row."""
         streaks = dict(self.failures.get(self._previous(step), {}))
         for tool in dict.fromkeys(outcome.call.name for outcome, _ in found):
             seen = [site for outcome, site in found if outcome.call.name == tool and _came_back(outcome, site)]
@@ -150,7 +159,8 @@ class _Finder:
                 continue
             site = failed[-1]
             last = streaks.get(tool)
-            streaks[tool] = _Streak(site.kind, last.count + 1 if last and last.key == site.kind else 1)
+            key = _way_of_failing(next(outcome for outcome, found_site in found if found_site is site).call, site)
+            streaks[tool] = _Streak(key, last.count + 1 if last and last.key == key else 1)
             if streaks[tool].count >= MIN_REPEATS and len(failed) == len(seen):
                 text = excerpt(f"{site.kind} from {tool}, {streaks[tool].count} times in a row:\n{site.message}")
                 yield dataclasses.replace(site, kind="repeated_failure", rule="derived.failures_in_a_row", message=text)
@@ -174,6 +184,21 @@ class _Finder:
     def _previous(self, step: Step) -> int:
         """Return the action that the model read last before this step, or -1."""
         return next((index for index in _from_the_end(step.prompt) if index in self.actions), -1)
+
+
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_EXCEPTION_LINE = re.compile(r"(?:^|\n)((?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|panic)\b[^\n]*)")
+
+
+def _way_of_failing(call: ToolCall, site: ErrorSite) -> str:
+    """Return the kind, the target and, unless the target is a file, the harness's words without their numbers."""
+    path = path_of(call)
+    if path and family_of_tool(call.name, call.arguments) != "shell":
+        return f"{site.kind}\n{path}"
+    main = main_command(commands_in(command_of(call)))
+    lines = _EXCEPTION_LINE.findall(site.message)
+    words = lines[-1] if lines else "\n".join(site.message.split("\n")[:2])
+    return f"{site.kind}\n{main.program if main else ''}\n{_NUMBERS.sub('0', words)}"
 
 
 def _replies(trace: Trace) -> dict[int, str]:

@@ -43,6 +43,8 @@ KINDS: dict[str, str] = {
     "tool_error": "env",
     "test_failure": "outcome",
     "compile_or_lint": "outcome",
+    "merge_conflict": "outcome",
+    "program_exception": "outcome",
     "user_rejected": "user",
     "policy_denied": "harness",
     "cancelled_sibling": "harness",

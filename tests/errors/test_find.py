@@ -239,9 +239,17 @@ EXITS = [
     ("exit.remote", "git push", 128, "fatal: unable to access 'https://x/': Could not resolve host: x"),
     ("exit.remote", "gh api x", 1, "gh: Not Found (HTTP 404)"),
     ("exit.remote_code", "curl -s http://127.0.0.1:9", 7, ""),
-    ("exit.git_fatal", "./sync.sh", 128, "fatal: not a git repository (or any of the parent directories): .git"),
+    ("exit.git_fatal", "gh pr create", 128, "fatal: not a git repository (or any of the parent directories): .git"),
+    ("exit.other", "./sync", 128, "fatal: not a git repository (or any of the parent directories): .git"),
+    ("exit.script_line", "./sync.sh", 1, "./sync.sh: line 46: /tmp/x: No such file or directory"),
     ("exit.git", "git commit -m x", 1, "On branch main\nnothing to commit, working tree clean"),
-    ("exit.git", "git merge x", 1, "Auto-merging a\nCONFLICT (content): Merge conflict in a"),
+    ("exit.git", "git merge x", 1, "error: Your local changes to the following files would be overwritten by merge:\n\ta"),
+    ("exit.git", "git commit -m x", 128, "error: Committing is not possible because you have unmerged files."),
+    ("exit.conflict", "git merge x", 1, "Auto-merging a\nCONFLICT (content): Merge conflict in a\nAutomatic merge failed"),
+    ("exit.conflict", "git fetch && git rebase main 2>&1 | tail -3; git status", 1, "error: could not apply 1f2e3d4... feat: x\nhint: Resolve all conflicts manually"),
+    ("exit.conflict", "git stash pop", 1, "CONFLICT (content): Merge conflict in a"),
+    ("exit.probe", "git -C /repo diff --no-index a b", 1, "diff --git a/a b/b\n-a\n+b"),
+    ("exit.probe_path", "git diff --no-index a nope", 1, "error: Could not access 'nope'"),
     ("exit.dependency", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1\nModuleNotFoundError: No module named \'foo\''),
     ("exit.exception", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nKeyError: 1'),
     ("exit.exception", "./server", 2, "panic: runtime error: index out of range"),
@@ -426,16 +434,77 @@ OTHER_NO_MATCH = ("Edit", {"file_path": "/repo/b.py"}, "String to replace not fo
 
 
 def test_the_third_failure_in_a_row_is_a_repeated_failure() -> None:
-    found = sites(NO_MATCH, OTHER_NO_MATCH, shell("ls", "a"), NO_MATCH, OTHER_NO_MATCH)
+    found = sites(NO_MATCH, NO_MATCH, shell("ls", "a"), NO_MATCH, NO_MATCH)
     assert [site.kind for site in found if site.kind == "repeated_failure"] == ["repeated_failure"] * 2
     third = next(site for site in found if site.kind == "repeated_failure")
     assert third.call_id == "call-3"
     assert "3 times in a row" in third.message
 
 
+def test_failures_on_other_targets_or_with_other_words_are_not_repeated() -> None:
+    missing = [shell(f"cat {name}", f"Exit code 1\ncat: {name}: No such file or directory") for name in "abcd"]
+    wrong = [shell("gh pr view", f"Exit code 1\nunknown flag: --{name}") for name in ("json", "jsn", "web")]
+    for made in ([NO_MATCH, OTHER_NO_MATCH, NO_MATCH, OTHER_NO_MATCH], missing, wrong):
+        assert "repeated_failure" not in [site.kind for site in sites(*made)]
+
+
+def test_numbers_do_not_make_other_words() -> None:
+    crashes = [shell("./serve", f"Exit code 2\npanic: no slot {n}\n\ngoroutine {n} [running]:") for n in range(3)]
+    assert [site.kind for site in sites(*crashes)][-1] == "repeated_failure"
+
+
+def test_a_rebase_that_moves_from_conflict_to_conflict_is_not_repeated_failure() -> None:
+    stops = [
+        shell(
+            "git rebase --continue",
+            f"Exit code 1\nCONFLICT (content): Merge conflict in a.py\nerror: could not apply 1f2e3d{n}... x",
+        )
+        for n in range(4)
+    ]
+    found = sites(*stops)
+    assert {(site.kind, site.blame) for site in found} == {("merge_conflict", "outcome")}
+    assert len(found) == 4
+
+
+THROUGH_PROJECT = (
+    'Exit code 1\nTraceback (most recent call last):\n  File "SCRIPT", line 3, in <module>\n    run()\n'
+    '  File "/repo/lib/run.py", line 9, in run\n    raise KeyError(1)\nKeyError: 1'
+)
+WRITTEN_PROGRAMS = {
+    "a file of the write tool": [("Write", {"file_path": "/tmp/case.py", "content": "x"}, "ok", None), shell("python /tmp/case.py", THROUGH_PROJECT)],
+    "a file of str_replace_editor": [("str_replace_editor", {"command": "create", "path": "/repo/case.py"}, "ok", None), shell("cd /repo && python case.py", THROUGH_PROJECT)],
+    "a heredoc": [shell("cat > /tmp/case.py <<'E'\nimport lib\nE", ""), shell("python3 /tmp/case.py", THROUGH_PROJECT)],
+    "a heredoc that the same call runs": [shell("cat > case.py <<'E'\nimport lib\nE\npython case.py", THROUGH_PROJECT)],
+    "a file that a patch adds": [("apply_patch", "*** Begin Patch\n*** Add File: case.py\n+x\n*** End Patch", "ok", None), shell("python case.py", THROUGH_PROJECT)],
+    "a file whose name is its purpose": [shell("python reproduce_bug.py", THROUGH_PROJECT)],
+    "inline text that reaches the project": [shell("python -c 'import lib; lib.run()'", THROUGH_PROJECT.replace("SCRIPT", "<string>"))],
+    "an assertion of inline text": [shell("python - <<'E'\nassert f() == 2\nE", 'Exit code 1\nTraceback (most recent call last):\n  File "<stdin>", line 1, in <module>\nAssertionError')],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN_PROGRAMS)
+def test_an_exception_of_a_program_that_the_model_wrote_is_an_outcome(name: str) -> None:
+    (site,) = sites(*WRITTEN_PROGRAMS[name])
+    assert (site.kind, site.blame, site.rule) == ("program_exception", "outcome", "derived.own_program")
+
+
+SLIPS = {
+    "a guessed import of a written script": [shell("python reproduce.py", 'Exit code 1\nTraceback (most recent call last):\n  File "/repo/reproduce.py", line 2, in <module>\nImportError: cannot import name \'a\' from \'b\'')],
+    "a name that is not defined": [("Write", {"file_path": "/tmp/case.py", "content": "x"}, "ok", None), shell("python /tmp/case.py", 'Exit code 1\nTraceback (most recent call last):\n  File "/tmp/case.py", line 1, in <module>\nNameError: name \'x\' is not defined')],
+    "a key that inline text does not find": [shell("python -c 'import json; json.load(open(\"a\"))[1]'", 'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 1, in <module>\nKeyError: 1')],
+    "a program that the session did not write": [shell("python manage.py migrate", THROUGH_PROJECT)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLIPS)
+def test_a_slip_in_a_program_remains_the_models(name: str) -> None:
+    (site,) = sites(*SLIPS[name])
+    assert (site.kind, site.blame) == ("runtime_exception", "model")
+
+
 def test_a_success_between_two_failures_starts_the_count_again() -> None:
     worked = ("Edit", FILE, "The file has been updated.", None)
-    assert "repeated_failure" not in [site.kind for site in sites(NO_MATCH, OTHER_NO_MATCH, worked, NO_MATCH)]
+    assert "repeated_failure" not in [site.kind for site in sites(NO_MATCH, NO_MATCH, worked, NO_MATCH)]
 
 
 def test_what_a_person_or_the_environment_stopped_does_not_count_as_repeated() -> None:
