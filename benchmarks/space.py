@@ -62,7 +62,7 @@ _INDEX = """
 _FILLER = "A line of a session that repeats itself, as tool results do. " * 9
 _MESSAGE = """
     '{"role":"tool","content":"'
-        || array_to_string(list_transform(range(16), lambda k: md5(i || '-' || n || '-' || k)), ' ')
+        || array_to_string(list_transform(range(23), lambda k: md5(i || '-' || n || '-' || k)), ' ')
         || ' ' || FILLER || '","tool_call_id":"c"}'
 """
 _HEAVY = """
@@ -107,8 +107,7 @@ def build(folder: Path) -> None:
     for shard in range(NUM_SHARDS):
         path = folder / f"train-{shard:05d}-of-{NUM_SHARDS:05d}.parquet"
         part = f"select * from light limit {size} offset {shard * size}"
-        options = "compression zstd, row_group_size 1000, per_thread_output false"
-        database.execute(f"copy (select {heavy} from ({part})) to '{path}' ({options})")
+        _write(database.execute(f"select {heavy} from ({part})").to_arrow_reader(1000), path)
         files.append(path)
         print(f"shard {shard + 1} of {NUM_SHARDS}: {path.stat().st_size / 1e6:.0f} MB", flush=True)
     paths = [f"data/default/{path.name}" for path in files]
@@ -127,6 +126,22 @@ def build(folder: Path) -> None:
         ]
         commit = api.create_commit(REPO, operations, commit_message="A million pairs", repo_type="dataset")
         api.create_tag(REPO, tag="v1.0.0", revision=commit.oid, repo_type="dataset")
+
+
+def _write(rows: Any, path: Path) -> None:
+    """Write row groups of 1,000 rows with the settings of published sets."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    writer = None
+    for batch in rows:
+        writer = writer or pq.ParquetWriter(
+            path, batch.schema, compression="zstd", dictionary_pagesize_limit=2**28,
+            use_content_defined_chunking=True, write_page_index=True,
+        )  # fmt: skip
+        writer.write_table(pa.Table.from_batches([batch]), row_group_size=1000)
+    assert writer is not None
+    writer.close()
 
 
 # ----------------------------------------------------------------------------------------------------------------- run

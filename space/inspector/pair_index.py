@@ -35,7 +35,7 @@ _COLUMNS = {
     "error_kind": ("error_kind", "''"),
     "after_error": ("after_error", "false"),
     "resolved": ("resolved", "null::bool"),
-    "cost_usd": ("cost_usd::float", "0"),
+    "cost_usd": ("cost_usd::double", "0"),
     "repository": ("repository", "''"),
     "chosen_tool": ("chosen_tool", "''"),
     "rejected_tool": ("rejected_tool", "''"),
@@ -51,7 +51,7 @@ _SOURCES = {
     "model": "source_model",
     "review": "id",
 }
-ORDER = ("(review <> 'new')", "-dispute", "-num_votes", "trace_id", "step", "id")
+_BY_DISPUTE = ("dispute desc", "num_votes desc", "trace_id", "step", "id")
 
 Clause = tuple[str, list[Any]]
 
@@ -75,8 +75,8 @@ def _amount(comparison: str) -> Callable[[str], Clause]:
 
 def _search(value: str) -> Clause:
     text = value.lower()
-    columns = ("chosen_preview", "rejected_preview", "repository", "trace_id", "id")
-    return "(" + " or ".join(f"contains(lower({column}), ?)" for column in columns) + ")", [text] * len(columns)
+    texts = [f"contains(lower({column}), ?)" for column in ("chosen_preview", "rejected_preview", "repository")]
+    return "(" + " or ".join([*texts, "trace_id = ?", "id = ?"]) + ")", [text, text, text, value, value]
 
 
 # Name in the URL -> the clause for a value. The order is that of the filter bar.
@@ -154,6 +154,15 @@ class Page:
         return max(1, -(-self.total // PAGE))
 
 
+@dataclass(frozen=True)
+class Relation:
+    """Where queries go: its name in DuckDB, the column that finds a row again, and the keys of the order."""
+
+    name: str
+    key: str
+    order: tuple[str, ...]
+
+
 class PairIndex:
     """The index of one revision, ready for queries."""
 
@@ -162,7 +171,9 @@ class PairIndex:
     def __init__(self, library: Library, dataset: Dataset, *, in_background: bool = True) -> None:
         self.library = library
         self.path = dataset.index_path("default")
-        self.relation = f"pairs_{next(self._names)}"
+        name = f"pairs_{next(self._names)}"
+        order = ("(review <> 'new')", "-dispute", "-num_votes", "trace_id", "step", "id")
+        self.first = self.relation = Relation(name, "id", order)
         there = {row[0] for row in library.query("describe select * from read_parquet(?)", [self.path])}
         columns = (
             f"{expression if _SOURCES.get(name, name) in there else missing} as {name}"
@@ -170,7 +181,7 @@ class PairIndex:
         )
         quoted = self.path.replace("'", "''")
         self._select = f"select {', '.join(columns)} from read_parquet('{quoted}')"
-        library.query(f"create view {self.relation} as {self._select}")
+        library.query(f"create view {name} as {self._select}")
         self._lock = threading.Lock()
         self._reviews: dict[str, str] = {}
         self._facets: dict[str, list[tuple[str, int]]] | None = None
@@ -182,49 +193,66 @@ class PairIndex:
 
     def _copy(self) -> None:
         """Bring the index into memory; until then the view answers."""
-        name = f"{self.relation}_copy"
-        self.library.query(f"create table {name} as {self._select}")
+        name = f"{self.relation.name}_copy"
+        # Sorted here, its row numbers are the order of the list.
+        self.library.query(f"create table {name} as {self._select} order by {', '.join(_BY_DISPUTE)}")
         with self._lock:
-            self.relation = name
+            self.relation = Relation(name, "rowid", ("(review <> 'new')", "rowid"))
             self._mark()
             self.ready.set()
 
     def drop(self) -> None:
         """Free the memory."""
         self.ready.wait(60)
-        self.library.query(f"drop table if exists {self.relation}")
+        self.library.query(f"drop table if exists {self.relation.name}")
 
     def page(self, query: Query) -> Page:
         """Return a page, the unreviewed and most disputed pairs first."""
-        where, values = query.where()
-        total = self.count(query)
-        number = min(query.page, max(0, (total - 1) // PAGE))
-        rows = self.library.rows(
-            f"select * from {self.relation} where {where} order by {', '.join(ORDER)} limit {PAGE} offset ?",
-            [*values, number * PAGE],
+        total, keys = self._keys(query, query.page)
+        number = query.page if keys else max(0, (total - 1) // PAGE)
+        if not keys and total:
+            total, keys = self._keys(query, number)
+        at = self.relation
+        marks = ", ".join("?" * len(keys))
+        rows = (
+            self.library.rows(
+                f"select * from {at.name} where {at.key} in ({marks}) order by {', '.join(at.order)}", keys
+            )
+            if keys
+            else []
         )
         return Page(rows, total, number)
 
-    def count(self, query: Query) -> int:
-        """Return how many pairs pass the filters."""
+    def _keys(self, query: Query, page: int) -> tuple[int, list[Any]]:
+        """Return how many pairs pass the filters, and the keys of those on a page, in one scan."""
+        at = self.relation
         where, values = query.where()
-        return self.library.query(f"select count(*) from {self.relation} where {where}", values)[0][0]
+        order = ", ".join(f"{key} as o{number}" for number, key in enumerate(at.order))
+        names = ", ".join(f"o{number}" for number in range(len(at.order)))
+        found = self.library.query(
+            f"with hits as materialized (select {at.key} as found, {order} from {at.name} where {where}),"
+            f" page as (select found from hits order by {names} limit {PAGE} offset ?)"
+            " select (select count(*) from hits), found from (select 1) left join page on true",
+            [*values, page * PAGE],
+        )
+        return found[0][0], [key for _, key in found if key is not None]
 
     def row(self, pair_id: str) -> dict[str, Any] | None:
         """Return a pair's row of the list."""
-        rows = self.library.rows(f"select * from {self.relation} where id = ?", [pair_id])
+        rows = self.library.rows(f"select * from {self.relation.name} where id = ?", [pair_id])
         return rows[0] if rows else None
 
     def page_of(self, pair_id: str, query: Query) -> int | None:
         """Return the page on which a pair is, or None if the filters hide it."""
+        at = self.relation
         where, values = query.where()
-        keys = ", ".join(ORDER)
-        found = self.library.query(f"select {keys} from {self.relation} where id = ? and {where}", [pair_id, *values])
+        keys = ", ".join(at.order)
+        found = self.library.query(f"select {keys} from {at.name} where id = ? and {where}", [pair_id, *values])
         if not found:
             return None
+        marks = ", ".join("?" * len(at.order))
         before = self.library.query(
-            f"select count(*) from {self.relation} where {where} and row({keys}) < row({', '.join('?' * len(ORDER))})",
-            [*values, *found[0]],
+            f"select count(*) from {at.name} where {where} and row({keys}) < row({marks})", [*values, *found[0]]
         )
         return before[0][0] // PAGE
 
@@ -235,7 +263,7 @@ class PairIndex:
         return self._facets
 
     def _values(self, column: str) -> list[tuple[str, int]]:
-        counted = self.library.query(f"select {column}, count(*) from {self.relation} group by all")
+        counted = self.library.query(f"select {column}, count(*) from {self.relation.name} group by all")
         if column not in ("teachers", "families"):
             return _most(counted)
         apart: dict[str, int] = {}
@@ -253,12 +281,12 @@ class PairIndex:
 
     def _mark(self) -> None:
         cursor = self.library.db.cursor()
-        cursor.execute(f"update {self.relation} set review = 'new' where review <> 'new'")
+        cursor.execute(f"update {self.relation.name} set review = 'new' where review <> 'new'")
         ids, states = list(self._reviews), list(self._reviews.values())
         if ids:
             cursor.execute(
-                f"update {self.relation} set review = r.state"
-                f" from (select unnest(?) as id, unnest(?) as state) r where {self.relation}.id = r.id",
+                f"update {self.relation.name} set review = r.state"
+                f" from (select unnest(?) as id, unnest(?) as state) r where {self.relation.name}.id = r.id",
                 [ids, states],
             )
         self._facets = None

@@ -1,0 +1,108 @@
+"""The list of pairs: the same pages from the published file and from its copy in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+from inspector.library import Library
+from inspector.pair_index import PAGE, PairIndex, Query
+
+NUM_ROWS = 230
+
+
+class FakeDataset:
+    """A dataset that is an index file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def index_path(self, config: str) -> str:
+        return str(self.path)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("it's an index") / "pairs.parquet"
+    quoted = str(path).replace("'", "''")
+    duckdb.connect().execute(
+        f"""copy (
+            select md5(i::varchar) as id, 'train' as split, 'd' || i as digest, md5((i // 5)::varchar) as trace_id,
+                   i % 5 as "index", 2 + i % 2 as num_agree, 3 as num_votes, ['a_' || i % 3, 'b'] as teachers,
+                   ['x'] as families, 'x' as source_family, case when i % 4 = 0 then 'kind_1' else '' end as error_kind,
+                   i / 1000 as cost_usd, 'run %_ ' || i as chosen_preview, 'Read' as chosen_tool
+            from range({NUM_ROWS}) t(i) order by id
+        ) to '{quoted}'"""
+    )
+    return path
+
+
+@pytest.fixture(params=["file", "copy"])
+def index(request: pytest.FixtureRequest, path: Path) -> PairIndex:
+    made = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    if request.param == "file":
+        made.relation = made.first
+    return made
+
+
+def ids(index: PairIndex, **filters: str) -> list[str]:
+    pages = [index.page(Query(filters, number)) for number in range(-(-NUM_ROWS // PAGE))]
+    return [row["id"] for page in pages[: pages[0].num_pages] for row in page.rows]
+
+
+def test_pages_hold_every_pair_once_the_most_disputed_first(index: PairIndex) -> None:
+    page = index.page(Query())
+    assert page.total == NUM_ROWS
+    found = ids(index)
+    assert len(set(found)) == NUM_ROWS
+    rows = [index.row(id) for id in found]
+    assert [row["dispute"] for row in rows] == [33] * 115 + [0] * 115
+    assert [(row["trace_id"], row["step"]) for row in rows[:115]] == sorted(
+        (row["trace_id"], row["step"]) for row in rows[:115]
+    )
+
+
+def test_a_page_past_the_end_is_the_last_one(index: PairIndex) -> None:
+    page = index.page(Query({}, 99))
+    assert (page.number, len(page.rows)) == (4, NUM_ROWS % PAGE)
+    assert index.page(Query({"error_kind": "nothing"}, 3)).rows == []
+
+
+def test_a_pair_knows_its_page_under_the_filters(index: PairIndex) -> None:
+    for filters in ({}, {"error_kind": "kind_1"}):
+        found = ids(index, **filters)
+        assert index.page_of(found[53], Query(filters)) == 1
+    assert index.page_of(found[0], Query({"error_kind": "none"})) is None
+
+
+@pytest.mark.parametrize(
+    ("filters", "count"),
+    [
+        ({"teacher": "a_1"}, 77),
+        ({"teacher": "a_"}, 0),
+        ({"teacher": "a"}, 0),
+        ({"q": "%_"}, NUM_ROWS),
+        ({"q": "RUN %_ 22"}, 11),
+        ({"q": "_%"}, 0),
+        ({"error_kind": "none"}, 172),
+        ({"agree": "yes"}, 115),
+        ({"same_family": "no"}, 0),
+        ({"min_cost": "0.1", "max_cost": "0.199"}, 100),
+        ({"tool": "Read"}, NUM_ROWS),
+        ({"model": "anything"}, 0),
+    ],
+)
+def test_filters_take_values_literally(index: PairIndex, filters: dict[str, str], count: int) -> None:
+    assert index.page(Query(filters)).total == count
+
+
+def test_reviewed_pairs_come_last(path: Path) -> None:
+    index = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    first, second = ids(index)[:2]
+    index.mark({first: "accepted"})
+    assert ids(index)[0] == second
+    assert ids(index)[-1] == first
+    assert index.facets()["review"] == [("new", NUM_ROWS - 1), ("accepted", 1)]
+    index.mark({})
+    assert ids(index)[0] == first
