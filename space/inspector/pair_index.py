@@ -208,24 +208,21 @@ class PairIndex:
 
     def page(self, query: Query) -> Page:
         """Return a page, the unreviewed and most disputed pairs first."""
-        total, keys = self._keys(query, query.page)
+        at = self.relation  # once: the copy may take the file's place between two queries
+        total, keys = self._keys(at, query, query.page)
         number = query.page if keys else max(0, (total - 1) // PAGE)
-        if not keys and total:
-            total, keys = self._keys(query, number)
-        at = self.relation
-        marks = ", ".join("?" * len(keys))
-        rows = (
-            self.library.rows(
-                f"select * from {at.name} where {at.key} in ({marks}) order by {', '.join(at.order)}", keys
-            )
-            if keys
-            else []
+        if total and not keys:
+            total, keys = self._keys(at, query, number)
+        if not keys:
+            return Page([], total, number)
+        rows = self.library.rows(
+            f"select * from {at.name} where {at.key} in ({', '.join('?' * len(keys))}) order by {', '.join(at.order)}",
+            keys,
         )
         return Page(rows, total, number)
 
-    def _keys(self, query: Query, page: int) -> tuple[int, list[Any]]:
+    def _keys(self, at: Relation, query: Query, page: int) -> tuple[int, list[Any]]:
         """Return how many pairs pass the filters, and the keys of those on a page, in one scan."""
-        at = self.relation
         where, values = query.where()
         order = ", ".join(f"{key} as o{number}" for number, key in enumerate(at.order))
         names = ", ".join(f"o{number}" for number in range(len(at.order)))
