@@ -62,7 +62,7 @@ _INDEX = """
 _FILLER = "A line of a session that repeats itself, as tool results do. " * 9
 _MESSAGE = """
     '{"role":"tool","content":"'
-        || array_to_string(list_transform(range(23), lambda k: md5(i || '-' || n || '-' || k)), ' ')
+        || array_to_string(list_transform(range(23), lambda k: md5(KEY || '-' || k)), ' ')
         || ' ' || FILLER || '","tool_call_id":"c"}'
 """
 _HEAVY = """
@@ -100,14 +100,16 @@ def build(folder: Path) -> None:
         f"copy (select {_INDEX} from ({light}) order by id) to '{folder}/index.parquet' (compression zstd)"
     )
     # Rows are published by trace, so a shard takes a range of sorted traces.
-    heavy = _HEAVY.replace("MESSAGE", _MESSAGE.replace("FILLER", f"'{_FILLER}'"))
+    # A session's steps share their messages. Messages of their own for each step are the worst case.
+    key = "(i // 28) || '-' || (n + step)" if os.environ.get("SPACE_PROMPTS") == "shared" else "i || '-' || n"
+    heavy = _HEAVY.replace("MESSAGE", _MESSAGE.replace("FILLER", f"'{_FILLER}'").replace("KEY", key))
     database.execute(f"create table light as select * from ({light}) order by trace_id, step, id")
     size = -(-NUM_ROWS // NUM_SHARDS)
     files = []
     for shard in range(NUM_SHARDS):
         path = folder / f"train-{shard:05d}-of-{NUM_SHARDS:05d}.parquet"
         part = f"select * from light limit {size} offset {shard * size}"
-        _write(database.execute(f"select {heavy} from ({part})").to_arrow_reader(1000), path)
+        _write(database.sql(f"select {heavy} from ({part})").to_arrow_reader(1000), path)
         files.append(path)
         print(f"shard {shard + 1} of {NUM_SHARDS}: {path.stat().st_size / 1e6:.0f} MB", flush=True)
     paths = [f"data/default/{path.name}" for path in files]
@@ -184,7 +186,7 @@ def drive(address: str, pid: int, home: Path) -> None:
         _show("first rows on screen, cold (index downloaded on demand)", f"{time.monotonic() - begun:.2f} s")
         page.wait_for_selector("body[data-ready]")
         _show("downloaded to disk by then", f"{_disk_bytes(home) / 1e6:.1f} MB")
-        time.sleep(8)  # The copy in memory is ready.
+        time.sleep(12)  # The copy in memory is ready.
         warm = []
         for _ in range(5):
             begun = time.monotonic()
@@ -251,7 +253,8 @@ def bytes_of_pairs(folder: Path) -> None:
         library = Library([f"{REPO}@v1.0.0"], endpoint=hub.endpoint, folder=str(folder / "cache"))
         dataset = library.open(REPO, "v1.0.0", hub.token)
         index = PairIndex(library, dataset, in_background=False)
-        rows = [index.page(Query(page=number * 700)).rows[0] for number in range(12)]  # of as many row groups
+        num_pages = index.page(Query()).num_pages
+        rows = [index.page(Query(page=number * num_pages // 12)).rows[0] for number in range(12)]  # of as many groups
         read, last = [], 0
         for row in rows:
             begun = time.monotonic()

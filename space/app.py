@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,8 +25,8 @@ from gradio.oauth import attach_oauth
 from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
-from inspector.desk import Desk
-from inspector.guard import Guard
+from inspector.desk import ReviewDesk
+from inspector.guard import RequestGuard
 from inspector.library import Library, NotShown
 from inspector.page import message, page
 from inspector.pair_index import BadFilter
@@ -71,7 +72,7 @@ def reply(call: Callable[[], dict[str, Any]]) -> JSONResponse:
         return JSONResponse({"error": sentence(error)}, status_code=status)
 
 
-def build(desk: Desk) -> gr.Server:
+def build(desk: ReviewDesk) -> gr.Server:
     """Return the server: the page, its parts, verdicts, and three functions for API and MCP clients."""
     # FastAPI's own pages load scripts from elsewhere.
     server = gr.Server(title="composer_hub Space", docs_url=None, redoc_url=None, openapi_url=None)
@@ -147,7 +148,7 @@ def build(desk: Desk) -> gr.Server:
     return server
 
 
-def add_functions(server: gr.Server, desk: Desk) -> None:
+def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
     """Offer the functions that programs call; each one reads with the caller's own rights."""
 
     def asked(request: gr.Request | None) -> str | None:
@@ -219,13 +220,14 @@ def answer(call: Callable[[], dict[str, Any]]) -> dict:
 
 def main() -> None:
     """Serve until stopped."""
-    desk = Desk(Library(datasets(), endpoint=constants.ENDPOINT))
+    desk = ReviewDesk(Library(datasets(), endpoint=constants.ENDPOINT))
+    threading.Thread(target=desk.preload, args=(None if ON_HUB else get_token(),), daemon=True).start()
     server = build(desk)
     host = os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0" if ON_HUB else "127.0.0.1")
     port = int(os.environ.get("GRADIO_SERVER_PORT", "7860"))
     # A server that listens on this machine alone answers only to its names.
     hosts = ("localhost", "127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else ()
-    server.add_middleware(Guard, hosts=hosts, proxied=ON_HUB)
+    server.add_middleware(RequestGuard, hosts=hosts, proxied=ON_HUB)
     server.launch(
         server_name=host,
         server_port=port,

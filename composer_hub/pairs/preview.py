@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 MAX_CHARS = 100
 
 
 def tool_names(action: Sequence[Mapping[str, Any]]) -> str:
-    """Return the tools of an action: `Read`, or `Glob+Grep` for two calls."""
-    return "+".join(call["function"]["name"] for message in action for call in message.get("tool_calls") or ())
+    """Return the tools of an action, each once: `Read`, or `Glob+Grep`."""
+    return "+".join(dict.fromkeys(function["name"] for function in _functions(action)))
 
 
 def preview(action: Sequence[Mapping[str, Any]]) -> str:
-    """Return the beginning of an action's arguments, without their names."""
-    calls = (call["function"].get("arguments") for message in action for call in message.get("tool_calls") or ())
-    values = (
-        value if isinstance(value, str) else str(value)
-        for arguments in calls
-        if isinstance(arguments, Mapping)
-        for value in arguments.values()
-        if value not in (None, "", False)
-    )
-    text = ""
-    for value in values:
-        text += (" · " if text else "") + " ".join(value[: 4 * MAX_CHARS].split())
-        if len(text) >= MAX_CHARS:
+    """Return the beginning of an action's arguments without their names; several calls begin with their number."""
+    functions = list(_functions(action))
+    text = f"{len(functions)} calls: " if len(functions) > 1 else ""
+    for function in functions:
+        values = function["arguments"].values() if isinstance(function.get("arguments"), Mapping) else ()
+        texts = [value for value in values if isinstance(value, str) and value]
+        # Numbers and switches are told apart only by their names.
+        text += " · ".join(" ".join(value[: 4 * MAX_CHARS].split()) for value in texts or map(str, values)) + " ; "
+        if len(text) > 2 * MAX_CHARS:
             break
-    return text[:MAX_CHARS]
+    return text.removesuffix(" ; ")[:MAX_CHARS]
+
+
+def _functions(action: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    return (call["function"] for message in action for call in message.get("tool_calls") or ())

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+
+from huggingface_hub.errors import HfHubHTTPError
 
 from inspector import heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
 from inspector.library import Dataset, Library, NotShown
@@ -28,7 +31,7 @@ class Shown:
     detail: Html | None
 
 
-class Desk:
+class ReviewDesk:
     """One Space: its datasets and their reviews."""
 
     def __init__(self, library: Library) -> None:
@@ -77,6 +80,11 @@ class Desk:
         shown = getattr(self, f"_{view}")(place, source, token, want)
         return Shown(place, shown[0], self._signed(shown[1], source))
 
+    def preload(self, token: str | None) -> None:
+        """Open the first dataset, so that its index is here when the first visitor comes."""
+        with suppress(NotShown, HfHubHTTPError, OSError):
+            self.show({}, token, ("list",))
+
     def part(self, parameters: Mapping[str, str], token: str | None, want: tuple[str, ...]) -> dict[str, Any]:
         """Return the parts that a page asks for when it moves."""
         shown = self.show(parameters, token, want)
@@ -106,8 +114,8 @@ class Desk:
         current = place.get("pair", "")
         list_ = detail = None
         if "list" in want:
-            if current and "page" not in place:
-                query = Query(query.filters, index.page_of(current, query) or 0)
+            if current:  # A pair that was reviewed since the link was made is on another page now.
+                query = Query(query.filters, index.page_of(current, query) or query.page)
             page = index.page(query)
             if not current and page.rows:
                 current = page.rows[0]["id"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from rapidfuzz.distance import Indel
@@ -21,21 +20,21 @@ _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 @dataclass(frozen=True)
-class Call:
+class ToolUse:
     """A tool call, with whatever arguments it came with."""
 
     tool: str
     arguments: Any
 
 
-def calls_of(message: Mapping[str, Any] | None) -> list[Call]:
+def calls_of(message: Mapping[str, Any] | None) -> list[ToolUse]:
     """Return the calls of a message; unusual shapes are kept, not refused."""
     listed = (message or {}).get("tool_calls")
     calls = []
     for call in listed if isinstance(listed, list) else []:
         function = call.get("function", call) if isinstance(call, Mapping) else {}
         function = function if isinstance(function, Mapping) else {}
-        calls.append(Call(str(function.get("name") or "?"), parsed(function.get("arguments"))))
+        calls.append(ToolUse(str(function.get("name") or "?"), parsed(function.get("arguments"))))
     return calls
 
 
@@ -48,23 +47,36 @@ def text_of(message: Mapping[str, Any] | None) -> str:
 def action_diff(rejected: Mapping[str, Any] | None, chosen: Mapping[str, Any] | None) -> Html:
     """Return both actions side by side, call by call."""
     left, right = calls_of(rejected), calls_of(chosen)
-    sections = [_call_diff(*both) for both in zip_longest(left, right)]
+    sections = [_call_diff(*both) for both in aligned(left, right)]
     words = [text_of(rejected), text_of(chosen)]
     if any(words):
         sections.insert(0, _section("Text", "", [_value_row("text", *words)]))
     return h("div", sections or h("p", "Neither side acts.", cls="quiet"), cls="diff")
 
 
-def _call_diff(left: Call | None, right: Call | None) -> Html:
+def aligned(left: Sequence[ToolUse], right: Sequence[ToolUse]) -> list[tuple[ToolUse | None, ToolUse | None]]:
+    """Return the calls of both sides in pairs: equal calls first, then calls of one tool, then the rest in order."""
+    partner: dict[int, int] = {}
+    for alike in (lambda one, other: one == other, lambda one, other: one.tool == other.tool, lambda one, other: True):
+        for at, call in enumerate(left):
+            if at not in partner:
+                free = [to for to, other in enumerate(right) if to not in partner.values() and alike(call, other)]
+                if free:
+                    partner[at] = free[0]
+    both = [(call, right[partner[at]] if at in partner else None) for at, call in enumerate(left)]
+    return [*both, *((None, call) for to, call in enumerate(right) if to not in partner.values())]
+
+
+def _call_diff(left: ToolUse | None, right: ToolUse | None) -> Html:
     if left is None or right is None:
-        only = left or right
-        assert only is not None
-        side = "Only the student calls" if right is None else "Only the teachers call"
-        rows = [
-            _value_row(key, *((value, None) if right is None else (None, value)))
-            for key, value in _arguments(only).items()
-        ]
-        return _section(only.tool, badge(side, "warn"), rows)
+        return (
+            _one_side(left, "Only the student calls", "left")
+            if right is None
+            else _one_side(right, "Only the teachers call", "right")
+        )
+    if left == right:
+        title = [h("span", left.tool, cls="name"), " ", badge("the same call", "ok"), " ", _in_short(left)]
+        return h("details", h("summary", title, cls="call"), _listed(left), cls="folded")
     if left.tool != right.tool:
         title = [
             h("span", left.tool, cls="name del"),
@@ -77,15 +89,18 @@ def _call_diff(left: Call | None, right: Call | None) -> Html:
     keys = list(dict.fromkeys([*before, *after]))
     changed = [key for key in keys if before.get(key, _MISSING) != after.get(key, _MISSING)]
     rows = [_value_row(key, before.get(key), after.get(key)) for key in changed]
-    rows += [_same_row(key, before[key]) for key in keys if key not in changed]
-    note = f"{len(changed)} of {len(keys)} arguments differ" if changed else "the same call"
-    return _section(left.tool, badge(note, "" if changed else "ok"), rows)
+    same = {key: before[key] for key in keys if key not in changed}
+    section = _section(left.tool, badge(f"{len(changed)} of {len(keys)} arguments differ"), rows)
+    if not same:
+        return section
+    folded = h("summary", f"The same on both sides: {', '.join(same)}")
+    return h("div", section, h("details", folded, _listed(ToolUse(left.tool, same)), cls="folded"))
 
 
 _MISSING = object()
 
 
-def _arguments(call: Call) -> dict[str, Any]:
+def _arguments(call: ToolUse) -> dict[str, Any]:
     if isinstance(call.arguments, dict):
         return {str(key): value for key, value in call.arguments.items()}
     return {"(not an object)": call.arguments} if call.arguments not in (None, "") else {}
@@ -125,18 +140,25 @@ def _value_row(key: str, left: Any, right: Any) -> Html:
 
 
 def _whole_row(left: Mapping[str, Any], right: Mapping[str, Any]) -> Html:
-    sides = [
-        h("dl", [(h("dt", key), h("dd", block(pretty(value)))) for key, value in side.items()])
-        if side
-        else h("span", "no arguments", cls="quiet")
-        for side in (left, right)
-    ]
+    empty = h("span", "no arguments", cls="quiet")
+    sides = [_listed(ToolUse("", side)) if side else empty for side in (left, right)]
     return _row("all", *sides, "changed")
 
 
-def _same_row(key: str, value: Any) -> Html:
-    text = pretty(value)
-    return _row(key, block(text, limit=400), h("span", "the same", cls="quiet"), "same")
+def _one_side(call: ToolUse | None, note: str, side: str) -> Html:
+    assert call is not None
+    head = h("h3", h("span", call.tool, cls="name"), " ", badge(note, "warn"), cls="call")
+    return h("section", head, h("div", _listed(call), cls=f"cell only {side}"))
+
+
+def _listed(call: ToolUse) -> Html:
+    return h("dl", [(h("dt", key), h("dd", block(pretty(value)))) for key, value in _arguments(call).items()])
+
+
+def _in_short(call: ToolUse) -> Html:
+    return h(
+        "span", short_action({"tool_calls": [{"name": call.tool, "arguments": call.arguments}]}, 120), cls="quiet line"
+    )
 
 
 def word_diff(before: str, after: str) -> tuple[Html, Html] | None:

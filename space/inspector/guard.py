@@ -40,7 +40,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 
-class Guard:
+class RequestGuard:
     """ASGI middleware around the whole server."""
 
     def __init__(self, app: Any, hosts: Collection[str] = (), *, proxied: bool = False) -> None:

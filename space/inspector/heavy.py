@@ -1,10 +1,12 @@
 """The heavy columns, for one row at a time: a pair with its votes, a step with its trace, a rollout, a task.
 
-Published rows are sorted by trace, so a condition on the trace lets DuckDB skip all other row groups.
+Published rows are sorted by trace. So bisection finds the file of a trace, and in it a condition on the trace lets
+DuckDB skip all other row groups.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +25,34 @@ class Context:
     hints: list[Row]
 
 
+def files_of(library: Library, dataset: Dataset, config: str, trace_id: str) -> list[str]:
+    """Return the files that can hold rows of a trace, reading the footers of few."""
+
+    def span(file: str) -> tuple[str, str] | None:
+        least_and_most = "select min(stats_min_value), max(stats_max_value) from parquet_metadata(?)"
+        sql = f"{least_and_most} where path_in_schema = 'trace_id'"
+        first, last = dataset.once(f"span {file}", lambda: library.query(sql, [file])[0])
+        return None if first is None else (first, last)
+
+    found = []
+    for files in dataset.splits(config):
+        if len(files) > 1 and any(span(file) is None for file in (files[0], files[-1])):
+            return dataset.files(config)  # Without statistics any file can hold it.
+        at = bisect_left(files, trace_id, key=lambda file: (span(file) or ("", ""))[1]) if len(files) > 1 else 0
+        while at < len(files) and (len(files) == 1 or (span(files[at]) or ("", ""))[0] <= trace_id):
+            found.append(files[at])
+            at += 1
+    return found
+
+
 def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
     """Return a whole pair, given its row of the list."""
+    files = files_of(library, dataset, "default", light["trace_id"])
+    if not files:
+        return None
     rows = library.rows(
         'select * from read_parquet(?) where trace_id = ? and "index" = ? and pair_id = ?',
-        [dataset.files("default"), light["trace_id"], light["step"], light["id"]],
+        [files, light["trace_id"], light["step"], light["id"]],
     )
     if not rows:
         return None
@@ -39,31 +64,38 @@ def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
 
 def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[Row]:
     """Return the votes on a step, first answers before repeated ones."""
-    if not dataset.files("votes"):
+    files = files_of(library, dataset, "votes", trace_id)
+    if not files:
         return []
     rows = library.rows(
         "select teacher, family, status, answer, cost_usd, latency_s, attempt, excluded from read_parquet(?)"
         ' where trace_id = ? and "index" = ? order by attempt, teacher',
-        [dataset.files("votes"), trace_id, step],
+        [files, trace_id, step],
     )
     return [row | {"answer": parsed(row["answer"])} for row in rows]
 
 
 def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Context | None:
     """Return what a trace set knows of a step."""
+    files = files_of(library, traces, "steps", trace_id)
+    if not files:
+        return None
     rows = library.rows(
         'select results, error_sites, hints from read_parquet(?) where trace_id = ? and "index" = ?',
-        [traces.files("steps"), trace_id, step],
+        [files, trace_id, step],
     )
     return Context(**{name: value or [] for name, value in rows[0].items()}) if rows else None
 
 
 def trace(library: Library, traces: Dataset, trace_id: str) -> Row | None:
     """Return a trace with its messages, steps and provenance."""
+    files = files_of(library, traces, "traces", trace_id)
+    if not files:
+        return None
     rows = library.rows(
         "select trace_id, source, session_id, messages, steps, model, family, repository, provenance"
         " from read_parquet(?) where trace_id = ?",
-        [traces.files("traces"), trace_id],
+        [files, trace_id],
     )
     if not rows:
         return None

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import duckdb
 from huggingface_hub import HfApi
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
-from inspector.remote import HubFiles, Source
+from inspector.remote import HubFiles, RangeSource
 
 MANIFEST = "composer_manifest.json"
 MAX_OPEN = 12
@@ -55,7 +57,7 @@ class Dataset:
     name: Name
     revision: str  # the commit
     manifest: dict[str, Any]
-    source: Source
+    source: RangeSource
     key: str
     index_path: Callable[[str], str]  # config -> local path of its index
     tables: dict[str, Any] = field(default_factory=dict)  # what views build once: the pair table, facets
@@ -73,10 +75,14 @@ class Dataset:
         """Return the tag of the revision, as its manifest has it."""
         return f"v{self.manifest['version']}" if "version" in self.manifest else self.revision[:10]
 
-    def files(self, config: str) -> list[str]:
-        """Return the addresses of a config's Parquet files."""
+    def splits(self, config: str) -> list[list[str]]:
+        """Return the addresses of a config's Parquet files, by split."""
         splits = self.manifest.get("tables", {}).get(config, {}).get("splits", {})
-        return [f"hub:///{self.key}/{path}" for split in splits.values() for path in split["files"]]
+        return [[f"hub:///{self.key}/{path}" for path in split["files"]] for split in splits.values()]
+
+    def files(self, config: str) -> list[str]:
+        """Return the addresses of all Parquet files of a config."""
+        return [file for files in self.splits(config) for file in files]
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what `make` gave the first time."""
@@ -96,7 +102,7 @@ class Library:
         self.db = duckdb.connect(":memory:")
         self.db.register_filesystem(self.files)
         for setting, value in _SETTINGS.items():
-            self.db.execute(f"set {setting} = '{value}'")
+            self.db.execute(f"set {setting} = '{value.replace(chr(39), chr(39) * 2)}'")
         self.folder = folder
         self._open: dict[tuple[str, str], Dataset] = {}
         self._rights: dict[tuple[str, str | None], tuple[float, bool]] = {}
@@ -223,7 +229,7 @@ class Library:
         except EntryNotFoundError as error:
             raise NotShown(f"{name} was not published by composer_hub: it has no {MANIFEST}.") from error
         key = f"{name.repo.replace('/', '--')}-{commit}"
-        source = Source(self.api.endpoint, name.repo, commit, token)
+        source = RangeSource(self.api.endpoint, name.repo, commit, token)
         self.files.add(key, source)
         return Dataset(
             name, commit, manifest, source, key, lambda config: download(manifest["tables"][config]["index"])
@@ -243,6 +249,8 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "preserve_insertion_order": "true",
+    # Otherwise a large sort spills into the folder where the app was started.
+    "temp_directory": str(Path(tempfile.gettempdir()) / f"composer-space-{os.getpid()}"),
 }
 
 

@@ -16,6 +16,7 @@ from inspector.library import Dataset, Library
 
 PAGE = 50
 MAX_QUERY_CHARS = 200
+COPY_AFTER_S = 3.0
 # Column of the list -> its expression over the index, and the value for an older index without that column.
 _COLUMNS = {
     "id": ("id", "''"),
@@ -186,9 +187,8 @@ class PairIndex:
         self._reviews: dict[str, str] = {}
         self._facets: dict[str, list[tuple[str, int]]] | None = None
         self.ready = threading.Event()
-        if in_background:
-            threading.Thread(target=self._copy, daemon=True).start()
-        else:
+        self._waiting = in_background
+        if not in_background:
             self._copy()
 
     def _copy(self) -> None:
@@ -203,11 +203,23 @@ class PairIndex:
 
     def drop(self) -> None:
         """Free the memory."""
-        self.ready.wait(60)
-        self.library.query(f"drop table if exists {self.relation.name}")
+        if not self._waiting:
+            self.ready.wait(60)
+        self.library.query(f"drop {'table' if self.ready.is_set() else 'view'} if exists {self.relation.name}")
 
     def page(self, query: Query) -> Page:
         """Return a page, the unreviewed and most disputed pairs first."""
+        try:
+            return self._page(query)
+        finally:
+            with self._lock:
+                start, self._waiting = self._waiting, False
+            if start:  # The copy needs the processors, so it lets the first visitor's page go first.
+                timer = threading.Timer(COPY_AFTER_S, self._copy)
+                timer.daemon = True
+                timer.start()
+
+    def _page(self, query: Query) -> Page:
         at = self.relation  # once: the copy may take the file's place between two queries
         total, keys = self._keys(at, query, query.page)
         number = query.page if keys else max(0, (total - 1) // PAGE)

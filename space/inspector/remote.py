@@ -21,12 +21,13 @@ from huggingface_hub.utils import build_hf_headers, get_session, hf_raise_for_st
 PROTOCOL = "hub"
 _SIGNED_S = 300.0  # A signed address of a file lives longer than this.
 _TIMEOUT_S = 30.0
-_KEPT_BYTES = 32_000_000
+_BLOCK = 16_384
+_KEPT_BLOCKS = 2_000  # 32 MB of a dataset
 _NEVER = datetime(2000, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass
-class Source:
+class RangeSource:
     """A dataset revision on a Hub; `token` is that of a reader who was let in last."""
 
     endpoint: str
@@ -36,7 +37,7 @@ class Source:
     num_bytes: int = 0  # downloaded through ranges
     num_requests: int = 0
     places: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # path -> address, size, when asked
-    kept: OrderedDict[tuple[str, int, int], bytes] = field(default_factory=OrderedDict)  # ranges, the oldest first
+    kept: OrderedDict[tuple[str, int], bytes] = field(default_factory=OrderedDict)  # blocks, the oldest use first
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, path: str) -> tuple[str, int]:
@@ -50,19 +51,21 @@ class Source:
         return address, size
 
     def read(self, path: str, start: int, stop: int) -> bytes:
-        """Return the bytes of a half-open range; a footer or a page that was read before is not downloaded again."""
+        """Return the bytes of a half-open range; of blocks that were read before nothing is downloaded again."""
+        first, last = start // _BLOCK, -(-stop // _BLOCK)
         with self.lock:
-            if (path, start, stop) in self.kept:
-                self.kept.move_to_end((path, start, stop))
-                return self.kept[path, start, stop]
-        content = self._download(path, start, stop)
+            blocks = {at: self.kept[path, at] for at in range(first, last) if (path, at) in self.kept}
+            for at in blocks:
+                self.kept.move_to_end((path, at))
+        missing = [at for at in range(first, last) if at not in blocks]
+        for begin, end in _runs(missing):
+            content = self._download(path, begin * _BLOCK, min(end * _BLOCK, self.place(path)[1]))
+            blocks |= {at: content[(at - begin) * _BLOCK : (at - begin + 1) * _BLOCK] for at in range(begin, end)}
         with self.lock:
-            self.num_bytes += len(content)
-            self.num_requests += 1
-            self.kept[path, start, stop] = content
-            while sum(map(len, self.kept.values())) > _KEPT_BYTES:
+            self.kept |= {(path, at): blocks[at] for at in missing}
+            while len(self.kept) > _KEPT_BLOCKS:
                 self.kept.popitem(last=False)
-        return content
+        return b"".join(blocks[at] for at in range(first, last))[start - first * _BLOCK : stop - first * _BLOCK]
 
     def _download(self, path: str, start: int, stop: int) -> bytes:
         address, _ = self.place(path)
@@ -72,8 +75,19 @@ class Source:
         headers |= {"Range": f"bytes={start}-{stop - 1}", "Accept-Encoding": "identity"}
         response = get_session().get(address, headers=headers, follow_redirects=True, timeout=_TIMEOUT_S)
         hf_raise_for_status(response)
+        with self.lock:
+            self.num_bytes += len(response.content)
+            self.num_requests += 1
         # A server without ranges sends the whole file.
         return response.content[start:stop] if response.status_code == 200 else response.content
+
+
+def _runs(places: list[int]) -> list[tuple[int, int]]:
+    """Return neighbors as half-open ranges."""
+    runs: list[tuple[int, int]] = []
+    for at in places:
+        runs = [*runs[:-1], (runs[-1][0], at + 1)] if runs and runs[-1][1] == at else [*runs, (at, at + 1)]
+    return runs
 
 
 class HubFiles(AbstractFileSystem):
@@ -84,10 +98,10 @@ class HubFiles(AbstractFileSystem):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sources: dict[str, Source] = {}
+        self.sources: dict[str, RangeSource] = {}
         self._lock = threading.Lock()
 
-    def add(self, key: str, source: Source) -> None:
+    def add(self, key: str, source: RangeSource) -> None:
         with self._lock:
             self.sources[key] = source
 
@@ -95,7 +109,7 @@ class HubFiles(AbstractFileSystem):
         with self._lock:
             self.sources.pop(key, None)
 
-    def _find(self, path: str) -> tuple[Source, str]:
+    def _find(self, path: str) -> tuple[RangeSource, str]:
         key, _, inner = self._strip_protocol(path).lstrip("/").partition("/")
         if key not in self.sources:
             raise FileNotFoundError(path)
@@ -121,7 +135,7 @@ class HubFiles(AbstractFileSystem):
 class RangeFile(io.RawIOBase):
     """A file of a source; each read is one request."""
 
-    def __init__(self, source: Source, path: str) -> None:
+    def __init__(self, source: RangeSource, path: str) -> None:
         self.source, self.path, self.at = source, path, 0
         _, self.size = source.place(path)
 

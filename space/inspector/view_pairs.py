@@ -209,7 +209,7 @@ def _head(pair: Row, light: Row, place: Place) -> Html:
         badge(*REVIEWS[light["review"]]) if light["review"] in REVIEWS else None,
     ]
     facts = [
-        ("student", f"{pair['source_model']} ({pair['source_family'] or 'unknown family'})"),
+        ("student", f"{pair['source_model'] or 'unknown model'} ({pair['source_family'] or 'unknown family'})"),
         ("chosen answer by", pair["chosen_teacher"]),
         ("step", f"{pair['index'] + 1} of {pair['num_steps']}"),
         ("repository", pair["repository"] or "-"),
@@ -333,7 +333,7 @@ def _vote_row(vote: Row, pair: Row) -> Html:
     family = [vote["family"] or "-", " ", badge("same family", "warn", "of the student's own family") if own else None]
     again = h("span", f" again, answer {vote['attempt'] + 1}", cls="quiet") if vote["attempt"] else None
     answer = vote["answer"] if isinstance(vote["answer"], dict) else {"content": pretty(vote["answer"])}
-    action = h("details", h("summary", short_action(answer)), message_view({"role": "assistant", **answer}))
+    action = h("details", h("summary", short_action(answer, 110)), message_view({"role": "assistant", **answer}))
     return h(
         "tr",
         h("th", vote["teacher"], again, scope="row"),

@@ -165,7 +165,10 @@ async function move(by) {
   if (link) {
     await go(new URL(link.href).searchParams, { pick: by > 0 ? "first" : "last" });
     body.classList.add("open");
+    return;
   }
+  const end = $("#detail [data-decided]");
+  if (end) end.textContent += by > 0 ? " This is the last one of the list." : " This is the first one of the list.";
 }
 
 // ------------------------------------------------------------------------------------------------------------ deciding
@@ -185,8 +188,10 @@ function decide(verdict, extra = {}) {
   const before = drafts()[here.repo]?.[here.id] || null;
   undone.push({ ...here, article: null, before, at: place.toString() });
   const note = $("[data-note]", here.article)?.value || "";
+  const item = $("#list [aria-current]");
+  const title = item?.dataset.item === here.id ? $$(".line", item).map((line) => line.textContent).join(" → ") : "";
   setDraft(here.repo, here.id, {
-    verdict, note, revision: here.revision, trace_id: here.article.dataset.trace || "", ...extra,
+    verdict, note, title: title.slice(0, 160), revision: here.revision, trace_id: here.article.dataset.trace || "", ...extra,
   });
   markDrafts();
   move(1);
@@ -263,7 +268,7 @@ function openSubmission() {
       const remove = element("button", "Remove");
       remove.type = "button";
       remove.addEventListener("click", () => { setDraft(repo, id, null); item.remove(); markDrafts(); });
-      item.append(element("span", `${id} ${draft.note ? `· ${draft.note}` : ""}`), element("b", MARKS[draft.verdict] || draft.verdict), remove);
+      item.append(element("span", `${draft.title || id}${draft.note ? ` · ${draft.note}` : ""}`), element("b", MARKS[draft.verdict] || draft.verdict), remove);
       list.append(item);
     }
     holder.append(list);

@@ -11,12 +11,18 @@ def action(*calls: ToolCall) -> list[dict]:
 
 
 def test_tools_of_several_calls_are_joined() -> None:
-    assert tool_names(action(ToolCall("Glob", {}), ToolCall("Grep", {}))) == "Glob+Grep"
+    assert tool_names(action(ToolCall("Glob", {}), ToolCall("Grep", {}), ToolCall("Glob", {}))) == "Glob+Grep"
     assert tool_names(action()) == ""
 
 
-def test_a_preview_holds_the_values_of_the_arguments_on_one_line() -> None:
-    assert preview(action(ToolCall("Bash", {"command": "ls\n  -la", "timeout": 5, "quiet": False}))) == "ls -la · 5"
+def test_a_preview_holds_the_texts_of_the_arguments_on_one_line() -> None:
+    assert preview(action(ToolCall("Bash", {"command": "ls\n  -la", "timeout": 5, "quiet": False}))) == "ls -la"
+    assert preview(action(ToolCall("add", {"a": 1, "b": 2}))) == "1 · 2"
+
+
+def test_a_preview_of_several_calls_begins_with_their_number() -> None:
+    calls = (ToolCall("Bash", {"command": "ls"}), ToolCall("Read", {"path": "a.py"}))
+    assert preview(action(*calls)) == "2 calls: ls ; a.py"
 
 
 def test_a_preview_is_cut() -> None:

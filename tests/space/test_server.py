@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub.utils import httpx
-from inspector.guard import BURST, Guard
+from inspector.guard import BURST, RequestGuard
 
 from composer_hub.local_hub.server import ServerProcess
 from tests.space.conftest import NUM_PAIRS, SPACE, Published, serving
@@ -92,7 +92,7 @@ def test_long_addresses_large_bodies_and_long_filters_are_refused(client: httpx.
 
 
 def test_a_client_that_asks_too_fast_waits_and_others_do_not() -> None:
-    guard = Guard(None)
+    guard = RequestGuard(None)
     assert [guard._has_budget("a") for _ in range(int(BURST) + 5)].count(True) <= BURST + 1
     assert not guard._has_budget("a")
     assert guard._has_budget("b")
