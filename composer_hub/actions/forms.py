@@ -12,8 +12,10 @@ shell construct is compared as it is written. docs/pairs.md lists the actions th
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -52,6 +54,7 @@ class NormalForm:
     levels: tuple[str, str, str, str, str]
     problem: str = ""  # text_only, invalid_args or unknown_tool
     results: str = ""  # the files it leaves behind, if it only writes files and their texts are known
+    calls: tuple[tuple[str, ...], ...] = ()  # each call alone, at every level
 
     def at(self, level: str) -> str:
         return self.levels[LEVELS.index(level)]
@@ -69,11 +72,19 @@ class CallForm(NamedTuple):
     kind: str
     targets: tuple[Any, ...] = ()
     results: dict[str, str] | None = None
+    reads_only: bool = False  # it changes neither a file nor the directory of the shell
 
 
 def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
     """Return whether two actions are the same at a level."""
     return a.at(level) == b.at(level)
+
+
+def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
+    """Return whether an action makes some of another's calls, but not all, and no other ones."""
+    place = LEVELS.index(level)
+    calls, others = (Counter(call[place] for call in form.calls) for form in (part, whole))
+    return bool(calls) and calls < others
 
 
 def normalize(action: Message, context: ActionContext) -> NormalForm:
@@ -90,7 +101,7 @@ def normalize(action: Message, context: ActionContext) -> NormalForm:
 
 def _called(action: Message, context: ActionContext) -> NormalForm:
     arguments = [parsed_arguments(call) for call in action.tool_calls]
-    raw = "\n".join([action.content, *(f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls)])
+    raw = [f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls]
     canonical = [
         [call.name, call.arguments if args is None else args]
         for call, args in zip(action.tool_calls, arguments, strict=True)
@@ -101,14 +112,30 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         else call_form(call.name, args, context)
         for call, args in zip(action.tool_calls, arguments, strict=True)
     ]
+    targets = [[form.kind, *form.targets] for form in forms]
     levels = (
-        raw,
+        "\n".join([action.content, *raw]),
         canonical_json(canonical),
-        canonical_json([form.value for form in forms]),
-        canonical_json(sorted(([form.kind, *form.targets] for form in forms), key=canonical_json)),
+        canonical_json(_in_order(forms)),
+        canonical_json(sorted(targets, key=canonical_json)),
         "+".join(sorted(form.kind for form in forms)),
     )
-    return NormalForm(levels, _problem(action.tool_calls, arguments, context.tools), _results(forms))
+    calls = tuple(
+        (text, canonical_json(call), canonical_json(form.value), canonical_json(target), form.kind)
+        for text, call, form, target in zip(raw, canonical, forms, targets, strict=True)
+    )
+    return NormalForm(levels, _problem(action.tool_calls, arguments, context.tools), _results(forms), calls)
+
+
+def _in_order(forms: Sequence[CallForm]) -> list[Any]:
+    """Return the effects in order; consecutive calls that only read are a set, because none affects another."""
+    values: list[Any] = []
+    for reads_only, run in itertools.groupby(forms, key=lambda form: form.reads_only):
+        effects = [form.value for form in run]
+        if reads_only:
+            effects = [value for _, value in sorted({canonical_json(value): value for value in effects}.items())]
+        values += effects
+    return values
 
 
 def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
@@ -255,7 +282,8 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     if isinstance(asked := own.pop("cwd", None), str) and asked:
         where = enter(asked, base=context.cwd, cwd=context.cwd)
     form = shell_form(command, base=context.cwd, cwd=where, keeps_cwd=context.keeps_cwd and not fresh)
-    return CallForm({"shell": form.value, **own}, form.kind, form.targets)
+    reads_only = form.read_only and not form.moves and not own
+    return CallForm({"shell": form.value, **own}, form.kind, form.targets, reads_only=reads_only)
 
 
 def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -263,7 +291,7 @@ def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     if not isinstance(path, str) or not (window := _window(name, own)):
         return None
     file = _file(path, context)
-    return CallForm({"read": file, "lines": window, **own}, "read", (file,))
+    return CallForm({"read": file, "lines": window, **own}, "read", (file,), reads_only=True)
 
 
 def _window(name: str, own: dict[str, Any]) -> list[int | None] | None:
@@ -376,7 +404,7 @@ def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
     if not all(isinstance(path, str) for path in paths):
         return None
     files = tuple(sorted({_file(path or ".", context) for path in paths}))
-    return CallForm({"search": own.pop("pattern"), "paths": files, **own}, "search", files)
+    return CallForm({"search": own.pop("pattern"), "paths": files, **own}, "search", files, reads_only=True)
 
 
 def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -384,7 +412,7 @@ def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     if not isinstance(path, str):
         return None
     file = _file(path or ".", context)
-    return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,))
+    return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,), reads_only=True)
 
 
 def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -392,7 +420,7 @@ def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     if not isinstance(path, str):
         return None
     file = _file(path or ".", context)
-    return CallForm({"list": file, **own}, "list", (file,))
+    return CallForm({"list": file, **own}, "list", (file,), reads_only=True)
 
 
 _Form = Callable[[str, dict[str, Any], ActionContext], CallForm | None]

@@ -285,6 +285,6 @@ READ_ONLY = (
     | LISTERS
     | FILTERS
     | _names("stat file which type du df diff cmp find cd pwd echo printf true : sleep")
-    | frozenset(f"git {name}" for name in ("status", "diff", "log", "show", "blame", "ls-files", "rev-parse", "remote"))
+    | frozenset(f"git {name}" for name in ("status", "diff", "log", "show", "blame", "ls-files", "rev-parse"))
 )
 """Programs that leave every file as it was; `find` and `sed` by their options too."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.actions.forms import LEVELS, NormalForm, same
+from composer_hub.actions.forms import LEVELS, NormalForm, part_of, same
 
 POLL_FILE = "poll.json"
 
@@ -58,6 +58,9 @@ class Policy:
         """Return why an action is too close to the student's to be preferred over it, "" if it is not."""
         if same(student, action, self.veto_level):
             return "too_close_to_student"
+        if part_of(action, student, self.veto_level) or part_of(student, action, self.veto_level):
+            # Another number of parallel calls is a matter of pace, not of opinion.
+            return "part_of_student"
         return "same_result_as_student" if action.results and action.results == student.results else ""
 
 

@@ -152,6 +152,27 @@ def test_an_edit_that_leaves_the_students_text_gives_no_pair(make_trace: Make, m
     assert build_pairs(trace, votes)[1] == {"not_asked": 1, "same_result_as_student": 1}
 
 
+@pytest.mark.parametrize(
+    ("student", "teacher", "reason"),
+    [
+        ((READ, GREP, RM), (READ,), "part_of_student"),
+        ((READ, GREP, RM), (GREP, READ_TOO), "part_of_student"),
+        ((READ,), (READ_TOO, GREP), "part_of_student"),
+        # At the level of the veto another window of the same file is the same call.
+        ((("Read", {"file_path": "a.py", "offset": 9}), RM), (READ,), "part_of_student"),
+        ((READ, GREP), (GREP, READ_TOO), "agrees_with_student"),
+        ((READ, GREP), (READ, RM), None),
+        ((READ, GREP), (RM,), None),
+    ],
+)
+def test_more_or_fewer_of_the_same_parallel_calls_are_not_a_disagreement(
+    make_trace: Make, make_vote: Make, student: Any, teacher: Any, reason: str | None
+) -> None:
+    trace = make_trace(student)
+    pairs, drops = build_pairs(trace, [make_vote(trace, 0, name, *teacher) for name in ("a-x", "b-x")])
+    assert (len(pairs), dict(drops)) == ((0, {reason: 1}) if reason else (1, {}))
+
+
 def test_the_medoid_is_chosen_and_between_equals_the_cheapest(make_trace: Make, make_vote: Make) -> None:
     trace = make_trace(LS)
     plain, dotted = ("Bash", {"command": "rm -r x"}), ("Bash", {"command": "rm --recursive ./x"})

@@ -210,6 +210,15 @@ def test_sampling_is_the_same_on_every_machine() -> None:
     assert share_of("step", "audit") != share_of("step", "repeat")
 
 
+def test_the_cascade_ends_where_the_cheapest_teacher_makes_a_part_of_the_students_calls() -> None:
+    trace = trace_of(1, cwd="/repo")
+    step, comparison = trace.steps[0], by_normal_form(trace, Policy())
+    ls, rm, make = (ToolCall("bash", {"command": text}) for text in ("ls", "rm -r build", "make"))
+    student = Message("assistant", "", (ls, rm))
+    assert comparison.repeats(step, student, Message("assistant", "", (rm,)))
+    assert not comparison.repeats(step, student, Message("assistant", "", (rm, make)))
+
+
 def test_actions_are_compared_by_normal_form_and_not_by_spelling() -> None:
     trace = trace_of(1, cwd="/repo")
     step, comparison = trace.steps[0], by_normal_form(trace, Policy())

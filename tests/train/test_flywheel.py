@@ -73,7 +73,7 @@ def wise(traces: list[Trace]) -> dict[str, Action]:
         for step in trace.steps:
             if any(site.kind == "tool_not_found" for site in step.error_sites):
                 (call,) = trace.messages[step.action].tool_calls
-                known[digest_of(paired(prompts.of(step).chat))] = {"name": "add", "arguments": call.arguments}
+                known[digest_of(paired(prompts.of(step).chat))] = [{"name": "add", "arguments": call.arguments}]
     return known
 
 

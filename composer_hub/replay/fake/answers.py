@@ -64,16 +64,24 @@ def answer_to(teacher: ScriptedTeacher, body: Mapping[str, Any], oracle: Oracle,
     """Return the teacher's answer, spoilt by the fault."""
     action: Action = act(teacher, body["messages"], body.get("tools") or [], oracle, draw)
     if fault in ("text_only", "refusal", "length"):
-        action = {"content": "I would rather not." if fault == "refusal" else "Let me think about it."}
+        action = "I would rather not." if fault == "refusal" else "Let me think about it."
     if fault == "unknown_tool":
-        action = {"name": "no_such_tool", "arguments": {}}
-    message: dict[str, Any] = {"role": "assistant", "content": action.get("content")}
-    if "name" in action:
-        text = "{not json" if fault == "invalid_args" else canonical_json(action["arguments"])
+        action = [{"name": "no_such_tool", "arguments": {}}]
+    calls = [] if isinstance(action, str) else action
+    message: dict[str, Any] = {"role": "assistant", "content": action if isinstance(action, str) else None}
+    if calls:
         message["tool_calls"] = [
-            {"id": "call_0", "type": "function", "function": {"name": action["name"], "arguments": text}}
+            {
+                "id": f"call_{number}",
+                "type": "function",
+                "function": {
+                    "name": call["name"],
+                    "arguments": "{not json" if fault == "invalid_args" else canonical_json(call["arguments"]),
+                },
+            }
+            for number, call in enumerate(calls)
         ]
-    finish = {"length": "length", "refusal": "content_filter"}.get(fault, "tool_calls" if "name" in action else "stop")
+    finish = {"length": "length", "refusal": "content_filter"}.get(fault, "tool_calls" if calls else "stop")
     return FakeAnswer("another-model" if fault == "route_mismatch" else teacher.name, message, finish)
 
 

@@ -5,7 +5,7 @@ same prompt and teacher. A teacher is right as often as its `accuracy`. When it 
 as real models do.
 
 The oracle knows the right action. At a step with an error it is the call that later worked, at any other step the
-student's own call. Without an oracle, a teacher looks at the prompt alone: after an error it lists the folder that the
+student's own calls. Without an oracle, a teacher looks at the prompt alone: after an error it lists the folder that the
 failing call was about, otherwise it takes the next plain step.
 """
 
@@ -13,17 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.money import TokenPrice
-from composer_hub.records import Trace, canonical_json, stable_share
+from composer_hub.records import ToolCall, Trace, canonical_json, stable_share
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts, paired
 
-Action = dict[str, Any]
-"""{"name": …, "arguments": {…}}, or {"content": …} for plain text."""
+Action = Sequence[Mapping[str, Any]] | str
+"""The calls of a message, each {"name": …, "arguments": {…}}, or plain text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,22 @@ def _right_action(trace: Trace, place: int) -> Action:
     step = trace.steps[place]
     action = trace.messages[step.action]
     if not action.tool_calls:
-        return {"content": action.content}
-    call = action.tool_calls[0]
-    if any(site.blame == "model" for site in step.error_sites):
-        for later in trace.steps[place + 1 :]:
-            calls = trace.messages[later.action].tool_calls
-            if calls and calls[0].name == call.name and not later.error_sites:
-                return {"name": call.name, "arguments": calls[0].arguments}
-    return {"name": call.name, "arguments": call.arguments}
+        return action.content
+    failed = {site.call_id for site in step.error_sites if site.blame == "model"}
+    calls = []
+    for number, call in enumerate(action.tool_calls):
+        # An error of the whole message counts against its first call.
+        wrong = call.call_id in failed or (number == 0 and "" in failed)
+        right = next(_later_calls(trace, place, call.name), call) if wrong else call
+        calls.append({"name": call.name, "arguments": right.arguments})
+    return calls
+
+
+def _later_calls(trace: Trace, place: int, name: str) -> Iterator[ToolCall]:
+    """Yield the later calls of a tool that worked."""
+    for step in trace.steps[place + 1 :]:
+        if not step.error_sites:
+            yield from (call for call in trace.messages[step.action].tool_calls if call.name == name)
 
 
 def digest_of(chat: Sequence[Mapping[str, Any]]) -> str:
@@ -105,21 +113,23 @@ def _sensible(chat: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, An
     if re.search(r"(?m)^\S*(Error|error|Exception)\b|No such file|not found", last) and shell:
         paths = re.findall(r"[\w./-]+\.\w+", canonical_json(calls[-1]) if calls else last)
         folder = paths[0].rpartition("/")[0] if paths else ""
-        return {"name": shell, "arguments": {"command": f"ls {folder or '.'}"}}
+        return [{"name": shell, "arguments": {"command": f"ls {folder or '.'}"}}]
     if shell:
-        return {"name": shell, "arguments": {"command": "git status"}}
+        return [{"name": shell, "arguments": {"command": "git status"}}]
     if tools:
-        return {"name": tools[0]["function"]["name"], "arguments": {}}
-    return {"content": "There is nothing left to do."}
+        return [{"name": tools[0]["function"]["name"], "arguments": {}}]
+    return "There is nothing left to do."
 
 
 def _wrong(right: Action, variant: str) -> Action:
-    if "name" not in right:
-        return {"content": f"{right['content']} ({variant})"}
-    arguments = dict(right["arguments"]) if isinstance(right["arguments"], Mapping) else {}
+    if isinstance(right, str):
+        return f"{right} ({variant})"
+    first, *others = right
+    arguments = dict(first["arguments"]) if isinstance(first["arguments"], Mapping) else {}
     texts = [key for key, value in sorted(arguments.items()) if isinstance(value, str)]
     key = texts[0] if texts else "note"
-    return {"name": right["name"], "arguments": {**arguments, key: f"{arguments.get(key, '')} --{variant}".strip()}}
+    arguments[key] = f"{arguments.get(key, '')} --{variant}".strip()
+    return [{"name": first["name"], "arguments": arguments}, *others]
 
 
 def _text(content: Any) -> str:
