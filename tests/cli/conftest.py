@@ -1,15 +1,17 @@
-"""The command line as a user meets it: processes of their own, an embedded Hub of their own."""
+"""The command line as a user meets it, and an embedded Hub for its commands."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from composer_hub.cli.main import main
 from composer_hub.local_hub.server import start_server
 
 ROOT = Path(__file__).parents[2]
@@ -41,6 +43,43 @@ def composer_hub(home: dict[str, str], tmp_path: Path) -> Command:
         return run
 
     return call
+
+
+@pytest.fixture
+def in_process(home: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Run a command as `composer_hub` does, without the second that a process needs to start.
+
+    It is for help and for errors: client libraries read most of the environment only when they are imported.
+    """
+
+    def call(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
+        command, code = [*map(str, words)], 0
+        with environment(home | env, tmp_path):
+            capsys.readouterr()
+            try:
+                main(command)
+            except SystemExit as end:
+                code = int(end.code or 0)
+        captured = capsys.readouterr()
+        assert "This is a bug" not in captured.err, captured.err
+        return subprocess.CompletedProcess(command, code, captured.out, captured.err)
+
+    return call
+
+
+@contextmanager
+def environment(variables: Mapping[str, str], folder: Path) -> Iterator[None]:
+    """Replace the environment and the working folder, and put the old ones back."""
+    kept, back = dict(os.environ), Path.cwd()
+    try:
+        os.chdir(folder)
+        os.environ.clear()
+        os.environ.update(variables)
+        yield
+    finally:
+        os.chdir(back)
+        os.environ.clear()
+        os.environ.update(kept)
 
 
 @pytest.fixture

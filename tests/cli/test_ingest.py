@@ -176,16 +176,17 @@ def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_to
 
 @pytest.mark.parametrize("format", ["human", "agent", "json", "quiet"])
 def test_a_dry_run_prints_its_plan_in_every_format_and_writes_nothing(
-    composer_hub: Command, sessions: Path, format: str
+    in_process: Command, sessions: Path, format: str
 ) -> None:
-    run = composer_hub("ingest", sessions, "--repo", "me/never", "--report", "--dry-run", "--format", format)
+    words = ("ingest", sessions, "--repo", "me/never", "--report", "--dry-run", "--workers", "1", "--format", format)
+    run = in_process(*words)
     assert run.returncode == exits.DONE, run.stderr
     assert "v1.0.0" in run.stdout
     if format == "json":
         assert {"tag", "files", "card", "report"} <= set(one_json(run))
     if format == "quiet":
         assert run.stdout == "v1.0.0\n"
-    assert composer_hub("lineage", "me/never").returncode == exits.FAILURE
+    assert in_process("lineage", "me/never").returncode == exits.FAILURE
 
 
 def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_hub: Command, sessions: Path) -> None:
@@ -207,14 +208,13 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_h
     (["SESSIONS", "--repo", "no-owner"], exits.USAGE, "write it as owner/name"),
     (["SESSIONS", "--repo", "me/x", "--no-redact", "--public"], exits.REFUSED, "not redacted"),
     (["SESSIONS", "--repo", "me/x", "--raw", "--public"], exits.REFUSED, "never become public"),
-    (["SESSIONS", "--repo", "me/x", "--to", "hub"], exits.REFUSED, "no token"),
     (["SESSIONS", "--repo", "me/x", "--to", "GARBAGE"], exits.USAGE, "is a file"),
     (["GARBAGE", "--repo", "me/x"], exits.FAILURE, "(1 file looked at)"),
     (["SESSIONS", "--repo", "me/x", "--deny", "GARBAGE"], exits.USAGE, "is not UTF-8"),
-    (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id a line"),
+    (["SESSIONS", "--repo", "me/x", "--deny", "PROSE"], exits.USAGE, "is not a trace id. Write one id per line"),
 ])  # fmt: skip
 def test_an_error_is_one_sentence_and_an_exit_code(
-    composer_hub: Command, sessions: Path, tmp_path: Path, words: list[str], code: int, sign: str
+    in_process: Command, sessions: Path, tmp_path: Path, words: list[str], code: int, sign: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "garbage").write_bytes(bytes(range(256)) * 40)
@@ -223,7 +223,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     places["PROSE"] = tmp_path / "prose.txt"
     for name, place in places.items():
         words = [word.replace(name, str(place)) for word in words]
-    run = composer_hub("ingest", *words)
+    run = in_process("ingest", *words)
     assert (run.returncode, run.stdout) == (code, "")
     assert sign in run.stderr
     assert run.stderr.count("\n") == 1
@@ -233,6 +233,12 @@ def test_a_proxy_is_not_used_for_the_embedded_hub(composer_hub: Command, session
     nowhere = "http://127.0.0.1:9"
     run = composer_hub("ingest", sessions, "--repo", "me/proxy", HTTP_PROXY=nowhere, HTTPS_PROXY=nowhere)
     assert run.returncode == exits.DONE, run.stderr
+
+
+def test_the_hub_itself_is_not_reached_without_a_token(composer_hub: Command, sessions: Path) -> None:
+    run = composer_hub("ingest", sessions, "--repo", "me/x", "--to", "hub")
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (exits.REFUSED, "", 1)
+    assert "no token" in run.stderr
 
 
 def test_offline_is_an_error_and_a_folder_still_works(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:

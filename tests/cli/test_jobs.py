@@ -17,6 +17,7 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.local_hub.server import start_server
+from tests.cli.conftest import Command
 from tests.plugins.training import cache_folder
 
 ROOT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     small_model(cache_folder())
     (tmp_path / "my_rewards.py").write_text(HANG_ONCE)
     # A busy machine may not reach its first checkpoint in time; then the run continues with more, as a user would.
-    seconds = 25
+    seconds = 40
     run = jobs(
         *("launch", "--max-usd", "0", "--timeout", f"{seconds}s", "--with", "my_rewards.py", "--env"),
         *(f"HANG_MARK={tmp_path / 'mark'}", "--env", f"COMPOSER_TEST_CACHE={cache_folder()}"),
@@ -155,8 +156,8 @@ def test_a_plan_prints_the_cost_and_refuses_a_cap_below_it(jobs: Jobs) -> None:
         pytest.param(["cancel", "no-such-run"], 1, "no run", id="cancel nothing"),
     ],
 )  # fmt: skip
-def test_an_error_is_one_line(jobs: Jobs, words: list[str], code: int, message: str) -> None:
-    run = jobs(*words)
+def test_an_error_is_one_line(in_process: Command, words: list[str], code: int, message: str) -> None:
+    run = in_process("jobs", *words)
     assert run.returncode == code, run.stderr
     assert message in run.stderr
     assert len(run.stderr.strip().splitlines()) == 1
@@ -168,13 +169,12 @@ def page_lines() -> list[str]:
 
 
 @pytest.mark.parametrize("line", page_lines())
-def test_every_command_of_the_page_exists_and_its_local_plan_runs(line: str, home: dict[str, str], jobs: Jobs) -> None:
+def test_every_command_of_the_page_exists_and_its_local_plan_runs(line: str, in_process: Command) -> None:
     ours = shlex.split(line.partition("composer-hub jobs ")[2].partition(" -- ")[0])
-    help_text = jobs(ours[0], "--help").stdout
+    help_text = in_process("jobs", ours[0], "--help").stdout
     assert all(word in help_text for word in ours if word.startswith("--"))
     if line.startswith("composer-hub jobs plan") and "--to hub" not in line:
-        command = [sys.executable, "-m", *line.replace("composer-hub", "composer_hub", 1).split()]
-        run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=home, timeout=60)
+        run = in_process(*line.replace("configs/", f"{ROOT}/configs/").split()[1:])
         assert run.returncode == exits.DONE, run.stderr
 
 
