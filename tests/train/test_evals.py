@@ -189,7 +189,8 @@ def the_same_tasks(count: int, seed: int = 0) -> list[dict[str, Any]]:
 
 def test_rates_on_tasks_without_a_version_are_on_the_card_only(shelf: Path, world: Any) -> None:
     more = "--tasks tests.train.test_evals:the_same_tasks --eval_tasks tests.train.test_evals:the_same_tasks"
-    final = run(parse(arguments(world, shelf, "function", *more.split(), "--num_eval_tasks", "3", "--max_steps", "1")))
+    more += " --num_eval_tasks 3 --max_steps 1 --repo me/function --rollouts_repo me/function-rollouts"
+    final = run(parse(arguments(world, shelf, "function", *more.split())))
     card = (final / "README.md").read_text()
     assert "`tests.train.test_evals:the_same_tasks` (not a version that composer_hub published)" in card
     assert "**3 of these tasks are also training tasks**" in card

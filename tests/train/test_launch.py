@@ -37,7 +37,17 @@ def launched(words: list[str]) -> subprocess.Popen[str]:
 
 def test_two_processes_resume_from_the_checkpoint_that_sigterm_to_the_launcher_left(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "launched"
-    words = arguments(world, shelf, folder.name, "--save_steps", "10000", "--repo", "me/launched")
+    words = arguments(
+        world,
+        shelf,
+        folder.name,
+        "--save_steps",
+        "10000",
+        "--repo",
+        "me/launched",
+        "--rollouts_repo",
+        "me/launched-rollouts",
+    )
     process = launched([*words, "--max_steps", "10000"])
     try:
         until = time.monotonic() + 120
