@@ -49,13 +49,15 @@ _CODEX_HEADER = r"(?:Command|Chunk ID|Wall time|Total output lines|Original toke
 _GEMINI_FOOTER = (
     r"(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n(?!Exit Code: )[^\n]{0,300}){0,3}"
 )
+_GEMINI_EXIT = rf"\nExit Code: (-?\d{{1,10}})(?:\n{_GEMINI_FOOTER})?\s*$"
 _OPENHANDS = Shell(
     keeps_cwd=True,
     last=(r"\[(?:The command completed|Command finished) with exit code (-?\d{1,10})\.?\]?[^\n]{0,200}\s*$",),
     footer=r"\[(?:The command completed|Command finished) with exit code[^\n]*",
 )
 
-# The order is the order of recognition: formats with a telling first record come before looser ones.
+# Formats with a telling first record come before looser ones, and a longer `header` before one that it begins with:
+# Qwen Code's header starts with a line that is all of Codex's.
 HARNESSES: tuple[Harness, ...] = (
     Harness(
         name="claude_code",
@@ -69,6 +71,22 @@ HARNESSES: tuple[Harness, ...] = (
             keeps_cwd=True,
             first=r"(?:Error: )?Exit code:? (-?\d{1,10})\b",
             header=r"(?:Error: )?Exit code:? -?\d{1,10}\b[^\n]*\n?",
+        ),
+    ),
+    Harness(
+        name="qwen_code",
+        title="Qwen Code",
+        reader="qwen_code",
+        files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`",
+        gives="Prompts over rewinds and compactions, parallel calls, results with their status, typed error and exit "
+        "code, thinking, subagents with their parent, each message's model.",
+        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and the call "
+        "that started it.",
+        shell=Shell(
+            keeps_cwd=False,
+            last=(_GEMINI_EXIT,),
+            header=r"Command: (?:[^\n]*\n){1,40}?Directory: [^\n]*\nOutput: ",
+            footer=rf"(?:\(empty\))?(?:\nError: \(none\))?\nExit Code: -?\d{{1,10}}(?:\n{_GEMINI_FOOTER})?",
         ),
     ),
     Harness(
@@ -164,7 +182,7 @@ HARNESSES: tuple[Harness, ...] = (
         shell=Shell(
             keeps_cwd=False,
             first=r"(?:(?:Command|Directory|Stdout|Stderr|Error): [^\n]{0,300}\n){1,8}Exit Code: (-?\d{1,10})\b",
-            last=(rf"\nExit Code: (-?\d{{1,10}})(?:\n{_GEMINI_FOOTER})?\s*$",),
+            last=(_GEMINI_EXIT,),
         ),
     ),
     Harness(

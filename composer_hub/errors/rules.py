@@ -76,6 +76,8 @@ STATUSES: dict[str, str] = {
     "invalid_command": "tool_not_found",
     "missing_arg": "schema_validation",
     "unexpected_arg": "schema_validation",
+    # Qwen Code's errorType
+    "invalid_tool_params": "schema_validation",
     # what people, harnesses and providers do
     "rejected": "user_rejected",
     "user_reject": "user_rejected",

@@ -22,7 +22,7 @@ STABLE = settings(
     max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 # Archives are damaged below; rows of composer_hub in test_published_traces.py.
-TREES = ("claude_code", "codex", "pi")
+TREES = ("claude_code", "codex", "pi", "qwen_code")
 TEXT_LOGS = [
     name
     for name, harness in LOG_FILES.items()

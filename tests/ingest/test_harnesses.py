@@ -27,6 +27,9 @@ SAMPLES = {
     "openhands/v0-resolver-output.jsonl": "openhands_v0",
     "openhands/v1-events.jsonl": "openhands_v1",
     "pi/pi-large-session.jsonl": "pi",
+    "qwen/019f0000-0000-7000-8000-000000000005.jsonl": "qwen_code",
+    "qwen/generated-0.24.4/chats/session.jsonl": "qwen_code",
+    "qwen/splitrail.jsonl": "qwen_code",
     "schema_inventory/claude-all-record-types-2.1.161.jsonl": "claude_code",
     "schema_inventory/codex-all-record-types-0.149.jsonl": "codex",
     "swe_agent/ctf-i_got_id_demo.traj": "swe_agent",
@@ -56,7 +59,7 @@ def test_a_harness_has_a_reader_a_fixture_and_a_row_in_the_docs(harness):
 
 def test_the_names_of_harnesses_are_unique_and_an_unknown_one_is_answered_with_all():
     assert len({harness.name for harness in HARNESSES}) == len(HARNESSES)
-    with pytest.raises(UsageError, match="Known formats: claude_code, codex, pi"):
+    with pytest.raises(UsageError, match=f"Known formats: {', '.join(harness.name for harness in HARNESSES)}"):
         harness_named("clade_code")
 
 

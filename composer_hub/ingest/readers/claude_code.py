@@ -45,6 +45,7 @@ STOPPED = {"max_tokens": "truncated", "model_context_window_exceeded": "truncate
 
 _HARNESS = harness_named(NAME)
 _PARENT_KEY = re.compile(rb'"parentUuid"\s*:')
+_QWEN_PARTS = re.compile(rb'"message"\s*:\s*\{[^{}\[\]]*"parts"\s*:')
 
 
 def sniff(head: bytes, path: Path) -> bool:
@@ -57,6 +58,7 @@ def sniff(head: bytes, path: Path) -> bool:
             and head[:1] == b"{"
             and bool(_PARENT_KEY.search(head[:4096]))
             and b'"harness"' not in head[:4096]
+            and not _QWEN_PARTS.search(head[:4096])
         )
     return any(_is_ours(record) for record in records)
 
@@ -64,7 +66,8 @@ def sniff(head: bytes, path: Path) -> bool:
 def _is_ours(record: dict[str, Any]) -> bool:
     kind = as_text(record.get("type"))
     if "parentUuid" in record and "uuid" in record:
-        return True
+        # Qwen Code writes the same keys, but its messages have parts and its other records a payload.
+        return kind in IN_TREE and "parts" not in as_dict(record.get("message")) and "systemPayload" not in record
     return kind in BESIDE_TREE and any(key in record for key in ("sessionId", "leafUuid", "messageId"))
 
 
