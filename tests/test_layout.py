@@ -28,7 +28,7 @@ LADDER: tuple[str, ...] = (
     "cli",
     "__main__",
 )
-MAX_LEVELS = 16
+MAX_LEVELS = 14
 MAX_LAZY_IMPORTS = 50
 MAX_IN_CYCLES = 0
 MAX_COMMAND_LINES = 230  # in a file of cli/

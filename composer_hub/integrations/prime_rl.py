@@ -17,7 +17,8 @@ from torch import Tensor
 
 from composer_hub.integrations.channels import ChannelWeights, add_channels, hint_tokens
 from composer_hub.integrations.chat import chat_of
-from composer_hub.train.hinting import Hinter, HintSite
+from composer_hub.train.batch import HintSite
+from composer_hub.train.hinting import Hinter
 from composer_hub.train.rollouts import Rollout
 
 # prime-rl marks tokens without a reference by 0.0, so a reference that is that sure gets this value.

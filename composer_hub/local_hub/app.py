@@ -16,7 +16,7 @@ from starlette.responses import Response
 from composer_hub.local_hub import parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
-from composer_hub.local_hub.calls import ApiError, Call, Hub, Route, json_response
+from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response
 from composer_hub.local_hub.store import Exists, HeadMoved, NoRepo, NoRevision, Store
 from composer_hub.local_hub.trees import BadPath, MissingPath
 
@@ -25,8 +25,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
-STALE = "The branch was updated since you opened this page. Please refresh and try again."
-"""The Hub's own words for 412; clients look for them."""
 
 
 def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) -> Hub:
@@ -109,14 +107,6 @@ class App:
         if user is None:
             raise ApiError(401, "Invalid credentials in Authorization header")
         return user
-
-
-def error_response(error: ApiError) -> Response:
-    """Write an error as the Hub does: in the body and in the headers that clients read."""
-    # A header is one line of printable ASCII without blanks at its ends; a request may contain anything.
-    message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
-    headers = {"X-Error-Message": message, **({"X-Error-Code": error.code} if error.code else {}), **error.headers}
-    return json_response({"error": error.message, **error.body}, error.status, headers)
 
 
 def is_full(error: Exception) -> bool:

@@ -36,6 +36,8 @@ from composer_hub.local_hub.store import KINDS, Repo, Store
 
 JSON_LIMIT = 16 << 20
 """A JSON body may be this long; what is longer is answered 413."""
+STALE = "The branch was updated since you opened this page. Please refresh and try again."
+"""The Hub's own words for 412; clients look for them."""
 
 T = TypeVar("T")
 Handler = Callable[["Call"], Awaitable[Response]]
@@ -225,6 +227,14 @@ class Call:
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return Response(content, status, headers, "application/json")
+
+
+def error_response(error: ApiError) -> Response:
+    """Write an error as the Hub does: in the body and in the headers that clients read."""
+    # A header is one line of printable ASCII without blanks at its ends; a request may contain anything.
+    message = "".join(letter if " " <= letter <= "~" else "?" for letter in error.message).strip()
+    headers = {"X-Error-Message": message, **({"X-Error-Code": error.code} if error.code else {}), **error.headers}
+    return json_response({"error": error.message, **error.body}, error.status, headers)
 
 
 def text_field(body: Mapping[str, Any], key: str, default: str | None = None) -> str:

@@ -15,8 +15,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from composer_hub.local_hub.app import STALE, error_response
-from composer_hub.local_hub.calls import ApiError
+from composer_hub.local_hub.calls import STALE, ApiError, error_response
 from composer_hub.local_hub.errors import LocalHubUsageError
 
 KINDS = ("412", "409", "429", "503", "drop", "lose")

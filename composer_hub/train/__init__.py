@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from composer_hub.train.config import ComposerConfig
     from composer_hub.train.losses import hint_loss
-    from composer_hub.train.offline import OfflineTrainer
+    from composer_hub.train.run.offline import OfflineTrainer
     from composer_hub.train.trainer import ComposerTrainer
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "OfflineTrainer", "hint_loss"]
 _HOMES = {
     "ComposerConfig": "config",
     "ComposerTrainer": "trainer",
-    "OfflineTrainer": "offline",
+    "OfflineTrainer": "run.offline",
     "hint_loss": "losses",
 }
 

@@ -23,38 +23,12 @@ from composer_hub.hints.writers import (
     write_hint,
 )
 from composer_hub.records import ErrorSite, Hint, Step, Trace
+from composer_hub.train.batch import HintSite
 from composer_hub.train.rollouts import Rollout
 
 
 class TemplateError(exits.ComposerError, ValueError):
     """The chat template does not allow a hint before a turn."""
-
-
-@dataclass(frozen=True, slots=True)
-class HintSite:
-    """One turn to learn at. Tokens are in arrays, because a data set may have many sites."""
-
-    hint: Hint
-    prefix_ids: array[int]  # the tokens before the turn
-    cut: int  # number of them before the hint
-    inserted_ids: array[int]  # the hint and the generation prompt, which follow the cut
-    action_ids: array[int]  # the turn's own tokens
-    corrected_ids: array[int]  # a later turn, or one of a better sibling, that did not fail
-    step: int = -1  # index in its trace
-    span: tuple[int, int] = (0, 0)  # of a live rollout's completion
-    is_exact: bool = True  # the tokens are those that were sampled
-
-    @property
-    def hinted_ids(self) -> array[int]:
-        return self.prefix_ids[: self.cut] + self.inserted_ids
-
-    @property
-    def teacher_ids(self) -> array[int]:
-        return self.hinted_ids + self.action_ids
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.action_ids)
 
 
 @dataclass(frozen=True)

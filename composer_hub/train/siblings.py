@@ -7,12 +7,11 @@ the next), and this rank's rollouts. Out: one sibling or share for each of this 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from composer_hub.train.rollouts import Rollout
-
+T = TypeVar("T")
 _CLOSE = 1e-6  # sums of weighted rewards are not exact
 
 
@@ -33,14 +32,14 @@ def best_of_groups(rewards: Sequence[float], size: int) -> list[int]:
 
 
 def siblings(
-    rollouts: Sequence[Rollout],
+    rollouts: Sequence[T],
     rewards: Sequence[float],  # of all ranks
     size: int,
     *,
     rank: int = 0,
     num_ranks: int = 1,
     exchange: Callable[[list[Any]], list[Any]] = list,
-) -> list[Rollout | None]:
+) -> list[T | None]:
     """Return, for each rollout of this rank, the best one of its group if that is better.
 
     Every rank must come here, even with nothing: where groups span ranks, `exchange` gives each the lists of all.

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from composer_hub.train.hinting import HintSite
+from composer_hub.train.batch import HintSite
 from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import Teacher

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from composer_hub.train.hinting import HintSite
+from composer_hub.train.batch import HintSite
 from composer_hub.train.metrics import note_writers
 from composer_hub.train.stream import Stream
 from composer_hub.train.teacher import head_of, keeping_hidden

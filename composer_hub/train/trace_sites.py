@@ -23,7 +23,8 @@ from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hub import Model
 from composer_hub.pairs.rows import published_prompt, published_tools
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
-from composer_hub.train.hinting import Hinter, HintSite, TemplateError
+from composer_hub.train.batch import HintSite
+from composer_hub.train.hinting import Hinter, TemplateError
 from composer_hub.train.tokens import PairEncoder, tokenizer_digest
 
 OTHER_FAMILIES = ("refuse", "leave_out", "take")

@@ -20,10 +20,10 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
-from composer_hub.train.batch import hint_tensors
+from composer_hub.train.batch import HintSite, hint_tensors
 from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.hinting import Hinter, HintSite, hinter_of
+from composer_hub.train.hinting import Hinter, hinter_of
 from composer_hub.train.isolation import isolated
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.metrics import (

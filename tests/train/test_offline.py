@@ -25,12 +25,12 @@ from composer_hub.hub import (  # noqa: E402
 )
 from composer_hub.pairs.tables import pairs_table  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
+from composer_hub.train.batch import HintSite  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
-from composer_hub.train.hinting import HintSite  # noqa: E402
-from composer_hub.train.offline import OfflineTrainer  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
+from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.teacher import keeping_hidden  # noqa: E402
 from composer_hub.train.terms import hint_values  # noqa: E402

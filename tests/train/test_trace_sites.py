@@ -20,7 +20,7 @@ from composer_hub.hints.writers import write_hints  # noqa: E402
 from composer_hub.hub import Model  # noqa: E402
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace  # noqa: E402
 from composer_hub.redact import without_tokens_of_changed_text  # noqa: E402
-from composer_hub.train.hinting import HintSite  # noqa: E402
+from composer_hub.train.batch import HintSite  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import ForeignTraces, Student, TraceEncoder, hint_of  # noqa: E402
 

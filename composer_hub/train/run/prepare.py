@@ -16,7 +16,6 @@ from composer_hub.environments import release, shown_name
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.models import load_model, load_tokenizer
-from composer_hub.train.offline import OfflineTrainer
 from composer_hub.train.run.card import ModelFacts, model_card
 from composer_hub.train.run.checks import check_batches
 from composer_hub.train.run.export import RolloutFile, RunFacts
@@ -29,6 +28,7 @@ from composer_hub.train.run.finish import (
 )
 from composer_hub.train.run.held_out import HeldOutTasks
 from composer_hub.train.run.inputs import Inputs, as_dataset, eval_rows, task_rows
+from composer_hub.train.run.offline import OfflineTrainer
 from composer_hub.train.run.options import EvalOptions, RunError, TrainingOptions, settings_of
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
