@@ -15,7 +15,7 @@ from typing import Any
 
 from composer_hub.ingest.files import digest_of, is_compressed, plain_head, unpacked
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.sources import HEAD_BYTES, Source, sniff, source_named
+from composer_hub.ingest.sources import HEAD_BYTES, SessionSource, sniff, source_named
 from composer_hub.records import stable_id
 from composer_hub.session import Session
 
@@ -77,7 +77,7 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
             yield digest, new
 
 
-def _source(job: Job, report: FileReport) -> Source | None:
+def _source(job: Job, report: FileReport) -> SessionSource | None:
     """Return the file's format if it is to be read."""
     try:
         size = job.path.stat().st_size
@@ -102,7 +102,7 @@ def _source(job: Job, report: FileReport) -> Source | None:
     return source
 
 
-def _guarded(source: Source, job: Job, report: FileReport) -> Iterator[Session]:
+def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Session]:
     """Read a file; a reader that fails costs its file, not the run."""
     try:
         with contextlib.ExitStack() as stack:

@@ -19,7 +19,7 @@ Read = Callable[[Path, FileReport], Iterator[Session]]
 
 
 @dataclass(frozen=True)
-class Source:
+class SessionSource:
     """A harness with the functions of its reader."""
 
     name: str
@@ -27,19 +27,19 @@ class Source:
     read: Read
 
 
-def _source(harness: Harness) -> Source:
+def _source(harness: Harness) -> SessionSource:
     reader = importlib.import_module(f"composer_hub.ingest.readers.{harness.reader}")
     # Rows of the Hub may hold the raw events of any harness, but not such rows again.
     read = functools.partial(reader.read, sniff_raw=_raw_reader) if harness.name == "hf_native" else reader.read
-    return Source(harness.name, reader.sniff, read)
+    return SessionSource(harness.name, reader.sniff, read)
 
 
-def sniff(head: bytes, path: Path) -> Source | None:
+def sniff(head: bytes, path: Path) -> SessionSource | None:
     """Return the source of a file, or None."""
     return next((source for source in SOURCES if source.sniff(head, path)), None)
 
 
-def source_named(name: str) -> Source:
+def source_named(name: str) -> SessionSource:
     """Return the source of that name; raise UsageError for others."""
     harness = harness_named(name)
     return next(source for source in SOURCES if source.name == harness.name)
@@ -50,4 +50,4 @@ def _raw_reader(head: bytes, path: Path) -> Read | None:
     return source.read if source and source.name not in ("hf_native", "chat_rows") else None
 
 
-SOURCES: tuple[Source, ...] = tuple(map(_source, HARNESSES))
+SOURCES: tuple[SessionSource, ...] = tuple(map(_source, HARNESSES))

@@ -24,18 +24,18 @@ KINDS = ("fixed", "ema", "live")
 _FILE = "composer_teacher.safetensors"
 
 
-class TeacherError(exits.ComposerError, ValueError):
+class HintTeacherError(exits.ComposerError, ValueError):
     """A teacher that cannot be made."""
 
 
-class Teacher:
+class HintTeacher:
     """Reads hinted rows and returns their hidden states and the head that belongs to them."""
 
     def __init__(self, kind: str, student: nn.Module, *, rate: float = 0.01) -> None:
         if kind not in KINDS:
-            raise TeacherError(f"teacher is one of {', '.join(KINDS)}, not {kind!r}.")
+            raise HintTeacherError(f"teacher is one of {', '.join(KINDS)}, not {kind!r}.")
         if not 0.0 <= rate <= 1.0:
-            raise TeacherError(f"teacher_ema_rate is a share between 0 and 1, not {rate}.")
+            raise HintTeacherError(f"teacher_ema_rate is a share between 0 and 1, not {rate}.")
         self.kind, self.student, self.rate = kind, student, rate
         self.values: dict[str, Tensor] = {}
         if kind != "live":
@@ -74,19 +74,21 @@ class Teacher:
 
         path = folder / _FILE
         if not path.exists():
-            raise TeacherError(
+            raise HintTeacherError(
                 f"{path} is missing, so the ema teacher cannot continue. Start a new run, or set teacher=fixed."
             )
         saved = load_file(path)
         if set(saved) != set(self.values):
-            raise TeacherError(f"{path} holds other parameters than this run trains. Resume with the same adapters.")
+            raise HintTeacherError(
+                f"{path} holds other parameters than this run trains. Resume with the same adapters."
+            )
         self.values = {name: value.to(self.values[name]) for name, value in saved.items()}
 
 
 class FollowStudent(TrainerCallback):
     """Moves the ema teacher a little towards the student after each step."""
 
-    def __init__(self, teacher: Teacher) -> None:
+    def __init__(self, teacher: HintTeacher) -> None:
         self.teacher = teacher
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

@@ -22,7 +22,7 @@ from composer_hub.train.losses import (
     token_stats,
 )
 from composer_hub.train.pair_loader import PairBatch
-from composer_hub.train.teacher import Teacher, head_of, keeping_hidden
+from composer_hub.train.teacher import HintTeacher, head_of, keeping_hidden
 from composer_hub.train.uplift import sequence_logps
 
 Notes = dict[str, Any]
@@ -33,7 +33,7 @@ def hint_values(
     inputs: dict[str, Any],
     hidden: Tensor,  # (batch, time, width), with grad
     network: nn.Module,
-    teacher: Teacher,
+    teacher: HintTeacher,
     *,
     temperature: float,  # that the rollouts were sampled with
 ) -> tuple[Tensor, Notes]:

@@ -14,7 +14,7 @@ import torch
 from composer_hub.train.batch import HintSite
 from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
 from composer_hub.train.rollouts import Rollout
-from composer_hub.train.teacher import Teacher
+from composer_hub.train.teacher import HintTeacher
 
 NUM_ROLLOUTS = 2  # per measured batch and rank
 Values = list[float | None]
@@ -39,8 +39,8 @@ def token_diagnostics(
     rollout: Rollout,
     sites: Sequence[HintSite],
     advantage: float,
-    student: Teacher,
-    teacher: Teacher,
+    student: HintTeacher,
+    teacher: HintTeacher,
     *,
     beta: float = 0.5,
 ) -> TokenDiagnostics:
@@ -63,7 +63,7 @@ def token_diagnostics(
     )
 
 
-def _action_hidden(reader: Teacher, before: Sequence[int], site: HintSite) -> tuple[torch.Tensor, Head]:
+def _action_hidden(reader: HintTeacher, before: Sequence[int], site: HintSite) -> tuple[torch.Tensor, Head]:
     device = next(reader.student.parameters()).device
     ids = torch.tensor([[*before, *site.action_ids]], device=device)
     hidden, head = reader.read(ids, torch.ones_like(ids))

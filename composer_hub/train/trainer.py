@@ -37,7 +37,7 @@ from composer_hub.train.metrics import (
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.rollouts import Rollout, num_rounds
 from composer_hub.train.siblings import reached, siblings, total_rewards
-from composer_hub.train.teacher import FollowStudent, Teacher, keeping_hidden
+from composer_hub.train.teacher import FollowStudent, HintTeacher, keeping_hidden
 from composer_hub.train.terms import hint_values
 from composer_hub.train.token_metrics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
@@ -78,7 +78,7 @@ class ComposerTrainer(GRPOTrainer):
         self.known_good = KnownGood(known_good)
         # Without the hint channel a copy would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
-        self.teacher = Teacher(kind, self._bare, rate=self.args.teacher_ema_rate)
+        self.teacher = HintTeacher(kind, self._bare, rate=self.args.teacher_ema_rate)
         if kind == "ema":
             self.add_callback(FollowStudent(self.teacher))
         if self._has_terms:
@@ -245,7 +245,7 @@ class ComposerTrainer(GRPOTrainer):
         if not every or (self._num_batches - 1) % every or not self._rollouts or advantages.dim() != 1:
             return {}
         sites = self._sites or [[] for _ in self._rollouts]
-        student = Teacher("live", self._bare)
+        student = HintTeacher("live", self._bare)
         return {
             row: token_diagnostics(
                 self._rollouts[row],

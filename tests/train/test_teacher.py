@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 peft = pytest.importorskip("peft")
 
-from composer_hub.train.teacher import Teacher, TeacherError, head_of  # noqa: E402
+from composer_hub.train.teacher import HintTeacher, HintTeacherError, head_of  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -22,7 +22,7 @@ def lora() -> Any:
     return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.1, task_type="CAUSAL_LM")
 
 
-def logits_of(teacher: Teacher) -> Any:
+def logits_of(teacher: HintTeacher) -> Any:
     hidden, head = teacher.read(IDS, torch.ones_like(IDS))
     return head.logits(hidden)
 
@@ -43,7 +43,7 @@ def test_a_fixed_teacher_stays_the_model_the_run_started_from(make_trainer: Any,
             assert torch.allclose(start, trainer.model.eval()(input_ids=IDS).logits, atol=1e-5)
     disturb(trainer.model)
     assert torch.equal(logits_of(trainer.teacher), start)
-    assert not torch.allclose(logits_of(Teacher("live", trainer._bare)), start)
+    assert not torch.allclose(logits_of(HintTeacher("live", trainer._bare)), start)
 
 
 def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:
@@ -99,7 +99,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one(make_trainer: Any, tmp_path:
 
 def test_a_checkpoint_without_its_average_is_refused(make_trainer: Any, tmp_path: Path) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, teacher="ema")
-    with pytest.raises(TeacherError, match="cannot continue"):
+    with pytest.raises(HintTeacherError, match="cannot continue"):
         trainer.teacher.load(tmp_path)
     with pytest.raises(ValueError, match="not a complete checkpoint"):
         trainer._load_optimizer_and_scheduler(str(tmp_path))

@@ -12,7 +12,7 @@ pytest.importorskip("trl")
 
 from composer_hub.train.run.export import RolloutFile, RunFacts, read_rollouts  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
-from composer_hub.train.teacher import Teacher  # noqa: E402
+from composer_hub.train.teacher import HintTeacher  # noqa: E402
 from composer_hub.train.token_metrics import sample, token_diagnostics  # noqa: E402
 from composer_hub.train.uplift import site_uplifts  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
@@ -27,7 +27,7 @@ def test_rollouts_with_sites_are_measured_first() -> None:
 def test_the_numbers_of_a_rollout_are_those_of_its_sites_and_none_elsewhere(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, measure_every=0)
     batch_of(trainer)
-    live = Teacher("live", trainer.model)
+    live = HintTeacher("live", trainer.model)
     row = next(row for row, found in enumerate(trainer._sites) if found)
     rollout, (site,) = trainer._rollouts[row], trainer._sites[row]
     found = token_diagnostics(rollout, [site], 1.5, live, live)

@@ -74,17 +74,17 @@ def _chats(lines: Iterable[str], report: FileReport) -> Iterator[tuple[str, list
 
 
 @dataclass(slots=True)
-class _Chat:
+class _AiderChat:
     talk: Conversation
     said: list[tuple[str, str]]
     model: str = ""
     version: str = ""
 
 
-def _read_chat(lines: list[str]) -> _Chat:
+def _read_chat(lines: list[str]) -> _AiderChat:
     talk = Conversation()
     talk.note(LOSSY)
-    chat = _Chat(talk, [(who, text) for who, text in _blocks(lines) if text])
+    chat = _AiderChat(talk, [(who, text) for who, text in _blocks(lines) if text])
     before = ""
     for who, text in chat.said:
         if who == "program":

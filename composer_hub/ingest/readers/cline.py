@@ -48,7 +48,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the file's session."""
     document = read_document(path, report)
     history = document if isinstance(document, list) else as_list(as_dict(document).get("messages"))
-    reader = _Reader(report, by_text=not any(_has_calls(entry) for entry in dicts(history)))
+    reader = _ClineReader(report, by_text=not any(_has_calls(entry) for entry in dicts(history)))
     if system := as_text(as_dict(document).get("system_prompt")):
         reader.talk.say(Message("system", system))
     for number, entry in enumerate(history, start=1):
@@ -71,7 +71,7 @@ def _has_calls(entry: dict[str, Any]) -> bool:
     return any(block.get("type") == "tool_use" for block in dicts(entry.get("content")))
 
 
-class _Reader:
+class _ClineReader:
     def __init__(self, report: FileReport, *, by_text: bool) -> None:
         self.report, self.by_text = report, by_text
         self.talk = Conversation()

@@ -59,7 +59,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     entries = document if isinstance(document, list) else as_dict(document).get("messages")
     info = as_dict(as_dict(document).get("info"))
     config = as_dict(info.get("config"))
-    reader = _Reader(report)
+    reader = _MiniReader(report)
     for number, entry in enumerate(dicts(entries), start=1):
         reader.read(number, entry)
     session = reader.talk.session(
@@ -78,7 +78,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         yield session
 
 
-class _Reader:
+class _MiniReader:
     def __init__(self, report: FileReport) -> None:
         self.report = report
         self.talk = Conversation()

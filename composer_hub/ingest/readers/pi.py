@@ -48,14 +48,14 @@ def sniff(head: bytes, path: Path) -> bool:
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the session of a file."""
-    file = _File(path, report)
+    file = _PiFile(path, report)
     for number, entry in json_lines(path, report):
         file.take(number, entry)
     if session := build_session(file.nodes, file.facts(), report):
         yield session
 
 
-class _File:
+class _PiFile:
     """The nodes while the file is read."""
 
     def __init__(self, path: Path, report: FileReport) -> None:

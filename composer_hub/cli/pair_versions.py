@@ -1,0 +1,70 @@
+"""`composer-hub pairs diff` and `apply-verdicts`: compare two versions of a pair set, and make the reviewed one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from composer_hub import exits
+from composer_hub.cli.main import format_option
+from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.hub import Draft, Version, destination, load
+from composer_hub.output import Output
+from composer_hub.pairs import diff_pairs, merged_verdicts, read_verdicts, reviewed_draft
+from composer_hub.records import Pair
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Compare two versions of a pair set.")
+@click.argument("old", metavar="REPO@REV")
+@click.argument("new", metavar="REPO@REV")
+@from_option
+@format_option
+def diff(old: str, new: str, origin: str, out: Output) -> None:
+    """Show the pairs that were added, removed and changed, with the columns that differ."""
+    where = destination(origin)
+    changes = diff_pairs(load(where, old).records(Pair, "default"), load(where, new).records(Pair, "default"))
+    rows = [{"change": "added", "pair": pair, "columns": ""} for pair in changes.added]
+    rows += [{"change": "removed", "pair": pair, "columns": ""} for pair in changes.removed]
+    rows += [{"change": "changed", "pair": one.after, "columns": ", ".join(one.fields)} for one in changes.changed]
+    out.table(rows, id_key="pair", empty="The pairs are the same.")
+    out.note(
+        f"{len(changes.added):,} added, {len(changes.removed):,} removed, {len(changes.changed):,} changed, "
+        f"{changes.num_same:,} the same."
+    )
+
+
+@click.command("apply-verdicts", short_help="Apply reviewers' verdicts to a pair set.")
+@click.argument("ref", metavar="REPO@REV")
+@click.option(
+    "--verdicts",
+    "path",
+    type=_FILE,
+    help="JSONL: pair_id, verdict, reviewer, note, edited_chosen. Default: the verdicts merged into the dataset.",
+)
+@publish_options
+@format_option
+def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: Output) -> None:
+    """Publish the next version of a pair set, with the verdicts of its reviewers applied."""
+    given = list(read_verdicts(path)) if path else None
+
+    def reviewed(source: Version) -> Draft:
+        verdicts = list(merged_verdicts(source)) if given is None else given
+        if not verdicts:
+            raise exits.NothingToDo(
+                f"{source.repo} has no merged verdicts. Review it with `composer-hub space open {ref}`, submit, and "
+                "merge the pull request."
+            )
+        draft, counts = reviewed_draft(source, verdicts)
+        out.note(f"Verdicts on {source.tag or source.revision}: {counts_text(counts) or 'none'}")
+        return draft
+
+    publication.carry_out_next(out, ref, reviewed)
+
+
+def counts_text(counts: Counter[str]) -> str:
+    """Return counts in words, the largest first."""
+    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.most_common())
