@@ -64,9 +64,9 @@ HARNESSES: tuple[Harness, ...] = (
         title="Claude Code",
         reader="claude_code",
         files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`",
-        gives="Steps by API message with exact prompts over branches and compactions, parallel calls, typed errors, "
-        "denials, subagents, the model; thinking up to 2.1.42.",
-        lacks="System prompt, tool schemas, raw argument text, the words around attachments, later thinking.",
+        gives="Exact prompts over branches and compactions, typed errors, denials, subagents, the model; "
+        "thinking up to 2.1.42.",
+        lacks="System prompt, tool schemas, raw argument text, later thinking.",
         shell=Shell(
             keeps_cwd=True,
             first=r"(?:Error: )?Exit code:? (-?\d{1,10})\b",
@@ -78,10 +78,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Qwen Code",
         reader="qwen_code",
         files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`",
-        gives="Prompts over rewinds and compactions, parallel calls, results with their status, typed error and exit "
-        "code, thinking, subagents with their parent, each message's model.",
-        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and the call "
-        "that started it.",
+        gives="Prompts over rewinds and compactions, typed errors, exit codes, thinking, subagents, the model.",
+        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and call.",
         shell=Shell(
             keeps_cwd=False,
             last=(_GEMINI_EXIT,),
@@ -94,9 +92,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Codex CLI",
         reader="codex",
         files="`~/.codex/sessions/**/rollout-*.jsonl`, 0.2x to 0.149",
-        gives="System prompt, exact prompts over compactions, roll-backs as branches, raw argument text, exit codes, "
-        "the model.",
-        lacks="Tool schemas, readable reasoning, results of searches that the provider ran.",
+        gives="System prompt, exact prompts, roll-backs as branches, raw argument text, exit codes, the model.",
+        lacks="Tool schemas, readable reasoning, results of the provider's searches.",
         shell=Shell(
             keeps_cwd=False,
             first=rf"(?:{_CODEX_HEADER}\b[^\n]*\n)*(?:Process exited with code|Exit code:) (-?\d{{1,10}})\b",
@@ -109,7 +106,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Pi",
         reader="pi",
         files="`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3",
-        gives="Exact prompts over compactions and branches, typed errors, stop reasons, thinking, the model.",
+        gives="Exact prompts over compactions and branches, typed errors, thinking, the model.",
         lacks="System prompt, tool schemas.",
         shell=Shell(
             keeps_cwd=False,
@@ -122,10 +119,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="OpenHands v1 (Agent SDK)",
         reader="openhands_v1",
         files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
-        gives="System prompt, tool schemas, exact prompts over condensations, typed errors and rejections, exit codes, "
-        "reasoning.",
-        lacks="A benchmark's verdict, the schemas of the SDK's tools in newer logs, terminal output past 30,000 "
-        "characters.",
+        gives="System prompt, tool schemas, exact prompts, typed errors and rejections, exit codes, reasoning.",
+        lacks="A benchmark's verdict, terminal output past 30,000 characters; in newer logs some tool schemas.",
         shell=_OPENHANDS,
     ),
     Harness(
@@ -133,9 +128,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="OpenHands v0",
         reader="openhands_v0",
         files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
-        gives="Steps, calls and results, errors and exit codes, rejections, condensations, a benchmark's verdict.",
-        lacks="The model's text before 0.15; the text of workspace context and microagents, so prompts with them are "
-        "inexact.",
+        gives="Errors and exit codes, rejections, condensations, a benchmark's verdict.",
+        lacks="The model's text before 0.15; the text of workspace context and microagents.",
         shell=_OPENHANDS,
     ),
     Harness(
@@ -143,9 +137,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="SWE-agent",
         reader="swe_agent",
         files="`.traj` of 0.x, 1.0 and 1.x, also retry runs with `attempts`",
-        gives="Steps with the model's exact input (1.x), calls and results, format errors with their code, thinking, "
-        "every attempt.",
-        lacks="Exact prompts before 1.0, tool schemas, error flags other than format errors, the verdict of the tests.",
+        gives="The model's exact input (1.x), format errors with their code, thinking, every attempt.",
+        lacks="Exact prompts before 1.0, tool schemas, other error flags, the verdict of the tests.",
         shell=LASTING,
     ),
     Harness(
@@ -153,9 +146,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="mini-swe-agent",
         reader="mini_swe_agent",
         files="v1 message lists; `mini-swe-agent-1.1` with tool calls, text or the Responses API",
-        gives="Exact prompts, calls and results with return codes, exceptions and timeouts, rejected messages as "
-        "branches, reasoning.",
-        lacks="The verdict of the tests; in v1 also the model's name and everything but the text.",
+        gives="Exact prompts, return codes, exceptions and timeouts, rejected messages as branches, reasoning.",
+        lacks="The verdict of the tests; in v1 also the model's name.",
         shell=Shell(
             keeps_cwd=False,
             first=r"<returncode>(-?\d{1,10})</returncode>",
@@ -168,8 +160,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Harbor ATIF",
         reader="atif",
         files="ATIF 1.0 to 1.8, one document or one per line",
-        gives="Steps, calls and results, reasoning in plain text, tool schemas, subagents as traces with their parent.",
-        lacks="Typed errors (unless the producer put them into `extra`), branches, text that a compaction removed.",
+        gives="Reasoning in plain text, tool schemas, subagents as traces with their parent.",
+        lacks="Typed errors (unless in `extra`), branches, text that a compaction removed.",
         shell=LASTING,
     ),
     Harness(
@@ -177,7 +169,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Gemini CLI",
         reader="gemini",
         files="`ConversationRecord` JSON; JSONL since 0.40",
-        gives="Steps, calls and results with their status, rewinds as branches, checkpoints, each message's model.",
+        gives="The status of results, rewinds as branches, checkpoints, the model.",
         lacks="System prompt, tool schemas, text of thoughts; outputs are cut at 50 kB, so no prompt is exact.",
         shell=Shell(
             keeps_cwd=False,
@@ -191,9 +183,8 @@ HARNESSES: tuple[Harness, ...] = (
         reader="opencode",
         files="`opencode export` documents; before the database also "
         "`~/.local/share/opencode/storage/session/<project>/*.json`",
-        gives="Steps, calls and results with their status and exit codes, calls of unknown tools, thinking, subagents, "
-        "each message's model.",
-        lacks="System prompt, tool schemas, arguments that did not parse; outputs that a compaction shortened.",
+        gives="Status and exit codes, calls of unknown tools, thinking, subagents, the model.",
+        lacks="System prompt, tool schemas, arguments that did not parse.",
         shell=FRESH,
     ),
     Harness(
@@ -201,9 +192,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Cline",
         reader="cline",
         files="`*.messages.json` v1; `api_conversation_history.json`",
-        gives="Steps, calls and results with their error flag, thinking in plain text, each message's model.",
-        lacks="Tool schemas, the system prompt in most versions, text that a compaction removed. Calls of old tasks "
-        "stay XML in the text.",
+        gives="Error flags, thinking in plain text, the model.",
+        lacks="Tool schemas, mostly the system prompt, text that a compaction removed; old calls stay XML text.",
         shell=LASTING,
     ),
     Harness(
@@ -211,8 +201,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Aider",
         reader="aider",
         files="`.aider.chat.history.md`",
-        gives="The user's and the model's words, the program's output after an edit, failed edits, the model's name.",
-        lacks="System prompt, repository map and file contents, so no prompt is exact; tool calls; reasoning.",
+        gives="The user's and the model's words, output after an edit, failed edits, the model.",
+        lacks="System prompt and file contents, so no prompt is exact; tool calls; reasoning.",
         shell=LASTING,
     ),
     Harness(
@@ -220,8 +210,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Inspect",
         reader="inspect_eval",
         files="`.eval` archives; the `.json` log",
-        gives="Each step's exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retries.",
-        lacks="Images; archives compressed with zstd before Python 3.14 (convert them: `inspect log convert`).",
+        gives="Exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retries.",
+        lacks="Images; archives in zstd before Python 3.14 (convert them: `inspect log convert`).",
         shell=LASTING,
     ),
     Harness(
@@ -229,8 +219,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Traces and rollouts that composer_hub published",
         reader="published_traces",
         files="tables `traces` as Parquet or on the Hub; the `rollouts/*.jsonl` of a training run",
-        gives="Everything: the published trace with its ids, error sites, hints and provenance (tokens of rollouts).",
-        lacks="Nothing; where redaction changes the text, its token ids are dropped.",
+        gives="Everything, with ids, error sites, hints and provenance.",
+        lacks="Nothing; if redaction changes the text, its token ids are dropped.",
         shell=LASTING,
     ),
     Harness(
@@ -238,7 +228,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Hub trace rows",
         reader="hf_native",
         files="rows with `harness, session_id, messages, trace, …`: JSON, JSONL, Parquet, Hub",
-        gives="All that the harness's reader gives, if the row has raw events; else chat messages and tool schemas.",
+        gives="All that the harness's reader gives, if the row has raw events.",
         lacks="Without raw events: error flags, branches, compactions and exact prompts.",
         shell=LASTING,
     ),
@@ -247,8 +237,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Chat rows (SWE-smith, SWE-Gym, nebius, SFT)",
         reader="chat_rows",
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
-        gives="Steps, results, exit codes at fixed places, model, verdict, license; calls if the dataset has them.",
-        lacks="Error flags, branches, reasoning outside the text; calls written in the text stay text.",
+        gives="Exit codes at fixed places, model, verdict, license; calls if the dataset has them.",
+        lacks="Error flags, branches; calls and reasoning in the text stay text.",
         shell=LASTING,
     ),
 )
