@@ -6,6 +6,7 @@ first one opens. On Hugging Face a visitor signs in; elsewhere the token of this
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -243,7 +244,12 @@ def main() -> None:
         strict_cors=True,
     )
     print(f"Serving {', '.join(map(str, desk.library.names)) or 'nothing'} at http://{host}:{port}/", file=sys.stderr)
-    server.blocks.block_thread()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.blocks.block_thread()
+    desk.library.db.close()
+    sys.stderr.flush()
+    # DuckDB's bindings print a page of warnings when Python itself takes its file system apart.
+    os._exit(0)
 
 
 if __name__ == "__main__":

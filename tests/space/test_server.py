@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import base64
+import hashlib
 import json
 import subprocess
 import sys
@@ -118,3 +120,39 @@ def test_a_private_set_is_hidden_from_those_who_cannot_read_it(
                 f"{address}verdicts", json=body, headers={"sec-fetch-site": "same-origin"}, trust_env=False
             )
             assert answer.status_code == (401 if token is None else 404)
+
+
+def test_on_the_hub_a_visitor_reads_and_submits_with_the_token_of_their_own_sign_in(
+    hub_server: ServerProcess, published: Published, tmp_path: Path
+) -> None:
+    secret = "a-secret"
+    variables = {
+        "SPACE_ID": "team/space", "SYSTEM": "spaces", "OAUTH_CLIENT_ID": "id", "OAUTH_CLIENT_SECRET": secret,
+        "OAUTH_SCOPES": "openid profile write-discussions", "OPENID_PROVIDER_URL": hub_server.endpoint,
+        "GRADIO_SERVER_NAME": "127.0.0.1",
+    }  # fmt: skip
+    # The token of the Space itself opens nothing.
+    with serving(hub_server, published.all, "hf_test_me", tmp_path, **variables) as address:
+        stranger = httpx.get(address, trust_env=False)
+        assert stranger.status_code == 404
+        assert "Sign in" in stranger.text
+        cookie = session_cookie(secret, {"access_token": "hf_test_ada", "userinfo": {"preferred_username": "ada"}})
+        signed_in = httpx.get(address, cookies={"session": cookie}, trust_env=False)
+        assert signed_in.status_code == 200
+        assert ">ada<" in signed_in.text
+        assert "hf_test_ada" not in signed_in.text
+        foreign = httpx.get(address, cookies={"session": cookie[:-1]}, trust_env=False)
+        assert foreign.status_code == 404
+        body = {"dataset": published.pairs, "verdicts": [{"id": "from-the-hub", "verdict": "accept"}]}
+        same = {"sec-fetch-site": "same-origin"}
+        answer = httpx.post(f"{address}verdicts", json=body, headers=same, cookies={"session": cookie}, trust_env=False)
+        assert answer.json()["reviewer"] == "ada"
+        assert httpx.post(f"{address}verdicts", json=body, headers=same, trust_env=False).status_code == 401
+
+
+def session_cookie(secret: str, info: dict[str, object]) -> str:
+    """Return the cookie that a sign-in with Hugging Face leaves in the browser."""
+    from itsdangerous import TimestampSigner
+
+    key = hashlib.sha256(f"{secret}-v4".encode()).hexdigest()
+    return TimestampSigner(key).sign(base64.b64encode(json.dumps({"oauth_info": info}).encode())).decode()
