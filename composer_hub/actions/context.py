@@ -1,18 +1,21 @@
 """The state before each step of a trace: the directory of the shell and the texts of files, as far as they are certain.
 
-After a command that may write, every file is unknown. After a `cd`, the directory of a lasting shell is unknown.
+After a command that may write, every file is unknown. After a `cd`, the directory of a lasting shell is unknown. A
+session that records no directory often names it, or names one file both ways: `/repo/src/a.py` and `src/a.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from composer_hub.actions.calls import path_of
 from composer_hub.actions.edits import inserted, replaced
 from composer_hub.actions.forms import ActionContext, parsed_arguments, replacements
-from composer_hub.actions.paths import normal_path
+from composer_hub.actions.paths import normal_path, tidy
 from composer_hub.actions.shell_form import argv_text, shell_form
 from composer_hub.actions.tools import kind_of, known_tool, tool_named
 from composer_hub.harnesses import keeps_cwd
@@ -21,12 +24,17 @@ from composer_hub.records import Message, Step, ToolCall, Trace
 _HARMLESS = frozenset(("read", "web"))  # families that leave every file as it was
 _FILE_KINDS = frozenset(("read", "write", "edit", "insert", "patch"))
 _NUMBERED = re.compile(r" *(\d+)[→\t](.*)")
+_STATED_CWD = re.compile(
+    r"(?i)\b(?:(?:working|current|project|root) directory|cwd|workspace(?: folder)?)\b[^\n/\w]{0,8}"
+    r"(?:(?:is|set to|at|path)\b[^\n/\w]{0,8})?(/[\w.+@-]+(?:/[\w.+@-]+)*)"
+)
 _MAX_LINES = 2000
 _MAX_LINE = 2000
 
 
 def contexts(trace: Trace) -> Iterator[tuple[Step, ActionContext]]:
     """Yield every step with the context of its action, in the order of the trace."""
+    trace = trace if trace.cwd else replace(trace, cwd=inferred_cwd(trace))
     schemas = tool_schemas(trace)
     failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
     read: list[int] = []
@@ -39,6 +47,20 @@ def contexts(trace: Trace) -> Iterator[tuple[Step, ActionContext]]:
             history.see(trace.messages[index], failed)
         read = indices
         yield step, history.context(schemas)
+
+
+def inferred_cwd(trace: Trace) -> str:
+    """Return the directory that a session works in, by its own words or its paths; "" if they do not settle it."""
+    opening = itertools.takewhile(lambda message: message.role in ("system", "user"), trace.messages)
+    stated = {match[1].rstrip("/.") for message in opening for match in _STATED_CWD.finditer(message.content)}
+    if stated:
+        return stated.pop() if len(stated) == 1 else ""
+    calls = (call for message in trace.messages for call in message.tool_calls)
+    paths = {tidy(path) for call in calls if kind_of(call.name, {}) != "shell" and (path := path_of(call))}
+    inside = [path for path in paths if "/" in path and not path.startswith(("/", "~", "."))]
+    folders = {path.removesuffix(f"/{end}") for path in paths for end in inside if path.endswith(f"/{end}")}
+    absolute = {folder for folder in folders if folder.startswith("/")}
+    return absolute.pop() if len(absolute) == 1 else ""
 
 
 def tool_schemas(trace: Trace) -> dict[str, Mapping[str, Any]]:

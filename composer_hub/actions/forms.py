@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer_hub.actions.edits import FileChange, Replacement, after_change, inserted, parse_patch, replaced
-from composer_hub.actions.paths import enter, normal_path, tidy
+from composer_hub.actions.paths import enter, normal_path, tidy, without_slash
 from composer_hub.actions.shell_form import argv_text, shell_form
 from composer_hub.actions.tools import kind_of, known_tool, tool_of_kind
 from composer_hub.records import Message, ToolCall, canonical_json, stable_id
@@ -31,6 +31,7 @@ LEVELS = ("L0", "L1", "L2", "L3", "L4")
 _PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
 _EDIT_ARGUMENTS = tool_of_kind("edit").arguments
 _FRESH_SHELLS = tool_of_kind("shell").fresh
+_READ_LIMIT = 2000  # lines that `Read` of Claude Code and `read` of Pi show without a limit
 _CREATORS = tool_of_kind("write").creates
 
 
@@ -112,7 +113,7 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         else call_form(call.name, args, context)
         for call, args in zip(action.tool_calls, arguments, strict=True)
     ]
-    targets = [[form.kind, *form.targets] for form in forms]
+    targets = [[form.kind, *_targets(form, context)] for form in forms]
     levels = (
         "\n".join([action.content, *raw]),
         canonical_json(canonical),
@@ -128,14 +129,19 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
 
 
 def _in_order(forms: Sequence[CallForm]) -> list[Any]:
-    """Return the effects in order; consecutive calls that only read are a set, because none affects another."""
+    """Return the effects in order; consecutive calls that only read are sorted, because none affects another."""
     values: list[Any] = []
     for reads_only, run in itertools.groupby(forms, key=lambda form: form.reads_only):
         effects = [form.value for form in run]
-        if reads_only:
-            effects = [value for _, value in sorted({canonical_json(value): value for value in effects}.items())]
-        values += effects
+        values += sorted(effects, key=canonical_json) if reads_only else effects
     return values
+
+
+def _targets(form: CallForm, context: ActionContext) -> Sequence[Any]:
+    """Return the targets of a call; only names if the directory is unknown, since `a.py` may be `/repo/a.py`."""
+    if context.cwd or form.kind == "shell":
+        return form.targets
+    return sorted(str(target).rstrip("/").rpartition("/")[2] for target in form.targets)
 
 
 def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
@@ -264,6 +270,10 @@ def _file(path: str, context: ActionContext) -> str:
     return f"?/{tidy(path)}" if normal is None else normal
 
 
+def _folder(path: str, context: ActionContext) -> str:
+    return _file(without_slash(path) or ".", context)
+
+
 def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
     command = own.pop("command")
     if isinstance(command, list) and command and all(isinstance(word, str) for word in command):
@@ -298,6 +308,7 @@ def _window(name: str, own: dict[str, Any]) -> list[int | None] | None:
     """Remove the window of a read from its arguments; return its first line, counted from 1, and its length."""
     bounds = own.pop("view_range", None) or [own.pop("start_line", 1), own.pop("end_line", -1)]
     offset, limit = own.pop("offset", None), own.pop("limit", None)
+    limit = None if name == "read" and limit == _READ_LIMIT else limit
     if not isinstance(bounds, list) or len(bounds) != 2 or not _whole([*bounds, offset, limit]):
         return None
     first, last = bounds
@@ -403,7 +414,7 @@ def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
     paths = paths if isinstance(paths, list) else [paths]
     if not all(isinstance(path, str) for path in paths):
         return None
-    files = tuple(sorted({_file(path or ".", context) for path in paths}))
+    files = tuple(sorted({_folder(path, context) for path in paths}))
     return CallForm({"search": own.pop("pattern"), "paths": files, **own}, "search", files, reads_only=True)
 
 
@@ -411,7 +422,7 @@ def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     path = own.get("path", ".")
     if not isinstance(path, str):
         return None
-    file = _file(path or ".", context)
+    file = _folder(path, context)
     return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,), reads_only=True)
 
 
@@ -419,7 +430,7 @@ def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     path = own.pop("path", ".")
     if not isinstance(path, str):
         return None
-    file = _file(path or ".", context)
+    file = _folder(path, context)
     return CallForm({"list": file, **own}, "list", (file,), reads_only=True)
 
 

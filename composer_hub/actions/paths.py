@@ -1,8 +1,8 @@
 """One spelling for one file: a path as some tool wrote it -> the path relative to the trace's working directory.
 
 Nothing is looked up on disk. A symbolic link may hide behind any directory, so `..` is folded only over directories of
-the working directory itself, which the harness reports resolved; `src/../a.py` stays as it is. A trailing slash stays
-too: `cp a b/` and `cp a b` differ.
+the working directory itself, which the harness reports resolved; `src/../a.py` stays as it is. A trailing slash also
+stays, because `cp a b/` and `cp a b` differ; `without_slash` drops it for tools and programs to which it means nothing.
 """
 
 from __future__ import annotations
@@ -68,6 +68,12 @@ def tidy(path: str) -> str:
     while path.startswith("./") and len(path) > 2:
         path = path[2:].lstrip("/")
     return path
+
+
+def without_slash(path: str) -> str:
+    """Drop the slash that marks a folder, except the root's."""
+    bare = path.rstrip("/")
+    return path if not bare or bare.endswith(("/.", ":")) else bare
 
 
 def _slashes(path: str) -> str:

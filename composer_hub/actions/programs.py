@@ -21,7 +21,8 @@ class Spec:
     long: Mapping[str, str] = field(default_factory=dict)  # long option -> its short letter, or its own name
     long_valued: Mapping[str, str] = field(default_factory=dict)
     rivals: tuple[frozenset[str], ...] = ()  # options of which the later wins: their order is kept
-    operands: str = "paths"  # paths, pattern (a pattern, then paths), script (a path, then words), nodes or words
+    operands: str = "paths"  # paths, pattern (then paths), script (then words), nodes, revisions (then paths) or words
+    folders: bool = False  # a slash behind an operand changes nothing
     patternless: frozenset[str] = frozenset()  # options that give the pattern, so that every operand is a path
     permutes: bool = False  # options may follow operands on every system
     unordered: bool = False  # the operands are a set
@@ -41,7 +42,8 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
         word = words[at]
         at += 1
         if word == "--":
-            operands += range(at, len(words))
+            # Behind it git expects files, so that it is kept for an operand.
+            operands += range(at - 1 if spec.operands == "revisions" else at, len(words))
             break
         if word is None or word == "-" or not word.startswith("-"):
             operands.append(at - 1)
@@ -63,6 +65,35 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
             at += 1
         options += more
     return options, operands
+
+
+def without_run(words: Sequence[str | None]) -> bool:
+    """Return whether `run` may be left out of a package manager's words: `npm run test` is `npm test`."""
+    rule, names = SCRIPT_RUNNERS.get(words[0] or "", ("only", frozenset()))
+    if len(words) < 3 or words[1] not in ("run", "run-script") or not words[2] or words[2].startswith("-"):
+        return False
+    return (words[2] in names) == (rule == "only")
+
+
+def find_in_order(words: Sequence[str | None]) -> list[int]:
+    """Return the indices of the words of a find expression, those of leading tests sorted by their text.
+
+    A test only narrows the files down, so that their order does not matter until something acts on a file. In an
+    expression with `-o`, parentheses or negation every word keeps its place.
+    """
+    tests: list[tuple[tuple[str, ...], list[int]]] = []
+    at = 0
+    while at < len(words) and words[at] in FIND_TESTS | FIND_FLAGS:
+        size = 2 if words[at] in FIND_TESTS else 1
+        group = list(range(at, min(at + size, len(words))))
+        tests.append((tuple(words[one] or "" for one in group), group))
+        at += size
+    rest = list(range(at, len(words)))
+    plain = not {"-o", "-or", ",", "-prune"} & {words[one] for one in rest} and all(all(text) for text, _ in tests)
+    groups = [group for _, group in (sorted(tests) if plain else tests)]
+    if plain and [words[one] for one in rest] == ["-print"]:
+        rest = []  # the default
+    return [one for group in groups for one in group] + rest
 
 
 def in_order(options: Options, spec: Spec) -> Options:
@@ -127,6 +158,7 @@ _GREP = Spec(
     patternless=frozenset("ef"),
     permutes=True,
     unordered=True,
+    folders=True,
 )
 _RG = Spec(
     flags="iSsnNvwxlcoFPUzaHIu.0pq",
@@ -144,6 +176,7 @@ _RG = Spec(
     patternless=frozenset(["e", "f", "files"]),
     permutes=True,
     unordered=True,
+    folders=True,
 )
 _PYTEST = Spec(
     flags="xqvsl",
@@ -153,6 +186,7 @@ _PYTEST = Spec(
     rivals=_sets("x maxfail", "q v", "last-failed failed-first", "ignore deselect"),
     operands="nodes",
     permutes=True,
+    folders=True,
 )
 _HEAD = Spec(
     flags="qv",
@@ -176,6 +210,18 @@ _COMMIT = Spec(
     long_valued=_map("message:m file:F author date"),
     rivals=_sets("e no-edit", "m F C c t", "q v"),
 )
+_DIFF = Spec(
+    flags="pswb",
+    valued="U",
+    long=_map(
+        "stat shortstat numstat name-only name-status cached staged:cached patch:p no-patch:s color no-color oneline "
+        "ignore-all-space:w ignore-space-change:b word-diff check summary"
+    ),
+    long_valued=_map("unified:U diff-filter format"),
+    rivals=_sets("p s stat shortstat numstat name-only name-status", "color no-color", "oneline format", "w b"),
+    operands="revisions",
+    permutes=True,
+)
 
 SPECS: Mapping[str, Spec] = {
     "cat": Spec(flags="nbsAeEtTv", rivals=_sets("n b")),
@@ -194,6 +240,7 @@ SPECS: Mapping[str, Spec] = {
         flags="aAlhtrSR1dFipnGgos",
         long=_map("all:a almost-all:A human-readable:h reverse:r recursive:R directory:d"),
         rivals=_sets("a A", "l 1 n g o G", "t S", "F p"),
+        folders=True,
     ),
     "rm": Spec(flags="rRfivdI", long=_map("recursive:r force:f verbose:v dir:d"), rivals=_sets("f i I", "r R")),
     "cp": _CP,
@@ -202,8 +249,8 @@ SPECS: Mapping[str, Spec] = {
         long=_map("force:f no-clobber:n interactive:i verbose:v update:u"),
         rivals=_sets("f n i"),
     ),
-    "mkdir": Spec(flags="pv", valued="m", long=_map("parents:p verbose:v"), long_valued=_map("mode:m")),
-    "rmdir": Spec(flags="pv", long=_map("parents:p verbose:v")),
+    "mkdir": Spec(flags="pv", valued="m", long=_map("parents:p verbose:v"), long_valued=_map("mode:m"), folders=True),
+    "rmdir": Spec(flags="pv", long=_map("parents:p verbose:v"), folders=True),
     "touch": Spec(flags="acm", long=_map("no-create:c")),
     "tee": Spec(flags="ai", long=_map("append:a")),
     "stat": Spec(valued="c", long_valued=_map("format:c")),
@@ -234,7 +281,11 @@ SPECS: Mapping[str, Spec] = {
         flags="Aunvfp",
         long=_map("all:A update:u dry-run:n verbose:v force:f patch:p"),
         rivals=_sets("A u"),
+        unordered=True,
+        folders=True,
     ),
+    "git diff": _DIFF,
+    "git show": _DIFF,
     "git commit": _COMMIT,
     "git status": Spec(flags="sbz", long=_map("short:s branch:b")),
     "git log": Spec(
@@ -244,7 +295,8 @@ SPECS: Mapping[str, Spec] = {
         long=_map("oneline all stat patch:p graph decorate reverse no-merges"),
         long_valued=_map("max-count:n author grep since until format"),
         rivals=_sets("oneline format", "p stat"),
-        operands="words",
+        operands="revisions",
+        permutes=True,
     ),
 }
 """Spec by program, or by program and subcommand."""
@@ -254,6 +306,29 @@ SUBCOMMANDS = _names(
     "systemctl terraform dotnet mvn gradle"
 )
 """Programs whose first plain word is a subcommand."""
+
+SCRIPT_RUNNERS: Mapping[str, tuple[str, frozenset[str]]] = {
+    "npm": ("only", _names("test start stop restart")),
+    "yarn": (
+        "but",
+        _names(
+            "add audit autoclean bin cache check config constraints create dedupe dlx exec explain generate-lock-entry "
+            "global help import info init install licenses link list login logout node npm outdated owner pack patch "
+            "plugin policies prune publish rebuild remove run search set stage tag team unlink unplug up upgrade "
+            "upgrade-interactive version versions why workspace workspaces"
+        ),
+    ),
+    "pnpm": (
+        "but",
+        _names(
+            "add approve-builds audit bin cat-file cat-index ci config create dedupe deploy dlx doctor env exec fetch "
+            "find-hash help i import init install install-test it licenses link list ll ln ls outdated pack patch "
+            "patch-commit patch-remove prune publish rb rebuild recursive remove rm root run search self-update server "
+            "setup store un uninstall unlink up update upgrade why"
+        ),
+    ),
+}
+"""The package managers whose `run` may be left out: of these scripts only, or of all but their own commands."""
 
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
 """Programs that run the program named after them."""
@@ -272,6 +347,15 @@ SILENT = MOVERS | _names("echo printf true : export set unset source . sleep pwd
 
 FILTERS = _names("head tail wc sort uniq cut tr awk sed grep egrep fgrep rg less more cat column nl jq tac rev fold")
 """Programs that, after a pipe and without a file, only shape the output."""
+
+FIND_TESTS = _names(
+    "-name -iname -path -ipath -wholename -type -size -mtime -mmin -atime -amin -ctime -cmin -newer -perm -user -group "
+    "-regex -iregex -maxdepth -mindepth -links -inum"
+)
+"""Tests and limits of `find` with one value: all must hold, in any order."""
+
+FIND_FLAGS = _names("-empty -readable -writable -executable -nouser -nogroup")
+"""Tests of `find` without a value."""
 
 READERS = _names("cat head tail less more nl bat")
 SEARCHERS = _names("grep egrep fgrep rg ag ack")

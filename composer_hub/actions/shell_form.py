@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer_hub.actions import programs
-from composer_hub.actions.paths import enter, is_windows, normal_path, tidy
+from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
 from composer_hub.actions.shell import Group, Item, Part, Pipeline, Redirect, Simple, Unparsable, Word, parse
 
 _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
 _ANY_SHELL = re.compile(r"[\w\s./:=@,+&|;<>\"-]*")
+_OPTION = re.compile(r"--[a-z][a-z-]*=")
+_PLAIN_FILE = re.compile(r"(?!.*\.\.)[^:~^@]*(?:\.[A-Za-z]\w*|[^/]/)")
+_ERRORS_TOO = Redirect("2", ">&", Word((Part("lit", "1"),)))
 _UNSPLIT = frozenset(("var", "sub", "raw"))
 
 
@@ -40,6 +43,7 @@ class _Act:
     piped: bool = False  # it reads from a pipe
     written: list[str] = field(default_factory=list)  # by redirection
     appends: bool = False
+    reads_file: bool = False  # by redirection
 
 
 def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = True) -> ShellForm:
@@ -61,6 +65,7 @@ def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = Tr
         # The directory is unknown, so `src/a.py` may be `/repo/src/a.py`: only the names can differ.
         for act in former.acts:
             act.paths, act.written = _names_of(act.paths), _names_of(act.written)
+            act.program = act.program.rpartition("/")[2]
     kind, targets = _kind_and_targets(former.acts)
     return ShellForm(form, kind, targets, after != start, all(map(_is_safe, former.acts)))
 
@@ -145,8 +150,10 @@ class _Former:
         values: list[Any] = []
         after = cwd
         for number, command in enumerate(pipeline.commands):
+            if pipeline.pipes[number : number + 1] == ("|&",):
+                command = _with_errors(command)
             value, end = self._command(command, cwd, piped=number > 0)
-            values += [pipeline.pipes[number - 1], value] if number else [value]
+            values += ["|", value] if number else [value]
             if end != cwd:
                 after = end if len(pipeline.commands) == 1 and not pipeline.negated else ""
         value = values[0] if len(values) == 1 else {"pipe": values}
@@ -158,7 +165,7 @@ class _Former:
         value, after = self.items(command.body, cwd)
         form = {"sub" if command.subshell else "group": value}
         if command.redirects:
-            form["to"] = [self._redirect(one, cwd) for one in command.redirects]
+            form["to"] = self._redirects(command.redirects, cwd)
             # Level L3 must see the files that a group writes to.
             self.acts.append(_Act("(", written=_written(form["to"])))
         return form, cwd if command.subshell else after
@@ -170,12 +177,13 @@ class _Former:
         if command.assignments:
             form["env"] = [self._word(word, cwd) for word in command.assignments]
         if command.redirects:
-            form["to"] = [self._redirect(one, cwd) for one in command.redirects]
+            form["to"] = self._redirects(command.redirects, cwd)
         act = _Act(
             "",
             piped=piped,
             written=_written(form.get("to", ())),
             appends=any(one.op in (">>", "&>>") for one in command.redirects),
+            reads_file=any(one.op.startswith("<") for one in command.redirects),
         )
         after = cwd
         if command.words:
@@ -192,6 +200,10 @@ class _Former:
 
     def _call(self, words: Sequence[Word], cwd: str, form: dict[str, Any], act: _Act) -> None:
         """Fill in the program, its options and its operands."""
+        words, place = self._at_its_place([_unexpanded(word) for word in words], cwd)
+        if place != cwd:
+            form["in"] = normal_path(place, base=self.base)
+            cwd = place
         name, rest = _program(words)
         spec = programs.SPECS.get(name)
         read = programs.read_options([word.literal for word in rest], spec) if spec else None
@@ -202,11 +214,11 @@ class _Former:
             form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
             act.options = frozenset(one[0] for one in options)
             act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
-            if name == "ls" and not operands:
-                form["args"] = [self._path_of(".", cwd)]
+            if _reads_here(name, len(operands), act):
+                form["args"].append(self._path_of(".", cwd))
         else:
             form["run"] = self._path(words[0], cwd) if "/" in (words[0].literal or "") else self._word(words[0], cwd)
-            form["args"] = self._plain(name, words[1:], cwd)
+            form["args"] = self._find(words[1:], cwd) if name == "find" else self._plain(name, words[1:], cwd)
             act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
             act.options = frozenset(word.literal for word in words[1:] if word.literal)
         act.program = _program_text(name, words, form["run"])
@@ -217,13 +229,17 @@ class _Former:
         """Return the words of an unknown program; only words that cannot be anything else become paths."""
         values = [self._word(word, cwd) for word in words]
         if name in programs.MOVERS and len(words) == 1 and not (words[0].literal or "-").startswith("-"):
-            return [self._path(words[0], cwd)]
-        if name == "find":
-            for at, word in enumerate(words):
-                if word.literal is None or word.literal[:1] in ("-", "(", "!"):
-                    break
-                values[at] = self._path(word, cwd)
+            return [self._path(words[0], cwd, folder=True)]
         return values
+
+    def _find(self, words: Sequence[Word], cwd: str) -> list[Any]:
+        """Return the folders that `find` searches, then its expression."""
+        literals = [word.literal for word in words]
+        is_folder = [text is not None and text[:1] not in ("-", "(", "!") for text in literals]
+        start = is_folder.index(False) if False in is_folder else len(words)
+        folders = [self._path(word, cwd, folder=True) for word in words[:start]] or [self._path_of(".", cwd)]
+        order = programs.find_in_order(literals[start:])
+        return [*folders, *(self._word(words[start + at], cwd) for at in order)]
 
     def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
         plain = [self._word(word, cwd) for word in words]
@@ -232,9 +248,11 @@ class _Former:
             return plain
         if spec.operands == "nodes":
             return [self._node(word, cwd) for word in words]
+        if spec.operands == "revisions":
+            return self._revisions(words, cwd)
         if spec.operands == "script":
             return [*(self._path(word, cwd) for word in words[:1]), *plain[1:]]
-        paths = [self._path(word, cwd) for word in words]
+        paths = [self._path(word, cwd, folder=spec.folders) for word in words]
         if spec.operands == "pattern" and not names & spec.patternless:
             if plain and not isinstance(plain[0], str) and any(part.kind == "glob" for part in words[0].parts):
                 return plain
@@ -244,6 +262,35 @@ class _Former:
         else:
             first = []
         return [*first, *(sorted(paths, key=repr) if spec.unordered else paths)]
+
+    def _revisions(self, words: Sequence[Word], cwd: str) -> list[Any]:
+        """Return revisions as words and files as paths; git allows both without `--` if a name is plainly one."""
+        literals = [word.literal for word in words]
+        start = literals.index("--") if "--" in literals else len(words)
+        while start and _PLAIN_FILE.fullmatch(literals[start - 1] or ""):
+            start -= 1
+        paths = [self._path(word, cwd, folder=True) for word in words[start:] if word.literal != "--"]
+        return [*(self._word(word, cwd) for word in words[:start]), *sorted(paths, key=repr)]
+
+    def _at_its_place(self, words: list[Word], cwd: str) -> tuple[list[Word], str]:
+        """Drop the options of git that come before its command and `run` of a package manager; return the directory."""
+        literals = [word.literal for word in words]
+        if programs.without_run(literals):
+            return [words[0], *words[2:]], cwd
+        while literals[0] == "git" and len(words) > 2:
+            if literals[1] in ("--no-pager", "-P"):
+                # No pager waits for a key where nobody looks at a terminal.
+                words = [words[0], *words[2:]]
+            elif literals[1] == "-C" and literals[2] and enter(literals[2], base=self.base, cwd=cwd):
+                cwd = self._same_place(enter(literals[2], base=self.base, cwd=cwd), cwd)
+                words = [words[0], *words[3:]]
+            else:
+                break
+            literals = [word.literal for word in words]
+        return words, cwd
+
+    def _same_place(self, place: str, cwd: str) -> str:
+        return cwd if cwd and place == enter(".", base=self.base, cwd=cwd) else place
 
     # ------------------------------------------------------------------------------------------------ words, paths
 
@@ -258,10 +305,10 @@ class _Former:
         # A substitution runs in a subshell, and the files it reads are not targets of the command.
         return [part.kind, _Former(self.base).items(part.value, cwd)[0]]
 
-    def _path(self, word: Word, cwd: str) -> Any:
-        """Return the form of a word that names a file."""
+    def _path(self, word: Word, cwd: str, *, folder: bool = False) -> Any:
+        """Return the form of a word that names a file; to a program for folders, a slash behind it means nothing."""
         if (text := word.literal) is not None:
-            return self._path_of(text, cwd)
+            return self._path_of(without_slash(text) if folder else text, cwd)
         first = word.parts[0]
         if first.kind != "lit" or "/" not in first.value:
             return self._word(word, cwd)
@@ -280,10 +327,18 @@ class _Former:
 
     def _node(self, word: Word, cwd: str) -> Any:
         file, colons, test = (word.literal or "").partition("::")
-        if not file:
-            return self._path(word, cwd)
+        if not file or not colons:
+            return self._path(word, cwd, folder=True)
         path = self._path_of(file, cwd)
-        return {**path, "node": test} if colons and isinstance(path, dict) else path
+        return {**path, "node": test} if isinstance(path, dict) else path
+
+    def _redirects(self, redirects: Sequence[Redirect], cwd: str) -> list[Any]:
+        """Return the redirections in order, `&> x` as `> x 2>&1`; a heredoc, which cannot fail, comes last."""
+        split = [part for redirect in redirects for part in _of_both_streams(redirect)]
+        reads = [one for one in split if (one.fd or _DEFAULT_FD.get(one.op)) == "0" or one.target.literal == "0"]
+        if len(reads) == 1 and reads[0].op in ("<<", "<<<"):
+            split.sort(key=lambda one: one is reads[0])
+        return [self._redirect(one, cwd) for one in split]
 
     def _redirect(self, redirect: Redirect, cwd: str) -> list[Any]:
         fd = "" if redirect.fd == _DEFAULT_FD.get(redirect.op) else redirect.fd
@@ -293,6 +348,42 @@ class _Former:
         if redirect.op == "<<<" or (redirect.op in (">&", "<&") and target and (target.isdecimal() or target == "-")):
             return [fd, redirect.op, self._word(redirect.target, cwd)]
         return [fd, redirect.op, self._path(redirect.target, cwd)]
+
+
+def _unexpanded(word: Word) -> Word:
+    """Return a word such as `--include=*.py`, which no file matches, as its text."""
+    first, *rest = word.parts or (Part("null", ""),)
+    is_option = first.kind == "lit" and _OPTION.match(str(first.value))
+    if not is_option or any(part.kind not in ("lit", "glob") for part in rest):
+        return word
+    return word._replace(parts=(Part("lit", "".join(str(part.value) for part in word.parts)),))
+
+
+def _of_both_streams(redirect: Redirect) -> tuple[Redirect, ...]:
+    """Split `&> x` into `> x 2>&1`."""
+    target = redirect.target.literal or ""
+    if redirect.op in ("&>", "&>>"):
+        op = redirect.op[1:]
+    elif redirect.op == ">&" and redirect.fd in ("", "1") and target and not target.isdecimal() and target != "-":
+        op = ">"
+    else:
+        return (redirect,)
+    return Redirect("", op, redirect.target), _ERRORS_TOO
+
+
+def _with_errors(command: Simple | Group) -> Simple | Group:
+    """Return the command before a `|&`, which is `2>&1 |`."""
+    return replace(command, redirects=(*command.redirects, _ERRORS_TOO))
+
+
+def _reads_here(name: str, num_operands: int, act: _Act) -> bool:
+    """Return whether a program that names no folder reads the current one."""
+    if name in programs.LISTERS:
+        return not num_operands
+    if name in programs.SEARCHERS and not act.piped and not act.reads_file:
+        searches_folders = name == "rg" or act.options & {"r", "R"}
+        return bool(searches_folders) and num_operands == (0 if act.options & {"e", "f", "files"} else 1)
+    return False
 
 
 # ------------------------------------------------------------------------------------------------------- level L3
@@ -326,7 +417,7 @@ def _program_text(name: str, words: Sequence[Word], run: Any) -> str:
 def _path_text(value: Any) -> str:
     """Return the path of a form that is one, else ""."""
     if isinstance(value, dict):
-        return str(value.get("path") or value.get("rel") or "")
+        return without_slash(str(value.get("path") or value.get("rel") or ""))
     if isinstance(value, list) and value and value[0][0] == "path":
         return "".join([str(value[0][1]), "/", *(str(part[1]) for part in value[1:])])
     return ""

@@ -128,11 +128,20 @@ TOOLS: tuple[Tool, ...] = (
             ignore_case="-i ignoreCase case_insensitive",
             multiline="",
             literal="fixed_strings",
+            limit="head_limit",
+            offset="",
         ),
         needed=_names("pattern"),
-        # How much is shown around a hit does not change what is searched.
-        ignored=_REMARKS | _names("-n -A -B -C context head_limit limit offset -o"),
-        defaults={"ignore_case": False, "multiline": False, "literal": False, "output_mode": "files_with_matches"},
+        # How much is shown around a hit does not change what is searched; another page of hits does.
+        ignored=_REMARKS | _names("-n -A -B -C context -o"),
+        defaults={
+            "ignore_case": False,
+            "multiline": False,
+            "literal": False,
+            "output_mode": "files_with_matches",
+            "limit": 0,
+            "offset": 0,
+        },
     ),
     Tool(
         "read",

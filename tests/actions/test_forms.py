@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -80,7 +81,7 @@ SAME = [
         "Edit",
         {"file_path": "a.py", "old_string": "def f", "new_string": "import os\ndef f"},
     ),
-    ("Grep", {"pattern": "x", "-n": True, "-A": 3}, "Grep", {"pattern": "x", "path": "/repo", "head_limit": 5}),
+    ("Grep", {"pattern": "x", "-n": True, "-A": 3}, "Grep", {"pattern": "x", "path": "/repo", "-C": 5}),
     ("Grep", {"pattern": "x", "path": "src"}, "search_file_content", {"pattern": "x", "dir_path": "./src"}),
     ("Glob", {"pattern": "*.py"}, "find", {"pattern": "*.py", "path": "."}),
     ("LS", {"path": "/repo"}, "list_directory", {"dir_path": "."}),
@@ -134,6 +135,8 @@ DIFFERENT = [
     ("Grep", {"pattern": "x"}, "Grep", {"pattern": "x", "-i": True}),
     ("Grep", {"pattern": "x"}, "Grep", {"pattern": "x", "glob": "*.py"}),
     ("Grep", {"pattern": "x"}, "Grep", {"pattern": "x", "path": "src"}),
+    ("Grep", {"pattern": "x", "head_limit": 50}, "Grep", {"pattern": "x"}),
+    ("Grep", {"pattern": "x", "head_limit": 50}, "Grep", {"pattern": "x", "head_limit": 50, "offset": 50}),
     ("Grep", {"pattern": "./x"}, "Grep", {"pattern": "x"}),
     ("Frob", {"path": "./a"}, "Frob", {"path": "a"}),
     ("Frob", {"a": "1"}, "Frob", {"a": 1}),
@@ -301,6 +304,29 @@ def test_the_directory_of_a_lasting_shell_is_unknown_after_a_cd(make_trace: Call
     stayed = make_trace(("Bash", {"command": "cd /repo && ls && (cd pkg; ls)"}), ("Bash", {"command": "ls"}))
     fresh = make_trace(("bash", {"command": "cd pkg && ls"}), ("bash", {"command": "ls"}), source="pi")
     assert [last(trace).shell_cwd for trace in (moved, stayed, fresh)] == ["", "/repo", "/repo"]
+
+
+@pytest.mark.parametrize(
+    ("task", "paths", "cwd"),
+    [
+        ("Working directory: /home/u/proj", [], "/home/u/proj"),
+        ("<cwd>/home/u/proj</cwd>", [], "/home/u/proj"),
+        ("The current working directory is `/home/u/proj`.", ["/tmp/src/a.py", "src/a.py"], "/home/u/proj"),
+        ("cwd: /one, then the workspace folder: /two", [], ""),
+        ("Fix it.", ["/home/u/proj/src/a.py", "src/a.py"], "/home/u/proj"),
+        ("Fix it.", ["/home/u/proj/src/a.py", "/home/u/proj/b.py"], ""),
+        ("Fix it.", ["/one/src/a.py", "/two/src/a.py", "src/a.py"], ""),
+        ("Fix it.", ["/home/u/proj/a.py", "a.py"], ""),  # the name alone is no evidence
+    ],
+)
+def test_the_directory_of_a_session_that_records_none_is_inferred_if_it_is_certain(
+    make_trace: Callable[..., Trace], task: str, paths: list[str], cwd: str
+) -> None:
+    calls = [("Read", {"file_path": path}) for path in paths] or [("Bash", {"command": "ls"})]
+    trace = make_trace(*calls, cwd="")
+    opening = dataclasses.replace(trace.messages[1], content=task)
+    trace = dataclasses.replace(trace, messages=(trace.messages[0], opening, *trace.messages[2:]))
+    assert {context.cwd for _, context in contexts(trace)} == {cwd}
 
 
 def test_the_text_of_a_file_is_known_after_a_write_an_edit_and_a_full_read(make_trace: Callable[..., Trace]) -> None:

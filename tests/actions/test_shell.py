@@ -227,7 +227,8 @@ MEANT = [
     ("sed -i s/a/b/ a.py", "edit", ("a.py",)),
     ("CI=1 timeout 60 pytest -x tests 2>&1 | tail -3", "shell", (("pytest", "tests"),)),
     ("git add -A && git commit -m x", "shell", (("git add",), ("git commit",))),
-    ("npm run test -- --watch", "shell", (("npm run test",),)),
+    ("npm run test -- --watch", "shell", (("npm test",),)),
+    ("npm run build -- --watch", "shell", (("npm run build",),)),
     ("echo hi", "shell", (("echo",),)),
     ("while true; do :; done", "shell", ("while",)),
 ]
@@ -463,6 +464,63 @@ def test_spellings_of_one_form_have_one_real_effect(template: str, spellings: li
     assert len({canonical_json(shell_form(text, base=str(root), cwd=str(root)).value) for text in texts}) == 1
     effects = [effect_of(text, root) for text in texts]
     assert effects == effects[:1] * len(effects)
+
+
+ALIKE = [
+    ("find src -type f -name a", "find ./src -name a -type f"),
+    ("find src -name a -print", "find src -name a"),
+    ("find src -maxdepth 1 -type f -name a -delete", "find src -maxdepth 1 -name a -type f -delete"),
+    ("ls new a &> log", "ls new a > log 2>&1"),
+    ("ls new a >& log", "ls new a > log 2>&1"),
+    ("ls new a &>> a", "ls new a >> a 2>&1"),
+    ("ls new a |& cat", "ls new a 2>&1 | cat"),
+    ("{ ls new; ls a; } |& cat", "{ ls new; ls a; } 2>&1 | cat"),
+    ("cat > new <<'E'\nx\nE", "cat <<'E' > new\nx\nE"),
+    ("grep -rh 1 . --include=a*", "grep -rh --include='a*' 1 ."),
+    ("grep -rh 1 src/", "grep -rh 1 src"),
+    ("grep -rh 1", "grep -rh 1 ."),
+    ("ls src/", "ls src"),
+    ("mkdir -p new/deep/", "mkdir -p new/deep"),
+    (
+        "git init -q; git -C . add a b; git --no-pager status -s; rm -r .git",
+        "git init -q; git add b a; git status -s; rm -r .git",
+    ),
+        "git init -q; git -C . add a b; git --no-pager status -s; rm -r .git",
+        "git init -q; git add b a; git status -s; rm -r .git",
+    ),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), ALIKE)
+def test_commands_that_are_alike_have_one_form_and_one_real_effect(one: str, other: str, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    assert value(one) == value(other)
+    assert effect_of(one, root) == effect_of(other, root)
+
+
+APART = [
+    ("find . -name a -o -name b -type f", "find . -name b -type f -o -name a"),
+    ("find . -delete -name a", "find . -name a -delete"),
+    ("find . ! -name a -type f", "find . ! -type f -name a"),
+    ("make 2>&1 > log", "make > log 2>&1"),
+    ("cat < a > b", "cat > b < a"),
+    ("cat <<'E' <<'F'\nx\nE\ny\nF", "cat <<'F' <<'E'\ny\nF\nx\nE"),
+    ("grep x *.py", "grep x '*.py'"),
+    ("git diff -- main", "git diff main"),
+    ("git log -- main", "git log main"),
+    ("git checkout -- a.py", "git checkout a.py"),
+    ("git -C src status", "git status"),
+    ("npm run install", "npm install"),
+    ("yarn run add", "yarn add"),
+    ("npm run build", "npm build"),
+    ("cp -r a b/", "cp -r a b"),
+    ("cat x | grep -r y", "cat x | grep -r y ."),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), APART)
+def test_commands_that_only_look_alike_have_two_forms(one: str, other: str) -> None:
+    assert value(one) != value(other)
 
 
 PATHS = st.lists(st.sampled_from(["a", "b.py", "src", "-x", "c d"]), min_size=1, max_size=3).map("/".join)
