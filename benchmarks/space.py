@@ -100,7 +100,7 @@ def build(folder: Path) -> None:
         f"copy (select {_INDEX} from ({light}) order by id) to '{folder}/index.parquet' (compression zstd)"
     )
     # Rows are published by trace, so a shard takes a range of sorted traces.
-    # A session's steps share their messages. Messages of their own for each step are the worst case.
+    # A session's steps share their messages. Unique messages for each step are the worst case.
     key = "(i // 28) || '-' || (n + step)" if os.environ.get("SPACE_PROMPTS") == "shared" else "i || '-' || n"
     heavy = _HEAVY.replace("MESSAGE", _MESSAGE.replace("FILLER", f"'{_FILLER}'").replace("KEY", key))
     database.execute(f"create table light as select * from ({light}) order by trace_id, step, id")

@@ -47,7 +47,7 @@ def datasets() -> list[str]:
 
 
 def visitor(request: Request) -> tuple[str | None, str]:
-    """Return the visitor's token and name: of their own sign-in on the Hub, of this machine elsewhere."""
+    """Return the visitor's token and name: from their sign-in on the Hub, from this machine elsewhere."""
     if not ON_HUB:
         return get_token(), ""
     info = request.session.get("oauth_info") if "session" in request.scope else None

@@ -24,7 +24,7 @@ _MAX_VALUE = 300
 
 @dataclass(frozen=True)
 class Shown:
-    """What a place looks like; a part that was not asked for is None."""
+    """The parts of a page; a part that was not requested is None."""
 
     place: dict[str, str]
     list_: Html | None

@@ -1,4 +1,4 @@
-"""What every request must pass and every answer carries: known paths, sizes, rates, and headers that forbid scripts.
+"""Checks on every request (path, size, rate, origin) and headers on every answer that forbid foreign scripts.
 
 The policy allows scripts and styles from this server's own files alone. Text of a trace that slipped through the
 escaping could therefore still not run.
@@ -107,7 +107,7 @@ def _refuse(status: int, message: str, headers: dict[str, str] | None = None) ->
 
 
 def _limited(receive: Receive) -> Receive:
-    """Stop a body that is longer than its header says or has no length."""
+    """Stop a body that is longer than its header declares, or that has no length."""
     received = 0
 
     async def limited() -> MutableMapping[str, Any]:

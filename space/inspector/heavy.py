@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Context:
-    """What the trace set knows of a step: what came back, what went wrong, and the hints."""
+    """The results, error sites and hints of a step, from its trace set."""
 
     results: list[str]
     error_sites: list[Row]
@@ -76,7 +76,7 @@ def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[
 
 
 def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Context | None:
-    """Return what a trace set knows of a step."""
+    """Return the results, error sites and hints of a step."""
     files = files_of(library, traces, "steps", trace_id)
     if not files:
         return None

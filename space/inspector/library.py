@@ -146,7 +146,7 @@ class Library:
         raise NotShown(f"{repo} is not on the list of this Space ({', '.join(name.repo for name in self.names)}).")
 
     def check_access(self, repo: str, token: str | None) -> None:
-        """Refuse whoever cannot read the dataset on the Hub, with their own token."""
+        """Refuse visitors whose token cannot read the dataset on the Hub."""
         asked, may = self._rights.get((repo, token), (-_REMEMBER_S, False))
         if time.monotonic() - asked >= _REMEMBER_S:
             may = self._may_read(repo, token)
@@ -249,7 +249,7 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "preserve_insertion_order": "true",
-    # Otherwise a large sort spills into the folder where the app was started.
+    # Otherwise a large sort spills into the working directory.
     "temp_directory": str(Path(tempfile.gettempdir()) / f"composer-space-{os.getpid()}"),
 }
 

@@ -230,5 +230,5 @@ def _submission() -> Html:
 
 
 def message(title: str, text: str) -> Html:
-    """Return a detail that only says something."""
+    """Return a detail that is a message."""
     return h("article", h("div", h("h1", title), h("p", text), cls="empty"), aria_label=title)

@@ -108,7 +108,7 @@ class BadFilter(ValueError):
 
 @dataclass(frozen=True)
 class Query:
-    """What the list shows: filters by name, and the page."""
+    """The filters of the list by name, and its page."""
 
     filters: Mapping[str, str] = field(default_factory=dict)
     page: int = 0

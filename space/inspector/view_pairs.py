@@ -286,8 +286,8 @@ def pretty_calls(message: Row) -> str:
 
 
 def _words_of(pair: Row) -> Html | None:
-    said = [("student", pair.get("rejected_text")), ("teacher", pair.get("chosen_text"))]
-    shown = [h("div", h("h4", f"Words beside the call: {who}"), block(text, limit=800)) for who, text in said if text]
+    texts = [("student", pair.get("rejected_text")), ("teacher", pair.get("chosen_text"))]
+    shown = [h("div", h("h4", f"Words beside the call: {who}"), block(text, limit=800)) for who, text in texts if text]
     return h("div", shown, cls="two") if shown else None
 
 

@@ -220,7 +220,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Open a page in a context of its own; at the end nothing may have run, failed or been blocked."""
+    """Open a page in a fresh context; at the end nothing may have run, failed or been blocked."""
     contexts, complaints = [], []
 
     def open_(address: str, **options: Any) -> Any:

@@ -32,7 +32,7 @@ _state = 0
 
 
 def any_payload() -> str:
-    """Return the next payload, each with a number that makes it a value of its own."""
+    """Return the next payload, each with a number that makes it unique."""
     global _state
     _state += 1
     return f"{PAYLOADS[_state % len(PAYLOADS)]} {_state}"

@@ -1,4 +1,4 @@
-"""What a reviewer sees and does, in a real browser, on data that tries to break out of every field.
+"""A reviewer's work in a real browser, on data that tries to break out of every field.
 
 The fixture `open_page` asserts after each test that nothing of the data ran, no request left this machine, and the
 browser had nothing to complain about: the content policy never had to stop anything.

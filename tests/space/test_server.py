@@ -1,4 +1,4 @@
-"""What the server answers to programs, to strangers and to those who ask too much."""
+"""The server's answers to programs, to strangers and to clients that ask too much."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_the_space_imports_no_stage_and_nothing_heavy() -> None:
 
 
 def test_programs_search_read_and_count_pairs(space: str, published: Published) -> None:
-    # A process of its own: the client of Gradio keeps threads.
+    # A separate process: the client of Gradio keeps threads.
     code = (
         "import json, sys\nfrom gradio_client import Client\nclient = Client(sys.argv[1], verbose=False)\n"
         "found = client.predict(query='pytest', api_name='/search_pairs')\n"
