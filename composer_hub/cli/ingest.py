@@ -30,7 +30,7 @@ _MAX_SHOWN_PROBLEMS = 10
 @click.option("--scan/--no-scan", default=None, help="Check the result with kingfisher (default: if installed).")
 @click.option("--deny", type=_FILE, help="File of trace ids to leave out, one per line.")
 @click.option("--env-file", "env_files", multiple=True, type=_PATH, help="Folder with .env values to redact.")
-@click.option("--writers", default="template,hindsight,environment", show_default=True, help="Hint writers, in order.")
+@click.option("--writers", default="hindsight,template,environment", show_default=True, help="Hint writers, in order.")
 @click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last.")
 @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")

@@ -1,33 +1,42 @@
 """The call that worked later: an error site and the session's next calls in, the successful call out.
 
-Both calls must have the same target: the path of a file call (its file name if the path was the mistake), or the
-program of a shell call together with a word of its arguments. A hint names only the changes between the two calls, each
-value on one short line.
+Only exact answers count: the path that was there, a flag such as `replace_all`, the read that had to come first, the
+command with the right words. Both calls must have the same target, and nothing in between may have made the second
+one work. No text of an edit is ever quoted.
 """
 
 from __future__ import annotations
 
 import os.path
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
 from typing import Any
 
 from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.tools import bare_name, family_of_tool
-from composer_hub.errors.exits import main_command
+from composer_hub.errors.exits import hides_exit_code, main_command
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.hints.templates import LaterCall, SiteContext, clipped
 from composer_hub.records import Step, ToolCall, Trace, canonical_json
 
-MAX_VALUE_CHARS = 80
 MAX_COMMAND_CHARS = 240
 MAX_CHANGES = 3
+MIN_ALIKE = 0.6  # of the words of two commands, or of the folders of two paths
 
-# The same call works later for these, because a step before it was missing.
-_NEEDS_A_READ = frozenset({"stale_read", "edit_no_match", "edit_ambiguous"})
-# The place was the mistake, so the right one has another path.
-_WRONG_PLACE = frozenset({"path_not_found", "is_directory"})
+_BY_ARGUMENTS = frozenset({"schema_validation", "output_limit"})
+_READERS = frozenset(
+    ("cat", "head", "tail", "ls", "find", "grep", "rg", "fd", "tree", "wc", "stat", "cd", "echo", "git")
+)
+_REMOVERS = frozenset(("rm", "rmdir", "shred", "truncate", "dd", "kill", "pkill", "killall"))
+_REMOVING = frozenset(("--hard", "--force", "-f", "-D", "-delete", "clean", "prune", "drop"))
+# Many folders have a file of such a name, so that the same name proves little.
+_COMMON_NAME = re.compile(
+    r"(?i)(?:index|main|mod|lib|types?|utils?|config|__init__|conftest|readme|license|changelog|makefile|dockerfile"
+    r"|package|tsconfig|pyproject|cargo|go|setup|test|skill|agents|claude)(?:\.\w{1,5})?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +79,7 @@ def _compare(
     if bare_name(failed.name) != bare_name(worked.name):
         return None
     if family_of_tool(failed.name, failed.arguments) == "shell":
-        return _other_command(context, failed, worked)
+        return _other_command(context, failed, worked, between)
     return _other_arguments(kind, failed, worked, between)
 
 
@@ -88,27 +97,35 @@ def _other_arguments(
     kind: str, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
 ) -> WorkingCall | None:
     before, after = path_of(failed), path_of(worked)
-    if not after or not _same_place(kind, before, after):
+    if kind == "path_not_found":
+        right = _is_other_path(before, after) and not any(_writes(later, after) for later in between)
+        return WorkingCall(f"The right path is {after} (not {clipped(before, 120)}).", "other_path") if right else None
+    if not after or os.path.normpath(before) != os.path.normpath(after):
         return None
-    if kind in _WRONG_PLACE:
-        return (
-            WorkingCall(f"The right path is {after} (not {clipped(before, 120)}).", "other_path")
-            if before != after
-            else None
-        )
-    read_first = kind in _NEEDS_A_READ and any(_reads(later, after) for later in between)
-    changes = list(_changes(failed.arguments, worked.arguments))[:MAX_CHANGES]
-    if not changes and not read_first:
+    if kind == "stale_read":
+        read = any(_reads(later, after) for later in between)
+        return WorkingCall(f"First read {after}; then `{worked.name}` works.", "read_first") if read else None
+    changes = _changes(failed.arguments, worked.arguments)
+    if not changes or len(changes) > MAX_CHANGES:
         return None
-    first = f"First read {clipped(after, 120)}; then " if read_first else f"On {clipped(after, 120)} "
-    how = f" with {'; '.join(changes)}" if changes else ""
-    return WorkingCall(f"{first}`{worked.name}` works{how}.", "read_first" if read_first else "other_arguments")
+    how = " and ".join(changes)
+    if kind == "edit_ambiguous" and all(change.endswith(" = true") for change in changes):
+        return WorkingCall(f"Every such place in {after} was meant: `{worked.name}` works with {how}.", "replace_all")
+    if kind in _BY_ARGUMENTS and family_of_tool(failed.name, failed.arguments) != "edit":
+        return WorkingCall(f"On {after} `{worked.name}` works with {how}.", "other_arguments")
+    return None
 
 
-def _same_place(kind: str, before: str, after: str) -> bool:
-    if os.path.normpath(before) == os.path.normpath(after):
-        return True
-    return kind in _WRONG_PLACE and _last_part(before) == _last_part(after)
+def _is_other_path(before: str, after: str) -> bool:
+    """Tell whether two different paths very likely mean the same file: equal names in similar folders."""
+    one, other = os.path.normpath(before).split("/"), os.path.normpath(after).split("/")
+    if not before or not after or one == other or one[-1] != other[-1]:
+        return False
+    alike = SequenceMatcher(None, one[:-1], other[:-1], autojunk=False).ratio() >= MIN_ALIKE
+    shorter, longer = sorted((one[:-1], other[:-1]), key=len)
+    rest = iter(longer)
+    nested = all(part in rest for part in shorter)
+    return (alike and nested) if _COMMON_NAME.fullmatch(one[-1]) else (alike or nested)
 
 
 def _reads(later: LaterCall, path: str) -> bool:
@@ -118,47 +135,103 @@ def _reads(later: LaterCall, path: str) -> bool:
     return path_of(later.call) == path or os.path.basename(path) in command_of(later.call)
 
 
-def _changes(before: Any, after: Any) -> Iterator[str]:
-    """Yield the changed arguments, each on one short line with the first words of a long text."""
+def _writes(later: LaterCall, path: str) -> bool:
+    """Tell whether a call may have made the file, so that its path was not wrong before."""
+    family = family_of_tool(later.call.name, later.call.arguments)
+    name = os.path.basename(path)
+    if family == "shell":
+        command = command_of(later.call)
+        return name in command and any(one.program not in _READERS for one in commands_in(command))
+    return family == "edit" and os.path.basename(path_of(later.call)) == name
+
+
+def _changes(before: Any, after: Any) -> tuple[str, ...]:
+    """Return the changed arguments, or nothing if one of them is a text: its words are about another edit or query."""
     if not isinstance(after, Mapping):
-        return
+        return ()
     earlier = before if isinstance(before, Mapping) else {}
-    for name, value in after.items():
-        if name not in earlier or earlier[name] != value:
-            text = value if isinstance(value, str) else canonical_json(value)
-            yield f"{name} = {clipped(text.strip(), MAX_VALUE_CHARS)}"
-    for name in earlier:
-        if name not in after:
-            yield f"no {name}"
+    changed = {name: value for name, value in after.items() if name not in earlier or earlier[name] != value}
+    if any(not isinstance(value, bool | int | float) for value in changed.values()):
+        return ()
+    gone = tuple(f"no {name}" for name in earlier if name not in after)
+    return (*(f"{name} = {canonical_json(value)}" for name, value in changed.items()), *gone)
 
 
-def _other_command(context: SiteContext, failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
-    before, after = command_of(failed), command_of(worked)
-    if not after or before.strip() == after.strip():
-        return None  # the same command works after some other change, so it is not a hint
-    if not _same_target(context, before, after):
+def _other_command(
+    context: SiteContext, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
+) -> WorkingCall | None:
+    before, after = command_of(failed).strip(), command_of(worked).strip()
+    if not after or before == after or not _is_quotable(after):
         return None
-    return WorkingCall(f"This command works instead: {clipped(after, MAX_COMMAND_CHARS)}", "other_command")
-
-
-def _same_target(context: SiteContext, before: str, after: str) -> bool:
-    kind = canonical_kind(context.site.kind)
-    if kind in _WRONG_PLACE:
-        return _last_part(context.path) in _words_of(after)
     main, later = main_command(commands_in(before)), main_command(commands_in(after))
-    if not main or not later:
+    if (
+        not main
+        or not later
+        or not _CORRECTIONS.get(canonical_kind(context.site.kind), _never)(context, main, later, between)
+    ):
+        return None
+    return WorkingCall(f"This command works instead: {after}", "other_command")
+
+
+def _is_quotable(command: str) -> bool:
+    """Tell whether a command is short, proves its success by its exit code, and removes nothing."""
+    if len(command) > MAX_COMMAND_CHARS or "\n" in command or hides_exit_code(command):
         return False
-    shared = _target_words(main) & _target_words(later)
-    return bool(shared) and (main.program != later.program) == (kind == "command_not_found")
+    return not any(one.program in _REMOVERS or _REMOVING & set(one.words[1:]) for one in commands_in(command))
 
 
-def _words_of(command: str) -> set[str]:
-    return {_last_part(word) for simple in commands_in(command) for word in simple.words} - {""}
+_Correction = Callable[[SiteContext, SimpleCommand, SimpleCommand, tuple[LaterCall, ...]], bool]
 
 
-def _target_words(command: SimpleCommand) -> set[str]:
-    """Return the words that name the target of a command: paths by their last part, no options."""
-    return {part for word in command.words[1:] if not word.startswith("-") and len(part := _last_part(word)) > 2}
+def _never(context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]) -> bool:
+    return False
+
+
+def _corrects_path(
+    context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
+) -> bool:
+    missing = context.path
+    if not missing or main.program != later.program or any(_writes(one, missing) for one in between):
+        return False
+    words = [word for word in later.words[1:] if _last_part(word) == _last_part(missing)]
+    return bool(words) and all(os.path.normpath(word) != os.path.normpath(missing) for word in words)
+
+
+def _corrects_program(
+    context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
+) -> bool:
+    return main.program != later.program and bool(main.words[1:]) and _alike(main.words[1:], later.words[1:])
+
+
+def _corrects_usage(
+    context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
+) -> bool:
+    return main.words != later.words and _alike(main.words, later.words) and bool(_targets(main) & _targets(later))
+
+
+def _corrects_git(
+    context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
+) -> bool:
+    changed = any("git" in {one.program for one in commands_in(command_of(other.call))} for other in between)
+    return not changed and _corrects_usage(context, main, later, between)
+
+
+_CORRECTIONS: dict[str, _Correction] = {
+    "path_not_found": _corrects_path,
+    "command_not_found": _corrects_program,
+    "usage_error": _corrects_usage,
+    "vcs_error": _corrects_git,
+}
+
+
+def _alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    return set(one) <= set(other) or SequenceMatcher(None, one, other, autojunk=False).ratio() >= MIN_ALIKE
+
+
+def _targets(command: SimpleCommand) -> set[str]:
+    """Return the words that name the program and the target of a command, without options; paths by their last part."""
+    words = {part for word in command.words[1:] if not word.startswith("-") and len(part := _last_part(word)) > 2}
+    return {f"{command.program} {word}" for word in words}
 
 
 def _last_part(path: str) -> str:

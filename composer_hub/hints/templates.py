@@ -11,6 +11,7 @@ import os.path
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from composer_hub.actions.calls import command_of, path_of
@@ -36,7 +37,7 @@ class SiteContext:
     call: ToolCall | None = None
     available_tools: tuple[str, ...] = ()
     tool_schema: Mapping[str, Any] | None = None  # the JSON schema of the called tool's arguments
-    cwd: str = ""
+    answer: str = ""  # the whole result of the call; the site's message is an excerpt
     later: tuple[LaterCall, ...] = ()  # the next calls of the session, in order
     user_words: str = ""  # the user's next message
     trace: Trace | None = None
@@ -92,6 +93,7 @@ _PATHS = (
         r"(?:cannot (?:access|stat|open)|can't open file|no such file or directory, \w+) ['\"]([^'\"\n]{1,200})['\"]"
     ),
     re.compile(r"no such file or directory: (\S{1,200})"),
+    re.compile(r"No exact match found in (\S{1,200}) for"),
     re.compile(r"(?:^|\n)\S{1,100}: (?:line \d+: )?([^\s:]{1,200}): No such file or directory"),
     re.compile(r"(?:The (?:file|path)|File|Path) ['\"`]?([^\s'\"`]{1,200})['\"`]? (?:does not exist|not found)"),
     re.compile(r"(?:does not exist|not found): ['\"`]?([^\s'\"`]{1,200})"),
@@ -108,16 +110,63 @@ _PROGRAMS = (
 # ------------------------------------------------------------------------------------------------------- templates
 
 
+_NOUNS = (
+    (
+        "skill",
+        re.compile(
+            r"[Uu]nknown skill\b|\b[Ss]kill ['\"`]?[\w.:/-]{1,100}['\"`]? (?:was )?(?:not found|does not exist)"
+        ),
+    ),
+    ("agent", re.compile(r"\b[Aa]gent type\b|Available agents")),
+)
+_ASKED = re.compile(
+    r"(?:Unknown (?:tool|skill|function|command)|No such tool available|Agent type|unavailable tool|Unrecognized tool"
+    r"|unsupported (?:custom tool )?call|[Tt]ool)\b:? ?['\"`]?([\w.:/-]{1,100})"
+)
+_LISTED = re.compile(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,20000})")
+_SKILL_LINES = re.compile(r"^- ([\w.:/-]{1,100}): ", re.MULTILINE)
+MAX_LISTED = 12
+
+
 def _tool_not_found(context: SiteContext) -> str:
-    listed = _slot(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,400})", context.site.message)
-    names = listed.strip(" .") or ", ".join(f"`{name}`" for name in context.available_tools[:40])
-    if not names:
-        return f"There is no {context.tool}; use only the tools that are offered." if context.site.tool else _NO_TOOL
-    what = "agents" if "Available agents" in context.site.message else "tools"
-    return f"Available {what} are: {names}. Use one of these."
+    text = context.answer or context.site.message
+    noun = next((noun for noun, pattern in _NOUNS if pattern.search(text[:400])), "tool")
+    found = _ASKED.search(text)
+    asked = found[1].rstrip(".:") if found else context.site.tool if noun == "tool" else ""
+    offered, complete = _offered(context, noun, text)
+    near = _nearest(asked, offered)
+    if near:
+        names = ", ".join(f"`{name}`" for name in near)
+        return f"There is no {noun} `{asked}`; the nearest {'is' if len(near) == 1 else 'are'} {names}."
+    if complete and len(offered) <= MAX_LISTED:
+        return f"Available {noun}s are: {', '.join(f'`{name}`' for name in offered)}. Use one of these."
+    name = f"{noun} `{asked}`" if asked else f"such {noun}"
+    return f"There is no {name}; use only the {noun}s that are offered."
 
 
-_NO_TOOL = "The tool that was called does not exist; use only the tools that are offered."
+def _offered(context: SiteContext, noun: str, text: str) -> tuple[tuple[str, ...], bool]:
+    """Return the names that the session shows for tools, skills or agents, and whether these are all of them."""
+    if listed := _LISTED.search(text):
+        names = (name.strip(" .`'\"") for name in listed[1].split(","))
+        return tuple(name for name in names if name), len(listed[1]) < 20_000
+    if noun == "tool":
+        seen = context.trace is not None and context.trace.tools_source == "seen"
+        return context.available_tools, bool(context.available_tools) and not seen
+    if noun == "skill" and context.trace is not None and context.step is not None:
+        shown = (context.trace.messages[index] for start, stop in context.step.prompt for index in range(start, stop))
+        lists = (one.content for one in shown if one.role == "user" and "skills are available" in one.content)
+        return tuple(dict.fromkeys(name for text in lists for name in _SKILL_LINES.findall(text))), False
+    return (), False
+
+
+def _nearest(asked: str, offered: tuple[str, ...]) -> list[str]:
+    """Return up to three offered names that resemble the one that was asked for, with or without a namespace."""
+    if not asked:
+        return []
+    plain = {name: re.split(r"[:/]|__", name.casefold())[-1] for name in offered}
+    wanted = re.split(r"[:/]|__", asked.casefold())[-1]
+    close = get_close_matches(wanted, sorted(set(plain.values())), n=3, cutoff=0.75)
+    return [name for part in close for name in offered if plain[name] == part][:3]
 
 
 def _json_decode(context: SiteContext) -> str:
@@ -142,8 +191,13 @@ def _schema_validation(context: SiteContext) -> str:
     return f"{_capital(context.tool)} does not take these arguments: {named}{more}. {_schema(context)}"
 
 
+_MISSING_KEY = re.compile(r"Missing key\s+at \[\"([A-Za-z_]\w{0,60})\"\]")
+
+
 def _issues(message: str) -> list[str]:
     """Return the problem of each field that a line of the message names, or of the first field that it mentions."""
+    if keys := _MISSING_KEY.findall(message):
+        return list(dict.fromkeys(f"`{key}` was missing" for key in keys))
     named = [(found[1], line) for line in message.split("\n") if (found := _NAMED_FIELD.search(line))]
     if named:
         return list(dict.fromkeys(f"`{field}` {_problem(line)}" for field, line in named))
@@ -215,7 +269,9 @@ def _stale_read(context: SiteContext) -> str:
 
 def _path_not_found(context: SiteContext) -> str:
     where = f"{context.path} does not exist" if context.path else "That path does not exist"
-    here = f" (the working directory is {context.cwd})" if context.cwd and not context.path.startswith("/") else ""
+    # Only the result itself is sure of the folder: a shell may have changed it since the session began.
+    folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
+    here = f" (the working directory is {folder})" if folder and not context.path.startswith("/") else ""
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
     name = os.path.basename(context.path.rstrip("/"))

@@ -1,8 +1,8 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
 A hint is a short text that would have helped if the model had read it before the step. Writers are in an ordered tuple,
-the cheapest first, and the first that has a hint wins: the template of the kind, then hindsight (the call on the same
-target that worked later), then the environment's own words. Two more are opt-in: the user's words at a rejection, and a
+and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of the
+kind, then the environment's own words. Two more are opt-in: the user's words at a rejection, and a
 `Judge` model. A writer is a function `SiteContext -> Hint | None`.
 """
 
@@ -33,7 +33,7 @@ HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
 MAX_LATER_CALLS = 8
-VERSION = 2  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 3  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -85,14 +85,14 @@ def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames
 def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
     """Collect the facts of a trace about one site of the step at a position."""
     step = trace.steps[position]
-    calls = (outcome.call for outcome in outcomes_of(trace, step))
-    call = next((call for call in calls if (call.call_id, call.name) == (site.call_id, site.tool)), None)
+    outcomes = outcomes_of(trace, step)
+    met = next((one for one in outcomes if (one.call.call_id, one.call.name) == (site.call_id, site.tool)), None)
     return SiteContext(
         site=site,
-        call=call,
-        available_tools=_tools_of(trace, site.tool),
+        call=met.call if met else None,
+        available_tools=_tools_of(trace, position, site.tool),
         tool_schema=_schema_of(trace, site.tool),
-        cwd=trace.cwd,
+        answer=(met.content or "") if met else "",
         later=tuple(_later_calls(trace, position)),
         user_words=_user_words(trace, position) if site.blame == "user" else "",
         trace=trace,
@@ -105,8 +105,11 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
     return inner if isinstance(inner, Mapping) else tool
 
 
-def _tools_of(trace: Trace, failed: str) -> tuple[str, ...]:
-    named = (str(_function(tool).get("name") or "") for tool in trace.tools)
+def _tools_of(trace: Trace, position: int, failed: str) -> tuple[str, ...]:
+    named = [str(_function(tool).get("name") or "") for tool in trace.tools]
+    if trace.tools_source == "seen":  # a name that only a later call shows was not known here
+        earlier = {call.name for step in trace.steps[:position] for call in trace.messages[step.action].tool_calls}
+        named = [name for name in named if name in earlier]
     # Without a recorded tool list, it holds every name that the model called, including the wrong one.
     wrong = failed if trace.tools_source == "seen" else ""
     return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
@@ -183,8 +186,33 @@ def from_user(context: SiteContext) -> Hint | None:
     if context.site.blame != "user":
         return None
     found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
-    words = excerpt(next(found, "") or context.user_words, 400)
+    words = excerpt(_instructions(next(found, "") or context.user_words), 400)
     return _hint(context, f"The user says: {words}", "user", "words_at_rejection") if words else None
+
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+MAX_SENTENCE_CHARS = 200  # a longer one has something to say
+# Sentences of a person who takes over, reacts, or asks for another try: they hold nothing to do differently.
+_NO_INSTRUCTION = re.compile(
+    r"""(?ix) \W*
+    (?:(?:ok(?:ay)?|huh|hm+|oh|well|so|and|but|please|actually|sorry|no|nope|yes|yeah|thanks?|let'?s|just|then|now|wait|stop)\b\W*)*
+    (?:
+      (?!.*\b(?:use|using|instead|should|must|don'?t|not|need|want|only|rather)\b)
+      (?:i'?ll|i'?m|i'?ve|i\ (?:will|am|have|already|can|did|just)|let\ me|we'?ll|that'?s|this\ is|it'?s|too
+        |do\ you\ have|thank\ you)\b.*
+      |(?:try|(?:do|run)\ (?:it|that))?\s*(?:again|once\ more|one\ more\ time)
+      |re-?try|continue|go\ on|go\ ahead|proceed|carry\ on|keep\ going|resume|stop|wait|hold\ on
+      |never\ ?mind|cancel|abort|not\ now|not\ yet|later|skip|hello|hi
+    )? \W*"""
+)
+
+
+def _instructions(words: str) -> str:
+    """Return a person's words, or nothing if no sentence asks for something to be done in another way."""
+    sentences = [one for one in _SENTENCE_END.split(words[:20_000]) if len(one.split()) > 2]
+    return (
+        words if any(len(one) > MAX_SENTENCE_CHARS or not _NO_INSTRUCTION.fullmatch(one) for one in sentences) else ""
+    )
 
 
 def from_sibling(site: ErrorSite, trace: Trace, position: int) -> Hint | None:
@@ -202,8 +230,8 @@ def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
     return Hint(excerpt(text, MAX_HINT_CHARS), writer, rule, VERSION, kind=site.kind, call_id=site.call_id)
 
 
-DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_template, from_hindsight, from_environment)
-"""In order of cost; `writers_named("hindsight,template,environment")` prefers hints that name what worked."""
+DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_template, from_environment)
+"""The call that worked, if that is exact; else the template of the kind; else the environment's words."""
 
 WRITERS: dict[str, HintWriter] = {
     "template": from_template,

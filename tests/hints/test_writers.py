@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,17 @@ def trace_of(*made: tuple[str, object, str], cwd: str = "/repo", tools: tuple[di
         messages.append(Message("assistant", tool_calls=(ToolCall(tool, arguments, call_id),)))
         messages.append(Message("tool", result, tool_call_id=call_id, name=tool))
         steps.append(Step(f"step-{len(steps)}", len(steps), action, ((0, action),), (action + 1,)))
-    trace = Trace("trace", "test", "session", tuple(messages), tuple(steps), cwd=cwd, tools=tools, redaction="test")
+    trace = Trace(
+        "trace",
+        "test",
+        "session",
+        tuple(messages),
+        tuple(steps),
+        cwd=cwd,
+        tools=tools,
+        tools_source="recorded" if tools else "seen",
+        redaction="test",
+    )
     return find_errors(Session(trace))
 
 
@@ -74,7 +85,12 @@ FIVE_ISSUES = (
 # (kind, message, call, what the hint must hold)
 SLOTS = [
     ("tool_not_found", "No such tool available: Foo", ToolCall("Foo", {}), ["Available tools are: `Bash`, `Edit`", "Use one of these"]),
-    ("tool_not_found", "Agent type 'x' not found. Available agents: general, Explore", ToolCall("Task", {}), ["Available agents are: general, Explore."]),
+    ("tool_not_found", "Agent type 'x' not found. Available agents: general, Explore", ToolCall("Task", {}), ["Available agents are: `general`, `Explore`. Use one"]),
+    ("tool_not_found", "Agent type 'reviewer' not found. Available agents: " + ", ".join(f"team:helper-{n}" for n in range(60)) + ", team:reviewer, general", ToolCall("Task", {}), ["There is no agent `reviewer`; the nearest is `team:reviewer`."]),
+    ("tool_not_found", "Unknown skill: commit", ToolCall("Skill", {"skill": "commit"}), ["There is no skill `commit`; use only the skills that are offered."]),
+    ("tool_not_found", "Model tried to call unavailable tool 'foo'. Available tools: bash, skill.", ToolCall("foo", {}), ["Available tools are: `bash`, `skill`. Use one"]),
+    ("tool_not_found", "No such tool available: edt", ToolCall("edt", {}), ["There is no tool `edt`; the nearest is `Edit`."]),
+    ("schema_validation", "The bash tool was called with invalid arguments: SchemaError(Missing key\n  at [\"command\"]).", ToolCall("bash", {}), ["`command` was missing."]),
     ("json_decode", "failed to parse function arguments: EOF", ToolCall("shell", "{"), ["valid JSON", "trailing comma"]),
     ("schema_validation", "InputValidationError: Read failed due to the following issue:\nThe required parameter `file_path` is missing", ToolCall("Read", {}), ["`file_path` was missing"]),
     ("schema_validation", "An unexpected parameter `limits` was provided", ToolCall("Read", {}), ["`limits` is not one that it knows"]),
@@ -88,7 +104,8 @@ SLOTS = [
     ("edit_noop", "No changes to make", ToolCall("Edit", FILE), ["are the same"]),
     ("edit_syntax_rejected", "Your proposed edit has introduced new syntax error(s).\n/workspace/src/App.tsx:22\n", None, ["/workspace/src/App.tsx near line 22"]),
     ("stale_read", "File has not been read yet.", ToolCall("Edit", FILE), ["Read /repo/a.py before editing it"]),
-    ("path_not_found", "File does not exist.", ToolCall("Read", {"file_path": "src/a.py"}), ["src/a.py does not exist", "working directory is /repo", "search for a.py"]),
+    ("path_not_found", "File does not exist. Note: your current working directory is /repo/x.", ToolCall("Read", {"file_path": "src/a.py"}), ["src/a.py does not exist", "(the working directory is /repo/x).", "search for a.py"]),
+    ("path_not_found", "bash: ./x: No such file or directory\n[Current working directory: /workspace]", ToolCall("execute_bash", {"command": "./x"}), ["./x does not exist (the working directory is /workspace)."]),
     ("path_not_found", "File does not exist. Did you mean src/b.py?", ToolCall("Read", FILE), ["there is src/b.py"]),
     ("path_not_found", "cat: docs/x.md: No such file or directory", ToolCall("Bash", {"command": "cat docs/x.md"}), ["docs/x.md does not exist"]),
     ("is_directory", "EISDIR", ToolCall("Read", {"file_path": "/repo"}), ["/repo is a directory"]),
@@ -110,7 +127,7 @@ SLOTS = [
 )
 def test_a_template_fills_its_slots(kind: str, message: str, call: ToolCall | None, held: list[str]) -> None:
     context = SiteContext(
-        site(kind, message, call.name if call else ""), call, available_tools=("Bash", "Edit"), cwd="/repo"
+        site(kind, message, call.name if call else ""), call, available_tools=("Bash", "Edit"), answer=message
     )
     hint = from_template(context)
     assert hint is not None
@@ -170,19 +187,53 @@ def test_hindsight_tells_that_reading_came_first() -> None:
     assert texts(trace_of(NOT_READ, READ, EDITED), from_hindsight) == ["First read /repo/a.py; then `Edit` works."]
 
 
-def test_hindsight_names_the_changed_argument_and_never_a_long_text() -> None:
+TWICE = (
+    "Edit",
+    {"file_path": "/repo/a.py", "old_string": "a", "new_string": "y"},
+    "Found 2 matches of the string to replace, but",
+)
+
+
+def test_hindsight_names_the_flag_that_was_missing() -> None:
+    worked = ("Edit", {"file_path": "/repo/a.py", "old_string": "a", "new_string": "y", "replace_all": True}, "ok")
+    assert texts(trace_of(TWICE, worked), from_hindsight) == [
+        "Every such place in /repo/a.py was meant: `Edit` works with replace_all = true."
+    ]
+
+
+def test_hindsight_names_the_part_to_ask_for() -> None:
     failed = (
-        "Edit",
-        {"file_path": "/repo/a.py", "old_string": "a", "new_string": "y"},
-        "Found 2 matches of the string to replace, but",
+        "Read",
+        {"file_path": "/repo/a.py"},
+        "File content (31337 tokens) exceeds maximum allowed tokens (25000).",
     )
-    worked = (
-        "Edit",
-        {"file_path": "/repo/a.py", "old_string": "def f():\n" + "    a\n" * 500, "new_string": "y"},
-        "ok",
+    worked = ("Read", {"file_path": "/repo/a.py", "offset": 1, "limit": 500}, "x")
+    assert texts(trace_of(failed, worked), from_hindsight) == [
+        "On /repo/a.py `Read` works with offset = 1 and limit = 500."
+    ]
+
+
+def test_a_session_without_a_working_directory_in_the_answer_gets_no_claim() -> None:
+    (text,) = texts(
+        trace_of(("Bash", {"command": "cd src && cat a.py"}, "Exit code 1\ncat: a.py: No such file or directory"))
     )
-    (text,) = texts(trace_of(failed, worked), from_hindsight)
-    assert text == "On /repo/a.py `Edit` works with old_string = def f():…."
+    assert "working directory" not in text
+
+
+def test_a_tool_that_only_a_later_call_shows_is_not_named() -> None:
+    tools = ({"name": "Read"}, {"name": "Edit"})
+    trace = trace_of(READ, ("Edt", {}, "No such tool available: Edt"), EDITED, tools=tools)
+    recorded, seen = trace, replace(trace, tools_source="seen")
+    assert ["nearest is `Edit`" in text for one in (recorded, seen) for text in texts(one, from_template)] == [
+        True,
+        False,
+    ]
+
+
+def test_the_nearest_skill_comes_from_the_list_that_the_model_was_shown() -> None:
+    shown = "The following skills are available for use with the Skill tool:\n\n- git:commit: Commit the work\n- review: Read a diff"
+    (text,) = texts(trace_of(("user", None, shown), ("Skill", {"skill": "commit"}, "Unknown skill: commit")))
+    assert text == "Reminder: There is no skill `commit`; the nearest is `git:commit`."
 
 
 def test_hindsight_names_the_path_that_was_there() -> None:
@@ -215,7 +266,16 @@ def test_hindsight_finds_the_tool_that_is_there() -> None:
     ]
 
 
+GIT_FAILED = ("Bash", {"command": "git push origin topic"}, "Exit code 1\nerror: src refspec topic does not match any")
 SILENT = {
+    "another edit of the file": [TWICE, ("Edit", {"file_path": "/repo/a.py", "old_string": "def f():\n    a", "new_string": "y"}, "ok")],
+    "an edit with another old text": [("Edit", {"file_path": "/repo/a.py", "old_string": "a", "new_string": "y"}, "String to replace not found in file."), READ, ("Edit", {"file_path": "/repo/a.py", "old_string": "b", "new_string": "y"}, "ok")],
+    "the same path in another command": [("Bash", {"command": "cat docs/a.md"}, "Exit code 1\ncat: docs/a.md: No such file or directory"), ("Bash", {"command": "cat -n docs/a.md"}, "x")],
+    "a path that was made in between": [("Bash", {"command": "cat docs/a.md"}, "Exit code 1\ncat: docs/a.md: No such file or directory"), ("Bash", {"command": "cp x src/a.md"}, ""), ("Bash", {"command": "cat src/a.md"}, "x")],
+    "a file of the same common name elsewhere": [("Read", {"file_path": "/repo/src/index.ts"}, "File does not exist."), ("Read", {"file_path": "/repo/test/web/index.ts"}, "x")],
+    "a command that hides its exit code": [("Bash", {"command": "gh pr vew 12"}, 'Exit code 1\nunknown command "vew"'), ("Bash", {"command": "gh pr view 12 || true"}, "x")],
+    "a command that removes something": [GIT_FAILED, ("Bash", {"command": "git push --force origin topic"}, "ok")],
+    "a git command that another one made possible": [GIT_FAILED, ("Bash", {"command": "git checkout -b topic"}, "ok"), ("Bash", {"command": "git push -u origin topic"}, "ok")],
     "the same call that works again": [("Bash", {"command": "git push"}, "Exit code 1\nerror: failed"), ("Bash", {"command": "git push"}, "ok")],
     "another target": [NOT_READ, ("Edit", {"file_path": "/repo/b.py", "old_string": "x"}, "ok")],
     "an unrelated command": [("Bash", {"command": "cat nope.txt"}, "Exit code 1\ncat: nope.txt: No such file or directory"), ("Bash", {"command": "cat other.txt"}, "x")],
@@ -296,6 +356,24 @@ def test_the_users_next_message_counts_as_their_words() -> None:
     assert from_user(SiteContext(site("timeout"), user_words="hello")) is None
 
 
+NO_HINTS = [
+    "i'll take it from here.", "try again", "Try again.", "huh, that's what my expectation says. Try again.", "too slow.",
+    "do you have context7?", "ok, continue", "stop", "never mind", "please wait, i'm looking", "No",
+]  # fmt: skip
+INSTRUCTIONS = ["use pnpm here", "no, use the other file", "why not use enable?", "this is wrong, use ruff instead", "stop. The tests should come first."]  # fmt: skip
+
+
+@pytest.mark.parametrize("words", NO_HINTS + INSTRUCTIONS)
+def test_a_persons_words_are_a_hint_only_if_they_ask_for_something(words: str) -> None:
+    rejected = (
+        "Edit",
+        FILE,
+        f"The user doesn't want to proceed with this tool use. To tell you how to proceed, the user said:\n{words}",
+    )
+    expected = [f"The user says: {words}"] if words in INSTRUCTIONS else []
+    assert texts(trace_of(rejected), user_feedback=True) == expected
+
+
 def test_words_of_tests_have_a_separate_switch() -> None:
     trace = trace_of(("Bash", {"command": "pytest"}, "Exit code 1\nFAILED tests/test_a.py::test_b"))
     assert texts(trace) == []
@@ -311,9 +389,9 @@ def test_failures_of_the_environment_have_a_separate_switch() -> None:
 
 def test_the_order_of_writers_is_the_callers() -> None:
     trace = trace_of(NOT_READ, READ, EDITED)
-    assert [step.hints[0].writer for step in write_hints(trace).steps if step.hints] == ["template"]
-    chosen = hints.writers_named("hindsight, template")
-    assert [step.hints[0].writer for step in write_hints(trace, chosen).steps if step.hints] == ["hindsight"]
+    assert [step.hints[0].writer for step in write_hints(trace).steps if step.hints] == ["hindsight"]
+    chosen = hints.writers_named("template, hindsight")
+    assert [step.hints[0].writer for step in write_hints(trace, chosen).steps if step.hints] == ["template"]
 
 
 def test_an_unknown_writer_is_named_with_the_known_ones() -> None:
@@ -333,7 +411,7 @@ def test_coverage_counts_sites_with_and_without_a_hint() -> None:
     assert counted["num_sites"] == 3
     assert counted["sites_by_blame"] == {"model": 2, "user": 1}
     assert (counted["num_model_sites"], counted["num_model_sites_hinted"]) == (2, 1)
-    assert counted["hints_by_writer"] == {"template": 1}
+    assert counted["hints_by_writer"] == {"hindsight": 1}
     assert counted["unhinted_by_kind"] == {"stale_read": 1}
 
 
