@@ -485,9 +485,6 @@ ALIKE = [
         "git init -q; git -C . add a b; git --no-pager status -s; rm -r .git",
         "git init -q; git add b a; git status -s; rm -r .git",
     ),
-        "git init -q; git -C . add a b; git --no-pager status -s; rm -r .git",
-        "git init -q; git add b a; git status -s; rm -r .git",
-    ),
 ]
 
 
