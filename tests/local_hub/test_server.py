@@ -53,22 +53,17 @@ def put_lfs(http: Any, repo: str, data: bytes) -> Any:
 # ---------------------------------------------------------------------------------------------------- start and stop
 
 
-def test_a_folder_is_served_by_one_process_and_free_again_after_it(tmp_path: Path) -> None:
+def test_a_folder_is_served_by_one_process_and_is_free_again_after_its_end_or_its_kill(tmp_path: Path) -> None:
+    killed = start_server(tmp_path, QUICK)
+    killed.kill()
+    assert (tmp_path / "server.json").exists()
+    assert find_running(tmp_path) is None
     with start_server(tmp_path, QUICK) as server:
-        assert find_running(tmp_path) == server.running
+        assert find_running(tmp_path) == server.running != killed.running
         with pytest.raises(ServerError, match="already served"):
             start_server(tmp_path, QUICK)
     assert server.process.returncode == 0
     assert find_running(tmp_path) is None
-
-
-def test_the_state_file_of_a_killed_server_is_ignored(tmp_path: Path) -> None:
-    server = start_server(tmp_path, QUICK)
-    server.kill()
-    assert (tmp_path / "server.json").exists()
-    assert find_running(tmp_path) is None
-    with start_server(tmp_path, QUICK) as again:
-        assert again.running.pid != server.running.pid
 
 
 def test_two_callers_at_once_share_one_embedded_hub(tmp_path: Path) -> None:
@@ -169,12 +164,13 @@ def test_the_default_folder_can_be_named() -> None:
 # ---------------------------------------------------------------------------------------------------- faults
 
 
-def test_injected_faults_come_in_order_and_then_stop(tmp_path: Path) -> None:
+def test_injected_faults_come_in_order_and_then_stop_and_a_lost_answer_leaves_the_work_done(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, [*QUICK, "--inject", "412,409,429,503,drop,lose"]) as server,
         httpx.Client(base_url=server.endpoint, trust_env=False) as http,
     ):
-        # A repository is created through the faults that also meet other writes: 429, 503, drop, lose.
+        # A repository is created through the faults that also meet other writes: 429, 503, drop, and lose, after
+        # which it is there: the 409 of the fifth try is that of a name that is taken.
         made: list[Any] = []
         for _ in range(5):
             try:
@@ -206,16 +202,6 @@ def test_a_full_disk_and_a_missing_blob_are_answered_in_words(tmp_path: Path) ->
         answer = http.get("/me/a/resolve/main/small.bin", headers=AUTH)
         assert (answer.status_code, "are missing" in answer.json()["error"]) == (500, True)
     assert "Traceback" not in (tmp_path / "server.log").read_text()
-
-
-def test_an_answer_that_gets_lost_leaves_the_work_done(tmp_path: Path) -> None:
-    with (
-        start_server(tmp_path, [*QUICK, "--inject", "lose"]) as server,
-        httpx.Client(base_url=server.endpoint, trust_env=False) as http,
-    ):
-        with pytest.raises(httpx.RemoteProtocolError):
-            http.post("/api/repos/create", json={"name": "a"}, headers=AUTH)
-        assert http.get("/api/models/me/a", headers=AUTH).status_code == 200
 
 
 def test_too_many_requests_say_when_to_come_back(tmp_path: Path) -> None:
@@ -254,11 +240,11 @@ def write_until_killed(server: Any, seed: int, kept: dict[str, str]) -> None:
             kept[names[0]], kept[names[1]] = hashlib.sha256(small).hexdigest(), sha256
 
 
-def test_twenty_kills_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
+def test_kills_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
     kept: dict[str, str] = {}
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         http.post("/api/repos/create", json={"name": "a"}, headers=AUTH).raise_for_status()
-    for seed in range(20):
+    for seed in range(8):
         server = start_server(tmp_path, QUICK)
         with pytest.raises(httpx.TransportError):
             write_until_killed(server, seed, kept)
