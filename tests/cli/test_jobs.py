@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub import snapshot_download
 
 from composer_hub import exits
-from composer_hub.local_hub.server import start_server
+from composer_hub.local_hub.server import find_running, start_server
 from tests.cli.conftest import Command
 from tests.plugins.training import cache_folder
 
@@ -70,11 +71,13 @@ def jobs(home: dict[str, str], tmp_path: Path) -> Jobs:
 def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     jobs: Jobs, home: dict[str, str], tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch")
+    torch = pytest.importorskip("torch")
     pytest.importorskip("trl")
+    from transformers import AutoModelForCausalLM
+
     from composer_hub.train.tiny import small_model
 
-    small_model(cache_folder())
+    model, _ = small_model(cache_folder())
     (tmp_path / "my_rewards.py").write_text(HANG_ONCE)
     # A busy machine may not reach its first checkpoint in time; then the run continues with more, as a user would.
     seconds = 40
@@ -94,14 +97,15 @@ def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     assert killed["state"] == "out of time"
     assert "timeout" in killed["message"]
     assert "exit code 0, kept up to step 3" in run.stderr
-    loads = "from transformers import AutoModelForCausalLM as Model; print(Model.from_pretrained('me/tiny').dtype)"
-    command = [sys.executable, "-m", "composer_hub", "run", "--", sys.executable, "-c", loads]
-    loaded = subprocess.run(command, capture_output=True, text=True, env=home, timeout=120)
-    assert loaded.stdout.strip() == "torch.float32", loaded.stderr
+    server = find_running(Path(home["COMPOSER_HUB_HOME"]))
+    assert server is not None
+    folder = snapshot_download("me/tiny", endpoint=server.endpoint, token=server.token, cache_dir=tmp_path)
+    loaded = AutoModelForCausalLM.from_pretrained(folder)
+    assert (loaded.num_parameters(), loaded.dtype) == (model.num_parameters(), torch.float32)
 
 
 def test_an_interrupted_launch_leaves_the_job_running_and_shows_how_to_cancel_it(
-    jobs: Jobs, home: dict[str, str], tmp_path: Path
+    in_process: Command, home: dict[str, str], tmp_path: Path
 ) -> None:
     # A test run in the background of a script inherits an ignored SIGINT; the command must not.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.default_int_handler)
@@ -120,28 +124,28 @@ def test_an_interrupted_launch_leaves_the_job_running_and_shows_how_to_cancel_it
     assert process.returncode == exits.INTERRUPTED, stderr
     assert "composer-hub jobs cancel interrupted" in stderr
     assert "Traceback" not in stderr
-    (row,) = json.loads(jobs("status", "interrupted", "--format", "json").stdout)
+    (row,) = json.loads(in_process("jobs", "status", "interrupted", "--format", "json").stdout)
     assert row["state"] in ("scheduling", "running")
-    assert jobs("cancel", "interrupted").returncode == exits.DONE
-    (row,) = json.loads(jobs("status", "interrupted", "--format", "json").stdout)
+    assert in_process("jobs", "cancel", "interrupted").returncode == exits.DONE
+    (row,) = json.loads(in_process("jobs", "status", "interrupted", "--format", "json").stdout)
     assert row["state"] == "canceled"
-    assert jobs("cancel", "interrupted").returncode == exits.NOTHING_TO_DO
-    listed = json.loads(jobs("status", "--format", "json").stdout)
+    assert in_process("jobs", "cancel", "interrupted").returncode == exits.NOTHING_TO_DO
+    listed = json.loads(in_process("jobs", "status", "--format", "json").stdout)
     assert "interrupted" in [one["run"] for one in listed]
 
 
-def test_a_plan_prints_the_cost_and_refuses_a_cap_below_it(jobs: Jobs) -> None:
+def test_a_plan_prints_the_cost_and_refuses_a_cap_below_it(in_process: Command) -> None:
     words = ["--usd-per-hour", "2.5", "--timeout", "6h", "--hours", "12", "--format", "json"]
-    plan = jobs("plan", *words, "--max-usd", "40", "--", "--repo", "me/planned", *TINY.split())
+    plan = in_process("jobs", "plan", *words, "--max-usd", "40", "--", "--repo", "me/planned", *TINY.split())
     assert plan.returncode == exits.DONE, plan.stderr
     row = json.loads(plan.stdout)
     assert (row["jobs"], round(row["total_usd"])) == (2, 30)
-    none = jobs("plan", *words, "--", "--repo", "me/planned", *TINY.split())
+    none = in_process("jobs", "plan", *words, "--", "--repo", "me/planned", *TINY.split())
     assert (none.returncode, json.loads(none.stdout)) == (exits.USAGE, row | {"max_usd": None})
     assert "--max-usd" in none.stderr
-    cheap = jobs("plan", *words, "--max-usd", "20", "--", "--repo", "me/planned", *TINY.split())
+    cheap = in_process("jobs", "plan", *words, "--max-usd", "20", "--", "--repo", "me/planned", *TINY.split())
     assert cheap.returncode == exits.REFUSED
-    assert jobs("status", "planned").returncode == exits.FAILURE
+    assert in_process("jobs", "status", "planned").returncode == exits.FAILURE
 
 
 @pytest.mark.parametrize(

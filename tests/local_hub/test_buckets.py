@@ -8,6 +8,7 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, HfFileSystem, Volume
@@ -262,18 +263,16 @@ def test_datasets_pushes_to_and_loads_from_a_bucket(server: ServerProcess, bucke
     assert in_process(server, code, bucket).strip().endswith("{'word': ['a', 'b'], 'n': [1, 2]}")
 
 
-def test_the_hf_command_lists_copies_and_syncs_buckets(server: ServerProcess, bucket: str, tmp_path: Path) -> None:
-    def hf(*words: str) -> str:
-        command = [sys.executable, "-m", "huggingface_hub.cli.hf", *words]
-        env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+def test_the_hf_command_lists_copies_and_syncs_buckets(hf: Any, bucket: str, tmp_path: Path) -> None:
+    def run(*words: str) -> str:
+        done = hf("buckets", *words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     (tmp_path / "a.txt").write_text("from hf")
-    hf("buckets", "cp", str(tmp_path / "a.txt"), f"hf://buckets/{bucket}/x/a.txt")
-    assert "a.txt" in hf("buckets", "ls", f"hf://buckets/{bucket}/x")
-    hf("buckets", "cp", f"hf://buckets/{bucket}/x/a.txt", str(tmp_path / "b.txt"))
+    run("cp", str(tmp_path / "a.txt"), f"hf://buckets/{bucket}/x/a.txt")
+    assert "a.txt" in run("ls", f"hf://buckets/{bucket}/x")
+    run("cp", f"hf://buckets/{bucket}/x/a.txt", str(tmp_path / "b.txt"))
     assert (tmp_path / "b.txt").read_text() == "from hf"
 
 

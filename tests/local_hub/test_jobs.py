@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import HfApi, JobInfo, JobStage, Volume
@@ -17,6 +16,8 @@ from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
 from huggingface_hub.utils import get_session
 
 from composer_hub.local_hub.server import ServerProcess, start_server
+
+from .requests import auth, files_holding
 
 SECRET = "sk-THE-VALUE-that-must-stay-secret"
 USERS = ("--user", "ada:hf_test_ada", "--user", "bob:hf_test_bob")
@@ -45,10 +46,6 @@ def until(condition: Callable[[], bool]) -> None:
 def is_alive(marker: str) -> bool:
     """Say whether a process with this word in its command line runs."""
     return subprocess.run(["pgrep", "-f", marker], capture_output=True).returncode == 0
-
-
-def files_holding(root: Path, text: str) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
 def test_a_job_runs_its_command_and_its_log_comes_back_in_order(ada: HfApi) -> None:
@@ -89,7 +86,7 @@ def test_a_replayed_log_has_the_same_events_so_a_client_finds_its_place_again(
     job = run(ada, "sh", "-c", "for i in 1 2 2 2 3; do echo $i; done")
     end_of(ada, job)
     url = f"{server.endpoint}/api/jobs/ada/{job.id}/logs"
-    headers = {"Authorization": "Bearer hf_test_ada"}
+    headers = auth("ada")
     whole = get_session().get(url, headers=headers).text
     assert whole == get_session().get(url, headers=headers).text
     events = [line for line in whole.splitlines() if line.startswith("data: {")]
@@ -138,7 +135,7 @@ def test_a_secret_is_in_no_answer_no_log_and_no_file(server: ServerProcess, ada:
     assert logs_of(ada, job) == ["key=***"]
     assert list(done.secrets or {}) == ["API_KEY"]
     url = f"{server.endpoint}/api/jobs/ada/{job.id}"
-    assert SECRET not in get_session().get(url, headers={"Authorization": "Bearer hf_test_ada"}).text
+    assert SECRET not in get_session().get(url, headers=auth("ada")).text
     assert files_holding(server.root, job.id)
     assert files_holding(server.root, SECRET) == []
 
@@ -262,7 +259,7 @@ def test_jobs_that_cannot_be_are_refused_with_a_sentence(
 ) -> None:
     spec = {"command": ["true"], "arguments": [], "environment": {}, "flavor": "cpu-basic", "dockerImage": "x"} | change
     url = f"{server.endpoint}/api/jobs/ada"
-    headers = {"Authorization": "Bearer hf_test_ada", "Content-Type": "application/json"}
+    headers = auth("ada") | {"Content-Type": "application/json"}
     answer = get_session().post(url, content=json.dumps(spec).encode(), headers=headers)
     assert answer.status_code == status
     assert len(answer.json()["error"]) > 20
@@ -291,7 +288,7 @@ def test_no_job_outlives_its_server_and_the_next_one_says_so(tmp_path: Path, way
         ada = HfApi(endpoint=server.endpoint, token="hf_test_ada")
         job = run(ada, "bash", "-c", f"(exec -a {marker} setsid sleep 300) & echo started; wait", secrets={"K": SECRET})
         until(lambda: ada.inspect_job(job_id=job.id, namespace="ada").status.stage == "RUNNING")
-        until(lambda: is_alive(marker))
+        until(lambda: is_alive(marker) and logs_of(ada, job) == ["started"])
         getattr(server, way)()
     until(lambda: not is_alive(marker))
     with start_server(tmp_path / "hub", ALLOWED) as server:
@@ -332,12 +329,7 @@ def test_anothers_private_or_gated_repository_cannot_be_mounted(ada: HfApi, bob:
             bob.run_job(image="x", command=["true"], namespace="bob", volumes=[volume])
 
 
-def test_the_hf_command_runs_a_job_lists_it_and_shows_its_log(server: ServerProcess) -> None:
-    def hf(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "huggingface_hub.cli.hf", *words]
-        env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
-
+def test_the_hf_command_runs_a_job_lists_it_and_shows_its_log(hf: Any) -> None:
     done = hf("jobs", "run", "--name", "from-hf", "python:3.12", "echo", "hello from hf")
     assert done.returncode == 0, done.stderr
     assert "hello from hf" in done.stdout

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,21 +14,10 @@ from huggingface_hub.utils import httpx
 
 from composer_hub.local_hub.server import ServerProcess
 
-from .test_protocol import auth, commit, create
+from .requests import announce, auth, commit, create, lfs_file
 from .test_xet import END, HEADER, xorb
 
 needs_xet = pytest.mark.skipif(importlib.util.find_spec("hf_xet") is None, reason="needs hf_xet")
-
-
-@pytest.fixture(scope="module")
-def http(hub_server: ServerProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=30) as client:
-        yield client
-
-
-def lfs_line(data: bytes) -> tuple[str, dict]:
-    sha256 = hashlib.sha256(data).hexdigest()
-    return "lfsFile", {"path": "got.bin", "algo": "sha256", "oid": sha256, "size": len(data)}
 
 
 def chunk_store(http: Any, name: str, who: str) -> Any:
@@ -56,19 +45,18 @@ def test_a_new_repository_inherits_nothing_of_a_deleted_one(
     me.upload_file(path_or_fileobj=data, path_in_repo="l.bin", repo_id=mine)
     me.delete_repo(mine)
     create(http, theirs, "eve")
-    assert commit(http, theirs, [lfs_line(data)], "eve").status_code == 400
+    assert commit(http, theirs, [lfs_file("got.bin", data)], "eve").status_code == 400
 
 
 def test_an_upload_address_ends_with_its_repository(http: Any, hub_repo: Callable[[str, str], str]) -> None:
     mine, next_one, data = hub_repo("gone", "me"), hub_repo("next", "me"), b"late"
     create(http, mine)
-    asked = {"operation": "upload", "objects": [{"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}]}
-    answer = http.post(f"/{mine}.git/info/lfs/objects/batch", json=asked, headers=auth("me")).json()["objects"][0]
+    answer = announce(http, mine, data)
     name = mine.partition("/")[2]
     http.request("DELETE", "/api/repos/delete", json={"name": name}, headers=auth("me")).raise_for_status()
     create(http, next_one)
     assert http.put(answer["actions"]["upload"]["href"], content=data).status_code == 404
-    assert commit(http, next_one, [lfs_line(data)]).status_code == 400
+    assert commit(http, next_one, [lfs_file("got.bin", data)]).status_code == 400
 
 
 @needs_xet
@@ -84,7 +72,7 @@ def test_a_claim_to_have_a_file_of_this_sha256_must_be_kept(
         assert cas.post(f"/v1/xorbs/default/{'0e' * 32}", content=xorb(9)).status_code == 200
         shard = claim(b"\x0e" * 32, hashlib.sha256(data).hexdigest(), b"\x0e" * 32, 9)
         assert cas.post("/v1/shards", content=shard).status_code == 200
-    assert commit(http, theirs, [lfs_line(data)], "eve").status_code == 400
+    assert commit(http, theirs, [lfs_file("got.bin", data)], "eve").status_code == 400
     tree = http.get(f"/api/models/{theirs}/tree/main", headers=auth("eve")).json()
     assert [item["path"] for item in tree] == [".gitattributes"]
 

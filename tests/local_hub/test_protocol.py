@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
-import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
@@ -20,35 +17,7 @@ from composer_hub.local_hub.calls import ApiError
 from composer_hub.local_hub.files import parse_range
 from composer_hub.local_hub.server import ServerProcess
 
-TOKENS = {name: f"hf_test_{name}" for name in ("me", "ada", "bob", "eve", "reader")}
-
-
-@pytest.fixture(scope="module")
-def http(hub_server: ServerProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=30) as client:
-        yield client
-
-
-def auth(name: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {TOKENS[name]}"} if name else {}
-
-
-def create(http: Any, name: str, who: str = "me", **fields: Any) -> Any:
-    namespace, _, word = name.partition("/")
-    body = {"name": word, "organization": namespace, "type": "model", **fields}
-    return http.post("/api/repos/create", json=body, headers=auth(who))
-
-
-def commit(
-    http: Any, name: str, lines: list[tuple[str, dict]], who: str = "me", rev: str = "main", **header: Any
-) -> Any:
-    items = [("header", {"summary": "test", **header}), *lines]
-    body = "\n".join(json.dumps({"key": key, "value": value}) for key, value in items)
-    return http.post(f"/api/models/{name}/commit/{quote(rev, safe='')}", content=body, headers=auth(who))
-
-
-def file(path: str, data: bytes = b"hello") -> tuple[str, dict]:
-    return "file", {"path": path, "encoding": "base64", "content": base64.b64encode(data).decode()}
+from .requests import announce, auth, commit, create, file, lfs_file, upload
 
 
 @pytest.fixture
@@ -128,17 +97,13 @@ def test_an_unknown_token_is_refused_without_being_repeated(http: Any) -> None:
 
 def test_large_files_of_a_private_repository_are_not_had_by_knowing_their_hash(http: Any, hub_repo: Any) -> None:
     data = b"secret weights" * 10
-    sha256 = hashlib.sha256(data).hexdigest()
     mine, theirs = hub_repo("mine"), hub_repo("theirs", "eve")
     create(http, mine, visibility="private")
     create(http, theirs, "eve")
-    asked = {"operation": "upload", "objects": [{"oid": sha256, "size": len(data)}]}
-    upload = http.post(f"/{mine}.git/info/lfs/objects/batch", json=asked, headers=auth("me")).json()["objects"][0]
-    assert http.put(upload["actions"]["upload"]["href"], content=data).status_code == 200
-    line = ("lfsFile", {"path": "m.bin", "algo": "sha256", "oid": sha256, "size": len(data)})
+    assert upload(http, mine, data).status_code == 200
+    line = lfs_file("m.bin", data)
     assert commit(http, mine, [line]).status_code == 200
-    again = http.post(f"/{theirs}.git/info/lfs/objects/batch", json=asked, headers=auth("eve")).json()["objects"][0]
-    assert "actions" in again
+    assert "actions" in announce(http, theirs, data, "eve")
     assert commit(http, theirs, [line], "eve").status_code == 400
 
 
@@ -453,8 +418,7 @@ def test_an_upload_address_that_was_not_given_out_is_refused(http: Any, path: st
 
 
 def test_an_upload_with_other_bytes_than_announced_is_refused(http: Any, repo: str) -> None:
-    asked = {"operation": "upload", "objects": [{"oid": "ab" * 32, "size": 3}]}
-    answer = http.post(f"/{repo}.git/info/lfs/objects/batch", json=asked, headers=auth("me")).json()["objects"][0]
+    answer = announce(http, repo, b"abc", oid="ab" * 32)
     href = answer["actions"]["upload"]["href"]
     assert http.put(href, content=b"abc").status_code == 400
     assert http.put(href, content=b"abcd").status_code == 400

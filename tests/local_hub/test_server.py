@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import os
@@ -23,31 +22,15 @@ from composer_hub.local_hub.env import EnvironmentRefused, client_env, default_r
 from composer_hub.local_hub.server import ServerError, embedded, find_running, start_server, stop_running
 from composer_hub.local_hub.store import Store
 
+from .requests import announce, auth, commit, file, lfs_file, upload
+
 QUICK = ["--user", "me:hf_test_me", "--no-xet"]
-AUTH = {"Authorization": "Bearer hf_test_me"}
+AUTH = auth("me")
 
 
 def hub_command(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "composer_hub", *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | env, check=False)
-
-
-def file_line(path: str, data: bytes) -> dict[str, Any]:
-    return {"key": "file", "value": {"path": path, "encoding": "base64", "content": base64.b64encode(data).decode()}}
-
-
-def post_commit(http: Any, repo: str, lines: list[dict[str, Any]], **header: str) -> Any:
-    items = [{"key": "header", "value": {"summary": "test", **header}}, *lines]
-    return http.post(f"/api/models/{repo}/commit/main", content="\n".join(map(json.dumps, items)), headers=AUTH)
-
-
-def put_lfs(http: Any, repo: str, data: bytes) -> Any:
-    wanted = {"oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
-    batch = http.post(
-        f"/{repo}.git/info/lfs/objects/batch", json={"operation": "upload", "objects": [wanted]}, headers=AUTH
-    )
-    upload = batch.json()["objects"][0]["actions"]["upload"]
-    return http.put(upload["href"], content=data, headers=upload.get("header", {}))
 
 
 # ---------------------------------------------------------------------------------------------------- start and stop
@@ -178,7 +161,7 @@ def test_injected_faults_come_in_order_and_then_stop_and_a_lost_answer_leaves_th
             except httpx.RemoteProtocolError:
                 made.append("broken")
         assert made == [429, 503, "broken", "broken", 409]
-        codes = [post_commit(http, "me/a", [file_line("f", b"1")]) for _ in range(3)]
+        codes = [commit(http, "me/a", [file("f", b"1")]) for _ in range(3)]
         assert [answer.status_code for answer in codes] == [412, 409, 200]
         assert http.get("/api/models/me/a", headers=AUTH).status_code == 200
 
@@ -192,11 +175,10 @@ def test_a_full_disk_and_a_missing_blob_are_answered_in_words(tmp_path: Path) ->
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     with server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         assert http.post("/api/repos/create", json={"name": "a"}, headers=AUTH).status_code == 200
-        assert put_lfs(http, "me/a", os.urandom(8 << 20)).status_code == 507
+        assert upload(http, "me/a", os.urandom(8 << 20)).status_code == 507
         data = os.urandom(1 << 20)
-        assert put_lfs(http, "me/a", data).status_code == 200
-        entry = {"path": "small.bin", "algo": "sha256", "oid": hashlib.sha256(data).hexdigest(), "size": len(data)}
-        assert post_commit(http, "me/a", [{"key": "lfsFile", "value": entry}]).status_code == 200
+        assert upload(http, "me/a", data).status_code == 200
+        assert commit(http, "me/a", [lfs_file("small.bin", data)]).status_code == 200
         (blob,) = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
         blob.unlink()
         answer = http.get("/me/a/resolve/main/small.bin", headers=AUTH)
@@ -227,17 +209,13 @@ def write_until_killed(server: Any, seed: int, kept: dict[str, str]) -> None:
                 timer.start()
             small = dice.randbytes(dice.randrange(1, 200_000))
             large = dice.randbytes(1 << 20)
-            sha256 = hashlib.sha256(large).hexdigest()
-            asked = {"operation": "upload", "objects": [{"oid": sha256, "size": len(large)}]}
-            answer = http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
-            if "actions" in answer:
+            if "actions" in announce(http, "me/a", large):
                 pieces = (large[i : i + 50_000] for i in range(0, len(large), 50_000))
-                http.put(answer["actions"]["upload"]["href"], content=pieces).raise_for_status()
-            names = f"small-{seed}-{number}", f"large-{seed}-{number}.bin"
-            lfs = {"key": "lfsFile", "value": {"path": names[1], "algo": "sha256", "oid": sha256, "size": len(large)}}
-            done = post_commit(http, "me/a", [file_line(names[0], small), lfs])
-            done.raise_for_status()
-            kept[names[0]], kept[names[1]] = hashlib.sha256(small).hexdigest(), sha256
+                upload(http, "me/a", large, pieces).raise_for_status()
+            files = file(f"small-{seed}-{number}", small), lfs_file(f"large-{seed}-{number}.bin", large)
+            commit(http, "me/a", [*files]).raise_for_status()
+            for (_, value), data in zip(files, (small, large), strict=True):
+                kept[value["path"]] = hashlib.sha256(data).hexdigest()
 
 
 def test_kills_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
@@ -267,8 +245,6 @@ def test_kills_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
 
 def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: Path) -> None:
     data = bytes(3 << 20)
-    sha256 = hashlib.sha256(data).hexdigest()
-    asked = {"operation": "upload", "objects": [{"oid": sha256, "size": len(data)}]}
 
     def broken() -> Any:
         yield data[: 1 << 20]
@@ -276,15 +252,11 @@ def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: 
 
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         http.post("/api/repos/create", json={"name": "a"}, headers=AUTH)
-
-        def batch() -> Any:
-            return http.post("/me/a.git/info/lfs/objects/batch", json=asked, headers=AUTH).json()["objects"][0]
-
         with pytest.raises(ConnectionAbortedError):
-            http.put(batch()["actions"]["upload"]["href"], content=broken())
+            upload(http, "me/a", data, broken())
         until = time.monotonic() + 20
         while list((tmp_path / "tmp").iterdir()) and time.monotonic() < until:
             time.sleep(0.02)
         assert list((tmp_path / "tmp").iterdir()) == []
-        assert http.put(batch()["actions"]["upload"]["href"], content=data).status_code == 200
-        assert "actions" not in batch()
+        assert upload(http, "me/a", data).status_code == 200
+        assert "actions" not in announce(http, "me/a", data)

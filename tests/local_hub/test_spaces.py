@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 from huggingface_hub import HfApi, Volume
@@ -11,6 +10,8 @@ from huggingface_hub.errors import BadRequestError, HfHubHTTPError, RepositoryNo
 from huggingface_hub.utils import get_session
 
 from composer_hub.local_hub.server import ServerProcess
+
+from .requests import auth, files_holding
 
 SECRET = "sk-THE-VALUE-that-must-stay-secret"
 
@@ -20,10 +21,6 @@ def space(ada: HfApi) -> str:
     name = f"ada/{uuid.uuid4().hex}"
     ada.create_repo(name, repo_type="space", space_sdk="gradio", private=False)
     return name
-
-
-def files_holding(root: Path, text: str) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
 
 
 def test_a_secret_comes_back_by_name_and_description_and_never_by_value(ada: HfApi, space: str) -> None:
@@ -36,7 +33,7 @@ def test_a_secret_comes_back_by_name_and_description_and_never_by_value(ada: HfA
     assert list(ada.get_space_secrets(space)) == ["API_KEY"]
     for path in ("secrets", "runtime", "", "variables"):
         url = f"{ada.endpoint}/api/spaces/{space}/{path}".rstrip("/")
-        answer = get_session().get(url, headers={"Authorization": "Bearer hf_test_ada"})
+        answer = get_session().get(url, headers=auth("ada"))
         assert answer.status_code == 200
         assert SECRET not in answer.text
 
@@ -152,7 +149,7 @@ def test_names_and_values_no_environment_can_hold_are_refused(ada: HfApi, space:
 )
 def test_a_space_is_not_created_with_settings_that_make_no_sense(ada: HfApi, settings: dict[str, object]) -> None:
     body = {"name": uuid.uuid4().hex, "type": "space", "sdk": "gradio", **settings}
-    headers = {"Authorization": "Bearer hf_test_ada"}
+    headers = auth("ada")
     answer = get_session().post(f"{ada.endpoint}/api/repos/create", json=body, headers=headers)
     assert answer.status_code == 400 or not any(settings.values())
     assert answer.status_code == 400 or ada.get_space_secrets(f"ada/{body['name']}") == {}
