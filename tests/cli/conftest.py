@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from composer_hub.cli.main import main
-from composer_hub.local_hub.server import start_server
+from composer_hub.hub import HubDestination, embedded_hub
+from composer_hub.local_hub.server import find_running, start_server
 
 ROOT = Path(__file__).parents[2]
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -49,7 +50,7 @@ def composer_hub(home: dict[str, str], tmp_path: Path) -> Command:
 def in_process(home: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Command:
     """Run a command as `composer_hub` does, without the second that a process needs to start.
 
-    It is for help and for errors: client libraries read most of the environment only when they are imported.
+    Client libraries read most of the environment when they are imported, so tests of the environment need a process.
     """
 
     def call(*words: object, **env: str) -> subprocess.CompletedProcess[str]:
@@ -65,6 +66,14 @@ def in_process(home: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixtu
         return subprocess.CompletedProcess(command, code, captured.out, captured.err)
 
     return call
+
+
+@pytest.fixture
+def where(home: dict[str, str]) -> HubDestination:
+    """The embedded Hub of the commands."""
+    running = find_running(Path(home["COMPOSER_HUB_HOME"]))
+    assert running is not None
+    return embedded_hub(running)
 
 
 @contextmanager

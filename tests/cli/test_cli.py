@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from composer_hub.cli.main import COMMANDS, root
+from tests.cli.conftest import Command
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,15 +83,15 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command" in run.stderr
 
 
-def test_a_bad_repository_name_is_an_error_on_one_line_with_exit_code_2(tmp_path: Path) -> None:
-    run = composer_hub("lineage", "no-owner", "--from", str(tmp_path))
+def test_a_bad_repository_name_is_an_error_on_one_line_with_exit_code_2(in_process: Command, tmp_path: Path) -> None:
+    run = in_process("lineage", "no-owner", "--from", str(tmp_path))
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert "write it as owner/name" in run.stderr
 
 
-def test_a_missing_version_is_exit_code_1_and_names_the_place(tmp_path: Path) -> None:
-    run = composer_hub("lineage", "me/nothing@v1.0.0", "--from", str(tmp_path))
+def test_a_missing_version_is_exit_code_1_and_names_the_place(in_process: Command, tmp_path: Path) -> None:
+    run = in_process("lineage", "me/nothing@v1.0.0", "--from", str(tmp_path))
     assert run.returncode == 1
     assert str(tmp_path) in run.stderr
 

@@ -14,11 +14,11 @@ from tests.cli.conftest import Command
 from tests.factories import make_pair, make_trace
 
 
-def test_every_trace_becomes_one_file_that_parses(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
-    composer_hub("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
+def test_every_trace_becomes_one_file_that_parses(in_process: Command, sessions: Path, tmp_path: Path) -> None:
+    in_process("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
     for target, ending in (("sts", ".jsonl"), ("atif", ".json")):
         words = ("export", "me/export", "--from", tmp_path / "store", "--as", target, "--out", tmp_path / target)
-        run = composer_hub(*words, "--format", "json")
+        run = in_process(*words, "--format", "json")
         assert run.returncode == exits.DONE, run.stderr
         assert json.loads(run.stdout)["files"] == 3
         files = list((tmp_path / target).iterdir())
@@ -28,8 +28,8 @@ def test_every_trace_becomes_one_file_that_parses(composer_hub: Command, session
                 json.loads(text)
 
 
-def test_a_version_that_is_not_there_writes_nothing(composer_hub: Command, tmp_path: Path) -> None:
-    run = composer_hub("export", "me/none", "--from", f"{tmp_path}/", "--as", "sts", "--out", tmp_path / "out")
+def test_a_version_that_is_not_there_writes_nothing(in_process: Command, tmp_path: Path) -> None:
+    run = in_process("export", "me/none", "--from", f"{tmp_path}/", "--as", "sts", "--out", tmp_path / "out")
     assert run.returncode == exits.FAILURE
     assert not (tmp_path / "out").exists()
 
@@ -41,10 +41,10 @@ def read(path: Path) -> list[dict[str, Any]]:
     return list(load_dataset("parquet", data_files=str(path), cache_dir=str(path.parent / "cache"))["train"])
 
 
-def test_for_verl_each_step_with_a_hint_becomes_a_row(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
-    composer_hub("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
+def test_for_verl_each_step_with_a_hint_becomes_a_row(in_process: Command, sessions: Path, tmp_path: Path) -> None:
+    in_process("ingest", sessions, "--repo", "me/export", "--to", tmp_path / "store")
     words = ("export", "me/export", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
-    run = composer_hub(*words, "--format", "json")
+    run = in_process(*words, "--format", "json")
     assert run.returncode == exits.DONE, run.stderr
     _, traces = load_traces(FolderDestination(tmp_path / "store"), "me/export")
     steps = {step.step_id: (trace, step) for trace in traces for step in trace.steps if step.hints}
@@ -61,14 +61,14 @@ def test_for_verl_each_step_with_a_hint_becomes_a_row(composer_hub: Command, ses
 
 
 def test_for_verl_pairs_keep_their_splits_and_the_chosen_action_is_the_truth(
-    composer_hub: Command, tmp_path: Path
+    in_process: Command, tmp_path: Path
 ) -> None:
     pairs = [make_pair(0), make_pair(2), make_pair(4, prompt=(Message("user", "Größe 𝄞"),))]
     splits = {pair.trace_id: "test" if number == 1 else "train" for number, pair in enumerate(pairs)}
     card = Card("pairs", "Pairs", holes={"policy": "", "report": ""})
     publish(FolderDestination(tmp_path / "store"), "me/pairs", [pairs_table(pairs, splits)], card)
     words = ("export", "me/pairs", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
-    assert composer_hub(*words).returncode == exits.DONE
+    assert in_process(*words).returncode == exits.DONE
     train, test = (read(tmp_path / "out" / f"{name}.parquet") for name in ("train", "test"))
     assert [row["extra_info"]["pair_id"] for row in test] == [pairs[1].pair_id]
     row = next(row for row in train if row["extra_info"]["pair_id"] == pairs[2].pair_id)
@@ -77,7 +77,7 @@ def test_for_verl_pairs_keep_their_splits_and_the_chosen_action_is_the_truth(
     assert row["reward_model"] == {"style": "rule", "ground_truth": action_text(pairs[2].chosen[0])}
 
 
-def test_for_verl_a_version_without_hints_has_nothing_to_write(composer_hub: Command, tmp_path: Path) -> None:
+def test_for_verl_a_version_without_hints_has_nothing_to_write(in_process: Command, tmp_path: Path) -> None:
     table = Table("traces", [to_row(make_trace())], features_of(Trace), "trace_id")
     publish(
         FolderDestination(tmp_path / "store"),
@@ -86,7 +86,7 @@ def test_for_verl_a_version_without_hints_has_nothing_to_write(composer_hub: Com
         Card("traces", "Bare", holes={"origin": "", "redaction": ""}),
     )
     words = ("export", "me/bare", "--from", tmp_path / "store", "--as", "verl", "--out", tmp_path / "out")
-    run = composer_hub(*words)
+    run = in_process(*words)
     assert run.returncode == exits.NOTHING_TO_DO
     assert "no step with a hint" in run.stderr
     assert not list((tmp_path / "out").iterdir())

@@ -13,8 +13,10 @@ import time
 from pathlib import Path
 
 import pytest
+from huggingface_hub import CommitOperationAdd
 
 from composer_hub import exits
+from composer_hub.hub import HubDestination, load_traces
 from composer_hub.records import to_row
 from tests.cli.conftest import Command
 from tests.factories import make_trace
@@ -49,8 +51,8 @@ def test_sessions_are_published_once_and_every_row_loads(composer_hub: Command, 
     assert "already holds exactly these rows" in again.stderr
 
 
-def test_only_the_session_that_grew_is_read_again(composer_hub: Command, sessions: Path) -> None:
-    composer_hub("ingest", sessions, "--repo", "me/grows")
+def test_only_the_session_that_grew_is_read_again(in_process: Command, sessions: Path) -> None:
+    in_process("ingest", sessions, "--repo", "me/grows")
     path = min(sessions.iterdir())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     last = next(line for line in reversed(lines) if line["type"] == "assistant")
@@ -58,77 +60,61 @@ def test_only_the_session_that_grew_is_read_again(composer_hub: Command, session
     more = last | {"uuid": "more", "parentUuid": last["uuid"], "message": said}
     path.write_text(path.read_text() + json.dumps(more) + "\n")
 
-    run = composer_hub("ingest", sessions, "--repo", "me/grows", "--report", "--format", "json")
+    run = in_process("ingest", sessions, "--repo", "me/grows", "--report", "--format", "json")
     printed = one_json(run)
     assert printed["version"] == "v1.1.0"
     assert (printed["report"]["read"], printed["report"]["unchanged"]) == (1, 2)  # type: ignore[index]
     # But for these two, the numbers are those of a run that reads everything: they are the version's.
-    whole = one_json(composer_hub("ingest", sessions, "--report", "--format", "json"))
+    whole = one_json(in_process("ingest", sessions, "--report", "--format", "json"))
     assert printed["report"] == whole | {"read": 1, "unchanged": 2}
 
-    diff = one_json(composer_hub("diff", "me/grows@v1.0.0", "me/grows", "--format", "json"))
+    diff = one_json(in_process("diff", "me/grows@v1.0.0", "me/grows", "--format", "json"))
     traces, steps = diff["rows"]["traces"], diff["rows"]["steps"]  # type: ignore[index]
     assert (len(traces["changed"]), len(steps["added"]), len(steps["removed"])) == (1, 1, 0)
 
     path.unlink()
-    kept = composer_hub("ingest", sessions, "--repo", "me/grows")
+    kept = in_process("ingest", sessions, "--repo", "me/grows")
     assert kept.returncode == exits.NOTHING_TO_DO, "a session that its harness deleted stays in the dataset"
 
 
-def test_a_denied_trace_is_not_in_the_next_version(composer_hub: Command, sessions: Path, tmp_path: Path) -> None:
-    composer_hub("ingest", sessions, "--repo", "me/denies")
-    composer_hub("export", "me/denies", "--as", "sts", "--out", tmp_path / "sts")
+def test_a_denied_trace_is_not_in_the_next_version(in_process: Command, sessions: Path, tmp_path: Path) -> None:
+    in_process("ingest", sessions, "--repo", "me/denies")
+    in_process("export", "me/denies", "--as", "sts", "--out", tmp_path / "sts")
     denied = min((tmp_path / "sts").iterdir()).stem
     (tmp_path / "deny.txt").write_text(f"{denied}\n")
-    run = composer_hub("ingest", sessions, "--repo", "me/denies", "--deny", tmp_path / "deny.txt", "--format", "json")
+    run = in_process("ingest", sessions, "--repo", "me/denies", "--deny", tmp_path / "deny.txt", "--format", "json")
     assert one_json(run)["rows"]["traces"] == 2  # type: ignore[index]
 
 
 def test_a_file_that_holds_a_denied_trace_beside_others_stays_at_home(
-    composer_hub: Command, sessions: Path, tmp_path: Path
+    in_process: Command, where: HubDestination, sessions: Path, tmp_path: Path
 ) -> None:
     chats = [[{"role": "user", "content": f"Do {n}"}, {"role": "assistant", "content": f"Did {n}"}] for n in "ab"]
     rows = (json.dumps({"instance_id": f"task-{n}", "messages": chat}) for n, chat in enumerate(chats))
     (sessions / "rows.jsonl").write_text("\n".join(rows))
-    composer_hub("ingest", sessions, "--repo", "me/shared")
-    composer_hub("export", "me/shared", "--as", "sts", "--out", tmp_path / "sts")
+    in_process("ingest", sessions, "--repo", "me/shared")
+    in_process("export", "me/shared", "--as", "sts", "--out", tmp_path / "sts")
     denied = next(path.stem for path in (tmp_path / "sts").iterdir() if "Did a" in path.read_text())
     (tmp_path / "deny.txt").write_text(denied)
     for _ in range(2):  # also when nothing is read any more
-        run = composer_hub("ingest", sessions, "--repo", "me/shared", "--raw", "--deny", tmp_path / "deny.txt")
+        run = in_process("ingest", sessions, "--repo", "me/shared", "--raw", "--deny", tmp_path / "deny.txt")
         assert "1 raw file with a denied trace did not go to me/shared-sessions" in run.stderr
-    listing = "import sys, huggingface_hub as h; print(*h.list_repo_files(sys.argv[1], repo_type='dataset'))"
-    there = composer_hub("run", "--", sys.executable, "-c", listing, "me/shared-sessions").stdout.split()
+    there = where.api.list_repo_files("me/shared-sessions", repo_type="dataset")
     assert len([name for name in there if name.startswith("sessions/")]) == 3
 
 
-UPLOAD = """
-import sys, huggingface_hub as h
-repo, *names = sys.argv[1:]
-h.create_repo(repo, repo_type="dataset", exist_ok=True)
-adds = [h.CommitOperationAdd(name.split("=")[0], name.split("=")[1]) for name in names]
-print(h.HfApi().create_commit(repo, adds, commit_message="Sessions", repo_type="dataset").oid)
-"""
-ROWS = """
-import json, sys, datasets
-rows = datasets.load_dataset(sys.argv[1], "traces", split="train")
-print(json.dumps([[row["license"], row["provenance"]] for row in rows]))
-"""
-
-
-def test_rows_of_a_dataset_on_the_hub_name_its_commit_and_license(composer_hub: Command, tmp_path: Path) -> None:
+def test_rows_of_a_dataset_on_the_hub_name_its_commit_and_license(in_process: Command, where: HubDestination) -> None:
     def upload(**texts: str) -> str:
-        for name, text in texts.items():
-            (tmp_path / name).write_text(text)
-        names = [f"{place}={tmp_path / name}" for place, name in PLACES.items() if name in texts]
-        return composer_hub("run", "--", sys.executable, "-c", UPLOAD, "me/chats-source", *names).stdout.strip()
+        adds = [CommitOperationAdd(place, texts[name].encode()) for place, name in PLACES.items() if name in texts]
+        where.api.create_repo("me/chats-source", repo_type="dataset", exist_ok=True)
+        done = where.api.create_commit("me/chats-source", adds, commit_message="Sessions", repo_type="dataset")
+        return str(done.oid)
 
     def rows() -> list[tuple[str, str, str]]:
-        run = composer_hub("ingest", "hf://datasets/me/chats-source/data", "--repo", "me/chats", "--license", "mit")
+        run = in_process("ingest", "hf://datasets/me/chats-source/data", "--repo", "me/chats", "--license", "mit")
         assert run.returncode == exits.DONE, run.stderr
-        loaded = json.loads(composer_hub("run", "--", sys.executable, "-c", ROWS, "me/chats").stdout)
-        told = [(license, json.loads(about) if isinstance(about, str) else about) for license, about in loaded]
-        return sorted((license, about["dataset"], about["revision"]) for license, about in told)
+        traces = load_traces(where, "me/chats")[1]
+        return sorted((one.license, one.provenance["dataset"], one.provenance["revision"]) for one in traces)
 
     PLACES = {"data/rows.jsonl": "rows", "database/rows.jsonl": "elsewhere", "README.md": "card"}
     chat = [{"role": "user", "content": "Do it"}, {"role": "assistant", "content": "Done"}]
@@ -143,7 +129,7 @@ def test_rows_of_a_dataset_on_the_hub_name_its_commit_and_license(composer_hub: 
 
 
 def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_tokens_that_spell_it(
-    composer_hub: Command, sessions: Path, tmp_path: Path
+    in_process: Command, where: HubDestination, sessions: Path, tmp_path: Path
 ) -> None:
     secret = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"
     numbers = {"prompt_ids": [1, 2], "completion_ids": [3], "tokenizer": "0a1b"}
@@ -151,25 +137,24 @@ def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_to
     messages = tuple(dataclasses.replace(m, content=f"{m.content} {secret}") for m in leaking.messages)
     rows = [to_row(dataclasses.replace(leaking, messages=messages)), to_row(clean)]
     (tmp_path / "rank000-00000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    raw = composer_hub("ingest", tmp_path / "rank000-00000.jsonl", "--no-redact", "--repo", "me/rolled")
+    raw = in_process("ingest", tmp_path / "rank000-00000.jsonl", "--no-redact", "--repo", "me/rolled")
     assert raw.returncode == exits.DONE, raw.stderr
 
-    shown = composer_hub("ingest", sessions, "--repo", "me/rolled", "--public")
+    shown = in_process("ingest", sessions, "--repo", "me/rolled", "--public")
     assert shown.returncode == exits.REFUSED
     assert "me/rolled holds traces of earlier versions that were never redacted (2)" in shown.stderr
 
     words = ("ingest", "hf://datasets/me/rolled@v1.0.0", "--repo", "me/rolled-clean", "--report", "--format", "json")
-    run = composer_hub(*words)
+    run = in_process(*words)
     assert run.returncode == exits.DONE, run.stderr
     report = one_json(run)["report"]
     assert (report["traces"], report["tokens_dropped"], report["unredacted"]) == (2, 1, 0)  # type: ignore[index]
-    loaded = composer_hub("run", "--", sys.executable, "-c", ROWS, "me/rolled-clean").stdout
-    assert secret not in loaded
-    told = [json.loads(about) if isinstance(about, str) else about for _, about in json.loads(loaded)]
-    assert sorted(len(about["prompt_ids"]) for about in told) == [0, 2]
-    back = composer_hub("lineage", "me/rolled-clean", "--format", "json")
+    traces = list(load_traces(where, "me/rolled-clean")[1])
+    assert secret not in repr(traces)
+    assert sorted(len(trace.provenance["prompt_ids"]) for trace in traces) == [0, 2]
+    back = in_process("lineage", "me/rolled-clean", "--format", "json")
     assert [link["repo"] for link in json.loads(back.stdout)] == ["me/rolled-clean", "me/rolled"]
-    again = composer_hub(*words[:-3])
+    again = in_process(*words[:-3])
     assert again.returncode == exits.NOTHING_TO_DO, again.stderr
     assert "Redaction changed the text of 1 trace, so their token ids" in again.stderr
 
@@ -189,13 +174,13 @@ def test_a_dry_run_prints_its_plan_in_every_format_and_writes_nothing(
     assert in_process("lineage", "me/never").returncode == exits.FAILURE
 
 
-def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(composer_hub: Command, sessions: Path) -> None:
+def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(in_process: Command, sessions: Path) -> None:
     (sessions / "copy.jsonl").write_bytes(min(sessions.iterdir()).read_bytes())
-    composer_hub("ingest", sessions, "--repo", "me/raw")
-    first = composer_hub("ingest", sessions, "--repo", "me/raw", "--raw")
+    in_process("ingest", sessions, "--repo", "me/raw")
+    first = in_process("ingest", sessions, "--repo", "me/raw", "--raw")
     assert first.returncode == exits.DONE, first.stderr
     assert "3 raw sessions are in me/raw-sessions (private) now." in first.stderr
-    again = composer_hub("ingest", sessions, "--repo", "me/raw", "--raw")
+    again = in_process("ingest", sessions, "--repo", "me/raw", "--raw")
     assert again.returncode == exits.NOTHING_TO_DO
     assert "holds every raw session already" in again.stderr
 
