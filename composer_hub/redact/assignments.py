@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from composer_hub.redact.judge import is_secret, is_worded, num_classes
+from composer_hub.redact.judge import is_secret, is_test_name, is_worded, num_classes
 from composer_hub.redact.match import MAX_JUDGED, Span, Subject, line_before, places
 from composer_hub.redact.names import STEMS, Stem, is_harmless, is_whole, promise_of, strength_at
 
@@ -52,6 +52,13 @@ _LETTERS = re.compile(r"[A-Za-z0-9]+")
 _CONNECTION = re.compile(
     r"(?i)\b(?:server|host|data source|initial catalog|database|user id|username|uid|driver|account)=[^;=]{1,80};"
 )
+_VERDICT = re.compile(r"(?<![A-Za-z0-9_])[XK]?PASS:\Z")
+_VERDICT_HEAD = re.compile(r"(?:[^A-Za-z]|\b(?:not|ok|INFO|DEBUG)\b|\dT\d|\dZ\b|\x1b\[[\d;]*m)*")
+"""Before a test's result there are marks, numbers and times, but no words."""
+_CREDENTIALS = re.compile(
+    r"(?i)[^\w\n]*(?:\w+[_ ])?(?:user|login|uid|account|e-?mail|host|server|port|url|db|database|env|data|stringdata"
+    r"|auth|credential|secret|var|arg|config)\w*[ \t]*[:=]"
+)
 _NAME_ONLY = re.compile(r"\A[ \t]*(?:\d{1,6}[\t:→|])?[+>-]?[ \t]*[\w.-]*\Z")
 
 
@@ -92,8 +99,26 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
         return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
+    if stem.trigger == "pass" and _is_verdict(text, start, after, value):
+        return None
     at = match.start(group)
     return Span(at, at + len(value), "SECRET", f"named:{stem.word}")
+
+
+def _is_verdict(text: str, start: int, after: int, value: str) -> bool:
+    """Tell the result of a test (`--- PASS: TestLogin2`) from a password, which has its user or host beside it."""
+    name = _VERDICT.search(text, max(0, start - 1), after)
+    if not name:
+        return False
+    *above, head = text[max(0, name.start() - 160) : name.start()].replace("\\n", "\n").split("\n")
+    if head.endswith("--- "):
+        return True
+    below = text[after : after + 160].replace("\\n", "\n").split("\n")[1:2]
+    return bool(
+        is_test_name(value)
+        and _VERDICT_HEAD.fullmatch(head)
+        and not any(_CREDENTIALS.match(line) for line in (*above[-1:], *below))
+    )
 
 
 def _is_lone(text: str, start: int) -> bool:

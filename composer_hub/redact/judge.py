@@ -85,9 +85,9 @@ def num_classes(text: str) -> int:
     )
 
 
-def is_worded(value: str) -> bool:
-    """Tell whether words of four letters or more make up at least half of the letters, as in `TokenType2`."""
-    runs = [run for run in _RUNS.findall(value) if len(run) >= 4 and surprise(run) < 3.8]
+def is_worded(value: str, min_letters: int = 4) -> bool:
+    """Tell whether words of `min_letters` or more make up at least half of the letters, as in `TokenType2`."""
+    runs = [run for run in _RUNS.findall(value) if len(run) >= min_letters and surprise(run) < 3.8]
     return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
 
 
@@ -130,6 +130,7 @@ _YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
 """Words with a year or a number behind them, a common way to make a password."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
+_SIGNS = re.compile(r"[!$%^&*?~]")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
     r"|op://|vault:|ssm:|sops:|ref\+\w+:|enc\[|\{cipher\}|projects/[\w-]+/secrets|!ref|!sub|!getatt|fn::"
@@ -182,6 +183,11 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return True
     made = len(value) >= 10 and num_classes(value) >= 2 and any(c.isdigit() for c in value)
     return written != "bare" and made and not reads_as_words(value)
+
+
+def is_test_name(value: str) -> bool:
+    """Tell the name of a test, which is made of words, from random characters and signs."""
+    return not _SIGNS.search(value) and (is_worded(value, min_letters=3) or not is_all_random(value))
 
 
 def _is_key_material(value: str, written: str) -> bool:

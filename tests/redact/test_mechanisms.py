@@ -95,6 +95,12 @@ HIDDEN = {
         "got § ok",
         "eyJhbGciOiJkaXIiLCJlbmMiOiJB.." + ".".join((B62[:16], B62[16:76], B62[:22])),
     ),
+    # Words that test runners also print.
+    "a login in capitals": ("USER: bob\nPASS: §\n", "Falcon1402"),
+    "a variable in capitals": ("environment:\n  PASS: §\n", "Falcon1402"),
+    "a machine's password in capitals": ("PASS: §", B62[:16]),
+    "a password with signs in capitals": ("PASS: §", PW),
+    "a password of a server": ("SMTP PASS: §", PW),
     # Lines as tools show them.
     "behind a file and a number": ("src/a.yml:4:- name: DB_PASSWORD\nsrc/a.yml:5:  value: §", B62[:14]),
     "behind times": (
@@ -103,6 +109,14 @@ HIDDEN = {
     ),
 }
 KEPT = {
+    "a result of Go": "    --- PASS: TestWithAgent/sha256_of_Key9 (0.00s)\n--- PASS: TestWithAgent (0.00s)",
+    "a result of Go behind a file and a number": "ci.log:12:--- PASS: TestLogin2FA (0.01s)",
+    "a result of Go in JSON": '{"output": "ok\\n--- PASS: TestLogin2FA (0.01s)\\n"}',
+    "a result of a test runner": "PASS: test_login_2fa\nXPASS: Sha256Case1 (12ms)\nFAIL: test_token_b64",
+    "a result with a time": "2026-04-10T05:23:46.58Z PASS: test_login_2fa",
+    "a numbered result": "not ok 12 - PASS: test_login_2fa",
+    "a colored result": "\x1b[32mPASS: test_login_2fa\x1b[0m",
+    "a result behind a folder": "make: Entering directory '/src'\nPASS: Sha256Case1.sh",
     "a key to receive": "apt-key adv --recv-keys 5FA9C93208B4CC94 && gpg --recv-key 5FA9C93208B4CC94",
     "a statement behind another": "a=1;password=this_value2;b",
     "accounts on a chain": f"accounts: ['0x{HEX[:40]}'] hash: ['0x{HEX[:64]}']",
