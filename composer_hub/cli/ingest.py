@@ -35,7 +35,7 @@ _MAX_SHOWN_PROBLEMS = 10
 @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")
 @click.option("--user-hints", is_flag=True, help="Also write hints from the user's words at a rejection.")
-@click.option("--text-rules", is_flag=True, help="Also look for failures in shell output that an exit code hides.")
+@click.option("--text-rules", is_flag=True, help="Also read other failures from shell output without an exit code.")
 @click.option("--license", default="other", show_default=True, help="License of files that do not state one.")
 @click.option("--strict", is_flag=True, help="End the run at a corrupt line or an unknown record.")
 @click.option("--workers", default=0, help="Worker processes (0: one per core).")

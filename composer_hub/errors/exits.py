@@ -137,12 +137,16 @@ def _out(
 _L = r"(?:^|\n)"  # a line start
 _RUNS = "test check run"  # what may print a test report or compiler messages: run = a program we know nothing about
 
+_TEST_REPORT = (
+    _L
+    + r"(?:=+ [^\n]{0,200}[1-9]\d* (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +[1-9]\d* failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*[1-9]\d* failing\b|FAILED \((?:failures|errors)=|FAILURES!|DONE \d+ tests?, [^\n]{0,60}[1-9]\d* failures?\b)"
+)
 _FORM = (
     r"(?:(?:unknown|unrecognized|unrecognised|invalid|illegal|unexpected) (?:flag|option|arguments?|shorthand flag|command|subcommand|switch|long option)\b"
     r"|[Nn]o such (?:option|command)\b|the following arguments are required|option requires an argument"
     r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
     r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
-    r"|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
+    r"|(?:argument|option|flag|parameter|input|prompt|value)s? (?:[^\n]{0,80} )?must be (?:provided|specified|given)|[Ii]nput must be provided|missing required \w|requires an? (?:argument|value|subcommand)\b|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
     r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
@@ -155,15 +159,19 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
-    _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
+    _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|permission denied: ?(?:\n|$)|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
     _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
     _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
     _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
+    _out("exit.no_project", "usage_error", 0.92, r"(?:go\.mod file not found in current directory|cannot find main module|does not contain main module|outside (?:the )?main module|could not find `Cargo\.toml`|Could not read package\.json|no package\.json (?:was )?found|does not contain a package\.json)"),
+    _out("exit.build_target", "compile_or_lint", 0.88, r"(?:make\[\d+\]: \*\*\* No rule to make target|No rule to make target [^\n]{1,300}, needed by)"),
     _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
-    _out("exit.test_report", "test_failure", 0.95, _L + r"(?:=+ [^\n]{0,200}\d+ (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +\d+ failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*\d+ failing\b|FAILED \((?:failures|errors)=|FAILURES!)", purposes=_RUNS),
+    _out("exit.test_report", "test_failure", 0.95, _TEST_REPORT, purposes=_RUNS),
     _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
     _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
     _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
+    _out("exit.jq", "usage_error", 0.9, _L + r"(?:jq: (?:error(?!: Could not open)[^\n]{0,200}|\d+ compile errors?\b|parse error: )|(?:failed to parse|invalid) jq expression)"),
+    _out("exit.bad_request", "usage_error", 0.88, r"\(HTTP (?:400|405|406|410|411|413|414|415|422)\)", purposes="remote"),
     _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
     _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs search probe"),
     _out("exit.no_tests", "nonzero_empty", 0.85, r"(?:no tests ran|collected 0 items)", purposes="test", codes=[5]),
@@ -174,6 +182,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
     _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
+    _out("exit.git_sandbox", "permission_denied", 0.92, _L + r"(?:fatal|error): [^\n]{1,400}: (?:Operation not permitted|Permission denied|Read-only file system)\s*(?:\n|$)"),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs probe remote search"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
@@ -224,7 +233,6 @@ TEXTS: tuple[ErrorRule, ...] = (
     _text("text.shell_not_found", "command_not_found", 0.8, _L + r"(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found" + _LAST),
     _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
     _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
-    _text("text.test_summary", "test_failure", 0.85, r"(?:\n=+ [^\n]{0,200}\d+ (?:failed|errors?)\b[^\n]{0,200}=+\s*$|\nFAILED \((?:failures|errors)=\d+[^\n]{0,100}\)\s*$|\ntest result: FAILED" + _LAST + ")"),
     _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
     _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
     _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
@@ -241,7 +249,31 @@ def text_rule_of(command: str, output: str) -> ErrorRule | None:
     return next((rule for rule in rules if rule.pattern.search(text)), None)
 
 
+# ---------------------------------------------------------------------------------------------------- hidden reports
+
+
+_FAILED_TASK = r"|(?:\[[\w:.-]{1,60}\] )?ERROR task failed\b|npm (?:ERR!|error) (?:Lifecycle script|code ELIFECYCLE|command failed)"
+
+REPORTS: tuple[ErrorRule, ...] = (
+    _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test"),
+    _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
+    _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+: (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),
+)  # fmt: skip
+"""Rules over the end of what a test runner, a linter or a build printed while its exit code was hidden."""
+
+
+def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule | None:
+    """Return the rule of `REPORTS` for a report of failure; `code_known` is whether some exit code is 0."""
+    commands = commands_in(command)
+    if code_known and "pipefail" in command:
+        return None
+    chained = not code_known or any(mark in command for mark in (";", "||", "\n"))
+    purposes = {purpose_of(one) for one in commands if chained or one.piped}
+    text = output[-OUTPUT_CHARS:]
+    return next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
+
+
 def hides_exit_code(command: str) -> bool:
     """Tell whether a pipe into a filter or an `|| …` gives exit code 0 even if the command before it failed."""
     commands = commands_in(command)
-    return bool(commands) and (any(one.piped for one in commands) or "||" in command or ";" in command)
+    return bool(commands) and (any(one.piped for one in commands) or any(mark in command for mark in ("||", ";", "\n")))

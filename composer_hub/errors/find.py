@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors.exits import hides_exit_code, main_command, rule_of_exit, text_rule_of
+from composer_hub.errors.exits import hides_exit_code, main_command, report_rule_of, rule_of_exit, text_rule_of
 from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in
@@ -229,7 +229,7 @@ def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | No
     text, flag = outcome.content or "", outcome.flag
     flagged = _flagged(outcome)
     if flagged is False:
-        return _hidden_site(outcome) if text_rules else None
+        return _hidden_site(outcome, text_rules=text_rules)
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
     word, typed = _kind_of_flag(flag)
     # A typed word names the kind, unless a sentence of the harness names more exactly who stopped the call.
@@ -244,7 +244,7 @@ def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | No
         return _unnamed_site(outcome)
     if _arguments_broke(outcome.call) and not text:
         return _site(_BROKEN_JSON, "flag", outcome.call, text)
-    return _hidden_site(outcome) if text_rules and code is None else None
+    return _hidden_site(outcome, text_rules=text_rules) if code is None else None
 
 
 def _flagged(outcome: CallOutcome) -> bool | None:
@@ -282,16 +282,22 @@ def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
     return _site(rule, "flag", outcome.call, outcome.content or outcome.flag.detail)
 
 
-def _hidden_site(outcome: CallOutcome) -> ErrorSite | None:
-    """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents."""
+def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:
+    """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents.
+
+    By default, only the reports of tests, linters and builds count.
+    """
     if outcome.family != "shell" or not outcome.content:
         return None
     command = command_of(outcome.call)
     code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
     if code_known and not hides_exit_code(command):
         return None
-    rule = text_rule_of(command, body_of(outcome.content))
-    return _site(rule, "text", outcome.call, body_of(outcome.content)) if rule else None
+    body = body_of(outcome.content)
+    rule = report_rule_of(command, body, code_known=code_known)
+    if not rule and text_rules:
+        rule = text_rule_of(command, body)
+    return _site(rule, "text", outcome.call, body) if rule else None
 
 
 def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> ErrorRule | None:

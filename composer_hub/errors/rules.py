@@ -194,6 +194,8 @@ _DECISIONS = (
 
 # The call never reached a tool: its name, its arguments or its form were off.
 _CALLS = (
+    _file("edit.must_differ", "edit_noop", r"(?!No replacement)[^\n]{0,200}\b(?:old_?str(?:ing)?|new_?str(?:ing)?)[`'\"]? and [`'\"]?(?:old_?str(?:ing)?|new_?str(?:ing)?)[`'\"]? must be different", 0.97),
+    rule("call.argument_validation", "schema_validation", r"(?:MCP error -?\d{1,6}: )?(?:Tool )?(?:Argument|Input|Parameter|Schema)s? [Vv]alidation (?:[Ee]rror|[Ff]ailed)", 0.96),
     rule("call.no_such_tool", "tool_not_found", r"No such tool available:?", 0.99),
     rule("call.unknown_tool", "tool_not_found", r"(?:Unknown (?:tool|skill|function|command)|Unrecognized tool)\b:? ?['\"`\w]", 0.93),
     rule("call.tool_missing", "tool_not_found", r"Tool ['\"`]?[\w.:/-]{1,100}['\"`]? (?:was )?(?:not found|does not exist|is not available)", 0.97),
@@ -260,7 +262,7 @@ _FILES = (
     _file("file.pattern", "usage_error", r"(?:regex parse error|ripgrep (?:error|failed)|rg: (?:regex parse error|unrecognized file type))", 0.95),
     _file("file.eacces", "permission_denied", r"(?:EACCES|EPERM): ", 0.97),
     rule("task.missing", "usage_error", r"No (?:task|shell|process|agent) found with ID", 0.96),
-    rule("task.not_running", "usage_error", r"(?:Task|Shell) \S{1,100} (?:is not running|not found)", 0.93),
+    rule("task.not_running", "usage_error", r"(?:Task|Shell) (?:\S{1,100} )?(?:is not running|not found)", 0.93),
     rule("mcp.timeout", "network_or_remote", r"MCP error -32001", 0.95),
     rule("mcp.error", "tool_error", r"MCP error -\d{5}", 0.9),
 )  # fmt: skip

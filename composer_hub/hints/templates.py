@@ -308,6 +308,13 @@ def _usage_error(context: SiteContext) -> str:
         )
     if re.search(r"already exists", context.site.message):
         return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
+    if manifest := _slot(r"(go\.mod|Cargo\.toml|package\.json) ?(?:file )?|main module", context.site.message):
+        return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
+    if status := re.search(r"([^\n]{1,160}\(HTTP 4\d\d\))", context.site.message):
+        return f"The server refuses this request: {status[1].strip()}. Check the fields and the path that it takes."
+    if "jq" in program.split() or re.search(r"(?:^|\n)jq: ", context.site.message):
+        error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160)
+        return f"The jq program does not fit the data{f' ({error})' if error else ''}. Look at the data's shape first."
     check = f"Check `{program} --help` first." if program else "Check its usage first."
     return f"Wrong options or arguments for {f'`{program}`' if program else 'the command'}. {check}"
 

@@ -28,7 +28,7 @@ class Preparation:
     writers: str = DEFAULT_WRITERS  # "" writes no hints
     outcome: bool = False  # also hints from tests and compilers
     user_feedback: bool = False  # also hints from the user's words
-    text_rules: bool = False  # look for failures that a pipe has hidden
+    text_rules: bool = False  # also read other failures from shell output without an exit code
 
     def __call__(self, session: Session) -> Session:
         """Return the session with error sites and hints, redacted if there is a redactor."""

@@ -76,7 +76,7 @@ class Options:
     writers: str = DEFAULT_WRITERS  # hint writers, in order
     outcome_hints: bool = False  # also from failed tests and compilers
     user_hints: bool = False  # also from the user's words at a rejection
-    text_rules: bool = False  # also look for failures that an exit code hides
+    text_rules: bool = False  # also read other failures from shell output without an exit code
     license: str = "other"  # of sessions that do not state one
     strict: bool = False  # a corrupt line or an unknown record ends the run
     workers: int = 0  # worker processes; 0 = one per core

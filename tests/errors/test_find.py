@@ -104,6 +104,8 @@ HARNESS = [
     ("harness.spawn", "Bash", {"command": "ls"}, "spawn /bin/zsh ENOENT"),
     ("harness.sandbox_gone", "terminal", {"command": "ls"}, "Container is not running"),
     ("provider.api_error", "Task", {"prompt": "x"}, "API Error: 529 overloaded"),
+    ("edit.must_differ", "str_replace_editor", FILE, "ERROR:\nInvalid `new_str` parameter: new_str and old_str must be different."),
+    ("call.argument_validation", "mcp__x__y", {}, "MCP error -32603: Argument Validation Error: path is required"),
     ("call.no_such_tool", "Foo", {}, "<tool_use_error>Error: No such tool available: Foo</tool_use_error>"),
     ("call.unknown_tool", "Skill", {"skill": "x"}, "<tool_use_error>Unknown skill: x</tool_use_error>"),
     ("call.tool_missing", "foo", {}, 'Tool "foo" not found in registry. Tools must use the exact names that are registered.'),
@@ -165,6 +167,7 @@ HARNESS = [
     ("file.pattern", "Grep", {"pattern": "("}, "rg: regex parse error:\n    (?:()\n unclosed group"),
     ("file.eacces", "Read", FILE, "EACCES: permission denied, open '/repo/a.py'"),
     ("task.missing", "TaskOutput", {"task_id": "1"}, "<tool_use_error>No task found with ID: 1</tool_use_error>"),
+    ("task.not_running", "TaskUpdate", {"taskId": "9"}, "Task not found"),
     ("task.not_running", "KillShell", {"shell_id": "1"}, "<tool_use_error>Shell 1 is not running, so cannot be killed (status: completed)</tool_use_error>"),
     ("mcp.timeout", "mcp__x__y", {}, "MCP error -32001: Request timed out"),
     ("mcp.error", "mcp__x__y", {}, "MCP error -32603: internal"),
@@ -214,6 +217,16 @@ EXITS = [
     ("exit.no_module", "python -m pytest", 1, "/usr/bin/python3: No module named pytest"),
     ("exit.make", "make -C lib", 2, "make: *** [Makefile:3: all] Error 1"),
     ("exit.test_runner", "make test", 2, "boom\nmake: *** [Makefile:3: test] Error 1"),
+    ("exit.build_target", "make", 2, "cc -c a.c\nmake: *** No rule to make target 'b.h', needed by 'a.o'.  Stop."),
+    ("exit.build_target", "make all", 2, "make[2]: *** No rule to make target 'x'.  Stop.\nmake: *** [all] Error 2"),
+    ("exit.no_project", "go run main.go", 1, "go: go.mod file not found in current directory or any parent directory; see 'go help modules'"),
+    ("exit.no_project", "cargo build", 101, "error: could not find `Cargo.toml` in `/tmp` or any parent directory"),
+    ("exit.jq", "gh api x --jq '.[' ", 1, "failed to parse jq expression (line 1, column 1)"),
+    ("exit.jq", "jq '.a | b' f", 3, "jq: error: b/0 is not defined at <top-level>, line 1:\n.a | b\njq: 1 compile error"),
+    ("exit.bad_request", "gh api -X PUT repos/a/b/c -f x=1", 1, 'gh: Invalid request.\n\n"x" is not a permitted key. (HTTP 422)'),
+    ("exit.usage", "claude --print", 1, "Error: Input must be provided either through stdin or as a prompt argument when using --print"),
+    ("exit.quoting", "go build \\ \n ./x", 126, "(eval):1: permission denied: \n"),
+    ("exit.git_sandbox", "git add a", 128, "fatal: Unable to create '/repo/.git/index.lock': Operation not permitted"),
     ("exit.no_target", "make tset", 2, "make: *** No rule to make target 'tset'.  Stop."),
     ("exit.no_target", "npm run biuld", 1, 'npm error Missing script: "biuld"'),
     ("exit.test_report", "./ci.sh", 1, "ok\n--- FAIL: TestX (0.00s)\n    x_test.go:9: got 1"),
@@ -224,7 +237,7 @@ EXITS = [
     ("exit.usage", "gh pr view --jsn x", 1, "unknown flag: --jsn\n\nUsage:  gh pr view"),
     ("exit.usage", "ls --fooo", 2, "ls: unrecognized option '--fooo'"),
     ("exit.usage", "pytest --foo", 4, "ERROR: usage: pytest [options]\npytest: error: unrecognized arguments: --foo"),
-    ("exit.usage", "cat a.json | jq '.[] | .b'", 5, "jq: error (at <stdin>:1): Cannot iterate over null (null)"),
+    ("exit.jq", "cat a.json | jq '.[] | .b'", 5, "jq: error (at <stdin>:1): Cannot iterate over null (null)"),
     ("exit.usage", "sed 's/a/b' f", 1, "sed: -e expression #1, char 5: unterminated `s' command"),
     ("exit.usage", "find . -nam x", 1, "find: unknown predicate `-nam'"),
     ("exit.remote", "gh pr create", 1, "pull request create failed: GraphQL: No commits between main and x (createPullRequest)"),
@@ -299,7 +312,6 @@ TEXTS = [
     ("text.shell_not_found", "foo x", "bash: line 1: foo: command not found"),
     ("text.import_missing", "python a.py", "Traceback (most recent call last):\n  File\nModuleNotFoundError: No module named 'x'"),
     ("text.exception", "python a.py | tail -3", "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad"),
-    ("text.test_summary", "pytest", "...\n=================== 1 failed, 22 passed in 0.49s ===================\n"),
     ("text.git_fatal", "git log nope", "fatal: ambiguous argument 'nope': unknown revision"),
     ("text.argparse", "python cli.py", "usage: cli.py\ncli.py: error: the following arguments are required: x"),
     ("text.path", "cat nope", "cat: nope: No such file or directory"),
@@ -317,6 +329,51 @@ def test_text_rules_speak_only_when_asked_for(rule: str, command: str, output: s
 
 def test_every_text_rule_has_an_example() -> None:
     assert {rule.rule_id for rule in error_exits.TEXTS} == {one[0] for one in TEXTS}
+
+
+GO_FAIL = "    x_test.go:9: got 1\n--- FAIL: TestX (0.00s)\nFAIL\nFAIL\texample.com/x\t0.01s"
+REPORTS = [
+    ("report.tests", "go test ./... 2>&1 | tail -20", GO_FAIL),
+    ("report.tests", "cd x && mise run test 2>&1 | tail -5", "[test] ERROR task failed"),
+    ("report.tests", "npm test; echo done", "Tests:       1 failed, 4 passed, 5 total\ndone"),
+    ("report.tests", "pytest -q || true", "FAILED tests/test_a.py::test_b\n=== 1 failed, 22 passed in 0.49s ==="),
+    ("report.checker", "golangci-lint run 2>&1 | tail", "a.go:3:1: unused (deadcode)\n2 issues:\n* unused: 2"),
+    ("report.checker", "npx tsc --noEmit | head -5", "src/a.ts(28,2): error TS2739: Type '{}' is missing"),
+    ("report.checker", "npm run lint 2>&1 | tail -3", "npm error command failed\nnpm error command sh -c eslint ."),
+    ("report.checker", "make build 2>&1 | tail -3", "make: *** [Makefile:3: build] Error 1"),
+    ("report.position", "go build ./... 2>&1 | head", "# pkg\n./a.go:12:5: undefined: foo"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("rule", "command", "output"), REPORTS, ids=[f"{i}-{one[0]}" for i, one in enumerate(REPORTS)])
+def test_a_report_of_failure_counts_although_a_pipe_hides_the_exit_code(rule: str, command: str, output: str) -> None:
+    expected = next(one for one in error_exits.REPORTS if one.rule_id == rule)
+    for told in (flag(is_error=False), flag(exit_code=0), None):
+        (site,) = sites(shell(command, output, told))
+        assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, "outcome", "text")
+
+
+def test_every_report_rule_has_an_example() -> None:
+    assert {rule.rule_id for rule in error_exits.REPORTS} == {one[0] for one in REPORTS}
+
+
+NO_REPORTS = {
+    "an exit code that nothing hides": ("go test ./...", GO_FAIL),
+    "a pipe that fails with its first part": ("set -o pipefail && go test ./... | tail", GO_FAIL),
+    "a file of a report": ("cat test.log | grep FAIL", GO_FAIL),
+    "a search behind a test that passed": ("make test && git log | head", "c376dc9 fix\n--- FAIL: is a line of a message"),
+    "a passing run": ("go test ./... 2>&1 | tail", "ok  \texample.com/x\t0.01s"),
+    "warnings": ("make build 2>&1 | tail", "a.c:3:1: warning: unused variable"),
+    "nothing that remains": ("ruff check --fix . | tail", "Found 3 errors (3 fixed, 0 remaining)."),
+    "warnings of eslint": ("npx eslint . | tail", "\u2716 3 problems (0 errors, 3 warnings)"),
+    "no issues": ("golangci-lint run 2>&1 | tail", "0 issues."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NO_REPORTS)
+def test_a_hidden_exit_code_is_no_failure_without_a_report(name: str) -> None:
+    command, output = NO_REPORTS[name]
+    assert sites(shell(command, output, flag(is_error=False))) == []
 
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: bad\n'
