@@ -344,7 +344,12 @@ def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view
         page.wait_for_timeout(200)
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"{view}-{scheme}-{size['width']}.png", full_page=size is PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    wide = page.evaluate(
+        """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
+             .filter((one) => one.getBoundingClientRect().right > innerWidth && !one.closest('.scroll'))
+             .map((one) => one.outerHTML.slice(0, 200))"""
+    )
+    assert wide == []
     found = axe.Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
 
