@@ -70,7 +70,7 @@ def test_what_grep_finds_nothing_in_and_what_a_person_stopped_is_not_the_models_
         kind: counted.get(kind) for kind in ("nonzero_empty", "compile_or_lint", "path_not_found", "dangling_call")
     } == {
         "nonzero_empty": 11,
-        "compile_or_lint": 14,  # four with an exit code, ten behind a pipe into tail, head or grep
+        "compile_or_lint": 16,  # four with an exit code, twelve behind a pipe into tail, head or grep
         "path_not_found": 2,
         "dangling_call": 18,
     }
