@@ -6,6 +6,10 @@ from the closest builtin. The command line prints the message and exits with `ex
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from typing import Any
+
 DONE = 0
 FAILURE = 1
 USAGE = 2
@@ -43,3 +47,22 @@ class NothingToDo(ComposerError):
     """The requested state already exists."""
 
     exit_code = NOTHING_TO_DO
+
+
+CODES_FILE = "COMPOSER_EXIT_CODES"
+"""Environment variable: the file that a program adds its exit code to."""
+
+
+def noted(main: Callable[[], int]) -> int:
+    """Run a program and note its exit code in the file, because `accelerate launch` turns every code into 1."""
+    code: Any = FAILURE
+    try:
+        code = main()
+    except SystemExit as error:
+        code = error.code
+        raise
+    finally:
+        if path := os.environ.get(CODES_FILE):
+            with open(path, "a", encoding="utf-8") as file:
+                file.write(f"{code if isinstance(code, int) else FAILURE}\n")
+    return code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,29 +18,25 @@ from composer_hub.cli.main import format_option
 from composer_hub.hub import HubDestination, destination
 from composer_hub.output import Output
 
-_RESERVED = re.compile(r"COMPOSER_(JOB_.*|PACKAGE)|PYTHONPATH|HF_ENDPOINT")
 _SITE = [
     click.option("--to", type=click.Choice(["local", "hub"]), default="local", show_default=True,
                  help="Destination: local (the embedded Hub, served with --allow-local-jobs) or hub."),
     click.option("--namespace", default="", help="Owner of the jobs (default: the token's account)."),
 ]  # fmt: skip
-_USD, _COUNT = click.FloatRange(0), click.IntRange(1)
+_USD = click.FloatRange(0)
 _OPTIONS = [
     click.argument("train", nargs=-1, type=click.UNPROCESSED),
     *_SITE,
     click.option("--run", default="", help="Name of the run (default: that of the model repository)."),
     click.option("--flavor", default="", help="Machine (default: a100-large)."),
     click.option("--timeout", default="6h", show_default=True, help="Time limit of one job: 45m, 6h, 1d."),
-    click.option("--hours", type=click.FloatRange(0, min_open=True), help="Expected hours in all (default: one job)."),
     click.option("--max-usd", type=_USD, help="Cap on the cost of all jobs of the run. Required."),
-    click.option("--max-jobs", type=_COUNT, default=20, show_default=True, help="Largest number of jobs."),
     click.option("--image", default="python:3.12", show_default=True, help="Docker image with Python and pip."),
     click.option("--package", default="", help="Wheel or requirement (default: the release of this version)."),
     click.option("--with", "code", multiple=True, type=click.Path(exists=True, path_type=Path),
                  help="Python module or package to send along, for environments and rewards."),
     click.option("--secret", "names", multiple=True, metavar="NAME",
                  help="Environment variable to pass as a secret; HF_TOKEN is always passed."),
-    click.option("--env", "variables", multiple=True, metavar="NAME=VALUE", help="Variable that everyone may see."),
     click.option("--accelerate", default="", metavar="OPTIONS", help="Options of accelerate launch."),
     click.option("--usd-per-hour", type=_USD, help="Price of the machine (default: the Hub's)."),
 ]  # fmt: skip
@@ -61,12 +56,8 @@ def jobs() -> None:
 @format_option
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print the cost of a run and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
-    launcher, request = _launcher(out, to, namespace), _request(to, options)
-    found = stage.make_plan(launcher.where, request)
-    out.record(found.row(launcher.namespace, request), id_key="run")
-    for repo in found.missing:
-        out.note(f"{repo} does not exist yet; the launch creates it.")
-    found.check(request.max_usd)
+    launcher = _launcher(out, to, namespace)
+    out.record(stage.make_plan(launcher.where, launcher.namespace, _request(to, options)).row(), id_key="run")
     out.note("Nothing was started. `composer-hub jobs launch` with the same words starts it.")
 
 
@@ -75,7 +66,7 @@ def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
 @click.option("--detach", is_flag=True, help="Start one job and do not follow it.")
 @format_option
 def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -> None:
-    """Start a run and follow it, job after job, until it is done or its money or jobs are used up."""
+    """Start a run and follow it, job after job, until it is done or its money is used up."""
     launcher = _launcher(out, to, namespace)
     out.record(stage.launch(launcher, _request(to, options), detach=detach).row(), id_key="run")
 
@@ -84,7 +75,6 @@ def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -
 @click.argument("run")
 @_with(_SITE)
 @click.option("--max-usd", type=_USD, help="New cap on the cost of all jobs.")
-@click.option("--max-jobs", type=_COUNT, help="New limit on the number of jobs.")
 @click.option("--timeout", help="New time limit of the next jobs.")
 @click.option("--detach", is_flag=True, help="Start one job and do not follow it.")
 @format_option
@@ -127,15 +117,8 @@ def _launcher(out: Output, to: str, namespace: str) -> stage.Launcher:
 
 
 def _request(to: str, options: dict[str, Any]) -> stage.JobOptions:
-    variables = {}
-    for pair in options.pop("variables"):
-        name, sign, value = pair.partition("=")
-        if not name or not sign or _RESERVED.fullmatch(name):
-            advice = f"write NAME=VALUE with a name that the job does not set, or pass a secret with --secret {name}."
-            raise exits.UsageError(f"--env {name!r}: {advice}")
-        variables[name] = value
     secrets, accelerate = _secrets(to, options.pop("names")), shlex.split(options.pop("accelerate"))
-    return stage.JobOptions(secrets=secrets, env=variables, accelerate=accelerate, **options)
+    return stage.JobOptions(secrets=secrets, accelerate=accelerate, **options)
 
 
 def _secrets(to: str, names: Sequence[str]) -> Mapping[str, str]:

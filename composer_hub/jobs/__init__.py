@@ -4,7 +4,7 @@ from composer_hub import hub, jobs
 
 launcher = jobs.launcher_for(hub.destination("hub"), show=print)
 words = ["--config", "dr_grpo.yaml", "--repo", "me/student"]
-jobs.launch(launcher, jobs.JobOptions(words, secrets={"HF_TOKEN": token}, max_usd=60, hours=20))
+jobs.launch(launcher, jobs.JobOptions(words, secrets={"HF_TOKEN": token}, max_usd=60))
 """
 
 from composer_hub.jobs.launch import Launcher, cancel, launch, launcher_for, resume

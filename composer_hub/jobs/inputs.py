@@ -1,4 +1,4 @@
-"""The training command of a job, the local files that it needs, and the repositories that it reads and writes.
+"""The training command of a job, the local files that it needs, and the repositories that it writes.
 
 In: the words of a training command on this machine. Out: its words inside the job, and the files to upload.
 """
@@ -14,15 +14,15 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.hub import HubDestination, check_repo, check_visibility, parse_ref
+from composer_hub.hub import HubDestination, check_repo, check_visibility
 
 MOUNT = "/composer"
 """The mount path of a run's bucket inside a job."""
 _OF_THE_JOB = ("output_dir", "resume", "max_minutes", "to", "usd_per_hour")
 _TARGETS = (("repo", "model"), ("rollouts_repo", "dataset"), ("checkpoints_repo", "model"))
 """Options that name the repositories of a run; the model first."""
-_SOURCES = (("pairs", "beta_replay"), ("traces", "alpha_sdpo"), ("tasks", ""), ("eval_tasks", ""))
-"""Options that name datasets to read, with the weight that a dataset needs to be read."""
+_SOURCES = "pairs traces tasks eval_tasks".split()
+"""Options that may name a local file, in the command or in its config."""
 _PUBLIC_ADVICE = (
     "add --public true if everyone may have the result, or make the repository private first. No job was started."
 )
@@ -61,7 +61,7 @@ def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> TrainingReq
         )
     files: dict[str, bytes] = {}
     sent = [_send(word, files) for word in words]
-    for option, _ in _SOURCES:
+    for option in _SOURCES:
         if option not in line and _is_file(options.get(option)):
             sent += [f"--{option}", _send(options[option], files)]
     return TrainingRequest(sent, files, _send_code(code, files), options)
@@ -127,30 +127,9 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def check_inputs(where: HubDestination, options: Mapping[str, Any]) -> None:
-    """Check that the model and datasets of a run exist and can be read with these rights."""
-    model, revision = str(options.get("model_name_or_path", "small")), options.get("model_revision")
-    names = [("model", f"{model}@{revision}" if revision and "@" not in model else model)] if model != "small" else []
-    for option, weight in _SOURCES:
-        name = options.get(option)
-        if isinstance(name, str) and ":" not in name and not name.endswith(".jsonl"):
-            names += [(option, name)] if not weight or float(options.get(weight) or 0) else []
-    for kind, name in names:
-        ref = parse_ref(name)
-        if where.resolve(ref.repo, ref.revision, "model" if kind == "model" else "dataset") is None:
-            raise exits.UsageError(
-                f"There is no {kind} {ref} at {where.address} that the job's token may read. Check name and revision."
-            )
-
-
-def check_targets(where: HubDestination, request: TrainingRequest, *, create: bool) -> list[str]:
-    """Check that the token may publish the results; return the missing repositories, or create them."""
+def prepare_targets(where: HubDestination, request: TrainingRequest) -> None:
+    """Create the repositories of the results, and check that the token may publish there."""
     public = str(request.options.get("public", "")).lower() in ("true", "1", "yes")
-    missing = []
     for repo, repo_type in request.targets:
-        if not create and where.is_private(repo, repo_type) is None:
-            missing.append(repo)
-            continue
         where.prepare(repo, private=not public, repo_type=repo_type)
         check_visibility(where, repo, public=public, repo_type=repo_type, advice=_PUBLIC_ADVICE)
-    return missing

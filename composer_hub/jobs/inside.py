@@ -27,9 +27,7 @@ from composer_hub.train.checkpoints import COMPLETE, last_complete, step_of
 POLL_SECONDS = 2.0
 MAX_MARGIN_SECONDS = 900
 """Reserved at the end, to load the model (which no time budget includes) and to copy the last checkpoint."""
-_CODES = "COMPOSER_JOB_CODES"
-_NOT_FOUND, _TERMINATED = 127, 128 + signal.SIGTERM
-"""Exit codes that a shell gives a missing program and a terminated one."""
+_TERMINATED = 128 + signal.SIGTERM
 _SYNC_ERRORS = (OSError, httpx.HTTPError)
 
 
@@ -68,11 +66,7 @@ def run(command: Sequence[str], bucket: str, work: Path, *, number: int, seconds
     minutes = minutes_left(seconds, time.time() - started)
     codes = work.with_name(f"{work.name}-codes")
     words = [*command, "--output_dir", str(work), "--max_minutes", f"{minutes:.2f}"]
-    try:
-        process = subprocess.Popen(words, env=os.environ | {_CODES: str(codes)})
-    except OSError as error:
-        print(f"job {number}: {command[0]} cannot be run ({error.strerror}). Is it in the image?", flush=True)
-        return _NOT_FOUND
+    process = subprocess.Popen(words, env=os.environ | {exits.CODES_FILE: str(codes)})
     try:
         code = _watch(process, lambda: save(api, work, kept), work)
         code = code and own_code(codes, code)
@@ -106,21 +100,6 @@ def _watch(process: subprocess.Popen[bytes], keep: Callable[[], None], work: Pat
                 kept = complete
             except _SYNC_ERRORS as error:  # the next round tries again
                 print(f"job: the checkpoint could not be kept yet ({error}).", file=sys.stderr, flush=True)
-
-
-def noted(main: Callable[[], int]) -> int:
-    """Run the training program and write its exit code to a file, because a launcher turns every code into 1."""
-    code: Any = 1
-    try:
-        code = main()
-    except SystemExit as error:
-        code = error.code
-        raise
-    finally:
-        if path := os.environ.get(_CODES):
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(f"{code if isinstance(code, int) else 1}\n")
-    return code
 
 
 def own_code(codes: Path, otherwise: int) -> int:

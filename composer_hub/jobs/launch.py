@@ -6,23 +6,20 @@ next one continues from the same bucket.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from huggingface_hub import Volume
-from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
+from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
-import composer_hub
 from composer_hub import exits
 from composer_hub.hub import HubDestination
 from composer_hub.hub.destinations import sentence
-from composer_hub.jobs.inputs import MOUNT
-from composer_hub.jobs.plan import JobOptions, JobPlan, as_seen_by_job, find_package, find_price, make_plan
+from composer_hub.jobs.inputs import MOUNT, prepare_targets
+from composer_hub.jobs.plan import JobOptions, as_seen_by_job, find_package, find_price, make_plan, next_timeout
 from composer_hub.jobs.runs import (
     CANCELED,
     CLAIM_SECONDS,
@@ -45,8 +42,6 @@ from composer_hub.jobs.runs import (
 )
 from composer_hub.money import MachinePrice, cap_of, show_usd
 
-MIN_JOB_SECONDS = 600
-"""Shorter jobs are not started: a machine needs minutes before its first step."""
 _SCRIPT = (
     "set -e; export COMPOSER_JOB_STARTED=$(date +%s); "
     'if [ -n "$COMPOSER_PACKAGE" ]; then python -m pip install --quiet --disable-pip-version-check '
@@ -57,7 +52,7 @@ _SCRIPT = (
 def training_program(spec: RunSpec) -> list[str]:
     """Return the program of a job."""
     # Quiet, because the launcher would print a traceback for a job that stops in time.
-    return ["accelerate", "launch", "--quiet", *spec.accelerate, "-m", "composer_hub.jobs"]
+    return ["accelerate", "launch", "--quiet", *spec.accelerate, "-m", "composer_hub.train"]
 
 
 @dataclass(frozen=True)
@@ -95,21 +90,22 @@ def launch(launcher: Launcher, options: JobOptions, *, detach: bool = False) -> 
     """Start a run, or continue the one with the same name and settings, until it ends."""
     where = launcher.where
     package, files = find_package(where, options.package)
-    plan = make_plan(where, options, create=True)
-    spec = _spec(launcher, options, plan)
-    known = read_run(where, launcher.namespace, plan.run)
+    plan = make_plan(where, launcher.namespace, options)
+    spec = plan.spec
+    prepare_targets(as_seen_by_job(where, options.secrets), plan.request)
+    known = read_run(where, launcher.namespace, spec.run)
     if known is None:
         prepare_bucket(where, spec.bucket)
         if files | plan.request.files:
             write_files(where, spec.bucket, files | plan.request.files)
         write_spec(where, replace(spec, package=package))
-        known = launcher.read(plan.run)
+        known = launcher.read(spec.run)
     if replace(known.spec, package="") != spec:
         raise exits.UsageError(
-            f"Run {plan.run} already exists with different settings ({known.budget}; {known.state}). Continue it with "
-            f"{launcher.command('resume', plan.run)}, or choose another --run."
+            f"Run {spec.run} already exists with different settings ({known.budget}; {known.state}). Continue it with "
+            f"{launcher.command('resume', spec.run)}, or choose another --run."
         )
-    return drive(launcher, plan.run, options.secrets, detach=detach)
+    return drive(launcher, spec.run, options.secrets, detach=detach)
 
 
 def resume(
@@ -118,7 +114,6 @@ def resume(
     secrets_for: Callable[[Sequence[str]], Mapping[str, str]],
     *,
     max_usd: float | None = None,
-    max_jobs: int | None = None,
     timeout_s: int | None = None,
     detach: bool = False,
 ) -> JobRun:
@@ -131,36 +126,11 @@ def resume(
     changed = replace(
         spec,
         cap=spec.cap if max_usd is None else cap_of(max_usd),
-        max_jobs=max_jobs or spec.max_jobs,
         timeout_s=timeout_s or spec.timeout_s,
     )
     if changed != spec:
         write_spec(launcher.where, changed)
     return drive(launcher, run, secrets, detach=detach)
-
-
-def _spec(launcher: Launcher, options: JobOptions, plan: JobPlan) -> RunSpec:
-    cost = ["--usd_per_hour", f"{plan.price.usd_per_hour:g}"] if plan.price.unit_cost else []
-    # A log cannot redraw a progress bar.
-    bars = [] if "disable_tqdm" in plan.request.options else ["--disable_tqdm", "true"]
-    # A job of the embedded Hub is a process of this machine and imports the package from here.
-    here = [str(Path(composer_hub.__file__).parents[1])] if launcher.where.name == "local" else []
-    paths = [f"{MOUNT}/{plan.request.code}", *here] if plan.request.code else here
-    return RunSpec(
-        run=plan.run,
-        namespace=launcher.namespace,
-        targets=[list(target) for target in plan.request.targets],
-        words=[*plan.request.words, "--to", "hub", "--resume", "true", *cost, *bars],
-        flavor=plan.flavor,
-        cap=plan.check(options.max_usd),
-        timeout_s=plan.timeout_s,
-        max_jobs=options.max_jobs,
-        image=options.image,
-        usd_per_hour=options.usd_per_hour,
-        secrets=sorted(options.secrets),
-        env={**options.env, **({"PYTHONPATH": os.pathsep.join(paths)} if paths else {})},
-        accelerate=list(options.accelerate),
-    )
 
 
 def cancel(launcher: Launcher, run: str) -> JobRun:
@@ -216,7 +186,7 @@ def _start_next(launcher: Launcher, run: JobRun, secrets: Mapping[str, str], *, 
     """Claim the next job and submit it, unless another launcher is faster."""
     spec, where = run.spec, launcher.where
     price = find_price(where, spec.flavor, spec.usd_per_hour)
-    timeout_s = next_timeout(launcher, run, price, is_requested=is_requested)
+    timeout_s = timeout_of_next(launcher, run, price, is_requested=is_requested)
     number, claim = claim_job(where, run, timeout_s, price)
     if not number:
         return
@@ -236,6 +206,7 @@ def _start_next(launcher: Launcher, run: JobRun, secrets: Mapping[str, str], *, 
 def submit(launcher: Launcher, spec: RunSpec, number: int, timeout_s: int, secrets: Mapping[str, str]) -> str:
     """Start a job once and return its id."""
     env = {
+        **({"PYTHONPATH": spec.python_path} if spec.python_path else {}),
         "COMPOSER_JOB_BUCKET": spec.bucket,
         "COMPOSER_JOB_NUMBER": str(number),
         "COMPOSER_JOB_SECONDS": str(timeout_s),
@@ -251,7 +222,7 @@ def submit(launcher: Launcher, spec: RunSpec, number: int, timeout_s: int, secre
         return launcher.where.api.run_job(
             image=spec.image,
             command=["sh", "-c", _SCRIPT, "composer-hub", *launcher.program(spec), *spec.words],
-            env=env | spec.env,
+            env=env,
             secrets=dict(secrets),
             flavor=spec.flavor,
             timeout=timeout_s,
@@ -264,7 +235,7 @@ def submit(launcher: Launcher, spec: RunSpec, number: int, timeout_s: int, secre
     return launcher.where.ask("Starting the job", start)
 
 
-def next_timeout(launcher: Launcher, run: JobRun, price: MachinePrice, *, is_requested: bool) -> int:
+def timeout_of_next(launcher: Launcher, run: JobRun, price: MachinePrice, *, is_requested: bool) -> int:
     """Return the time limit of the next job; raise the reason if there must not be one.
 
     `is_requested`: the user asked to continue, whatever ended the last job.
@@ -273,30 +244,25 @@ def next_timeout(launcher: Launcher, run: JobRun, price: MachinePrice, *, is_req
     if last is not None and last.state == DONE:
         raise exits.NothingToDo(f"Run {spec.run} is done: its model is {spec.targets[0][0]}. Choose another --run.")
     if last is not None and not is_requested:
-        _check_end(launcher, run, last, again)
-    if len(run.jobs) >= spec.max_jobs:
+        _check_end(run, last, again)
+    timeout_s = next_timeout(price, spec.timeout_s, run.budget.left)
+    if timeout_s is None:
         raise exits.Stopped(
-            f"{spec.run} has used its {spec.max_jobs} jobs (step {run.step:,}). {again} and a larger --max-jobs."
+            f"{spec.run} (step {run.step:,}): {run.budget}. The rest is too little for another job on {spec.flavor}. "
+            f"{again} and a larger --max-usd."
         )
-    affordable = price.timeout_for(run.budget.left)
-    if affordable is not None and affordable < min(spec.timeout_s, MIN_JOB_SECONDS):
-        raise exits.Stopped(
-            f"{spec.run} (step {run.step:,}): {run.budget}. The rest pays for {affordable / 60:.0f} minutes of "
-            f"{spec.flavor}. {again} and a larger --max-usd."
-        )
-    return spec.timeout_s if affordable is None else min(spec.timeout_s, affordable)
+    return timeout_s
 
 
-def _check_end(launcher: Launcher, run: JobRun, last: RunJob, again: str) -> None:
+def _check_end(run: JobRun, last: RunJob, again: str) -> None:
     """Raise unless the run may continue by itself after this end."""
     job = f"Job {last.number} ({last.job_id}) of {run.spec.run}"
     if last.state == CANCELED:
         raise exits.Stopped(f"{job} was canceled at step {last.step:,}. {again}.")
     if last.state == FAILED:
-        kinds: dict[int | None, type[exits.ComposerError]] = {2: exits.UsageError, 4: exits.Refused}
-        raise kinds.get(last.exit_code, JobError)(
-            f"{job} failed: {last.message or 'no reason is given'}. Its log is shown by `hf jobs logs {last.job_id}`. "
-            f"Fix the cause. {again}."
+        raise JobError(
+            f"{job} failed with exit code {last.exit_code} ({last.message or 'no reason is given'}). "
+            f"`hf jobs logs {last.job_id}` prints its log. Fix the cause. {again}."
         )
     if last.step <= (run.jobs[-2].step if len(run.jobs) > 1 else 0):
         raise JobError(
@@ -315,20 +281,8 @@ def follow(launcher: Launcher, job_id: str) -> None:
         for line in api.fetch_job_logs(job_id=job_id, namespace=namespace, follow=True):
             launcher.show(line)
     except (HfHubHTTPError, httpx.HTTPError) as error:
-        if isinstance(error, JobNotFoundError):
-            raise _no_job(launcher, job_id) from None
         launcher.show(f"(the log cannot be read: {sentence(error)} The job continues.)")
-    try:
-        launcher.where.ask(
-            f"Waiting for job {job_id}",
-            lambda: api.wait_for_job(job_id, namespace=namespace, poll_interval=launcher.poll_s),
-        )
-    except JobNotFoundError:
-        raise _no_job(launcher, job_id) from None
-
-
-def _no_job(launcher: Launcher, job_id: str) -> JobError:
-    return JobError(
-        f"{launcher.namespace} has no run and no job {job_id!r} at {launcher.where.address}. "
-        "`composer-hub jobs status` lists the runs."
+    launcher.where.ask(
+        f"Waiting for job {job_id}",
+        lambda: api.wait_for_job(job_id, namespace=namespace, poll_interval=launcher.poll_s),
     )

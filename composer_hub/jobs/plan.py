@@ -5,6 +5,7 @@ In: `JobOptions`, the user's request. Out: a `JobPlan`, or an error that would o
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,12 +17,14 @@ from huggingface_hub import HfApi
 import composer_hub
 from composer_hub import exits
 from composer_hub.hub import HubDestination, HubError
-from composer_hub.jobs.inputs import MOUNT, TrainingRequest, check_inputs, check_targets, digest, read_request
-from composer_hub.jobs.runs import bucket_of
+from composer_hub.jobs.inputs import MOUNT, TrainingRequest, digest, read_request
+from composer_hub.jobs.runs import RunSpec
 from composer_hub.money import NANO, MachinePrice, cap_of, show_usd, to_usd
 
 # The header of `scripts/train.py` gives `hf jobs uv run` the same values.
 DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN, EXTRAS = "a100-large", "6h", "HF_TOKEN", "[train,report]"
+MIN_JOB_SECONDS = 600
+"""Shorter jobs are not started: a machine needs minutes before its first step."""
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}")
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 _UNIT_SECONDS = {"second": 1, "minute": 60, "hour": 3600}
@@ -36,76 +39,82 @@ class JobOptions:
     run: str = ""
     flavor: str = ""
     timeout: str = DEFAULT_TIMEOUT  # of one job
-    hours: float | None = None  # expected in all; None: one job
     max_usd: float | None = None
-    max_jobs: int = 20
     image: str = "python:3.12"
     package: str = ""
     code: Sequence[Path] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
     accelerate: Sequence[str] = ()
     usd_per_hour: float | None = None  # None: the Hub's price
 
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The machine, hours and money of a run."""
+    """A run that may start: its specification, the price of its machine, and the training command."""
 
-    run: str
-    request: TrainingRequest
-    flavor: str
+    spec: RunSpec
     price: MachinePrice
-    timeout_s: int
-    hours: float
-    missing: Sequence[str] = ()  # repositories that the launch will create
+    request: TrainingRequest
 
-    @property
-    def cost(self) -> int:
-        """Return the expected cost in nano-dollars."""
-        return self.price.cost(self.hours * 3600)
-
-    def row(self, namespace: str, options: JobOptions) -> dict[str, Any]:
+    def row(self) -> dict[str, Any]:
+        affordable = self.price.timeout_for(self.spec.cap)
         return {
-            "run": self.run,
-            "flavor": self.flavor,
+            "run": self.spec.run,
+            "flavor": self.spec.flavor,
             "usd_per_hour": self.price.usd_per_hour,
-            "hours": self.hours,
-            "jobs": max(1, -(-int(self.hours * 3600) // self.timeout_s)),
-            "total_usd": to_usd(self.cost),
-            "max_usd": options.max_usd,
-            "bucket": bucket_of(namespace, self.run),
-            "publishes": [repo for repo, _ in self.request.targets],
-            "secrets": sorted(options.secrets),
+            "hours_per_job": self.spec.timeout_s / 3600,
+            "usd_per_job": to_usd(self.price.worst_case(self.spec.timeout_s)),
+            "max_usd": to_usd(self.spec.cap),
+            "max_hours": None if affordable is None else affordable / 3600,
+            "bucket": self.spec.bucket,
+            "publishes": [repo for repo, _ in self.spec.targets],
+            "secrets": self.spec.secrets,
         }
 
-    def check(self, max_usd: float | None) -> int:
-        """Return the cap in nano-dollars; refuse a plan without a cap or above it."""
-        if max_usd is None:
-            raise exits.UsageError("Set the most that the run may cost with --max-usd. Nothing was started.")
-        cap = cap_of(max_usd)
-        if self.cost > cap:
-            raise exits.Refused(
-                f"{self.hours:g} h of {self.flavor} cost {show_usd(self.cost)}, more than --max-usd {show_usd(cap)}. "
-                "Raise it, plan fewer --hours, or choose a cheaper --flavor. Nothing was started."
-            )
-        return cap
 
-
-def make_plan(where: HubDestination, options: JobOptions, *, create: bool = False) -> JobPlan:
-    """Check a request and compute its cost. With `create`, also create the repositories that it publishes to."""
+def make_plan(where: HubDestination, namespace: str, options: JobOptions) -> JobPlan:
+    """Check a request and its cap. Nothing is created."""
     request = read_request(options.train, options.code)
     _check_secrets(options)
     run = options.run or re.sub(r"[^A-Za-z0-9_-]", "-", request.targets[0][0].split("/")[1])
     if not _RUN.fullmatch(run):
         raise exits.UsageError(f"{run!r} is not a run name: use up to 60 letters, digits, '-' and '_' for --run.")
+    if options.max_usd is None:
+        raise exits.UsageError("Set the most that the run may cost with --max-usd. Nothing was started.")
     flavor = options.flavor or ("local" if where.name == "local" else DEFAULT_FLAVOR)
-    price, timeout_s = find_price(where, flavor, options.usd_per_hour), duration(options.timeout)
-    plan = JobPlan(run, request, flavor, price, timeout_s, options.hours or timeout_s / 3600)
-    if create:
-        plan.check(options.max_usd)  # before anything is created on the Hub
-    as_job = as_seen_by_job(where, options.secrets)
-    check_inputs(as_job, request.options)
-    return replace(plan, missing=check_targets(as_job, request, create=create))
+    price = find_price(where, flavor, options.usd_per_hour)
+    cost = ["--usd_per_hour", f"{price.usd_per_hour:g}"] if price.unit_cost else []
+    # A log cannot redraw a progress bar.
+    bars = [] if "disable_tqdm" in request.options else ["--disable_tqdm", "true"]
+    # A job of the embedded Hub is a process of this machine and imports the package from here.
+    here = [str(Path(composer_hub.__file__).parents[1])] if where.name == "local" else []
+    spec = RunSpec(
+        run=run,
+        namespace=namespace,
+        targets=[list(target) for target in request.targets],
+        words=[*request.words, "--to", "hub", "--resume", "true", *cost, *bars],
+        flavor=flavor,
+        cap=cap_of(options.max_usd),
+        timeout_s=duration(options.timeout),
+        image=options.image,
+        usd_per_hour=options.usd_per_hour,
+        secrets=sorted(options.secrets),
+        python_path=os.pathsep.join([f"{MOUNT}/{request.code}", *here] if request.code else here),
+        accelerate=list(options.accelerate),
+    )
+    if next_timeout(price, spec.timeout_s, spec.cap) is None:
+        raise exits.Refused(
+            f"--max-usd {show_usd(spec.cap)} does not pay for {MIN_JOB_SECONDS // 60} minutes of {flavor} "
+            f"(${price.usd_per_hour:.2f}/h). Raise it or choose a cheaper --flavor. Nothing was started."
+        )
+    return JobPlan(spec, price, request)
+
+
+def next_timeout(price: MachinePrice, timeout_s: int, left: int) -> int | None:
+    """Return the time limit of a job that money pays for in the worst case; None if that is too short."""
+    affordable = price.timeout_for(left)
+    if affordable is None:
+        return timeout_s
+    return min(timeout_s, affordable) if affordable >= min(timeout_s, MIN_JOB_SECONDS) else None
 
 
 def as_seen_by_job(where: HubDestination, secrets: Mapping[str, str]) -> HubDestination:
@@ -162,12 +171,12 @@ def find_price(where: HubDestination, flavor: str, usd_per_hour: float | None = 
 
 
 def _check_secrets(options: JobOptions) -> None:
-    """Refuse a secret where everyone who sees the job could read it."""
-    for place, words in (("the command", [*options.train, *options.accelerate]), ("--env", [*options.env.values()])):
-        names = [name for name, value in options.secrets.items() if value and any(value in word for word in words)]
-        if names or any(_TOKEN.search(word) for word in words):
-            subject = f"The value of the secret {names[0]}" if names else "Text that looks like a token"
-            raise exits.Refused(
-                f"{subject} is in {place}, where others can read it. Pass it by name with --secret "
-                f"{names[0] if names else 'NAME'}. Nothing was sent."
-            )
+    """Refuse a secret in the command, where everyone who sees the job could read it."""
+    words = [*options.train, *options.accelerate]
+    names = [name for name, value in options.secrets.items() if value and any(value in word for word in words)]
+    if names or any(_TOKEN.search(word) for word in words):
+        subject = f"The value of the secret {names[0]}" if names else "Text that looks like a token"
+        raise exits.Refused(
+            f"{subject} is in the command, where others can read it. Pass it by name with --secret "
+            f"{names[0] if names else 'NAME'}. Nothing was sent."
+        )

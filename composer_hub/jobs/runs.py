@@ -33,7 +33,6 @@ _CLAIM = re.compile(r"claims/(\d+)-[0-9a-f]+\.json")
 _EXIT = re.compile(r"exit/(\d+)\.json")
 _CHECKPOINT = re.compile(r"output/checkpoint-(\d+)/COMPLETE\.json")
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
-_EXIT_CODE = re.compile(r"exit code:? (\d{1,3})\b")
 _KILLED = (None, 137, 143)
 """Exit codes of a process that a signal ended, as a time limit does."""
 _SLACK_SECONDS = 5
@@ -54,12 +53,11 @@ class RunSpec:
     flavor: str
     cap: int  # nano-dollars
     timeout_s: int
-    max_jobs: int
     image: str
     package: str = ""
     usd_per_hour: float | None = None  # None: the Hub's price
     secrets: list[str] = field(default_factory=list)
-    env: dict[str, str] = field(default_factory=dict)
+    python_path: str = ""
     accelerate: list[str] = field(default_factory=list)
 
     @property
@@ -152,17 +150,15 @@ def _stage(job: JobInfo) -> str:
 
 
 def end_of(job: JobInfo, timeout_s: int, own_code: int | None = None) -> tuple[str, int | None]:
-    """Return how a job ended and its exit code; the code that the job itself wrote counts more than the message."""
+    """Return how a job ended and its exit code, which the job itself wrote unless it was killed."""
     stage, message = _stage(job), (job.status.message or "").lower()
     if stage == "COMPLETED":
         return DONE, exits.DONE
     if stage in ("CANCELED", "DELETED"):
         return CANCELED, own_code
-    if own_code is None and (match := _EXIT_CODE.search(message)):
-        own_code = int(match[1])
     near_limit = seconds_of(job, timeout_s) >= timeout_s - min(_SLACK_SECONDS, timeout_s // 10)
-    timed_out = near_limit or "timeout" in message or "timed out" in message
-    return (OUT_OF_TIME if own_code == exits.STOPPED or (timed_out and own_code in _KILLED) else FAILED), own_code
+    timed_out = (near_limit or "timeout" in message or "timed out" in message) and own_code in _KILLED
+    return (OUT_OF_TIME if own_code == exits.STOPPED or timed_out else FAILED), own_code
 
 
 def seconds_of(job: JobInfo, timeout_s: int) -> int:
@@ -281,7 +277,7 @@ def write_spec(where: HubDestination, spec: RunSpec) -> None:
 
 
 def prepare_bucket(where: HubDestination, bucket: str) -> None:
-    """Create the bucket of a new run; refuse a public one, and one with the results of another run."""
+    """Create the bucket of a new run; refuse a public one."""
 
     def create() -> bool:
         where.api.create_bucket(bucket, private=True, exist_ok=True)
@@ -289,12 +285,6 @@ def prepare_bucket(where: HubDestination, bucket: str) -> None:
 
     if not where.ask(f"Creating the bucket {bucket}", create):
         raise HubRefused(f"The bucket {bucket} is public: make it private or choose another --run. Nothing was sent.")
-    files = list_files(where, bucket)
-    if _SPEC not in files and any(path.startswith("output/") for path in files):
-        raise exits.UsageError(
-            f"The bucket {bucket} holds the results of an earlier run: choose another --run, or delete it with "
-            f"`hf buckets delete {bucket}`."
-        )
 
 
 def claim_job(where: HubDestination, run: JobRun, timeout_s: int, price: MachinePrice) -> tuple[int, str]:

@@ -2,7 +2,8 @@
 
 import sys
 
+from composer_hub.exits import noted
 from composer_hub.train.run.main import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(noted(main))
