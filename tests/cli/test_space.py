@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.cli.space import app_files, app_folder
+from composer_hub.spaces import app_files, app_folder
 from tests.cli.conftest import Command
 
 TRACES = "me/space-traces"

@@ -1,0 +1,149 @@
+"""The Space with published datasets: served on this machine, or written to the Hub in one commit.
+
+In: the names of datasets. Out: a running app and its URL, or the commit of a Space that pins the datasets.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+
+from huggingface_hub import CommitOperationAdd
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
+
+from composer_hub import exits
+from composer_hub.hub import HubDestination, load
+from composer_hub.hub.destinations import sentence, status_of
+from composer_hub.local_hub.env import client_env
+from composer_hub.local_hub.server import embedded
+
+NEEDED = ("gradio", "duckdb", "rapidfuzz")
+START_SECONDS = 60.0
+
+
+def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -> list[str]:
+    """Check that every dataset is there and was published by composer_hub; `pin` replaces tags by commits."""
+    versions = [load(where, ref if "@" in ref else f"{ref}@main") for ref in refs]
+    return [f"{one.repo}@{one.revision if pin or not one.tag else one.tag}" for one in versions]
+
+
+# --------------------------------------------------------------------------------------------------------------- files
+
+
+def app_folder() -> Path:
+    """Return the folder of the app: in the installed package, else in the checkout."""
+    packaged = Path(str(resources.files("composer_hub") / "space_app"))
+    return packaged if packaged.is_dir() else Path(__file__).parents[1] / "space"
+
+
+def app_files(pinned: Sequence[str], org: str | None = None) -> Mapping[str, bytes]:
+    """Return the files of a deployed Space: path -> content."""
+    root = app_folder()
+    paths = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+    files["space.json"] = json.dumps({"datasets": list(pinned)}, indent=2).encode() + b"\n"
+    readme = files["README.md"].decode()
+    head = "datasets:\n" + "".join(f"  - {one.split('@')[0]}\n" for one in pinned)
+    if org:
+        head += f"hf_oauth_authorized_org: {org}\n"
+    files["README.md"] = re.sub(r"\A---\n", f"---\n{head}", readme).encode()
+    return files
+
+
+# ------------------------------------------------------------------------------------------------------------- the Hub
+
+
+def write_space(where: HubDestination, name: str, files: Mapping[str, bytes], *, public: bool, message: str) -> str:
+    """Write the files of a Space in one commit and return its revision."""
+    api = where.api
+    try:
+        api.create_repo(name, repo_type="space", space_sdk="gradio", private=not public, exist_ok=True)
+        if not public and not api.repo_info(name, repo_type="space").private:
+            raise exits.Refused(f"The Space {name} is public. Make it private first, or add --public.")
+        additions = [CommitOperationAdd(path, content) for path, content in files.items()]
+        return api.create_commit(name, additions, commit_message=message[:72], repo_type="space").oid
+    except HfHubHTTPError as error:
+        raise _explained(name, error) from error
+
+
+def _explained(name: str, error: HfHubHTTPError) -> Exception:
+    if status_of(error) == 402:
+        return exits.Refused(
+            f"{name}: {sentence(error)} The account's plan or credit does not cover this Space. Use the free hardware "
+            "(cpu-basic), make room in the account's private storage, or deploy with --public."
+        )
+    return exits.ComposerError(f"{name} could not be written: {sentence(error)}")
+
+
+# -------------------------------------------------------------------------------------------------------------- server
+
+
+def check_needed() -> None:
+    """Refuse to open the Space without its libraries."""
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        raise exits.UsageError(f'The Space needs {", ".join(missing)}: pip install "composer-hub[space]".')
+
+
+@contextmanager
+def serving(names: Sequence[str], to: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+    """Serve the Space on loopback; yield its URL and process, which ends with the block. Port 0 takes a free one."""
+    port = port or _free_port()
+    url = f"http://127.0.0.1:{port}/"
+    env = _env(to) | {
+        "SPACE_DATASETS": " ".join(names),
+        "GRADIO_SERVER_NAME": "127.0.0.1",
+        "GRADIO_SERVER_PORT": str(port),
+    }
+    process = subprocess.Popen([sys.executable, str(app_folder() / "app.py")], env=env, stdout=subprocess.DEVNULL)
+    try:
+        _wait(process, url)
+        yield url, process
+    except KeyboardInterrupt:
+        process.wait()
+        raise
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            process.wait()
+
+
+def _env(to: str) -> dict[str, str]:
+    if to == "hub":
+        return dict(os.environ)
+    running = embedded()
+    return client_env(
+        os.environ, running.endpoint, running.token, home=running.root / "home", with_xet=running.with_xet
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait(process: subprocess.Popen[bytes], url: str) -> None:
+    """Wait until the app answers."""
+    until = time.monotonic() + START_SECONDS
+    with httpx.Client(trust_env=False, timeout=2) as client:
+        while time.monotonic() < until:
+            if process.poll() is not None:
+                raise exits.ComposerError(f"The Space ended at its start with exit code {process.returncode}.")
+            with contextlib.suppress(httpx.HTTPError):
+                if client.get(f"{url}healthz").status_code == 200:
+                    return
+            time.sleep(0.1)
+    raise exits.ComposerError(f"The Space did not answer at {url} within {START_SECONDS:.0f} s.")
