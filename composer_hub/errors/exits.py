@@ -203,7 +203,23 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     main = main_command(commands_in(command))
     purpose = (purpose_of(main) if main else "") or "run"
     text = _both_ends(output)
-    return next(rule for rule in EXITS if _holds(rule, code, purpose, text))
+    found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
+    return _REMOVED if found.kind == "path_not_found" and _was_removed(commands_in(command), text) else found
+
+
+_REMOVED = rule("exit.removed_path", "nonzero_empty", "", 0.85, families="shell", where="output")
+_MISSING = re.compile(
+    _L + r"(?:ls|stat|cat|test|find): (?:cannot access )?['\"]?([^\s'\":]{1,300})['\"]?: No such file or directory"
+)
+
+
+def _was_removed(commands: Sequence[SimpleCommand], text: str) -> bool:
+    """Tell whether the missing path was removed by the same line, which then looks whether it is gone."""
+    missing = {path.rstrip("/") for path in _MISSING.findall(text)}
+    gone = {
+        word.rstrip("/") for one in commands if one.program in ("rm", "rmdir", "mv", "unlink") for word in one.words[1:]
+    }
+    return bool(missing) and missing <= gone
 
 
 def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:

@@ -21,6 +21,7 @@ _PROBE_NAME = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|repro\w{0,20}|debug|demo|ve
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|Rscript|julia|lua|tsx|ts-node")
 _INLINE_OPTIONS = ("-c", "-e", "--eval", "-p", "-")
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line \d+')
+_LIBRARY = re.compile(r"/lib(?:64)?/python\d|/(?:site|dist)-packages/|^<frozen ")
 _RAISED = re.compile(r"(?:^|\n)[ \t]*(?:\w{1,60}\.){0,5}(\w{0,60}(?:Error|Exception|Exit|Failure|panic))\b")
 _SLIPS = frozenset("SyntaxError IndentationError TabError NameError UnboundLocalError ReferenceError".split())
 _CHECKS = frozenset("AssertionError AssertionFailure".split())
@@ -52,7 +53,7 @@ class WrittenPrograms:
         commands = [command for command in commands_in(command_of(call)) if command.words]
         inline = any(_is_inline(command) for command in commands)
         if inline and not any(self._runs_written(command) for command in commands):
-            frames = _FRAME.findall(output[-4000:])
+            frames = [frame for frame in _FRAME.findall(output[-4000:]) if not _LIBRARY.search(frame)]
             own = not frames or frames[-1].startswith("<")
             return name in _CHECKS or not own
         if name in _SLIPS or (name == "ImportError" and _imported_by(_script_named(commands), output)):

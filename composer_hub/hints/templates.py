@@ -272,10 +272,19 @@ def _path_not_found(context: SiteContext) -> str:
     # Only the result itself is sure of the folder: a shell may have changed it since the session began.
     folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
     here = f" (the working directory is {folder})" if folder and not context.path.startswith("/") else ""
+    if context.path and context.path[0] not in "/~" and (entered := _entered(context)):
+        return f"{where} in {entered}, which the command enters first. Use an absolute path, or look there first."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
     name = os.path.basename(context.path.rstrip("/"))
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
+
+
+def _entered(context: SiteContext) -> str:
+    """Return the last folder that the command itself enters, if it is written out."""
+    commands = commands_in(command_of(context.call)) if context.call else ()
+    folders = [one.words[1] for one in commands if one.program == "cd" and len(one.words) == 2]
+    return clipped(folders[-1], 120) if folders and re.fullmatch(r"[/~]?[\w.~+/-]*\w", folders[-1]) else ""
 
 
 def _is_directory(context: SiteContext) -> str:

@@ -298,6 +298,14 @@ def test_every_exit_rule_has_an_example() -> None:
     assert {rule.rule_id for rule in error_exits.EXITS} == {one[0] for one in EXITS}
 
 
+def test_a_look_whether_a_path_is_gone_is_not_a_wrong_path() -> None:
+    output = "Exit code 1\nls: docs: No such file or directory"
+    (site,) = sites(shell("mv docs/a.md a.md && rmdir docs && ls docs 2>&1", output))
+    assert (site.kind, site.rule) == ("nonzero_empty", "exit.removed_path")
+    (site,) = sites(shell("rm a.md && ls docs", output))
+    assert site.kind == "path_not_found"
+
+
 @pytest.mark.parametrize("harness", HARNESS_EXITS)
 def test_an_exit_code_is_read_from_where_each_harness_writes_it(harness: str) -> None:
     tool, key, form = HARNESS_EXITS[harness]
@@ -549,6 +557,7 @@ SLIPS = {
     "a guessed import of a written script": [shell("python reproduce.py", 'Exit code 1\nTraceback (most recent call last):\n  File "/repo/reproduce.py", line 2, in <module>\nImportError: cannot import name \'a\' from \'b\'')],
     "a name that is not defined": [("Write", {"file_path": "/tmp/case.py", "content": "x"}, "ok", None), shell("python /tmp/case.py", 'Exit code 1\nTraceback (most recent call last):\n  File "/tmp/case.py", line 1, in <module>\nNameError: name \'x\' is not defined')],
     "a key that inline text does not find": [shell("python -c 'import json; json.load(open(\"a\"))[1]'", 'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 1, in <module>\nKeyError: 1')],
+    "input that inline text hands to a library": [shell("echo | python -c 'import json,sys; json.load(sys.stdin)'", 'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 1, in <module>\n  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\njson.decoder.JSONDecodeError: Expecting value')],
     "a program that the session did not write": [shell("python manage.py migrate", THROUGH_PROJECT)],
 }  # fmt: skip
 

@@ -108,6 +108,7 @@ SLOTS = [
     ("path_not_found", "bash: ./x: No such file or directory\n[Current working directory: /workspace]", ToolCall("execute_bash", {"command": "./x"}), ["./x does not exist (the working directory is /workspace)."]),
     ("path_not_found", "File does not exist. Did you mean src/b.py?", ToolCall("Read", FILE), ["there is src/b.py"]),
     ("path_not_found", "cat: docs/x.md: No such file or directory", ToolCall("Bash", {"command": "cat docs/x.md"}), ["docs/x.md does not exist"]),
+    ("path_not_found", "cat: a.py: No such file or directory", ToolCall("Bash", {"command": "cd /repo/src && cat a.py"}), ["a.py does not exist in /repo/src, which the command enters first."]),
     ("is_directory", "EISDIR", ToolCall("Read", {"file_path": "/repo"}), ["/repo is a directory"]),
     ("output_limit", "File content (9 tokens) exceeds maximum", ToolCall("Read", FILE), ["of /repo/a.py is too large", "offset and limit"]),
     ("command_not_found", "zsh: command not found: gsed", ToolCall("Bash", SHELL), ["`gsed` is not installed", "command -v gsed"]),
