@@ -54,14 +54,14 @@ def _is_ours(record: dict[str, Any]) -> bool:
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the session of a file."""
-    file = _File(path, report)
+    file = _QwenFile(path, report)
     for number, record in json_lines(path, report):
         file.take(number, record)
     if session := build_session(file.nodes, file.facts(), report):
         yield session
 
 
-class _File:
+class _QwenFile:
     """The nodes while the file is read."""
 
     def __init__(self, path: Path, report: FileReport) -> None:
