@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import random
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.records import prompt_of
@@ -22,7 +24,11 @@ STABLE = settings(
     max_examples=15, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 # Archives are damaged below; rows of composer_hub in test_published_traces.py.
-TREES = ("claude_code", "codex", "pi", "qwen_code")
+TREES = [
+    harness.name
+    for harness in HARNESSES
+    if hasattr(importlib.import_module(f"composer_hub.ingest.readers.{harness.reader}"), "build_session")
+]
 TEXT_LOGS = [
     name
     for name, harness in LOG_FILES.items()
