@@ -1,10 +1,10 @@
-"""Measure the speed of normal forms, and the false and lost pairs at each level of comparison.
+"""Measure the speed of normal forms, and the false and lost pairs under each rule of comparison.
 
     python benchmarks/actions.py [--steps 3000]
 
 Every step has a student and three teachers. Each means one of a few actions and may spell it in several ways. A pair is
 false if chosen and rejected mean the same. It is lost if two teachers mean the same and the student does not, but no
-pair comes out. Prints Markdown.
+pair comes out. The veto is also measured on pairs of actions that were written and judged by hand. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -13,17 +13,41 @@ import argparse
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from composer_hub.actions.forms import ActionContext, NormalForm, normalize
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, part_of, same
 from composer_hub.records import Message, ToolCall
 
 CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
 AGREEMENT = 0.75  # a teacher means the best action
 STUDENT_RIGHT = 0.5
 VARIATION = 0.4  # an action is spelled otherwise than its plainest spelling
-RULES = (("L0", "L0"), ("L1", "L1"), ("L2", "L2"), ("L2", "L3"))
+HAND_MADE = Path(__file__).parents[1] / "tests" / "actions" / "agent_actions.jsonl"
+CODE = frozenset(("shell", "edit", "write", "insert", "patch", "delete"))  # kinds whose arguments are code or commands
+
+Veto = Callable[[NormalForm, NormalForm], bool]
+
+
+def strict_for_code(one: NormalForm, other: NormalForm) -> bool:
+    """Compare code and commands at L2, any other call at L3."""
+
+    def mixed(form: NormalForm) -> list[str]:
+        return sorted(call[LEVELS.index("L2" if call[LEVELS.index("L4")] in CODE else "L3")] for call in form.calls)
+
+    return mixed(one) == mixed(other)
+
+
+VETOES: dict[str, Veto] = {
+    "L0": lambda one, other: same(one, other, "L0"),
+    "L1": lambda one, other: same(one, other, "L1"),
+    "L2": lambda one, other: same(one, other, "L2"),
+    "L2 for code and commands, else L3": strict_for_code,
+    "L3 and, for code and commands, the same words (default)": lambda one, other: close(one, other, "L3"),
+    "L3": lambda one, other: same(one, other, "L3"),
+}
 
 Spelling = Callable[[random.Random], tuple[str, dict[str, Any]]]
 
@@ -94,7 +118,7 @@ def step(rng: random.Random) -> tuple[tuple[int, NormalForm], list[tuple[int, No
     return mean(STUDENT_RIGHT), [mean(AGREEMENT) for _ in range(3)]
 
 
-def judged(steps: Sequence[Any], agree: str, veto: str) -> tuple[int, int, int, int]:
+def judged(steps: Sequence[Any], agree: str, veto: Veto) -> tuple[int, int, int, int]:
     """Return pairs, false pairs, steps that should give a pair, and those that did."""
     made = false = due = found = 0
     for (student, student_form), teachers in steps:
@@ -104,10 +128,30 @@ def judged(steps: Sequence[Any], agree: str, veto: str) -> tuple[int, int, int, 
         forms = [form.at(agree) for _, form in teachers]
         best = max(forms, key=forms.count)
         number, winner = next(teacher for teacher in teachers if teacher[1].at(agree) == best)
-        is_made = forms.count(best) >= 2 and winner.at(veto) != student_form.at(veto)
+        is_made = forms.count(best) >= 2 and not veto(winner, student_form)
         made, false = made + is_made, false + (is_made and number == student)
         due, found = due + is_due, found + (is_due and is_made and number == common)
     return made, false, due, found
+
+
+def hand_made(veto: Veto) -> tuple[int, int, int, int]:
+    """Return equal actions, those that would become pairs, unequal actions, and those that would not."""
+    counts: Counter[tuple[bool, bool]] = Counter()
+    for line in HAND_MADE.read_text(encoding="utf-8").splitlines():
+        case = json.loads(line)
+        context = ActionContext(cwd=case["cwd"], shell_cwd=case["cwd"])
+        one, other = (
+            normalize(Message("assistant", "", tuple(ToolCall(*call) for call in case[side])), context)
+            for side in ("one", "other")
+        )
+        too_close = veto(one, other) or part_of(one, other, "L3") or part_of(other, one, "L3")
+        counts[case["same"], too_close] += 1
+    return (
+        counts[True, True] + counts[True, False],
+        counts[True, False],
+        counts[False, True] + counts[False, False],
+        counts[False, True],
+    )
 
 
 def main() -> None:
@@ -120,9 +164,15 @@ def main() -> None:
     per_call = (time.process_time() - started) / (4 * num_steps)
     print("| teachers agree at | student differs at | pairs | false pairs | found of those due |")
     print("| --- | --- | ---: | ---: | ---: |")
-    for agree, veto in RULES:
+    for name, veto in VETOES.items():
+        agree = name if name in ("L0", "L1") else "L2"
         made, false, due, found = judged(steps, agree, veto)
-        print(f"| {agree} | {veto} | {made:,} | {false / made:.1%} | {found / due:.1%} |")
+        print(f"| {agree} | {name} | {made:,} | {false / made:.1%} | {found / due:.1%} |")
+    print("\n| the student must differ at | equal actions made pairs | unequal actions made pairs |")
+    print("| --- | ---: | ---: |")
+    for name, veto in VETOES.items():
+        equal, false, unequal, lost = hand_made(veto)
+        print(f"| {name} | {false} of {equal} | {unequal - lost} of {unequal} |")
     print(f"\n{num_steps:,} steps, seed 0; {per_call * 1e6:.0f} µs of CPU for each action (made up and normalized).")
 
 

@@ -10,7 +10,7 @@ actions.same(one, other, "L2")
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.context import contexts
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, part_of, same
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, part_of, same
 from composer_hub.actions.shell import Unparsable, parse
 from composer_hub.actions.tools import TOOLS, Tool, family_of_tool, kind_of, known_tool
 
@@ -23,6 +23,7 @@ __all__ = [
     "Tool",
     "Unparsable",
     "call_in_text",
+    "close",
     "command_of",
     "commands_in",
     "contexts",

@@ -3,7 +3,8 @@
     L0  the same text
     L1  the same calls, as canonical JSON
     L2  the same effect, as far as it is certain (the default)
-    L3  the same tools on the same targets: files, or the programs a shell command calls with their files
+    L3  the same tools on the same targets: files, or the programs a shell command calls with their files (`close` also
+        compares the words of code and commands)
     L4  the same tools
 
 Two actions that are equal at one level are equal at every later one. L2 never guesses: an unknown tool, argument or
@@ -16,13 +17,14 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from composer_hub.actions.edits import FileChange, Replacement, after_change, inserted, parse_patch, replaced
 from composer_hub.actions.paths import enter, normal_path, tidy, without_slash
 from composer_hub.actions.shell_form import argv_text, shell_form
+from composer_hub.actions.substance import Substance, differ, of_edit, of_file, of_value
 from composer_hub.actions.tools import kind_of, known_tool, tool_of_kind
 from composer_hub.records import Message, ToolCall, canonical_json, stable_id
 
@@ -56,6 +58,7 @@ class NormalForm:
     problem: str = ""  # text_only, invalid_args or unknown_tool
     results: str = ""  # the files it leaves behind, if it only writes files and their texts are known
     calls: tuple[tuple[str, ...], ...] = ()  # each call alone, at every level
+    substance: tuple[Substance, ...] = ()  # of each call
 
     def at(self, level: str) -> str:
         return self.levels[LEVELS.index(level)]
@@ -74,11 +77,19 @@ class CallForm(NamedTuple):
     targets: tuple[Any, ...] = ()
     results: dict[str, str] | None = None
     reads_only: bool = False  # it changes neither a file nor the directory of the shell
+    substance: Substance = Substance()
 
 
 def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
     """Return whether two actions are the same at a level."""
     return a.at(level) == b.at(level)
+
+
+def close(a: NormalForm, b: NormalForm, level: str = "L3") -> bool:
+    """Return whether two actions are the same at a level; at L3, not if their code or commands differ in words."""
+    if not same(a, b, level):
+        return False
+    return level != "L3" or same(a, b) or not differ(a.substance, b.substance)
 
 
 def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
@@ -125,7 +136,8 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         (text, canonical_json(call), canonical_json(form.value), canonical_json(target), form.kind)
         for text, call, form, target in zip(raw, canonical, forms, targets, strict=True)
     )
-    return NormalForm(levels, _problem(action.tool_calls, arguments, context.tools), _results(forms), calls)
+    problem = _problem(action.tool_calls, arguments, context.tools)
+    return NormalForm(levels, problem, _results(forms), calls, tuple(form.substance for form in forms))
 
 
 def _in_order(forms: Sequence[CallForm]) -> list[Any]:
@@ -293,7 +305,9 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
         where = enter(asked, base=context.cwd, cwd=context.cwd)
     form = shell_form(command, base=context.cwd, cwd=where, keeps_cwd=context.keeps_cwd and not fresh)
     reads_only = form.read_only and not form.moves and not own
-    return CallForm({"shell": form.value, **own}, form.kind, form.targets, reads_only=reads_only)
+    # Other options of a listing, or another part of the same file, are no other opinion.
+    words = Substance("shell") if form.kind in ("read", "list") else of_value("shell", form.value)
+    return CallForm({"shell": form.value, **own}, form.kind, form.targets, reads_only=reads_only, substance=words)
 
 
 def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -330,7 +344,8 @@ def _write(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     # A tool that only creates fails if the file exists.
     fails = {"creates": True} if name in _CREATORS and file in context.files else {}
     value = {"write": file, "text": stable_id(content), **fails}
-    return CallForm(value, "write", (file,), None if fails else {file: stable_id(content)})
+    results = None if fails else {file: stable_id(content)}
+    return CallForm(value, "write", (file,), results, substance=of_file(content))
 
 
 def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -344,14 +359,15 @@ def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
     if counted:
         details["expected"] = own["expected_replacements"]
-    return _edited(file, after, details)
+    return _edited(file, after, details, of_edit((one.old, one.new) for one in edits))
 
 
-def _edited(file: str, after: str | None, details: Mapping[str, Any]) -> CallForm:
+def _edited(file: str, after: str | None, details: Mapping[str, Any], words: Substance) -> CallForm:
     """Return the form of an edit: the text it leaves if that is known, else its arguments."""
     if after is None:
-        return CallForm({"edit": file, **details}, "edit", (file,))
-    return CallForm({"edit": file, "text": stable_id(after)}, "edit", (file,), {file: stable_id(after)})
+        return CallForm({"edit": file, **details}, "edit", (file,), substance=words)
+    text = stable_id(after)
+    return CallForm({"edit": file, "text": text}, "edit", (file,), {file: text}, substance=words)
 
 
 def replacements(own: Mapping[str, Any]) -> list[Replacement] | None:
@@ -377,7 +393,7 @@ def _insert(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
         return None
     file = _file(path, context)
     after = inserted(context.files[file], line, new) if file in context.files else None
-    return _edited(file, after, {"line": line, "new": new})
+    return _edited(file, after, {"line": line, "new": new}, of_edit([("", new)]))
 
 
 def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -393,7 +409,14 @@ def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
         "patch",
         tuple(sorted({target for form in forms for target in form.targets})),
         json.loads(results) if results else None,
+        substance=of_edit(_replaced_lines(changes)),
     )
+
+
+def _replaced_lines(changes: Iterable[FileChange]) -> Iterator[tuple[str, str]]:
+    for change in changes:
+        yield "", change.content
+        yield from (("\n".join(hunk.old), "\n".join(hunk.new)) for hunk in change.hunks)
 
 
 def _change(change: FileChange, context: ActionContext) -> CallForm:
@@ -403,10 +426,12 @@ def _change(change: FileChange, context: ActionContext) -> CallForm:
     if change.act == "add":
         return _write("", {"path": change.path, "content": change.content}, context) or CallForm({}, "write")
     hunks = [[list(hunk.anchors), list(hunk.old), list(hunk.new), hunk.at_end] for hunk in change.hunks]
+    words = of_edit(_replaced_lines([change]))
     if change.moved_to:
-        return CallForm({"edit": file, "to": _file(change.moved_to, context), "hunks": hunks}, "edit", (file,))
+        value = {"edit": file, "to": _file(change.moved_to, context), "hunks": hunks}
+        return CallForm(value, "edit", (file,), substance=words)
     known = {change.path: context.files[file]} if file in context.files else {}
-    return _edited(file, after_change(change, known), {"hunks": hunks})
+    return _edited(file, after_change(change, known), {"hunks": hunks}, words)
 
 
 def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -415,7 +440,9 @@ def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
     if not all(isinstance(path, str) for path in paths):
         return None
     files = tuple(sorted({_folder(path, context) for path in paths}))
-    return CallForm({"search": own.pop("pattern"), "paths": files, **own}, "search", files, reads_only=True)
+    pattern = own.pop("pattern")
+    words = of_value("search", pattern)
+    return CallForm({"search": pattern, "paths": files, **own}, "search", files, reads_only=True, substance=words)
 
 
 def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.actions.forms import LEVELS, NormalForm, part_of, same
+from composer_hub.actions.forms import LEVELS, NormalForm, close, part_of, same
 
 POLL_FILE = "poll.json"
 
@@ -56,7 +56,7 @@ class Policy:
 
     def veto(self, student: NormalForm, action: NormalForm) -> str:
         """Return why an action is too close to the student's to be preferred over it, "" if it is not."""
-        if same(student, action, self.veto_level):
+        if close(student, action, self.veto_level):
             return "too_close_to_student"
         if part_of(action, student, self.veto_level) or part_of(student, action, self.veto_level):
             # Another number of parallel calls is a matter of pace, not of opinion.
