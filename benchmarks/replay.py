@@ -26,6 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from huggingface_hub import AsyncInferenceClient
 
 from composer_hub.money import NANO
+from composer_hub.pairs.prompts import paired
 from composer_hub.records import Trace
 from composer_hub.replay.client import connections
 from composer_hub.replay.collect import collect
@@ -33,7 +34,7 @@ from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, listen, ser
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prices import per_million
-from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.prompts import Prompts
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 from tests.replay.sample import trace_of
 

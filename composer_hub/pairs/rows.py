@@ -12,7 +12,8 @@ from typing import Any
 
 from composer_hub.actions.forms import parsed_arguments
 from composer_hub.pairs.ballots import Ballot, Cast
-from composer_hub.records import Message, Pair, Step, ToolCall, Trace, prompt_of, stable_id
+from composer_hub.pairs.prompts import as_object, read_prompt
+from composer_hub.records import Message, Pair, Step, ToolCall, Trace, stable_id
 
 TEST_SHARE = 0.05
 
@@ -37,7 +38,7 @@ def pair_row(
         step_id=step.step_id,
         index=step.index,
         num_steps=len(trace.steps),
-        prompt=published_prompt(prompt_of(trace, step)),
+        prompt=read_prompt(trace, step),
         chosen=(chosen,),
         rejected=(rejected,),
         tools=tools,
@@ -83,17 +84,12 @@ def published_prompt(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 def _published_message(message: Message) -> Message:
     calls = tuple(
-        call if isinstance(call.arguments, dict) else replace(call, arguments=_as_object(call))
+        call if isinstance(call.arguments, dict) else replace(call, arguments=as_object(call))
         for call in message.tool_calls
     )
     if not message.reasoning_content and calls == message.tool_calls:
         return message
     return replace(message, reasoning_content="", tool_calls=calls)
-
-
-def _as_object(call: ToolCall) -> dict[str, Any]:
-    parsed = parsed_arguments(call)
-    return {"unparsed": call.arguments} if parsed is None else parsed
 
 
 def published_tools(trace: Trace) -> tuple[dict[str, Any], ...]:

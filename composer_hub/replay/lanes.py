@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from composer_hub.money import show_usd
+from composer_hub.pairs.prompts import paired
 from composer_hub.replay import answers
 from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, Reply
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, Question, Reserved, Stored
-from composer_hub.replay.prompts import Counted, Prompt, marked, paired
+from composer_hub.replay.prompts import Counted, Prompt, marked
 from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide
 from composer_hub.replay.teachers import Teacher
 

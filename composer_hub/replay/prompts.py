@@ -20,6 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from composer_hub.pairs.prompts import wire_message
 from composer_hub.records import Message, Step, Trace, canonical_json
 
 MESSAGE_MARKERS = 16
@@ -29,8 +30,6 @@ PREFIX_MARGIN = 1.02
 """A template may render a message slightly differently if it is not the last one."""
 
 BYTES_PER_TOKEN = 3.6  # of English and code, for expectations only
-
-NO_RESULT = "(no result was recorded)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,61 +130,6 @@ def _piece(message: Message, index: int) -> _Piece:
     )
     bound = longest + MESSAGE_MARKERS + TOOL_MARKERS * len(message.tool_calls)
     return _Piece([chat], bound, len(data), hashlib.sha256(data).digest())
-
-
-def wire_message(message: Message, index: int) -> dict[str, Any] | None:
-    """Return a message as endpoints take it: no thinking, arguments as JSON text. None if nothing is left."""
-    chat: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.tool_calls:
-        chat["tool_calls"] = [
-            {
-                "id": call.call_id or f"call_{index}_{number}",
-                "type": "function",
-                "function": {"name": call.name, "arguments": _arguments(call.arguments)},
-            }
-            for number, call in enumerate(message.tool_calls)
-        ]
-    elif message.role == "assistant" and not message.content:
-        return None
-    if message.role == "tool":
-        chat["tool_call_id"] = message.tool_call_id
-    return chat
-
-
-def _arguments(arguments: Any) -> str:
-    # Servers parse the arguments of past calls and would reject the whole prompt for a text that is not JSON.
-    return canonical_json(arguments if isinstance(arguments, Mapping) else {"arguments": arguments})
-
-
-def paired(chat: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the chat with one result right after each call; endpoints reject anything else.
-
-    A call without a recorded result gets a placeholder. A result whose call is not in the prompt becomes a user
-    message. Neither depends on later messages except results, so prompts keep their common prefix.
-    """
-    out: list[dict[str, Any]] = []
-    open_calls: list[str] = []
-
-    def close() -> None:
-        out.extend({"role": "tool", "tool_call_id": call_id, "content": NO_RESULT} for call_id in open_calls)
-        open_calls.clear()
-
-    for message in chat:
-        if message["role"] == "tool":
-            if not message["tool_call_id"] and len(open_calls) == 1:
-                message = {**message, "tool_call_id": open_calls[0]}
-            if message["tool_call_id"] in open_calls:
-                open_calls.remove(message["tool_call_id"])
-                out.append(message)
-            else:
-                close()
-                out.append({"role": "user", "content": message["content"]})
-            continue
-        close()
-        out.append(message)
-        open_calls.extend(call["id"] for call in message.get("tool_calls", ()))
-    close()
-    return out
 
 
 def marked(chat: Sequence[dict[str, Any]], also: int = 0) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,10 @@ from composer_hub.errors.rules import KINDS
 from composer_hub.pairs import Policy, PolicyError, build_pairs, split_of
 from composer_hub.pairs import make as make_pairs
 from composer_hub.pairs.ballots import ballots
+from composer_hub.pairs.prompts import NO_RESULT, paired
 from composer_hub.pairs.rows import published_tools
 from composer_hub.records import ErrorSite, Message, Pair, Trace, Vote, from_row, to_row
+from composer_hub.replay.prompts import Prompts
 
 LS = ("Bash", {"command": "ls"})
 READ = ("Read", {"file_path": "/repo/a.py"})
@@ -205,6 +208,27 @@ def test_a_prompt_has_no_thinking_and_objects_as_arguments(make_trace: Make, mak
     assert not any(message.reasoning_content for message in pair.prompt)
     arguments = [call.arguments for message in pair.prompt for call in message.tool_calls]
     assert arguments == [{"unparsed": "{broken"}, {"command": "ls"}]
+
+
+def test_the_trainer_reads_the_prompt_that_the_teachers_read(make_trace: Make, make_vote: Make) -> None:
+    trace = make_trace(("Bash", "{broken"), (READ, GREP), "I am not sure.", LS)
+    lost = [index for index, message in enumerate(trace.messages) if message.tool_call_id == "s1.1"]
+    silent = dataclasses.replace(trace.messages[lost[0]], role="assistant", content="", tool_call_id="", name="")
+    messages = (*trace.messages[: lost[0]], silent, *trace.messages[lost[0] + 1 :])
+    trace = dataclasses.replace(trace, messages=messages)
+    (pair,), _ = build_pairs(trace, [make_vote(trace, 3, name, READ) for name in "ab"])
+    sent = paired(Prompts(trace).of(trace.steps[3]).chat)
+    assert [message["content"] for message in sent].count(NO_RESULT) == 1
+
+    def plain(chat: list[dict[str, Any]]) -> list[Any]:
+        for message in chat:
+            for call in message.get("tool_calls", ()):
+                arguments = call["function"]["arguments"]
+                call["function"]["arguments"] = json.loads(arguments) if isinstance(arguments, str) else arguments
+        return [{key: value for key, value in message.items() if key != "name"} for message in chat]
+
+    assert plain([message.to_chat() for message in pair.prompt]) == plain(sent)
+    assert {message.name for message in pair.prompt if message.role == "tool"} == {"Bash", "Read", "Grep"}
 
 
 def test_an_error_before_the_step_differs_from_an_error_at_the_step(make_trace: Make, make_vote: Make) -> None:

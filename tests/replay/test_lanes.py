@@ -12,6 +12,7 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.money import NANO
+from composer_hub.pairs.prompts import paired
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
 from composer_hub.replay.collect import Interrupted, collect
@@ -20,7 +21,7 @@ from composer_hub.replay.lanes import ReplayProgress, Scheduler, _Lane, _Pool
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import plan
-from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.prompts import Prompts
 from tests.replay.sample import compare, teachers_at, trace_of
 
 ALL = ReplayOptions(order="all", audit=0, repeat=0)

@@ -8,9 +8,10 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from composer_hub.pairs.prompts import NO_RESULT, paired
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.replay.fake import tokens_of
-from composer_hub.replay.prompts import NO_RESULT, Counted, Prompts, marked, paired, tools_of
+from composer_hub.replay.prompts import Counted, Prompts, marked, tools_of
 from tests.replay.sample import trace_of
 
 stable = settings(max_examples=100, deadline=None, derandomize=True)

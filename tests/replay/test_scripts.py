@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from composer_hub.pairs.prompts import paired
 from composer_hub.replay.fake.scripts import SCRIPTED, act, digest_of, oracle_of
-from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.prompts import Prompts
 
 READ = ("Read", {"file_path": "a.py"})
 WRONG = ("Edit", {"file_path": "a.py", "old_string": "y", "new_string": "z"})

@@ -18,10 +18,11 @@ from composer_hub import exits
 from composer_hub.cli.main import main as command
 from composer_hub.hub import Destination, embedded_hub, load, load_traces
 from composer_hub.local_hub.server import start_server
+from composer_hub.pairs.prompts import paired
 from composer_hub.records import Pair, Trace
 from composer_hub.redact import rules_digest
 from composer_hub.replay.fake import SCRIPTED, Action, TeacherServer, digest_of, oracle_of, serving
-from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.prompts import Prompts
 from composer_hub.train.run.main import main as train
 
 COMMON = shlex.split(

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.money import TokenPrice
+from composer_hub.pairs.prompts import paired
 from composer_hub.records import ToolCall, Trace, canonical_json, stable_share
 from composer_hub.replay.prices import per_million
-from composer_hub.replay.prompts import Prompts, paired
+from composer_hub.replay.prompts import Prompts
 
 Action = Sequence[Mapping[str, Any]] | str
 """The calls of a message, each {"name": …, "arguments": {…}}, or plain text."""
