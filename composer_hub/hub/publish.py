@@ -322,6 +322,7 @@ def make_plan(
 ) -> PublishPlan:
     """Choose the version number and the changed files, against the current head."""
     repo = head.repo
+    _check_kind(head, card)
     rows = {one.config: _row_changes(head, destination, one) for one in built}
     needed = _needed_bump(head.manifest, built, rows)
     chosen = _version(head, needed, options.bump, options.version)
@@ -340,6 +341,17 @@ def make_plan(
         public=options.public,
         create=head.revision is None,
     )
+
+
+def _check_kind(head: _Head, card: Card) -> None:
+    """Refuse rows of another kind: the version would remove those that the repository holds from `main`."""
+    kind = head.manifest["kind"] if head.manifest else card.template
+    if kind != card.template and head.version is not None:
+        raise HubRefused(
+            f"{head.repo} {head.version.tag} holds {kind}, and a repository holds one kind: {card.template} would "
+            f"replace them on main. Nothing was uploaded. Choose another repository for the {card.template}. Earlier "
+            f'versions stay where they are: load_dataset("{head.repo}", revision="{head.version.tag}").'
+        )
 
 
 def _is_reviewed(there: Mapping[str, Entry]) -> bool:

@@ -18,6 +18,7 @@ from composer_hub.hub import (
     CardError,
     Change,
     FolderDestination,
+    HubRefused,
     Lineage,
     LoadError,
     Moved,
@@ -35,8 +36,8 @@ from composer_hub.hub import (
     load_traces,
     publish,
 )
-from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
-from tests.factories import make_trace
+from composer_hub.records import Pair, StepRow, Trace, features_of, step_row, to_row
+from tests.factories import make_pair, make_trace
 
 CARD = Card(
     "traces", "Test traces", license="apache-2.0", counts={"sessions": 2}, dropped={"empty": 1},
@@ -98,6 +99,19 @@ def test_a_config_that_goes_away_is_a_major_version_and_its_files_go_too(folder:
     put(folder, [A])
     assert publish(folder, REPO, tables([A])[:1], CARD).tag == "v2.0.0"
     assert not list((folder.root / REPO).glob("*/steps*"))
+
+
+def test_a_repository_holds_one_kind_and_the_refusal_names_the_way_back(folder: FolderDestination) -> None:
+    put(folder, [make_trace(0)])
+    card = Card("pairs", "Pairs", holes={"policy": "", "report": ""})
+    pairs = [Table("default", [to_row(make_pair())], features_of(Pair), "pair_id")]
+    for attempt in (publish, dry_run):
+        with pytest.raises(HubRefused, match=r'v1\.0\.0 holds traces.* another repository.* revision="v1\.0\.0"'):
+            attempt(folder, "me/traces", pairs, card)
+    assert load(folder, "me/traces").tag == "v1.0.0"
+    publish(folder, "me/pairs", pairs, card)
+    with pytest.raises(HubRefused, match=r"v1\.0\.0 holds pairs"):
+        publish(folder, "me/pairs", tables([make_trace(0)]), CARD)
 
 
 def test_a_larger_bump_may_be_asked_for_and_a_smaller_one_is_refused(folder: FolderDestination) -> None:
