@@ -34,7 +34,7 @@ from composer_hub.pairs.tables import pairs_table
 from composer_hub.records import Pair
 from tests.cli.conftest import ROOT
 from tests.factories import make_pair
-from tests.hub.test_publish_to_hub import hub_at
+from tests.hub.clients import hub_at
 
 CARD = Card("traces", "Notes", license="mit", holes={"origin": "", "redaction": ""})
 FEATURES = Features({"id": Value("string"), "author": Value("string")})

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
 
 from composer_hub import exits
 from composer_hub.hub import (
@@ -20,7 +19,6 @@ from composer_hub.hub import (
     HubError,
     HubRefused,
     NothingToPublish,
-    Patience,
     Published,
     PublishOptions,
     diff,
@@ -32,15 +30,10 @@ from composer_hub.hub import (
 )
 from composer_hub.local_hub.server import ServerProcess, start_server
 from tests.factories import make_trace
+from tests.hub.clients import hub_at
 from tests.hub.test_publish import CARD, A, B, C, tables
 
 Name = Callable[[str], str]
-
-
-def hub_at(server: ServerProcess, token: str = "", **patience: Any) -> HubDestination:
-    """Return the server as a destination that does not sleep between tries."""
-    waits = {"sleep": lambda seconds: None, "jitter": lambda: 0.0} | patience
-    return HubDestination("local", HfApi(endpoint=server.endpoint, token=token or server.token), Patience(**waits))
 
 
 @pytest.fixture

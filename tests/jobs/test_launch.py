@@ -12,15 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
 
 from composer_hub import exits
-from composer_hub.hub import HubDestination, HubError, HubRefused, Patience
+from composer_hub.hub import HubDestination, HubError, HubRefused
 from composer_hub.jobs import JobError, JobOptions, JobRun, Launcher, launch, launcher_for, make_plan, resume
 from composer_hub.jobs.launch import follow, submit
 from composer_hub.jobs.runs import claim_job, list_files, read_files
 from composer_hub.local_hub.server import ServerProcess, start_server
 from composer_hub.money import MachinePrice, from_usd
+from tests.hub.clients import hub_at
 
 SECRET = "sk-THE-VALUE-that-must-stay-secret"
 # Knows its step from the files of earlier jobs, as training does.
@@ -45,13 +45,9 @@ ALWAYS_STOPPED = "save(done + 1); sys.exit(3)"
 Launchers = Callable[..., Launcher]
 
 
-def hub_at(server: ServerProcess, token: str = "hf_test_me") -> HubDestination:
-    return HubDestination("local", HfApi(endpoint=server.endpoint, token=token), Patience(sleep=lambda seconds: None))
-
-
 @pytest.fixture
 def where(hub_server: ServerProcess) -> HubDestination:
-    return hub_at(hub_server)
+    return hub_at(hub_server, "hf_test_me")
 
 
 @pytest.fixture
@@ -351,7 +347,7 @@ def plain_server(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
 
 
 def test_a_hub_without_jobs_or_buckets_says_how_to_get_them(plain_server: ServerProcess) -> None:
-    launcher, options = Launcher(hub_at(plain_server), "me"), request()
+    launcher, options = Launcher(hub_at(plain_server, "hf_test_me"), "me"), request()
     with pytest.raises((HubRefused, HubError), match=r"--allow-local-jobs|--no-xet"):
         launch(launcher, options)
     assert not list(launcher.where.api.list_jobs(namespace="me"))

@@ -296,6 +296,7 @@ def test_a_read_only_mount_sends_nothing_back(ada: HfApi, bucket: str) -> None:
     assert paths(ada, bucket) == ["a.txt"]
 
 
+@pytest.mark.filterwarnings("ignore:'HfApi.run_uv_job' is experimental")
 def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_path: Path) -> None:
     script = tmp_path / "my script.py"
     script.write_text("import sys, pathlib\nprint('args', pathlib.Path(sys.argv[1]).read_text())\n")
