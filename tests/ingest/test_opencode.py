@@ -46,7 +46,7 @@ def test_failures_are_found_by_exit_code_status_and_tool_name(logs, read_file):
     (session,), _ = read_file(opencode, logs / "opencode/export.json")
     kinds = [[site.kind for site in step.error_sites] for step in find_errors(session).steps]
     assert kinds == [
-        [], ["runtime_exception"], ["command_not_found"], ["path_not_found"], ["edit_no_match"], ["tool_not_found"],
+        [], ["program_exception"], ["command_not_found"], ["path_not_found"], ["edit_no_match"], ["tool_not_found"],
         ["schema_validation"], [],
     ]  # fmt: skip
 

@@ -123,7 +123,7 @@ def trees(draw):
     return nodes
 
 
-anything = settings(max_examples=200, deadline=None, derandomize=True)
+anything = settings(max_examples=100, deadline=None, derandomize=True)
 
 
 @given(trees())
