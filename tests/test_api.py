@@ -63,7 +63,7 @@ def test_the_whole_line_of_the_readme_runs(tmp_path: Path) -> None:
         places = {
             '"~/.claude/projects"': repr(str(sessions)),
             'hub.destination("local")': f"hub.destination({str(tmp_path / 'datasets')!r})",
-            "hf:deepseek-ai/DeepSeek-V4-Pro:novita,hf:zai-org/GLM-5.3:novita": f"{url}#small,{url}#large",
+            "hf:deepseek-ai/DeepSeek-V4-Pro:novita,hf:zai-org/GLM-5.3:novita": f"{url}#small,{url}#medium,{url}#large",
         }
         for literal, value in places.items():
             assert literal in block
