@@ -257,8 +257,10 @@ def _edit_noop(context: SiteContext) -> str:
 def _edit_syntax_rejected(context: SiteContext) -> str:
     line = _slot(r":(\d+)(?::|\n|$)", context.site.message)
     where = f"{context.path or 'the file'}{f' near line {line}' if line else ''}"
+    # Only the place is certain: the parsers of harnesses also reject balanced code that they do not know, such as JSX.
     return (
-        f"The edit would break the syntax of {where} and was not applied. Keep indentation, brackets and tags balanced."
+        f"The edit was not applied, because a parser reports a syntax error in {where}. Read that place before editing"
+        " it again."
     )
 
 
