@@ -312,8 +312,8 @@ class _Former:
         first = word.parts[0]
         if first.kind != "lit" or "/" not in first.value:
             return self._word(word, cwd)
-        folder, _, rest = str(first.value).rpartition("/")
-        place = normal_path(folder or "/", base=self.base, cwd=cwd)
+        parent, _, rest = str(first.value).rpartition("/")
+        place = normal_path(parent or "/", base=self.base, cwd=cwd)
         if place is None:
             return self._word(word, cwd)
         tail = (Part("lit", rest), *word.parts[1:]) if rest else word.parts[1:]
