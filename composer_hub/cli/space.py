@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import webbrowser
 from collections.abc import Sequence
 from typing import Any
@@ -41,6 +42,7 @@ def open_space(ref: str, others: Sequence[str], port: int, no_browser: bool, to:
     names = existing(_destination(to), [ref, *others])
     with serving(names, to, port) as (url, process):
         out.record({"url": url, "datasets": names}, id_key="url")
+        sys.stdout.flush()  # a script that reads the address must get it while the server runs
         out.note("Ctrl-C stops.")
         if not no_browser:
             webbrowser.open(url)

@@ -124,7 +124,9 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         calling = [step for trace in traces for step in trace.steps if trace.messages[step.action].tool_calls]
         assert planned[0]["steps"] == len(calling)  # steps without a call cannot become pairs
         refused = call("replay", "run", "me/rollouts@v1.0.0", *common, "--run", root / "refused")
-        assert (refused, "never redacted" in capsys.readouterr().err) == (exits.REFUSED, True)
+        errors = capsys.readouterr().err
+        assert refused == exits.REFUSED, errors
+        assert "never redacted" in errors
         # Without --i-own-this-endpoint, as for a teacher on another machine.
         assert call("replay", "run", redacted, *common, "--run", root / "replay") == exits.DONE
     built = [redacted, "--run", root / "replay", "--repo", "me/pairs", "--to", "local"]
