@@ -177,7 +177,7 @@ def _publish(
         draft, built, base = None, [], None
         for number in range(_MAX_PLANS):
             if draft is None or only_from_head:
-                before = newest(destination, repo)
+                before = newest(destination, repo) if only_from_head else None
                 base = before.revision if before else None
                 draft = make(before)
                 built = build_all(draft.tables, Path(scratch) / str(number), shard_bytes=options.shard_bytes)
