@@ -264,21 +264,41 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceEdit:
+    """The new content of one file of a tree; without a text, the file is deleted."""
+
+    path: str  # relative to the root of the tree, with /
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
-    """A verifiable task made from a tested repository."""
+    """A verifiable task made from a tested package."""
 
     task_id: str
-    kind: str  # the generator, e.g. feature_deletion
-    repository: str
-    revision: str
-    instruction: str
-    patch: str  # applied to the repository before the agent starts
-    fail_to_pass: tuple[str, ...]
-    pass_to_pass: tuple[str, ...]
-    environment: JsonObject = field(default_factory=dict)
-    difficulty: JsonObject = field(default_factory=dict)
-    license: str = ""
-    provenance: JsonObject = field(default_factory=dict)
+    kind: str  # stub, cluster, branch, removal, bug, combine, migrate, write_tests or contradiction
+    package: str
+    version: str
+    bundle_digest: str  # sha256 of the bundle: the package's original tree as a tar.gz that is the same everywhere
+    license: str
+    copyleft: bool
+    statement: str
+    help_level: int  # 0: what fails; 1: and the contract; 2: and the failing tests' source
+    edits: tuple[SourceEdit, ...]  # the original tree with these is the tree that the agent gets
+    solution: tuple[SourceEdit, ...]  # the agent's tree with these is a tree that passes
+    editable: tuple[str, ...]  # globs of the files that travel from the agent's tree to the verifier
+    tests: tuple[str, ...]  # test files, restored from the bundle before a verification
+    fail_to_pass: tuple[str, ...]  # pytest node ids
+    pass_to_pass: tuple[str, ...]  # pytest node ids, maybe a selection
+    python_path: tuple[str, ...] = (".",)  # folders of the tree that imports start from
+    symbols: tuple[str, ...] = ()  # what was deleted or changed: package.module:qualname
+    difficulty: float = 0.0  # 0 to 1, estimated
+    split: str = "train"
+    seed: int = 0
+    generator_version: str = ""
+    validation: JsonObject = field(default_factory=dict)  # runs and their CPU time, gates, re-checks
+    leaks: JsonObject = field(default_factory=dict)  # copies of the solution that were found, and what was done
+    has_oracle: bool = False
 
 
 # -------------------------------------------------------------------------------------------------------------- ids

@@ -18,6 +18,7 @@ from composer_hub.records import (
     Hint,
     Message,
     Pair,
+    SourceEdit,
     StepRow,
     Task,
     ToolCall,
@@ -80,7 +81,9 @@ def test_every_record_class_survives_parquet() -> None:
         provenance={"file": "abc", "lines": 3},
     )
     vote = Vote("v", "t", "s", 0, "teacher", "openai", "voted", call().to_chat(), "Bash ls", usage={"prompt_tokens": 5})
-    task = Task("t", "feature_deletion", "me/repo", "abc", "Bring it back.", "diff", ("a",), ("b", "c"), {"image": "x"})
+    edits = (SourceEdit("a.py", "def f(): ...\n"), SourceEdit("b.py", None))
+    task = Task("t", "stub", "tiny", "1.0", "0a", "mit", False, "Bring it back.", 1, edits, edits[:1], ("a.py",),
+                ("t.py",), ("t.py::a",), ("t.py::b", "t.py::c"), validation={"runs": 2}, leaks={"copies": []})  # fmt: skip
     for record in (trace, vote, task, make_pair(), step_row(trace, trace.steps[0])):
         assert through_parquet(record) == record
 

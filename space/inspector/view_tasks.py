@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,19 @@ def task_id(row: Row) -> str:
     return str(row.get("task_id") or row.get("instance_id") or "")
 
 
+def patch_of(row: Row) -> str:
+    """Return the difference between the tree that the agent gets and the solution, as a patch that the task made."""
+    published = _first(row, "broken_patch", "patch")
+    if published:
+        return str(published)
+    before, after = ({str(one["path"]): one["text"] for one in row.get(name) or []} for name in ("solution", "edits"))
+    hunks = []
+    for path in sorted(before | after):
+        old, new = ((texts.get(path) or "").splitlines(keepends=True) for texts in (before, after))
+        hunks += difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+    return "".join(hunks)
+
+
 def _first(row: Row, *names: str) -> Any:
     return next((row[name] for name in names if row.get(name) not in (None, "", [])), None)
 
@@ -29,7 +43,7 @@ def _details(row: Row, name: str) -> dict[str, Any]:
 
 def solve_rate(row: Row) -> float | None:
     """Return the share of attempts that solved the task, if it was measured."""
-    value = _first(row, "solve_rate") or _details(row, "difficulty").get("solve_rate")
+    value = _first(row, "solve_rate") or _details(row, "validation").get("solve_rate")
     return float(value) if isinstance(value, (int, float)) else None
 
 
@@ -56,8 +70,8 @@ def _item(row: Row, place: Place, current: str) -> Html:
         badge(f"solved {rate:.0%}", "ok" if rate else "bad") if rate is not None else None,
         badge(f"{len(flags)} hack flags", "bad") if flags else None,
     ]
-    title = str(_first(row, "instruction", "problem_statement") or task_id(row)).split("\n", 1)[0][:160]
-    where = str(_first(row, "repository", "package") or "")
+    title = str(_first(row, "statement", "instruction", "problem_statement") or task_id(row)).split("\n", 1)[0][:160]
+    where = str(_first(row, "package", "repository") or "")
     link = h(
         "a",
         h("span", labels, cls="labels"),
@@ -75,10 +89,9 @@ def task_detail(row: Row) -> Html:
     rate = solve_rate(row)
     flags = hack_flags(row)
     facts = [
-        ("package", _first(row, "repository", "package")),
+        ("package", _first(row, "package", "repository")),
         ("version", _first(row, "version", "revision")),
         ("symbols", ", ".join(map(str, row.get("symbols") or []))),
-        ("lines removed", row.get("loc_removed")),
         ("difficulty", pretty(row["difficulty"]) if row.get("difficulty") not in (None, "", {}) else None),
         ("hidden oracle", {True: "yes", False: "no"}.get(row.get("has_oracle"))),  # type: ignore[arg-type]
         ("license", row.get("license")),
@@ -94,13 +107,13 @@ def task_detail(row: Row) -> Html:
         h(
             "section",
             h("h2", "Statement"),
-            block(str(_first(row, "instruction", "problem_statement") or "-")),
+            block(str(_first(row, "statement", "instruction", "problem_statement") or "-")),
             cls="card",
         ),
         h(
             "section",
             h("h2", "What was deleted"),
-            patch_view(str(_first(row, "broken_patch", "patch") or "")),
+            patch_view(patch_of(row)),
             cls="card",
         ),
         h(

@@ -6,7 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from composer_hub.records import ErrorSite, Hint, Message, Pair, Step, Task, ToolCall, Trace, Vote, stable_id
+from composer_hub.records import (
+    ErrorSite,
+    Hint,
+    Message,
+    Pair,
+    SourceEdit,
+    Step,
+    Task,
+    ToolCall,
+    Trace,
+    Vote,
+    stable_id,
+)
 
 PAYLOADS = (
     "<img src=x onerror=window.pwned=1>",
@@ -158,15 +170,24 @@ def pairs_of(one: Trace, number: int) -> tuple[Pair, list[Vote]]:
 def tasks() -> Iterator[Task]:
     """Yield tasks with every field that the view shows."""
     for number in range(3):
+        path = any_payload()
         yield Task(
             task_id=stable_id("task", number),
             kind=any_payload(),
-            repository=any_payload(),
-            revision=any_payload(),
-            instruction=any_payload(),
-            patch=f"--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-{any_payload()}\n+{any_payload()}",
+            package=any_payload(),
+            version=any_payload(),
+            bundle_digest=any_payload(),
+            license=any_payload(),
+            copyleft=False,
+            statement=any_payload(),
+            help_level=1,
+            edits=(SourceEdit(path, f"a\n{any_payload()}\nb\n"),),
+            solution=(SourceEdit(path, f"a\n{any_payload()}\nb\n"),),
+            editable=(any_payload(),),
+            tests=(any_payload(),),
             fail_to_pass=(any_payload(), any_payload()),
             pass_to_pass=(any_payload(),),
-            difficulty={"solve_rate": 0.25, any_payload(): any_payload()},
-            license=any_payload(),
+            symbols=(any_payload(),),
+            difficulty=0.25,
+            validation={"solve_rate": 0.25, "hack_flags": {any_payload(): any_payload()}},
         )
