@@ -283,7 +283,8 @@ class Task:
     license: str
     copyleft: bool
     statement: str
-    help_level: int  # 0: what fails; 1: and the contract; 2: and the failing tests' source
+    statements: tuple[str, ...]  # by help level: what fails; and the contract; and the source of failing tests
+    help_level: int  # of `statement`
     edits: tuple[SourceEdit, ...]  # the original tree with these is the tree that the agent gets
     solution: tuple[SourceEdit, ...]  # the agent's tree with these is a tree that passes
     editable: tuple[str, ...]  # globs of the files that travel from the agent's tree to the verifier

@@ -180,6 +180,7 @@ def tasks() -> Iterator[Task]:
             license=any_payload(),
             copyleft=False,
             statement=any_payload(),
+            statements=(any_payload(),),
             help_level=1,
             edits=(SourceEdit(path, f"a\n{any_payload()}\nb\n"),),
             solution=(SourceEdit(path, f"a\n{any_payload()}\nb\n"),),
