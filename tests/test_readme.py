@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -21,21 +22,29 @@ def shell_lines() -> list[str]:
     return [line.split("  #")[0].strip() for line in joined.splitlines() if line.strip() and not line.startswith("#")]
 
 
-COMMANDS = [line for line in shell_lines() if line.startswith("composer-hub")]
+COMMANDS = [
+    line.removeprefix("uvx ") for line in shell_lines() if line.startswith(("composer-hub", "uvx composer-hub"))
+]
 
 
 @pytest.mark.parametrize("line", COMMANDS)
 def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
     words = shlex.split(line.split(" -- ")[0])[1:]
-    names = []
+    names: list[str] = []
+    group: click.Command | None = root
     for word in words:
-        if word.startswith("-") or "/" in word or "@" in word or len(names) == 2:
+        if not isinstance(group, click.Group):
             break
+        group = group.get_command(click.Context(group), word)
         names.append(word)
     text = CliRunner().invoke(root, [*names, "--help"], catch_exceptions=False).output
     assert text.startswith("Usage: ")
     for option in (word for word in words if word.startswith("--")):
         assert option in text, f"{option} is not an option of composer-hub {' '.join(names)}"
+
+
+def test_the_first_command_of_the_readme_needs_no_installation() -> None:
+    assert shell_lines()[0] == "uvx composer-hub demo"
 
 
 def test_the_two_commands_of_the_readme_are_targets_of_the_makefile() -> None:

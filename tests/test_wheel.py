@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import email
+import re
 import subprocess
 import sys
 import zipfile
@@ -13,12 +15,37 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
-def names(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     pytest.importorskip("hatchling", reason="the wheel is built with hatchling")
     folder = tmp_path_factory.mktemp("wheel")
     subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], cwd=ROOT, check=True)
-    (wheel,) = folder.glob("*.whl")
-    return set(zipfile.ZipFile(wheel).namelist())
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(scope="module")
+def names(wheel: zipfile.ZipFile) -> set[str]:
+    return set(wheel.namelist())
+
+
+def test_the_presets_and_the_mark_of_a_typed_package_reach_a_wheel(names: set[str]) -> None:
+    presets = {f"composer_hub/configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml")}
+    assert presets
+    assert presets | {"composer_hub/py.typed"} <= names
+
+
+def test_every_link_of_the_index_page_is_absolute_and_leads_into_the_project(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = email.message_from_bytes(wheel.read(name))
+    links = re.findall(r"\]\(([^)]+)\)", metadata.get_payload())
+    urls = dict(line.split(", ") for line in metadata.get_all("Project-URL") or ())
+    assert {"Repository", "Documentation", "Issues"} <= urls.keys()
+    assert len(links) > 10
+    raw = urls["Repository"].replace("github.com", "raw.githubusercontent.com")
+    bases = (f"{urls['Repository']}/blob/main/", f"{raw}/main/")
+    for link in links:
+        base = next(base for base in bases if link.startswith(base))
+        assert (ROOT / link.removeprefix(base)).exists()
 
 
 def test_the_card_templates_reach_a_wheel(names: set[str]) -> None:

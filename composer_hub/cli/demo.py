@@ -112,7 +112,7 @@ class DemoSteps:
         return True
 
     def title(self, text: str) -> None:
-        click.echo("\n" + textwrap.fill(f"── {text}", 80, subsequent_indent="   "))
+        click.echo("\n" + textwrap.fill(f"── {text}", 80, subsequent_indent="   ", break_on_hyphens=False))
 
     def command(self, *words: str, expected: int = exits.DONE) -> None:
         click.echo(shown("composer-hub", *words))

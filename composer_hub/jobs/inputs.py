@@ -15,6 +15,7 @@ import yaml
 
 from composer_hub import exits
 from composer_hub.hub import HubDestination, check_repo, check_visibility
+from composer_hub.train.presets import with_config_files
 
 MOUNT = "/composer"
 """The mount path of a run's bucket inside a job."""
@@ -45,6 +46,7 @@ class TrainingRequest:
 
 def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> TrainingRequest:
     """Read a training command line and the files that it names."""
+    words = with_config_files(words)
     line = options_of(words)
     for name in _OF_THE_JOB:
         if name in line:
@@ -81,7 +83,7 @@ def _config(path: Any) -> dict[str, Any]:
     if path is None:
         return {}
     if not _is_file(path):
-        raise exits.UsageError(f"There is no config file {path}. The presets are in configs/.")
+        raise exits.UsageError(f"--config {path}: name a preset or a file.")
     try:
         values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -21,12 +21,14 @@ from composer_hub.train.checkpoints import last_complete, step_of
 from tests.train.tiny_run import arguments
 
 ROOT = Path(__file__).parents[2]
-LAUNCH = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2"]
+TWO = "--multi_gpu --num_processes 2"
+SCRIPT = [sys.executable, "-m", "accelerate.commands.launch", *TWO.split(), "scripts/train.py"]
+COMMAND = [sys.executable, "-m", "composer_hub", "train", "--accelerate", TWO]
 
 
-def launched(words: list[str]) -> subprocess.Popen[str]:
+def launched(program: list[str], words: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*LAUNCH, "scripts/train.py", *words, "--ddp_backend", "gloo", "--per_device_train_batch_size", "2"],
+        [*program, *words, "--ddp_backend", "gloo", "--per_device_train_batch_size", "2"],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         stdout=subprocess.DEVNULL,
@@ -48,7 +50,9 @@ def test_two_processes_resume_from_the_checkpoint_that_sigterm_to_the_launcher_l
         "--rollouts_repo",
         "me/launched-rollouts",
     )
-    process = launched([*words, "--max_steps", "10000"])
+    config = shelf / "seed.yaml"
+    config.write_text("seed: 3\n")
+    process = launched([*COMMAND, str(config)], [*words, "--max_steps", "10000"])
     try:
         until = time.monotonic() + 120
         while not list(folder.glob("rollouts/rank001*")) and process.poll() is None and time.monotonic() < until:
@@ -58,11 +62,12 @@ def test_two_processes_resume_from_the_checkpoint_that_sigterm_to_the_launcher_l
     finally:
         process.kill()
     assert "SIGTERM ended the run at step" in said, said[-3000:]
+    assert process.returncode == exits.STOPPED
     checkpoint = last_complete(folder)
     assert checkpoint is not None
     assert len(list(checkpoint.glob("composer_generated_*.pt"))) == 2
 
-    process = launched([*words, "--resume", "true", "--max_steps", str(step_of(checkpoint) + 1)])
+    process = launched(SCRIPT, [*words, "--resume", "true", "--max_steps", str(step_of(checkpoint) + 1)])
     try:
         said = process.communicate(timeout=120)[1]
     finally:

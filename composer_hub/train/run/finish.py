@@ -102,7 +102,7 @@ def config_file(settings: Mapping[str, Any]) -> str:
 def reproduce_command(repo: str | None, run_id: str) -> str:
     """Return the shell line that starts the same run again."""
     fetch = f"hf download {repo} train.yaml --revision run-{run_id} --local-dir . && " if repo else ""
-    return f"{fetch}accelerate launch scripts/train.py --config train.yaml"
+    return f"{fetch}composer-hub train train.yaml"
 
 
 def _manifest(facts: ModelFacts, record: RunRecord) -> str:

@@ -18,6 +18,7 @@ from composer_hub import exits
 from composer_hub.environments import WorldOptions, shown_name
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EvalPlan
+from composer_hub.train.presets import with_config_files
 
 
 class RunError(exits.ComposerError, ValueError):
@@ -130,7 +131,7 @@ class TrainingOptions:
 
 def parse(argv: Sequence[str] | None = None) -> TrainingOptions:
     """Read the command line and the file that `--config` names; the command line wins."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = with_config_files(sys.argv[1:] if argv is None else argv)
     parser = TrlParser(list(_KINDS))  # type: ignore[arg-type]
     # Parsed like the words, so that a default that is written differently than it is parsed does not count as given.
     defaults = vars(parser.parse_known_args([])[0])
@@ -155,9 +156,7 @@ def check_config(words: Sequence[str]) -> None:
     """Refuse a `--config` file that cannot be read or names an unknown option."""
     if "--config" not in words:
         return
-    path = Path((*words, "")[words.index("--config") + 1])
-    if not path.is_file():
-        raise exits.UsageError(f"There is no config file {path}. See configs/ for presets.")
+    path = Path(words[words.index("--config") + 1])
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -1,0 +1,79 @@
+"""`composer-hub train`: `accelerate launch` of the installed trainer, with a preset or a config file."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from composer_hub import exits
+from composer_hub.cli.main import format_option
+from composer_hub.jobs.inside import own_code
+from composer_hub.output import Output
+from composer_hub.train.presets import find_config, presets, summary
+
+NEEDED = ("torch", "trl", "transformers", "accelerate", "peft")
+
+
+@click.command(
+    short_help="Train with a preset or a config file.",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option("--list", "only_list", is_flag=True, help="List the presets.")
+@click.option("--show", is_flag=True, help="Print the config and train nothing.")
+@click.option("--accelerate", default="", metavar="OPTIONS", help="Options of accelerate launch.")
+@click.argument("config", required=False, metavar="PRESET|FILE")
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+@format_option
+def train(
+    only_list: bool, show: bool, accelerate: str, config: str | None, options: Sequence[str], out: Output
+) -> None:
+    """Train with a preset or a config file: composer-hub train tiny --max_steps 4.
+
+    Everything after the preset goes to the trainer, and overrides the file; `composer-hub train tiny --help` lists it.
+    """
+    if only_list:
+        out.table([{"preset": name, "about": summary(path)} for name, path in presets().items()], id_key="preset")
+        return
+    if config is None:
+        raise exits.UsageError(f"Name a preset ({', '.join(presets())}) or a config file.")
+    path = find_config(config)
+    if show:
+        click.echo(path.read_text(encoding="utf-8"), nl=False)
+        return
+    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise exits.UsageError(f"Training needs {', '.join(missing)}: pip install 'composer-hub[train]'.")
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *shlex.split(accelerate)]
+    raise SystemExit(launched([*launcher, "-m", "composer_hub.train", "--config", str(path), *options]))
+
+
+def launched(command: Sequence[str]) -> int:
+    """Run a launcher and its processes to their end; return the exit code of training."""
+    with tempfile.TemporaryDirectory(prefix="composer-train-") as folder:
+        codes = Path(folder) / "codes"
+        # A group of its own, because `accelerate launch` does not pass a signal on to a single process.
+        process = subprocess.Popen(command, start_new_session=True, env=os.environ | {exits.CODES_FILE: str(codes)})
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: _send(process.pid, number))
+        code = process.wait()
+        while _send(process.pid, 0):
+            time.sleep(0.1)
+        return own_code(codes, code if code >= 0 else 128 - code)
+
+
+def _send(group: int, number: int) -> bool:
+    """Send a signal to a group of processes; return False if none is left."""
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
+        return True
+    return False

@@ -1,0 +1,48 @@
+"""The presets of `configs/`, by name: what `composer-hub train` and `--config` may name instead of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from composer_hub import exits
+
+
+def folder() -> Path:
+    """Return the folder of the presets: in the installed package, else in the checkout."""
+    packaged = Path(str(resources.files("composer_hub") / "configs"))
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+def presets() -> dict[str, Path]:
+    """Return the file of each preset by its name."""
+    return {path.stem: path for path in sorted(folder().glob("*.yaml"))}
+
+
+def summary(path: Path) -> str:
+    """Return the first sentence of a preset's opening comment."""
+    comment = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+    return " ".join(comment).partition(". ")[0].rstrip(".")
+
+
+def find_config(name: str) -> Path:
+    """Return the file that a word names: a file of this machine, else the preset `name` or `configs/name.yaml`."""
+    if (path := Path(name)).is_file():
+        return path
+    known = presets()
+    bare = name.removeprefix("configs/").removesuffix(".yaml")
+    if bare not in known:
+        raise exits.UsageError(f"There is no config file {name!r}. The presets are {', '.join(known)}.")
+    return known[bare]
+
+
+def with_config_files(words: Sequence[str]) -> list[str]:
+    """Return a training command line whose `--config` names an existing file."""
+    found = list(words)
+    for number, word in enumerate(words):
+        if word.startswith("--config="):
+            found[number] = f"--config={find_config(word.partition('=')[2])}"
+        elif word == "--config":
+            found[number + 1 : number + 2] = [str(find_config("".join(words[number + 1 : number + 2])))]
+    return found

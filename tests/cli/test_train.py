@@ -1,0 +1,81 @@
+"""`composer-hub train` finds a config, hands everything else to the trainer, and returns the trainer's exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from composer_hub import exits
+from composer_hub.train.presets import find_config, presets, with_config_files
+from tests.cli.conftest import ROOT, Command
+
+
+def test_the_list_names_every_preset_of_the_checkout(in_process: Command) -> None:
+    listed = in_process("train", "--list", "--format", "json").stdout
+    assert {row["preset"] for row in yaml.safe_load(listed)} == {path.stem for path in ROOT.glob("configs/*.yaml")}
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_shown_as_it_is(name: str, in_process: Command) -> None:
+    assert in_process("train", "--show", name).stdout == (ROOT / "configs" / f"{name}.yaml").read_text()
+
+
+@pytest.mark.parametrize("words", [[], ["nope"], ["nope.yaml", "--max_steps", "1"], ["/"]])
+def test_a_config_that_is_not_there_is_answered_with_the_presets(words: list[str], in_process: Command) -> None:
+    run = in_process("train", *words)
+    assert run.returncode == exits.USAGE
+    assert all(name in run.stderr for name in presets())
+    assert len(run.stderr.splitlines()) == 1
+
+
+def test_a_file_comes_before_a_preset_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_config("tiny") == find_config("configs/tiny.yaml") == presets()["tiny"]
+    Path("tiny").write_text("max_steps: 1\n")
+    assert find_config("tiny") == Path("tiny")
+
+
+def test_config_options_lead_to_files_wherever_they_stand() -> None:
+    tiny = str(presets()["tiny"])
+    assert with_config_files(["--a", "--config", "tiny", "--b"]) == ["--a", "--config", tiny, "--b"]
+    assert with_config_files(["--config=tiny", "x"]) == [f"--config={tiny}", "x"]
+    with pytest.raises(exits.UsageError, match="no config file ''"):
+        with_config_files(["--a", "--config"])
+
+
+# As `accelerate launch` with one process: it waits for training, and a signal ends it alone.
+LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]) and 1)"
+TRAINING = """
+import os, pathlib, signal, sys, time
+def end(*_):
+    time.sleep(0.5)
+    print("saved", flush=True)
+    open(os.environ["COMPOSER_EXIT_CODES"], "a").write("3\\n")
+    sys.exit(3)
+signal.signal(signal.SIGTERM, end)
+print("started", flush=True)
+time.sleep(60)
+"""
+WAITING = "import sys; from composer_hub.cli.train import launched; sys.exit(launched(sys.argv[1:]))"
+
+
+def test_sigterm_reaches_training_behind_its_launcher_and_its_own_code_comes_back() -> None:
+    command = [sys.executable, "-c", WAITING, sys.executable, "-c", LAUNCHER, TRAINING]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGTERM)
+        rest, errors = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert rest == "saved\n", errors
+    assert process.returncode == exits.STOPPED
