@@ -43,7 +43,7 @@ def _here() -> Iterator[Check]:
         advice = f"pip install 'composer-hub[{extra}]'" if missing else ""
         yield Check(f"extra [{extra}]", "warning" if missing else "ok", finding, advice)
     yield from _disk()
-    yield from _environment()
+    yield from (_sandbox(), *_environment())
 
 
 def _extras() -> dict[str, list[str]]:
@@ -68,6 +68,16 @@ def _disk() -> Iterator[Check]:
         low = free < _MIN_FREE
         advice = "Free some space: datasets and checkpoints need a few GB." if low else ""
         yield Check(name, "warning" if low else "ok", f"{size(free)} free at {there}", advice)
+
+
+def _sandbox() -> Check:
+    from composer_hub.environments.sandbox import described
+
+    try:
+        isolation, finding = described()
+    except exits.ComposerError as error:
+        return Check("sandbox", "warning", "none", str(error))
+    return Check("sandbox", "ok", finding, "" if isolation == "bubblewrap" else "Install bubblewrap: it isolates more.")
 
 
 def _environment() -> Iterator[Check]:

@@ -1,0 +1,143 @@
+"""The sandbox of bubblewrap: a private root with the work tree at /workspace, and an interpreter.
+
+As root, mounts are made as root, so that interpreters in a home folder are found, and the command then runs as a user
+of its own. Other users need user namespaces. Limits are set on the first process before the command starts
+(`--block-fd`), which costs no further program.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from composer_hub.environments import seccomp
+from composer_hub.environments.interpreter import interpreter_of, linked
+from composer_hub.environments.process import (
+    DEFAULT_LIMITS,
+    Completed,
+    Limits,
+    OwnUser,
+    SandboxError,
+    end_now,
+    memory_file,
+    read_to_the_end,
+    which,
+)
+
+WORK = "/workspace"
+_TMP_BYTES = str(256 << 20)
+_PASSWD = "root:x:0:0::/:/bin/sh\nagent:x:{0}:{0}::/tmp:/bin/bash\n"
+
+
+class Bubblewrap:
+    """Commands in their own namespaces. Work trees of one object belong to one user."""
+
+    isolation = "bubblewrap"
+
+    def __init__(self) -> None:
+        self._bwrap, self._user = which("bwrap"), OwnUser()
+        self._filter = seccomp.program(sockets=True)  # sockets reach only the sandbox's own loopback
+        self._as_user: list[str] = []
+        if self._user.uid is not None:
+            uid = self._user.uid
+            self._as_user = [which("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+
+    def inside(self, root: Path) -> str:
+        return WORK
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        root: Path,
+        venv: Path | None = None,
+        read_only: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        limits: Limits = DEFAULT_LIMITS,
+        pass_fds: Sequence[int] = (),
+    ) -> Completed:
+        begun = time.monotonic()
+        self._user.own(root)
+        interpreter = interpreter_of(venv)
+        info, info_end = os.pipe()
+        blocked, go = os.pipe()
+        uid = self._user.uid if self._user.uid is not None else os.getuid()
+        files = [memory_file(data) for data in (stdin, self._filter, _PASSWD.format(uid).encode())]
+        inherited = [info_end, blocked, *files[1:]]
+        argv = [
+            *(self._bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+            *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
+            *("--die-with-parent", "--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"),
+            *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
+            *self._mounts([*interpreter.read_only, *read_only], [*interpreter.hidden, *hidden]),
+            *("--bind", str(root), WORK, "--chdir", WORK, "--perms", "0644", "--file", str(files[2]), "/etc/passwd"),
+            *("--info-fd", str(info_end), "--block-fd", str(blocked), "--seccomp", str(files[1]), "--"),
+            *self._as_user,
+            *(("/bin/bash", "-c", command) if isinstance(command, str) else command),
+        ]
+        try:
+            started = subprocess.Popen(
+                argv,
+                stdin=files[0],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[*inherited, *pass_fds],
+                start_new_session=True,
+                env={"PATH": interpreter.path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "agent",
+                     "PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {}),
+            )  # fmt: skip
+            for number in (info_end, blocked):
+                os.close(number)
+            return self._supervise(started, info, go, limits, begun)
+        except OSError as error:
+            raise SandboxError(f"bwrap cannot start a command in {root} ({error}).") from error
+        finally:
+            for number in (info, go, *files):
+                os.close(number)
+
+    def _mounts(self, shown: Sequence[Path], hidden: Sequence[Path]) -> list[str]:
+        argv: list[str] = []
+        if taken := [path for path in shown if path == Path("/") or path.is_relative_to(WORK)]:
+            raise SandboxError(f"{taken[0]} cannot be shown: the work tree is at {WORK}. Move it to another folder.")
+        for name, target in linked():
+            argv += ["--symlink", target, name] if target else ["--ro-bind", name, name]
+        # bwrap makes missing parents for their owner alone.
+        parents = {parent for path in (*shown, Path("/etc/passwd")) for parent in path.parents}
+        bound = set(shown)
+        for parent in sorted(parents - {Path("/"), Path("/tmp")}):
+            if not bound.intersection((parent, *parent.parents)):
+                argv += ["--dir", str(parent)]
+        for path in sorted(bound):  # a folder before what is in it
+            argv += ["--ro-bind", str(path), str(path)]
+        for path in hidden:
+            argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
+        return argv
+
+    def _supervise(
+        self, started: subprocess.Popen[bytes], info: int, go: int, limits: Limits, begun: float
+    ) -> Completed:
+        told = b""
+        while data := os.read(info, 4096):
+            told += data
+        try:
+            first = int(json.loads(told)["child-pid"])
+            first_fd = os.pidfd_open(first)
+            for number, most in limits.of_the_kernel().items():
+                resource.prlimit(first, number, (most, most))
+        except (ValueError, KeyError, ProcessLookupError) as error:
+            started.kill()
+            output = started.communicate()[0].decode(errors="replace").strip()
+            raise SandboxError(f"bwrap did not start: {output[-300:] or error}") from error
+        try:
+            os.write(go, b"1")
+            # The first process of the namespace ends last, so its end is the end of every process in it.
+            return read_to_the_end(started, limits, lambda: end_now(first_fd), begun)
+        finally:
+            os.close(first_fd)

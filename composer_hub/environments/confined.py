@@ -1,0 +1,113 @@
+"""The sandboxes that need no package: Landlock with a filter of system calls, and limits alone.
+
+Both start `confine.py` as a program, which confines itself, starts the command, and ends every process that it leaves.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from composer_hub.environments import seccomp
+from composer_hub.environments.interpreter import interpreter_of, linked, without
+from composer_hub.environments.process import (
+    DEFAULT_LIMITS,
+    Completed,
+    Limits,
+    OwnUser,
+    SandboxError,
+    memory_file,
+    read_to_the_end,
+)
+
+_PROGRAM = Path(__file__).with_name("confine.py")
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+
+
+class Confined:
+    """Commands that see the machine's paths: an allow list of them (`landlock`), or all (`weak`)."""
+
+    def __init__(self, isolation: str) -> None:
+        self.isolation, self._user = isolation, OwnUser()
+
+    def inside(self, root: Path) -> str:
+        return str(root)
+
+    def run(
+        self,
+        command: Sequence[str] | str,
+        *,
+        root: Path,
+        venv: Path | None = None,
+        read_only: Sequence[Path] = (),
+        hidden: Sequence[Path] = (),
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        limits: Limits = DEFAULT_LIMITS,
+        pass_fds: Sequence[int] = (),
+    ) -> Completed:
+        begun = time.monotonic()
+        self._user.own(root)
+        interpreter, uid = interpreter_of(venv), self._user.uid
+        home = Path(tempfile.mkdtemp(prefix="composer-home-"))
+        if uid is not None:
+            os.chown(home, uid, uid)
+        shown = [*interpreter.read_only, *read_only, *(Path(name) for name, _ in linked())]
+        masks = [*interpreter.hidden, *hidden]
+        policy = {
+            "landlock": self.isolation == "landlock",
+            "readable": [str(one) for path in shown for one in without(path, masks)],
+            # Python lists the folders that it imports from, so the names of hidden folders can be seen.
+            "listable": [str(parent) for one in masks for parent in one.parents if _is_below(parent, shown)],
+            "writable": [str(root), str(home), *_DEVICES],
+            "filter": base64.b64encode(seccomp.program(sockets=False)).decode() if self.isolation == "landlock" else "",
+            "limits": list(limits.of_the_kernel().items()),
+            "uid": uid,
+            "root": str(root),
+            "argv": ["/bin/bash", "-c", command] if isinstance(command, str) else list(command),
+        }
+        files = [memory_file(data) for data in (stdin, json.dumps(policy).encode())]
+        try:
+            started = subprocess.Popen(
+                [sys.executable, "-IS", str(_PROGRAM), str(files[1]), *map(str, pass_fds)],
+                stdin=files[0],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=[files[1], *pass_fds],
+                start_new_session=True,
+                env={"PATH": interpreter.path, "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8",
+                     "USER": "agent", "PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {}),
+            )  # fmt: skip
+
+            def end() -> None:
+                # It ends its command's processes on this signal, and itself last.
+                if started.poll() is None:
+                    os.kill(started.pid, signal.SIGTERM)
+                    try:
+                        started.wait(10)
+                    except subprocess.TimeoutExpired:
+                        started.kill()
+
+            done = read_to_the_end(started, limits, end, begun)
+        except OSError as error:
+            raise SandboxError(f"The sandbox {self.isolation} cannot start a command in {root} ({error}).") from error
+        finally:
+            for number in files:
+                os.close(number)
+            shutil.rmtree(home, ignore_errors=True)
+        if done.exit_code == 125 and done.output.startswith("confine: "):
+            raise SandboxError(f"The sandbox {self.isolation} does not work here: {done.output[9:].strip()}")
+        return done
+
+
+def _is_below(path: Path, shown: Sequence[Path]) -> bool:
+    return any(path.is_relative_to(one) for one in shown)

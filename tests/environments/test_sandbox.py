@@ -1,0 +1,170 @@
+"""Sandboxes: what a command cannot do, and that nothing of it survives the call."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.environments import seccomp
+from composer_hub.environments.sandbox import KINDS, Limits, Sandbox, SandboxError, holds, open_sandbox
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
+    try:
+        return open_sandbox(request.param)
+    except (exits.Refused, SandboxError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
+            folder.chmod(0o755)  # pytest's folders are private, and without mounts a sandbox's user must pass them
+    (tmp_path / "tree").mkdir()
+    return tmp_path / "tree"
+
+
+def alive(marker: str) -> list[str]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if words[:2] == [b"sleep", marker.encode()]:
+            found.append(path.parent.name)
+    return found
+
+
+def test_a_sandbox_holds_what_it_claims(sandbox: Sandbox) -> None:
+    results = holds(sandbox)
+    assert results["limited memory"]
+    if sandbox.isolation != "weak":
+        assert all(results.values()), results
+
+
+def test_a_command_works_in_its_tree_and_sees_only_the_given_variables(sandbox: Sandbox, root: Path) -> None:
+    os.environ["COMPOSER_SECRET"] = "s"
+    try:
+        done = sandbox.run("cat > a; echo $COMPOSER_SECRET $GIVEN; pwd; exit 3", root=root, stdin=b"x" * 100_000,
+                           env={"GIVEN": "g"})  # fmt: skip
+    finally:
+        del os.environ["COMPOSER_SECRET"]
+    assert (done.exit_code, done.output.split()) == (3, ["g", sandbox.inside(root)])
+    assert (root / "a").stat().st_size == 100_000
+
+
+def test_daemons_end_with_the_call(sandbox: Sandbox, root: Path) -> None:
+    marker = f"7{os.getpid()}"
+    done = sandbox.run(f"setsid sleep {marker} >/dev/null 2>&1 & (sleep {marker} &) ; echo started", root=root)
+    assert done.output == "started\n"
+    assert not alive(marker)
+
+
+def test_a_command_that_takes_too_long_ends_with_its_children(sandbox: Sandbox, root: Path) -> None:
+    marker = f"8{os.getpid()}"
+    done = sandbox.run(f"echo begun; sleep {marker} & sleep {marker}", root=root, limits=Limits(seconds=0.5))
+    assert (done.exit_code, done.timed_out, done.output) == (124, True, "begun\n")
+    assert not alive(marker)
+
+
+def test_a_fork_bomb_ends(sandbox: Sandbox, root: Path) -> None:
+    if sandbox.isolation == "weak" and os.geteuid() != 0:
+        pytest.skip("the limit counts all processes of the caller")
+    marker = f"9{os.getpid()}"
+    sandbox.run(f"for i in $(seq 200); do sleep {marker} & done; echo $i", root=root,
+                limits=Limits(seconds=1, processes=20))  # fmt: skip
+    assert not alive(marker)
+
+
+def test_output_is_bounded_and_keeps_both_ends(sandbox: Sandbox, root: Path) -> None:
+    done = sandbox.run("echo first; seq 100000; echo last", root=root, limits=Limits(output_chars=400))
+    assert done.output.startswith("first\n1\n")
+    assert done.output.endswith("100000\nlast\n")
+    assert len(done.output) < 500
+    flood = sandbox.run("yes", root=root, limits=Limits(seconds=60))
+    assert flood.flooded
+    assert flood.exit_code != 0
+
+
+def test_files_and_processor_time_are_limited(sandbox: Sandbox, root: Path) -> None:
+    limits = Limits(seconds=20, cpu_seconds=1, file_mb=1)
+    assert sandbox.run("head -c 3000000 /dev/zero > big", root=root, limits=limits).exit_code != 0
+    assert (root / "big").stat().st_size == 1 << 20
+    done = sandbox.run(["bash", "-c", "while :; do :; done"], root=root, limits=limits)
+    assert done.exit_code in (128 + 9, 128 + 24)
+    assert not done.timed_out
+
+
+def test_descriptors_are_passed_and_missing_programs_are_reported(sandbox: Sandbox, root: Path) -> None:
+    read, write = os.pipe()
+    assert sandbox.run(f"echo report >&{write}", root=root, pass_fds=[write]).exit_code == 0
+    os.close(write)
+    assert os.read(read, 100) == b"report\n"
+    os.close(read)
+    assert sandbox.run(["no-such-program"], root=root).exit_code != 0
+
+
+def test_read_only_paths_are_seen_but_hidden_ones_are_not(root: Path, tmp_path: Path) -> None:
+    sandbox = open_sandbox()
+    for name in ("seen", "hidden"):
+        (tmp_path / "extra" / name).mkdir(parents=True)
+        (tmp_path / "extra" / name / "file").write_text(name)
+    extra = tmp_path / "extra"
+    done = sandbox.run(f"cat {extra}/seen/file; cat {extra}/hidden/file; echo x > {extra}/seen/file", root=root,
+                       read_only=[extra], hidden=[extra / "hidden"])  # fmt: skip
+    assert done.output.startswith("seen")
+    assert "hidden\n" not in done.output
+    assert (extra / "seen" / "file").read_text() == "seen"
+
+
+def test_packages_of_the_running_interpreter_are_not_seen(sandbox: Sandbox, root: Path) -> None:
+    if sandbox.isolation == "weak":
+        pytest.skip("a weak sandbox hides nothing")
+    done = sandbox.run(["python3", "-c", "import json, pip"], root=root)
+    assert "No module named 'pip'" in done.output or "Permission denied" in done.output
+
+
+def test_two_sandboxes_have_two_users(root: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a sandbox its own user")
+    first, second = open_sandbox(), open_sandbox()
+    users = {sandbox.run("id -u", root=root.parent / name).output for sandbox, name in ((first, "a"), (second, "b"))
+             if not (root.parent / name).mkdir()}  # fmt: skip
+    assert len(users) == 2
+    assert "0\n" not in users
+
+
+def test_a_weak_sandbox_must_be_named_and_others_are_refused_by_name() -> None:
+    assert open_sandbox().isolation != "weak"
+    with pytest.raises(exits.UsageError, match="bubblewrap, landlock, weak"):
+        open_sandbox("docker")
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_jumps_inside_itself(machine: str) -> None:
+    code = seccomp.program(sockets=False, machine=machine)
+    count = len(code) // 8
+    for index in range(count):
+        op, to_true, to_false = code[index * 8], code[index * 8 + 2], code[index * 8 + 3]
+        if op not in (0x20, 0x06):
+            assert max(to_true, to_false) + index + 1 < count
+    assert code[(count - 1) * 8] == 0x06
+
+
+def test_a_sandbox_that_cannot_start_says_why(tmp_path: Path) -> None:
+    with pytest.raises((SandboxError, OSError)):
+        open_sandbox().run("true", root=tmp_path / "missing")
+
+
+def test_no_folder_is_left_behind(sandbox: Sandbox, root: Path) -> None:
+    begun = time.time()
+    sandbox.run("mkdir -p $HOME/.cache; echo x > $HOME/.cache/y", root=root)
+    homes = [path for path in Path("/tmp").glob("composer-home-*") if path.stat().st_mtime >= begun]
+    assert not [path for path in homes if (path / ".cache").exists()]
