@@ -10,10 +10,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 import types
 import typing
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -412,8 +413,9 @@ def prompt_of(trace: Trace, step: Step) -> tuple[Message, ...]:
 
 def states(trace: Trace, *, max_chars: int | None = None) -> Iterator[TraceState]:
     """Yield the state before each step, in order, without prompts longer than `max_chars`."""
+    sizes = cumulative_chars(trace) if max_chars is not None else ()
     for step in trace.steps:
-        if max_chars is not None and num_prompt_chars(trace, step) > max_chars:
+        if max_chars is not None and _chars_between(sizes, step.prompt) > max_chars:
             continue
         action = trace.messages[step.action]
         yield TraceState(step.step_id, prompt_of(trace, step), action_text(action), action, step)
@@ -422,6 +424,15 @@ def states(trace: Trace, *, max_chars: int | None = None) -> Iterator[TraceState
 def num_prompt_chars(trace: Trace, step: Step) -> int:
     """Count the characters of a step's prompt without building it."""
     return sum(message_chars(trace.messages[i]) for start, stop in step.prompt for i in range(start, stop))
+
+
+def cumulative_chars(trace: Trace) -> Sequence[int]:
+    """Return the characters of the messages before each message, and of all: a prompt is then a few subtractions."""
+    return list(itertools.accumulate(map(message_chars, trace.messages), initial=0))
+
+
+def _chars_between(sizes: Sequence[int], prompt: Ranges) -> int:
+    return sum(sizes[stop] - sizes[start] for start, stop in prompt)
 
 
 def message_chars(message: Message) -> int:
@@ -452,8 +463,14 @@ def ranges(indices: Iterable[int], after: Ranges = ()) -> Ranges:
     return tuple(folded)
 
 
-def step_row(trace: Trace, step: Step) -> StepRow:
-    """Return the step's row of the `steps` config."""
+def step_rows(trace: Trace) -> Iterator[StepRow]:
+    """Yield the rows of the `steps` config, in time linear in the trace."""
+    sizes = cumulative_chars(trace)
+    return (step_row(trace, step, sizes) for step in trace.steps)
+
+
+def step_row(trace: Trace, step: Step, sizes: Sequence[int] = ()) -> StepRow:
+    """Return the step's row of the `steps` config; `sizes` is `cumulative_chars` if several rows are made."""
     action = trace.messages[step.action]
     return StepRow(
         step_id=step.step_id,
@@ -469,7 +486,7 @@ def step_row(trace: Trace, step: Step) -> StepRow:
         prefix_reason=step.prefix_reason,
         on_main_branch=step.on_main_branch,
         num_prompt_messages=sum(stop - start for start, stop in step.prompt),
-        num_prompt_chars=num_prompt_chars(trace, step),
+        num_prompt_chars=_chars_between(sizes, step.prompt) if sizes else num_prompt_chars(trace, step),
         error_sites=step.error_sites,
         hints=step.hints,
         source=trace.source,

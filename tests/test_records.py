@@ -33,6 +33,7 @@ from composer_hub.records import (
     stable_id,
     states,
     step_row,
+    step_rows,
     to_row,
 )
 from tests.factories import call, make_pair, make_trace, result
@@ -145,6 +146,11 @@ def test_states_leave_out_prompts_longer_than_the_window() -> None:
     trace = make_trace()
     limit = num_prompt_chars(trace, trace.steps[0])
     assert [state.step.index for state in states(trace, max_chars=limit)] == [0]
+
+
+def test_the_rows_of_a_trace_are_the_rows_of_its_steps() -> None:
+    trace = make_trace()
+    assert list(step_rows(trace)) == [step_row(trace, step) for step in trace.steps]
 
 
 @STABLE

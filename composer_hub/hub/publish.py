@@ -144,14 +144,14 @@ def publish(
 def update(
     destination: Destination,
     repo: str,
-    make: Callable[[Version | None], Draft],
+    make: Callable[[Version | None], Draft | None],
     *,
     options: PublishOptions | None = None,
 ) -> Published:
     """Publish a version that is made from the newest one.
 
-    `make` gets the newest version, or None if there is none. It is called again if another publication came first, so
-    rows that others publish at the same time are never lost.
+    `make` gets the newest version, or None if there is none, and returns None if its rows stay as they are. It is
+    called again if another publication came first, so rows that others publish at the same time are never lost.
     """
     return _publish(destination, repo, make, options or PublishOptions(), only_from_head=True)
 
@@ -167,20 +167,23 @@ def newest(destination: Destination, repo: str) -> Version | None:
 def _publish(
     destination: Destination,
     repo: str,
-    make: Callable[[Version | None], Draft],
+    make: Callable[[Version | None], Draft | None],
     options: PublishOptions,
     *,
     only_from_head: bool,
 ) -> Published:
     check_repo(repo)
     with destination.exclusive(repo), tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
-        draft, built, base = None, [], None
+        draft: Draft | None = None
+        built: list[Built] = []
+        base = None
         for number in range(_MAX_PLANS):
-            if draft is None or only_from_head:
+            if number == 0 or only_from_head:
                 before = newest(destination, repo) if only_from_head else None
                 base = before.revision if before else None
                 draft = make(before)
-                built = build_all(draft.tables, Path(scratch) / str(number), shard_bytes=options.shard_bytes)
+                folder = Path(scratch) / str(number)
+                built = build_all(draft.tables, folder, shard_bytes=options.shard_bytes) if draft else []
             destination.prepare(repo, private=not options.public)
             check_visibility(destination, repo, public=options.public)
             head = _Head.read(destination, repo)
@@ -188,8 +191,8 @@ def _publish(
                 continue
             note = _visibility_note(destination, repo, options)
             healed = head.heal(destination)
-            if head.holds(built):
-                return head.published(destination, built, note) if healed else head.nothing(note)
+            if draft is None or head.holds(built):
+                return head.published(destination, note) if healed else head.nothing(note)
             plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
             try:
                 revision = _commit(destination, plan, options.title or draft.title)
@@ -296,10 +299,12 @@ class _Head:
         destination.tag(self.repo, self.version.tag, self.revision, message=f"{self.repo} {self.version}")
         return True
 
-    def published(self, destination: Destination, built: Sequence[Built], note: str) -> Published:
-        assert self.version is not None  # holds() was true
+    def published(self, destination: Destination, note: str) -> Published:
+        assert self.version is not None  # a version was found
         assert self.revision is not None
-        rows = {one.config: {"added": 0, "removed": 0, "changed": 0, "total": one.num_rows} for one in built}
+        assert self.manifest is not None
+        tables = self.manifest["tables"].items()
+        rows = {name: {"added": 0, "removed": 0, "changed": 0, "total": table["num_rows"]} for name, table in tables}
         return Published(self.repo, self.version.tag, self.revision, destination.address, rows, healed=True, note=note)
 
     def nothing(self, note: str) -> NoReturn:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
-from composer_hub.records import StepRow, Trace, features_of, step_row, to_row
+from composer_hub.records import StepRow, Trace, features_of, step_rows, to_row
 from composer_hub.redact import DROPPED_COLUMNS, rules_digest
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class _Rows:
 def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
     """Return the `traces` and `steps` configs; each call of `traces` gives all traces from the first."""
     features = config_features()
-    steps = _Rows(lambda: (to_row(step_row(trace, step)) for trace in traces() for step in trace.steps))
+    steps = _Rows(lambda: (to_row(row) for trace in traces() for row in step_rows(trace)))
     return [
         Table("traces", _Rows(lambda: map(to_row, traces())), features["traces"], "trace_id",
               index_columns=("source", "model", "family", "repository")),
@@ -133,12 +133,17 @@ FILE_COUNTS = (
 )  # fmt: skip
 
 
+def file_numbers(report: FileReport) -> dict[str, Any]:
+    """Return the numbers of the files of a version."""
+    counts = {name: report.counts[name] for name in FILE_COUNTS}
+    return {**counts, "unknown_types": _ordered(report.unknown_types), "num_problems": report.num_problems}
+
+
 def numbers_of(report: FileReport, counts: TraceCounts) -> dict[str, Any]:
     """Return the numbers of a version: `--report` prints them, the manifest and the card hold them."""
     of_model, hinted = counts.totals["sites_by_model"], counts.totals["sites_by_model_hinted"]
     return {
-        **{name: report.counts[name] for name in FILE_COUNTS},
-        "unknown_types": _ordered(report.unknown_types),
+        **file_numbers(report),
         "traces": sum(counts.traces.values()),
         "traces_by_source": _ordered(counts.traces),
         "subagents": counts.totals["subagents"],
@@ -162,7 +167,6 @@ def numbers_of(report: FileReport, counts: TraceCounts) -> dict[str, Any]:
         "redactions_by_kind": _ordered(counts.redactions),
         "unredacted": counts.totals["unredacted"],
         "tokens_dropped": counts.totals["tokens_dropped"],
-        "num_problems": report.num_problems,
     }
 
 

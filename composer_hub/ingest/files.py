@@ -156,6 +156,15 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def stat_of(path: Path) -> tuple[int, ...]:
+    """Return the size and the time of the last change, or nothing if the file cannot be read."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_size, stat.st_mtime_ns
+
+
 def size_of(path: Path) -> int:
     """Return the size of a file, or 0 if it cannot be read."""
     try:

@@ -53,12 +53,18 @@ class Job:
     path: Path
     options: ReadOptions  # without manifest, origins and transform
     known_digest: str = ""
+    is_unchanged: bool = False  # it still has the known digest
+    stat: tuple[int, ...] = ()  # its size and time, taken before it is read
     origin: Origin = Origin()
 
 
 def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Session]]:
     """Yield (content digest, session) of a file; what is wrong with the file goes into the report."""
     report.add("files")
+    if job.is_unchanged:
+        report.digest = job.known_digest
+        report.add("unchanged")
+        return
     source = _source(job, report)
     if source is None:
         return
@@ -95,9 +101,6 @@ def _source(job: Job, report: FileReport) -> SessionSource | None:
         report.digest = digest_of(job.path)
     except OSError as error:
         unreadable(report, f"cannot be read ({error.strerror or error}).")
-        return None
-    if job.known_digest == report.digest:
-        report.add("unchanged")
         return None
     return source
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.files import digest_of, find_files, size_of
+from composer_hub.ingest.files import digest_of, find_files, size_of, stat_of
 from composer_hub.ingest.one_file import Job, Origin, ReadOptions, sessions_of
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import source_named
@@ -54,7 +54,6 @@ class Reading:
         if self.options.format:
             source_named(self.options.format)
         jobs = [self._job(path) for path in self.files]
-        self._remember(jobs)
         parallel = self._workers(jobs) > 1
         for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
             kept = _Kept()
@@ -88,7 +87,13 @@ class Reading:
         same = known.get("version") == self._version_of(str(path)) and known.get("denied") == self._denied_of(known)
         options = dataclasses.replace(self.options, manifest={}, origins={}, transform=None)
         origin = self.options.origins.get(str(path), Origin())
-        return Job(path, options, known["digest"] if same else "", origin)
+        stat = stat_of(path)
+        if not same or not _still_holds(path, stat, known):
+            return Job(path, options, stat=stat, origin=origin)
+        # Copies of its steps in other files are dropped.
+        self._seen_keys.update(known.get("keys", ()))
+        self._seen_traces.update(known.get("traces", ()))
+        return Job(path, options, known["digest"], True, stat, origin)
 
     def _version_of(self, path: str) -> str:
         """Return the digest of everything that shapes a file's rows, including its origin."""
@@ -100,19 +105,12 @@ class Reading:
         denied, held = self.options.denied, known.get("held", {})
         return sorted(trace_id for trace_id, parent in held.items() if not denied.isdisjoint((trace_id, parent)))
 
-    def _remember(self, jobs: list[Job]) -> None:
-        """Register the keys of unchanged files, so that copies of their steps in other files are dropped."""
-        for job in jobs:
-            if job.known_digest and digest_of(job.path) == job.known_digest:
-                entry = self.options.manifest[str(job.path)]
-                self._seen_keys.update(entry.get("keys", ()))
-                self._seen_traces.update(entry.get("traces", ()))
-
     def _workers(self, jobs: list[Job]) -> int:
         asked = self.options.workers or os.cpu_count() or 1
-        if not self.options.workers and sum(size_of(job.path) for job in jobs) < MIN_PARALLEL_BYTES:
+        changed = [job for job in jobs if not job.is_unchanged]
+        if not self.options.workers and sum(size_of(job.path) for job in changed) < MIN_PARALLEL_BYTES:
             return 1
-        return min(asked, len(jobs))
+        return min(asked, len(changed))
 
     def _here(self, jobs: list[Job]) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Session]]]]:
         for job in jobs:
@@ -174,10 +172,10 @@ class Reading:
             report.problem(0, "is in no known session format; name one with --from if you know it.")
         self.report.merge([report])
         if report.counts["unchanged"]:
-            self.manifest[path] = dict(self.options.manifest[path])
+            self.manifest[path] = {**self.options.manifest[path], "stat": job.stat}
             self._unread.append(self.manifest[path])
         elif report.counts["read"]:
-            entry = {"digest": digest, "version": self._version_of(path), **dataclasses.asdict(kept)}
+            entry = {"digest": digest, "stat": job.stat, "version": self._version_of(path), **dataclasses.asdict(kept)}
             self.manifest[path] = entry | {"denied": self._denied_of(entry)} | _counts_of(report)
         self.on_file(report)
 
@@ -204,6 +202,11 @@ class _Kept:
         self.traces.append(session.trace.trace_id)
         self.keys.extend(key for key in session.keys if key)
         self.keys.extend([digest] if digest else [])
+
+
+def _still_holds(path: Path, stat: tuple[int, ...], known: Mapping[str, Any]) -> bool:
+    """Tell whether a file has the content of the last run; one of the same size and time is not read again."""
+    return bool(stat) and (list(stat) == list(known.get("stat", ())) or digest_of(path) == known["digest"])
 
 
 _OF_A_RUN = ("files", "read")

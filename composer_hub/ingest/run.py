@@ -39,7 +39,7 @@ from composer_hub.hub import (
     newest,
     update,
 )
-from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_card, trace_tables
+from composer_hub.ingest.dataset import TraceCounts, file_numbers, numbers_of, trace_card, trace_tables
 from composer_hub.ingest.downloads import local_sources
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import DEFAULT_WRITERS, Preparation
@@ -60,7 +60,7 @@ from composer_hub.redact import (
     rules_digest,
 )
 
-_LAYOUT = 4
+_LAYOUT = 5
 """Version of the memory file; a file with another layout is ignored and every session is read again."""
 
 
@@ -143,14 +143,14 @@ class Ingested:
         self._counts = TraceCounts()
         self._before = self._version_before()
         self._new_ids: set[str] = set()
+        self._memory_holds = False  # the last run made the version before, without the same traces
         self._numbering = Numbering.open(self._memory / "redaction.jsonl") if options.redact else None
         files, self._origins = local_sources(paths, destination)
         self._reading = Reading(
             files, self._read_options(), lambda report: on_file(report.path, len(self._reading.files))
         )
-        with self._spool.open("wb") as spool:
-            for trace in self._all_traces():
-                pickle.dump(trace, spool, protocol=pickle.HIGHEST_PROTOCOL)
+        self._lacks_earlier = True
+        self._write(self._traces_read(), "wb")
         self._reading.raise_if_nothing_read()
 
     @property
@@ -160,13 +160,18 @@ class Ingested:
 
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of the version."""
+        self._add_earlier()
         with self._spool.open("rb") as spool:
             while spool.peek(1):
                 yield pickle.load(spool)
 
     def numbers(self) -> dict[str, Any]:
         """Return the numbers of the version: `--report` prints them, the manifest and the card hold them."""
-        return numbers_of(self._reading.version_report(), self._counts)
+        report = self._reading.version_report()
+        if self._nothing_new and self._before is not None:
+            return {**self._before.manifest["sources"]["numbers"], **file_numbers(report)}
+        self._add_earlier()
+        return numbers_of(report, self._counts)
 
     def plan(self, options: PublishOptions) -> PublishPlan:
         """Return what `publish` would do; nothing is written."""
@@ -176,8 +181,11 @@ class Ingested:
     def publish(self, options: PublishOptions) -> Published:
         """Publish the version and remember its files; traces that others published meanwhile stay in it."""
 
-        def make(head: Version | None) -> Draft:
+        def make(head: Version | None) -> Draft | None:
             self._follow(head)
+            if self._nothing_new:
+                self._check(self.numbers(), public=options.public)
+                return None
             return Draft(*self._content(public=options.public))
 
         try:
@@ -249,7 +257,24 @@ class Ingested:
             text_rules=self.options.text_rules,
         )
 
-    def _all_traces(self) -> Iterator[Trace]:
+    def _write(self, traces: Iterable[Trace], mode: str) -> None:
+        with self._spool.open(mode) as spool:
+            for trace in traces:
+                pickle.dump(trace, spool, protocol=pickle.HIGHEST_PROTOCOL)
+
+    @property
+    def _nothing_new(self) -> bool:
+        """True if the version before has exactly the traces of this one, so that nobody need read it."""
+        before = self._before is not None and not self.options.fresh and self._lacks_earlier
+        return before and self._memory_holds and not self._new_ids and not self._ids_of_changed_files()
+
+    def _add_earlier(self) -> None:
+        """Add the traces of the version before, once."""
+        if self._lacks_earlier:
+            self._lacks_earlier = False
+            self._write(self._earlier_traces(), "ab")
+
+    def _traces_read(self) -> Iterator[Trace]:
         for session in self._reading:
             trace = session.trace if self._numbering is None else self._numbering.number(session.trace)
             if self.judge and not session.is_prepared:
@@ -257,7 +282,6 @@ class Ingested:
             self._new_ids.add(trace.trace_id)
             self._counts.add(trace)
             yield trace
-        yield from self._earlier_traces()
 
     def _with_judged_hints(self, trace: Trace, judge: Judge) -> Trace:
         names = [name.strip() for name in self.options.writers.split(",")]
@@ -276,6 +300,7 @@ class Ingested:
                 "--fresh would drop its traces. Run the command again to replace that version as well."
             )
         self._before, self._counts = head, TraceCounts()
+        self._lacks_earlier = self._memory_holds = False
         spool = self._spool.with_name("followed")
         with spool.open("wb") as file:
             for trace in self._own_traces():
@@ -309,13 +334,7 @@ class Ingested:
     def _content(self, *, public: bool) -> tuple[Sequence[Table], Card, Lineage]:
         """Return what `hub.publish` takes, after all checks: nothing unredacted gets out."""
         numbers = self.numbers()
-        if public:
-            self.options.refuse_unredacted()
-            if numbers["unredacted"]:
-                raise exits.Refused(
-                    f"{self.repo} holds traces of earlier versions that were never redacted "
-                    f"({numbers['unredacted']:,}), and those are not made public: add --fresh or leave --public out."
-                )
+        self._check(numbers, public=public)
         if self.options.scan or (self.options.scan is None and find_kingfisher()):
             refuse_leaks(json.dumps(to_row(trace), ensure_ascii=False) for trace in self.traces())
         config = {name: getattr(self.options, name) for name in ("redact", "writers", "text_rules")}
@@ -324,6 +343,16 @@ class Ingested:
         lineage = Lineage(tuple(self._parents()), config, {"files": files, "numbers": numbers})
         card = trace_card(self.repo, self.options.license, numbers, redacted=self.options.redact)
         return trace_tables(self.traces), card, lineage
+
+    def _check(self, numbers: Mapping[str, Any], *, public: bool) -> None:
+        """Refuse to make traces public that were never redacted."""
+        if public:
+            self.options.refuse_unredacted()
+            if numbers["unredacted"]:
+                raise exits.Refused(
+                    f"{self.repo} holds traces of earlier versions that were never redacted "
+                    f"({numbers['unredacted']:,}), and those are not made public: add --fresh or leave --public out."
+                )
 
     def _parents(self) -> Iterator[Parent]:
         if self._before and not self.options.fresh:
@@ -340,11 +369,19 @@ class Ingested:
         except (FileNotFoundError, ValueError):
             return {}
         holds = self._before is not None and not self.options.fresh and memory.get("revision") == self._before.revision
-        return memory["files"] if holds and memory.get("layout") == _LAYOUT else {}
+        if not holds or memory.get("layout") != _LAYOUT:
+            return {}
+        self._memory_holds = memory["denied"] == sorted(self.options.denied)
+        return memory["files"]
 
     def _remember(self, revision: str) -> None:
         self._memory.mkdir(parents=True, exist_ok=True)
         fresh = self._memory / f"files.json.{os.getpid()}"
-        memory = {"layout": _LAYOUT, "revision": revision, "files": self._manifest}
+        memory = {
+            "layout": _LAYOUT,
+            "revision": revision,
+            "denied": sorted(self.options.denied),
+            "files": self._manifest,
+        }
         fresh.write_text(json.dumps(memory), encoding="utf-8")
         fresh.replace(self._memory / "files.json")

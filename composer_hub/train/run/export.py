@@ -296,11 +296,11 @@ def rollout_tables(folder: Path) -> list[Table]:
     """Return the `traces` and `steps` configs of exported rollouts."""
     from composer_hub.hub import Table
     from composer_hub.ingest.dataset import config_features
-    from composer_hub.records import step_row
+    from composer_hub.records import step_rows
 
     features = config_features()
     traces = _Reread(lambda: (to_row(trace) for trace in read_rollouts(folder)))
-    steps = _Reread(lambda: (to_row(step_row(trace, step)) for trace in read_rollouts(folder) for step in trace.steps))
+    steps = _Reread(lambda: (to_row(row) for trace in read_rollouts(folder) for row in step_rows(trace)))
     return [
         Table("traces", traces, features["traces"], "trace_id", index_columns=("source", "model", "family")),
         Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index")),
