@@ -262,6 +262,8 @@ class Pair:
     cost_usd: float = 0.0
     license: str = ""
     repository: str = ""
+    num_left_out: int = 0  # messages that the window of the prompt leaves out
+    num_tokens: int = 0  # of prompt, tools and the longer answer, estimated
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from composer_hub.hub import destination, load, load_traces
 from composer_hub.money import to_usd
 from composer_hub.output import Output
 from composer_hub.pairs import Metric, PairOptions, Policy, RecordedVotes, draft, make, report_markdown
+from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
 from composer_hub.replay.ledger import Ledger
 
@@ -38,6 +39,13 @@ for command in (diff, apply_verdicts, precompute_ref):
 @click.option("--run", "folder", required=True, type=_FOLDER, help="Folder of the replay run.")
 @policy_options
 @click.option("--with-prose", is_flag=True, help="Keep the words beside the calls in chosen and rejected.")
+@click.option(
+    "--max-tokens",
+    type=click.IntRange(min=0),
+    default=MAX_TOKENS,
+    show_default=True,
+    help="Window of prompt, tools and answer, in estimated tokens (0: whole prompts).",
+)
 @click.option("--license", "license_", default="other", show_default=True, help="License of the pair set.")
 @publish_options
 @format_option
@@ -46,6 +54,7 @@ def build(
     folder: Path,
     policy_changes: dict[str, Any],
     with_prose: bool,
+    max_tokens: int,
     license_: str,
     publication: Publication,
     out: Output,
@@ -57,7 +66,7 @@ def build(
     votes = RecordedVotes(folder)
     policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
     source, stream = load_traces(publication.destination, traces)
-    made = make(stream, votes, PairOptions(policy, with_prose))
+    made = make(stream, votes, PairOptions(policy, with_prose, max_tokens))
     if votes.unused:
         out.note(f"Left out: the votes of {len(votes.unused):,} traces that are not in {source.repo} {source.tag}.")
     if not made.pairs:

@@ -11,8 +11,10 @@ from composer_hub.pairs.consensus import pairs_from
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import BallotSummary, summary_of
 from composer_hub.pairs.rows import split_of
+from composer_hub.pairs.spool import Spool, SpooledPairs
 from composer_hub.pairs.votes import GivenVotes, Votes
-from composer_hub.records import Pair, Trace, Vote
+from composer_hub.pairs.windows import MAX_TOKENS
+from composer_hub.records import Trace, Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,31 +23,27 @@ class PairOptions:
 
     policy: Policy | None = None  # None: the policy that the votes were collected for
     with_prose: bool = False  # keep the words beside the calls in chosen and rejected
+    max_tokens: int = MAX_TOKENS  # the window of prompt, tools and answer, in estimated tokens; 0: whole prompts
 
 
 @dataclass
 class PairSet:
-    """Pairs, the votes they come from, and the counts for their report."""
+    """Pairs, the votes they come from, and the counts for their report. Pairs and counts per step are on disk."""
 
     policy: Policy
-    with_prose: bool
+    options: PairOptions
     votes: Votes
-    pairs: list[Pair] = field(default_factory=list)
+    pairs: SpooledPairs = field(default_factory=SpooledPairs)
     drops: Counter[str] = field(default_factory=Counter)  # reason -> steps that gave no pair
-    summaries: list[BallotSummary] = field(default_factory=list)
-    splits: dict[str, str] = field(default_factory=dict)  # trace -> train or test
+    summaries: Spool[BallotSummary] = field(default_factory=Spool)
+    num_traces: int = 0  # that have votes
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
     num_votes: int = 0
 
-    @property
-    def num_traces(self) -> int:
-        """Return the number of traces that have votes."""
-        return len(self.splits)
-
 
 def make(traces: Iterable[Trace], votes: Votes | Iterable[Vote], options: PairOptions | None = None) -> PairSet:
-    """Turn traces and their votes into pairs; traces are read one at a time.
+    """Turn traces and their votes into pairs, one trace at a time.
 
     Recorded votes are refused if they cannot answer the policy: `PolicyError` names the replay options that would.
     """
@@ -55,17 +53,22 @@ def make(traces: Iterable[Trace], votes: Votes | Iterable[Vote], options: PairOp
     policy = options.policy or (poll.policy if poll else Policy())
     if poll:
         poll.check(policy)
-    made, seen = PairSet(policy, options.with_prose, source), set[str]()
+    made, seen = PairSet(policy, options, source), set[bytes]()
     for trace in traces:
         cast = source.of(trace.trace_id)
         if not cast:
             continue
         counted = list(ballots(trace, cast, exclude_same_family=policy.exclude_same_family))
-        pairs, drops = pairs_from(counted, seen, policy=policy, with_prose=options.with_prose)
-        made.pairs += pairs
+        pairs, drops = pairs_from(
+            counted, seen, policy=policy, with_prose=options.with_prose, max_tokens=options.max_tokens
+        )
         made.drops += drops
-        made.summaries += [summary_of(ballot) for ballot in counted]
-        made.splits[trace.trace_id] = split_of(trace)
+        made.num_traces += 1
+        split = split_of(trace)
+        for pair in pairs:
+            made.pairs.append(pair, split)
+        for ballot in counted:
+            made.summaries.append(summary_of(ballot))
         made.teachers |= {vote.teacher for vote in cast}
         made.price_stamps |= {vote.price_stamp for vote in cast if vote.price_stamp}
         made.num_votes += len(cast)

@@ -13,20 +13,34 @@ from composer_hub.actions.forms import parsed_arguments, same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools
+from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
 
 
 def build_pairs(
-    trace: Trace, votes: Iterable[Vote], *, policy: Policy | None = None, with_prose: bool = False
+    trace: Trace,
+    votes: Iterable[Vote],
+    *,
+    policy: Policy | None = None,
+    with_prose: bool = False,
+    max_tokens: int = MAX_TOKENS,
 ) -> tuple[list[Pair], Counter[str]]:
-    """Return the pairs of a trace in the order of its steps, and the reasons why its other steps gave none."""
+    """Return the pairs of a trace in the order of its steps, and the reasons why its other steps gave none.
+
+    Prompts are windows of `max_tokens`, or whole with 0.
+    """
     policy = policy or Policy()
     cast_ballots = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
-    return pairs_from(cast_ballots, set(), policy=policy, with_prose=with_prose)
+    return pairs_from(cast_ballots, set(), policy=policy, with_prose=with_prose, max_tokens=max_tokens)
 
 
 def pairs_from(
-    cast_ballots: Sequence[Ballot], seen: set[str], *, policy: Policy, with_prose: bool = False
+    cast_ballots: Sequence[Ballot],
+    seen: set[bytes],
+    *,
+    policy: Policy,
+    with_prose: bool = False,
+    max_tokens: int = MAX_TOKENS,
 ) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs of one trace's ballots; a pair in `seen` is dropped, a new one is added to it.
 
@@ -44,8 +58,10 @@ def pairs_from(
             drops[reason] += 1
             continue
         medoid = _medoid(winners, prices)
-        pair = pair_row(ballot, winners, medoid, tools=tools, level=policy.agree_level, with_prose=with_prose)
-        key = duplicate_key(pair)
+        pair = pair_row(
+            ballot, winners, medoid, tools=tools, level=policy.agree_level, with_prose=with_prose, max_tokens=max_tokens
+        )
+        key = bytes.fromhex(duplicate_key(pair))
         if key in seen:
             drops["duplicate"] += 1
         else:

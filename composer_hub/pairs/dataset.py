@@ -18,12 +18,14 @@ from composer_hub.pairs.tables import (
     FAMILY_BITS,
     copied_tables,
     metrics_of,
+    pair_rows_table,
     pairs_table,
     report_table,
     splits_of,
     votes_table,
 )
 from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
+from composer_hub.pairs.windows import MARKER
 from composer_hub.records import Pair
 
 TAGS = ("preference", "dpo", "agents", "tool-use", "teacher-replay")
@@ -36,7 +38,7 @@ def draft(
 
     `source` is the version of the traces; `ambiguous_usd` is what answers that never arrived may have cost.
     """
-    metrics = report_rows(made.pairs, made.summaries, drops=made.drops, ambiguous_usd=ambiguous_usd)
+    metrics = report_rows(made.pairs.outlines, made.summaries, drops=made.drops, ambiguous_usd=ambiguous_usd)
     card = Card(
         "pairs",
         pretty_name=f"{name}: preference pairs from teacher replay",
@@ -44,19 +46,24 @@ def draft(
         tags=TAGS,
         counts={"traces": made.num_traces, "teacher answers": made.num_votes, "pairs": len(made.pairs)},
         dropped=dict(made.drops.most_common()),
-        holes={"policy": policy_text(made.policy, sorted(made.teachers)), "report": report_markdown(metrics)},
+        holes={
+            "policy": f"{policy_text(made.policy, sorted(made.teachers))} {window_text(made)}",
+            "report": report_markdown(metrics),
+        },
     )
     poll = made.votes.poll
     lineage = Lineage(
         parents=(Parent("traces", source.repo, source.revision, tag=source.tag),) if source else (),
-        config=dataclasses.asdict(made.policy) | {"with_prose": made.with_prose, "order": poll.order if poll else ""},
+        config=dataclasses.asdict(made.policy)
+        | {"with_prose": made.options.with_prose, "max_tokens": made.options.max_tokens}
+        | {"order": poll.order if poll else ""},
         sources={
             "teachers": sorted(made.teachers),
             "price_stamps": sorted(made.price_stamps),
             "family_bits": list(FAMILY_BITS),
         },
     )
-    tables = [pairs_table(made.pairs, made.splits), votes_table(made.votes.rows()), report_table(metrics)]
+    tables = [pair_rows_table(made.pairs.rows), votes_table(made.votes.rows()), report_table(metrics)]
     return Draft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
 
 
@@ -121,6 +128,22 @@ def policy_text(policy: Policy, teachers: Sequence[str]) -> str:
         f"Teachers: {', '.join(f'`{name}`' for name in teachers)}. A pair needs at least {policy.min_agree} teachers, "
         f"and a majority of those whose vote counts, that agree at {policy.agree_level}, and a student that differs "
         f"from them at {policy.veto_level}. Teachers of the student's own family are {own}."
+    )
+
+
+def window_text(made: PairSet) -> str:
+    """Describe for the card how prompts were cut."""
+    limit = made.options.max_tokens
+    if not limit:
+        return "Prompts are whole: their lengths are below."
+    num_cut = sum(pair.num_left_out > 0 for pair in made.pairs.outlines)
+    num_long = sum(pair.num_tokens > limit for pair in made.pairs.outlines)
+    longer = f" {num_long:,} pairs are longer even so." if num_long else ""
+    return (
+        f"Prompts are windows: with tools and the longer answer, at most {limit:,} tokens, estimated as a third of the "
+        "bytes. A window keeps the system messages, the first and the latest message of the user and the last messages "
+        f"in whole groups of calls and results; `{MARKER}` stands where messages are missing, and `num_left_out` "
+        f"counts them. {num_cut:,} of {len(made.pairs):,} pairs lack some.{longer}"
     )
 
 

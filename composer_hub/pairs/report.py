@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +64,8 @@ def summary_of(ballot: Ballot) -> BallotSummary:
 
 
 def report_rows(
-    pairs: Sequence[Pair],
-    summaries: Sequence[BallotSummary],
+    pairs: Collection[Pair],
+    summaries: Collection[BallotSummary],
     *,
     drops: Mapping[str, int] | None = None,
     ambiguous_usd: float = 0.0,
@@ -79,6 +79,7 @@ def report_rows(
         _kappa(summaries, drawn),
         *_self_agreement(summaries, drawn),
         *_bias(pairs, drawn, seed),
+        *_lengths(pairs),
         *_money(pairs, summaries, ambiguous_usd, drawn),
         *_teachers(summaries),
     ]
@@ -130,7 +131,7 @@ def _answer(cast: Cast) -> AnswerSummary:
 
 
 def _yield(
-    pairs: Sequence[Pair], summaries: Sequence[BallotSummary], drops: Mapping[str, int], drawn: _Draws
+    pairs: Collection[Pair], summaries: Collection[BallotSummary], drops: Mapping[str, int], drawn: _Draws
 ) -> Iterator[Metric]:
     by_trace = Counter(pair.trace_id for pair in pairs)
     yield Metric("pairs", value=len(pairs), n=len(summaries))
@@ -165,7 +166,7 @@ def _kappa(summaries: Iterable[BallotSummary], drawn: _Draws) -> Metric:
     return drawn.metric("fleiss_kappa", "L4", statistic, len(rated))
 
 
-def _self_agreement(summaries: Sequence[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
+def _self_agreement(summaries: Collection[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
     """Compare each repeated answer with the first: the difference is the noise of a teacher."""
     repeats: dict[str, list[tuple[str, AnswerSummary, AnswerSummary]]] = defaultdict(list)
     for one in summaries:
@@ -187,7 +188,7 @@ def _answered(answer: AnswerSummary) -> bool:
 # ------------------------------------------------------------------------------------------------------------ bias
 
 
-def _bias(pairs: Sequence[Pair], drawn: _Draws, seed: int) -> Iterator[Metric]:
+def _bias(pairs: Collection[Pair], drawn: _Draws, seed: int) -> Iterator[Metric]:
     chosen = [action_text(pair.chosen[0]) for pair in pairs]
     rejected = [action_text(pair.rejected[0]) for pair in pairs]
     longer = (
@@ -201,11 +202,18 @@ def _bias(pairs: Sequence[Pair], drawn: _Draws, seed: int) -> Iterator[Metric]:
     yield Metric("style_leak_auc", value=_finite(leak), n=len(pairs))
 
 
+def _lengths(pairs: Iterable[Pair]) -> Iterator[Metric]:
+    """Count pairs by their estimated tokens, in steps of powers of two."""
+    counts = Counter(1 << max((pair.num_tokens - 1).bit_length(), 9) for pair in pairs if pair.num_tokens)
+    for limit, count in sorted(counts.items()):
+        yield Metric("pairs_by_length", f"up to {limit:,}", count, n=sum(counts.values()))
+
+
 # ----------------------------------------------------------------------------------------------- money and teachers
 
 
 def _money(
-    pairs: Sequence[Pair], summaries: Sequence[BallotSummary], ambiguous_usd: float, drawn: _Draws
+    pairs: Collection[Pair], summaries: Collection[BallotSummary], ambiguous_usd: float, drawn: _Draws
 ) -> Iterator[Metric]:
     answers = [answer for one in summaries for answer in one.answers]
     spent, made = np.zeros(len(drawn.place)), np.zeros(len(drawn.place))

@@ -39,6 +39,7 @@ def report_markdown(rows: Sequence[Metric]) -> str:
         ("Teachers", _teachers(rows)),
         ("Agreement of a teacher with itself", _self_agreement(rows)),
         ("Votes", _scoped(rows, "votes", "agree on L2", "steps")),
+        ("Length of pairs", _scoped(rows, "pairs_by_length", "estimated tokens", "pairs")),
         ("Steps without a pair", _scoped(rows, "steps_without_pair", "reason", "steps")),
     ]
     return "\n\n".join(f"### {title}\n\n{table}" if title else table for title, table in sections if table) + "\n"

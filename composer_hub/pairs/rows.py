@@ -13,6 +13,7 @@ from typing import Any
 from composer_hub.actions.forms import parsed_arguments
 from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.prompts import as_object, read_prompt
+from composer_hub.pairs.windows import MAX_TOKENS, window_of
 from composer_hub.records import Message, Pair, Step, ToolCall, Trace, stable_id
 
 TEST_SHARE = 0.05
@@ -26,11 +27,13 @@ def pair_row(
     tools: tuple[dict[str, Any], ...],
     level: str,
     with_prose: bool = False,
+    max_tokens: int = MAX_TOKENS,
 ) -> Pair:
-    """Return the pair that prefers the medoid's answer over the student's action."""
+    """Return the pair that prefers the medoid's answer over the student's action, with the window of its prompt."""
     trace, step = ballot.trace, ballot.step
     chosen = published_action(medoid.action, with_prose=with_prose)
     rejected = published_action(ballot.student, with_prose=with_prose)
+    window, tokens = window_of(read_prompt(trace, step), (chosen, rejected), tools, max_tokens=max_tokens)
     sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
     return Pair(
         pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),
@@ -38,7 +41,7 @@ def pair_row(
         step_id=step.step_id,
         index=step.index,
         num_steps=len(trace.steps),
-        prompt=read_prompt(trace, step),
+        prompt=window.messages,
         chosen=(chosen,),
         rejected=(rejected,),
         tools=tools,
@@ -59,6 +62,8 @@ def pair_row(
         cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts),
         license=trace.license,
         repository=trace.repository,
+        num_left_out=window.num_left_out,
+        num_tokens=tokens,
     )
 
 

@@ -20,13 +20,18 @@ _UNKNOWN_FAMILY = 62  # the highest bit of a signed 64-bit integer that leaves i
 
 
 def pairs_table(pairs: Iterable[Pair], splits: Mapping[str, str]) -> Table:
-    """Return the `default` config: pairs with their split, and an index light enough to browse by."""
+    """Return the `default` config of pairs with the split of their traces."""
+    return pair_rows_table([to_row(pair) | {"split": splits[pair.trace_id]} for pair in pairs])
+
+
+def pair_rows_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the `default` config: rows of pairs with their split, and an index light enough to browse by."""
     from datasets import Value
 
     text = Value("string")
     return Table(
         "default",
-        [to_row(pair) | {"split": splits[pair.trace_id]} for pair in pairs],
+        rows,
         features_of(Pair),
         "pair_id",
         ("trace_id", "index"),

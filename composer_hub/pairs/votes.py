@@ -1,7 +1,13 @@
-"""Where votes come from: the folder of a replay run, or memory; either way they are handed out by trace."""
+"""Where votes come from: the ledger of a replay run, or memory; either way they are handed out by trace.
+
+A run saves the votes of a trace in one transaction, into a table of its ledger. So they are never torn, by a kill or by
+two processes, and those of a teacher that a later run leaves out are kept.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,10 +16,21 @@ from typing import Any, Protocol
 import orjson
 
 from composer_hub import exits
+from composer_hub.pairs.ballots import VOTED
 from composer_hub.pairs.policy import Poll
 from composer_hub.records import Vote, from_row, to_row
 
-VOTES_FILE = "votes.jsonl"
+VOTES_FILE = "ledger.sqlite"
+
+_TABLE = """
+CREATE TABLE IF NOT EXISTS votes (
+    vote_id TEXT PRIMARY KEY, trace_id TEXT NOT NULL, voted INTEGER NOT NULL, body BLOB NOT NULL
+)"""
+_INDEX = "CREATE INDEX IF NOT EXISTS votes_by_trace ON votes (trace_id)"
+# An abstention never replaces an answer: a run under a lower cap asks less than the one before it.
+_SAVE = """
+INSERT INTO votes VALUES (?, ?, ?, ?) ON CONFLICT (vote_id)
+DO UPDATE SET voted = excluded.voted, body = excluded.body WHERE excluded.voted >= votes.voted"""
 
 
 class VotesError(exits.ComposerError, ValueError):
@@ -54,43 +71,74 @@ class GivenVotes:
 
 
 class RecordedVotes:
-    """The votes in the folder of a replay run; only their offsets in the file are kept in memory."""
+    """The votes in the ledger of a replay run, read one trace at a time."""
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / VOTES_FILE
         if not self.path.is_file():
             raise VotesError(f"{self.path} is missing: run `composer-hub replay run` with --run {folder} first.")
         self.poll: Poll | None = Poll.read(self.path.parent)
-        self._offsets: dict[str, list[int]] = defaultdict(list)
-        for offset, row in self._lines():
-            self._offsets[row["trace_id"]].append(offset)
-        self.unused = set(self._offsets)
+        self._db = _opened(self.path)
+        self._traces = [trace_id for (trace_id,) in self._query("SELECT DISTINCT trace_id FROM votes ORDER BY 1")]
+        self.unused = set(self._traces)
 
     def of(self, trace_id: str) -> list[Vote]:
         self.unused.discard(trace_id)
-        votes = []
-        with self.path.open("rb") as file:
-            for offset in self._offsets.get(trace_id, ()):
-                file.seek(offset)
-                votes.append(from_row(Vote, orjson.loads(file.readline())))
-        return votes
+        return [from_row(Vote, row) for row in self._rows(trace_id)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        for _, row in self._lines():
-            if row["trace_id"] not in self.unused:
-                yield row
+        for trace_id in self._traces:
+            if trace_id not in self.unused:
+                yield from self._rows(trace_id)
 
-    def _lines(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        offset = 0
-        with self.path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    row = orjson.loads(line)
-                    from_row(Vote, row)
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise VotesError(
-                        f"{self.path}:{number} is not a vote ({error}). Write the file again with "
-                        "`composer-hub replay run`; no answer is paid for twice."
-                    ) from error
-                yield offset, row
-                offset += len(line)
+    def _rows(self, trace_id: str) -> list[dict[str, Any]]:
+        bodies = self._query("SELECT body FROM votes WHERE trace_id = ? ORDER BY vote_id", trace_id)
+        return [orjson.loads(body) for (body,) in bodies]
+
+    def _query(self, query: str, *values: str) -> list[Any]:
+        with _explained(self.path):
+            return self._db.execute(query, values).fetchall()
+
+
+def save_votes(path: Path, votes: Iterable[Vote]) -> None:
+    """Save votes in the ledger at `path` one trace per transaction, including the last ones if they break off."""
+    of_trace: list[Vote] = []
+    try:
+        for vote in votes:
+            if of_trace and vote.trace_id != of_trace[0].trace_id:
+                _save(path, of_trace)
+                of_trace = []
+            of_trace.append(vote)
+    finally:
+        _save(path, of_trace)
+
+
+def _save(path: Path, votes: Iterable[Vote]) -> None:
+    rows = [(vote.vote_id, vote.trace_id, vote.status == VOTED, orjson.dumps(to_row(vote))) for vote in votes]
+    with contextlib.closing(_opened(path)) as db, _explained(path), db:
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(_TABLE)
+        db.execute(_INDEX)
+        db.executemany(_SAVE, rows)
+
+
+def num_votes(path: Path) -> int:
+    """Return how many votes a ledger holds."""
+    with contextlib.closing(_opened(path)) as db, _explained(path):
+        return db.execute("SELECT count(*) FROM votes").fetchone()[0]
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    with _explained(path):
+        return sqlite3.connect(path, timeout=30)
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise VotesError(
+            f"{path} holds no votes that can be read or written ({error}). Run the same `composer-hub replay run` "
+            "again: it writes them from the answers, and no answer is paid for twice."
+        ) from error

@@ -1,7 +1,6 @@
 """A replay run: a folder with a ledger and votes.
 
-    ledger.sqlite   every question and every request, paid once
-    votes.jsonl     one vote per row, rewritten by each run from the ledger and the new answers
+    ledger.sqlite   every question and every request, paid once, and the votes made from the answers
     poll.json       who was asked, in which order, and for which policy
 
 Running again with the same folder continues the run and pays for nothing twice.
@@ -15,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from composer_hub import exits
 from composer_hub.money import Budget, cap_of, to_usd
 from composer_hub.pairs.policy import Poll
-from composer_hub.records import Trace, Vote, to_row
+from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
+from composer_hub.records import Trace
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
 from composer_hub.replay.lanes import ReplayProgress
@@ -29,7 +27,7 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import plan
 from composer_hub.replay.teachers import Teacher
 
-LEDGER_FILE, VOTES_FILE = "ledger.sqlite", "votes.jsonl"
+LEDGER_FILE = VOTES_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +86,9 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     report = ReplayReport()
     poll = Poll(options.order, tuple(teacher.name for teacher in teachers), options.agreement)
-    votes_path, stopped = folder / VOTES_FILE, None
+    stopped = None
     with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
+        poll.write(folder)
         for note in price_changes(ledger, teachers):
             on_note(note)
         votes = collect(
@@ -97,13 +96,14 @@ def run(
             environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
         )  # fmt: skip
         try:
-            num_votes = write_votes(votes_path, votes, poll)
+            save_votes(ledger.path, votes)
         except exits.Stopped as reason:
-            stopped, num_votes = reason, _num_lines(votes_path)
+            stopped = reason
+        saved = num_votes(ledger.path)
         budget = ledger.budget()
     for note in report.notes:
         on_note(note)
-    return ReplaySummary(folder, num_votes, report.progress, report.tally, budget, stopped)
+    return ReplaySummary(folder, saved, report.progress, report.tally, budget, stopped)
 
 
 def _with_total(on_progress: Callable[[ReplayProgress], None], total: int) -> Callable[[ReplayProgress], None]:
@@ -138,30 +138,3 @@ def price_changes(ledger: Ledger, teachers: Sequence[Teacher]) -> Iterator[str]:
                 f"{new.input / 1e6:g}, output {old['output'] / 1e6:g} to {new.output / 1e6:g} dollars per million "
                 "tokens. New calls are reserved at the new price; `composer-hub replay plan` shows the rest of the run."
             )
-
-
-def write_votes(path: Path, votes: Iterable[Vote], poll: Poll) -> int:
-    """Write votes as JSONL rows, as far as a run gets, with the poll beside them; return their number."""
-    partial = path.with_suffix(".partial")
-    count = 0
-    try:
-        with partial.open("wb") as file:
-            for vote in votes:
-                file.write(orjson.dumps(to_row(vote)) + b"\n")
-                count += 1
-    except OSError as error:
-        if isinstance(error, exits.ComposerError):
-            raise
-        raise exits.ComposerError(
-            f"{partial} cannot be written ({error.strerror}). The answers are in the ledger."
-        ) from error
-    finally:
-        if partial.exists():
-            poll.write(path.parent)
-            os.replace(partial, path)
-    return count
-
-
-def _num_lines(path: Path) -> int:
-    with path.open("rb") as lines:
-        return sum(1 for _ in lines)

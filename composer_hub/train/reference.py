@@ -13,9 +13,10 @@ from composer_hub.hub import Draft, Lineage, Model, Parent, Table, Version
 from composer_hub.pairs.dataset import next_card
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.tables import copied_tables, metrics_of, pairs_table, splits_of
+from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import Pair, features_of, to_row
 from composer_hub.train.models import load_model, load_tokenizer, pick_device
-from composer_hub.train.tokens import PairEncoder, RefLogps, ref_rows
+from composer_hub.train.tokens import PairEncoder, RefLogps, reasons_text, ref_rows
 
 CONFIG = "ref"
 
@@ -24,7 +25,7 @@ def reference_draft(
     source: Version,
     reference: Model,
     *,
-    max_tokens: int = 4096,
+    max_tokens: int = MAX_TOKENS,
     batch_size: int = 4,
     device: str = "auto",
     on_pair: Callable[[], None] = lambda: None,
@@ -40,10 +41,9 @@ def reference_draft(
     encoder = PairEncoder.of(load_tokenizer(reference.folder), max_tokens=max_tokens)
     encoded = encoder.encode(counted(pairs))
     if not encoded.pairs:
-        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in encoded.dropped.items())
         raise exits.NothingToDo(
-            f"None of the {len(pairs):,} pairs of {source.repo} can be encoded: {reasons}. Long ones may fit with a "
-            "larger --max-tokens."
+            f"None of the {len(pairs):,} pairs of {source.repo} can be encoded: {reasons_text(encoded.dropped)}. "
+            "Long ones may fit with a larger --max-tokens."
         )
     network = load_model(reference.folder).to(pick_device(device))
     fingerprint = encoder.fingerprint(reference.name, reference.revision)

@@ -17,12 +17,13 @@ from typing import Any
 from torch import nn
 
 from composer_hub import exits
+from composer_hub.pairs.windows import MAX_TOKENS, VERSION, fitted
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
 from composer_hub.train.pair_loader import TokenPair
 from composer_hub.train.stream import StreamError
 from composer_hub.train.uplift import action_logps
 
-MAX_TOKENS = 4096
+_TOO_LONG = "longer_than_max_tokens"
 
 
 class FingerprintError(exits.Refused, ValueError):
@@ -39,6 +40,7 @@ class Fingerprint:
     template: str  # digest
     max_tokens: int
     temperature: float = 1.0
+    window: str = ""  # version of the rule that cuts prompts
 
     @property
     def digest(self) -> str:
@@ -70,10 +72,18 @@ class Encoded:
     pairs: dict[str, TokenPair] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def share_left_out(self) -> float:
+        left_out = self.dropped.total()
+        return left_out / (left_out + len(self.pairs)) if left_out else 0.0
+
 
 @dataclass(frozen=True)
 class PairEncoder:
-    """Turns pairs into tokens with the template that rollouts of the same student use."""
+    """Turns pairs into tokens with the template that rollouts of the same student use.
+
+    A prompt that is too long is cut to its longest window that fits.
+    """
 
     tokenizer: Any
     template: str
@@ -109,11 +119,18 @@ class PairEncoder:
 
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
-        prompt = self.text(pair.prompt, pair.tools, add_generation_prompt=True)
+        tokens = self._tokens(pair, pair.prompt)
+        if tokens != _TOO_LONG:
+            return tokens
+        window = fitted(pair.prompt, lambda messages: self._tokens(pair, messages) != _TOO_LONG)
+        return self._tokens(pair, window.messages) if window.num_left_out else _TOO_LONG
+
+    def _tokens(self, pair: Pair, messages: Sequence[Message]) -> TokenPair | str:
+        prompt = self.text(messages, pair.tools, add_generation_prompt=True)
         ids = self.ids(prompt)
         if len(ids) >= self.max_tokens:
-            return "longer_than_max_tokens"  # checked first, because rendering a long session twice more is slow
-        answers = [self.answer(prompt, pair.prompt, side, pair.tools) for side in (pair.chosen, pair.rejected)]
+            return _TOO_LONG  # checked first, because rendering a long session twice more is slow
+        answers = [self.answer(prompt, messages, side, pair.tools) for side in (pair.chosen, pair.rejected)]
         if None in answers:
             return "template_rewrites_the_prompt"
         # Tokenized separately where sampling starts: a rollout never merges tokens across that boundary.
@@ -123,14 +140,18 @@ class PairEncoder:
         if chosen == rejected:
             return "same_tokens"
         if len(ids) + max(len(chosen), len(rejected)) > self.max_tokens:
-            # A cut prompt would show the student a conversation that never took place.
-            return "longer_than_max_tokens"
+            return _TOO_LONG
         return TokenPair(ids, chosen, rejected, 0.0, 0.0)
 
     def fingerprint(self, model: str, revision: str) -> Fingerprint:
         """Return the conditions under which log-probs of this encoder's pairs by a model hold."""
         return Fingerprint(
-            model, revision, tokenizer_digest(self.tokenizer), stable_id(self.template)[:16], self.max_tokens
+            model,
+            revision,
+            tokenizer_digest(self.tokenizer),
+            stable_id(self.template)[:16],
+            self.max_tokens,
+            window=VERSION,
         )
 
     def answer(
@@ -159,6 +180,11 @@ class PairEncoder:
     def ids(self, text: str) -> array[int]:
         """Return the tokens of a text as a compact array, because every rank holds all pairs of a run."""
         return array("i", self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def reasons_text(dropped: Mapping[str, int]) -> str:
+    """Return why pairs were left out, for messages."""
+    return ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items())
 
 
 def tokenizer_digest(tokenizer: Any) -> str:

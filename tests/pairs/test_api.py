@@ -37,6 +37,6 @@ def test_a_pair_set_is_made_and_published_from_python(
     published = hub.load(where, "me/pairs")
     assert {pair.pair_id for pair in published.records(Pair, "default")} == {pair.pair_id for pair in made.pairs}
     assert published.num_rows("votes") == 4
-    reviewed, counts = pairs.reviewed_draft(published, [pairs.Verdict(made.pairs[0].pair_id, "reject", "ann")])
+    reviewed, counts = pairs.reviewed_draft(published, [pairs.Verdict(next(iter(made.pairs)).pair_id, "reject", "ann")])
     assert counts == {"reject": 1}
     assert len(list(reviewed.tables[0].rows)) == 1

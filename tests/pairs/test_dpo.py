@@ -31,7 +31,7 @@ Tools: {{ tools | tojson }}<|im_end|>
 
 @pytest.fixture(scope="module")
 def dataset(make_trace: Callable[..., Trace], make_vote: Callable[..., Vote], tmp_path_factory: Any) -> Any:
-    """Return pairs with short and with long prompts, read back from the Parquet file that is published."""
+    """Return pairs with short prompts and a window of a long one, read back from the Parquet file that is published."""
     from datasets import Dataset
 
     student = ("Bash", {"command": "ls", "timeout": 5})
@@ -42,8 +42,9 @@ def dataset(make_trace: Callable[..., Trace], make_vote: Callable[..., Vote], tm
         ("Edit", {"file_path": "a.py", "old_string": "a", "new_string": "b"}),
     ]
     votes = [make_vote(trace, at, name, answer) for at, answer in enumerate(answers) for name in ("a-x", "b-x")]
-    pairs, drops = build_pairs(trace, votes)
+    pairs, drops = build_pairs(trace, votes, max_tokens=950)
     assert (len(pairs), dict(drops)) == (3, {})
+    assert [pair.num_left_out for pair in pairs] == [0, 0, 2]
     path = str(tmp_path_factory.mktemp("pairs") / "train.parquet")
     Dataset.from_list([to_row(pair) for pair in pairs], features=features_of(Pair)).to_parquet(path)
     return Dataset.from_parquet(path, cache_dir=str(tmp_path_factory.mktemp("cache")))
@@ -90,7 +91,7 @@ def trainer_with(dataset: Any, tokenizer: Any, tmp_path: Path) -> Callable[..., 
         )
         config = DPOConfig(
             output_dir=str(tmp_path),
-            max_steps=2,
+            max_steps=5,
             per_device_train_batch_size=1,
             learning_rate=1e-3,
             use_cpu=True,
@@ -121,7 +122,7 @@ def test_a_stock_trainer_takes_every_published_pair_and_learns(
     before = [weights.detach().clone() for weights in trainer.model.parameters()]
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    assert len(losses) == 2
+    assert len(losses) == 5
     assert all(0 < loss < 2 for loss in losses)
     assert any(not old.equal(new) for old, new in zip(before, trainer.model.parameters(), strict=True))
 

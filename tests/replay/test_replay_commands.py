@@ -12,7 +12,8 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.cli.main import main
-from composer_hub.records import Vote, from_row, to_row
+from composer_hub.pairs import RecordedVotes
+from composer_hub.records import Vote, to_row
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from tests.replay.sample import trace_of
 
@@ -41,6 +42,11 @@ def call(*arguments: Any) -> int:
     return exits.DONE
 
 
+def recorded(folder: Path) -> list[Vote]:
+    votes = RecordedVotes(folder)
+    return [vote for trace_id in sorted(votes.unused) for vote in votes.of(trace_id)]
+
+
 def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -55,7 +61,7 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     folder = tmp_path / "run"
     assert call("replay", "run", *common, "--run", folder) == exits.DONE
     first = json.loads(capsys.readouterr().out)
-    votes = [from_row(Vote, orjson.loads(line)) for line in (folder / "votes.jsonl").read_bytes().splitlines()]
+    votes = recorded(folder)
     assert first["votes"] == len(votes) > 12
     assert {vote.status for vote in votes} == {"voted"}
     assert first["settled_usd"] == pytest.approx(teachers.billed / 1e9)
@@ -102,10 +108,9 @@ def test_a_run_that_reaches_its_cap_exits_with_3_and_keeps_its_votes(
     common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 301, "--order", "all", "--run", folder]
     assert call("replay", "run", *common, "--max-usd", "0.02") == exits.STOPPED
     assert "--change-cap" in capsys.readouterr().err
-    assert (folder / "votes.jsonl").read_bytes().count(b"\n") > 0
+    assert recorded(folder)
     assert call("replay", "run", *common, "--max-usd", "0.5") == exits.USAGE
     assert call("replay", "run", *common, "--max-usd", "0.5", "--change-cap") == exits.DONE
-    assert not (folder / "votes.partial").exists()
 
 
 def test_unredacted_traces_are_refused_with_exit_code_4(

@@ -299,6 +299,7 @@ def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     table = Table("traces", [to_row(trace) for trace in live[2]], config_features()["traces"], "trace_id")
     publish(where, "me/traces", [table], Card("traces", "traces", license="mit", holes={"origin": "", "redaction": ""}))
     rows = [desk_pair(a, b) for a in range(3) for b in range(2)]
+    rows.append(dataclasses.replace(rows[0], pair_id="same", rejected=rows[0].chosen))
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
     publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
     run(parse(arguments(world, root, "whole")))
@@ -352,6 +353,7 @@ def test_a_time_budget_ends_an_offline_run_with_a_whole_checkpoint(shelf: Path, 
         ("--rollouts_repo me/rollouts", exits.FAILURE, "rollouts_repo would do nothing"),
         ("--trace_batch_size 0", exits.FAILURE, "at least one of the hinted steps"),
         ("--max_teacher_tokens 50", exits.FAILURE, "'longer_than_max_teacher_tokens'"),
+        ("--max_left_out 0.1", exits.FAILURE, "1 of the 7 pairs of me/pairs (14%) would be left out: same tokens 1"),
         ("--other_families maybe", exits.FAILURE, "refuse, leave_out, take"),
     ],
 )

@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.environments.desk import Desk  # noqa: E402
+from composer_hub.pairs.windows import MARKER  # noqa: E402
 from composer_hub.records import Message, Pair, ToolCall  # noqa: E402
 from composer_hub.train.tokens import (  # noqa: E402
     Fingerprint,
@@ -76,6 +77,24 @@ def test_pairs_that_cannot_be_learned_from_are_counted_by_reason(world: Any) -> 
     encoded = PairEncoder.of(tokenizer, max_tokens=300).encode([pair, same, long])
     assert list(encoded.pairs) == ["pair-2-5"]
     assert encoded.dropped == {"same_tokens": 1, "longer_than_max_tokens": 1}
+
+
+def test_a_prompt_that_is_too_long_is_cut_to_a_window_of_whole_groups(world: Any) -> None:
+    _, tokenizer = world
+    prompt = [Message("user", "2+5")]
+    for number in range(12):
+        prompt.append(Message("assistant", tool_calls=(ToolCall("add", {"a": number, "b": 0}, f"c{number}"),)))
+        prompt.append(Message("tool", str(number), tool_call_id=f"c{number}", name="add"))
+    pair = desk_pair(prompt=tuple(prompt))
+    whole = PairEncoder.of(tokenizer).one(pair)
+    limit = len(whole.prompt_ids) * 2 // 3
+    tokens = PairEncoder.of(tokenizer, max_tokens=limit).one(pair)
+    text = tokenizer.decode(tokens.prompt_ids)
+    assert f"2+5\n\n{MARKER}" in text
+    assert 1 < text.count("<tool_response>") < 12
+    longest = len(tokens.prompt_ids) + max(len(tokens.chosen_ids), len(tokens.rejected_ids))
+    assert limit - 60 < longest <= limit
+    assert (tokens.chosen_ids, tokens.rejected_ids) == (whole.chosen_ids, whole.rejected_ids)
 
 
 def test_a_template_that_rewrites_earlier_turns_is_noticed(world: Any) -> None:

@@ -53,7 +53,8 @@ class SourceOptions:
     other_families: str = _option("refuse", "Traces of another model than the student: refuse, leave_out or take.")
     pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
     pair_batch_size: int = _option(2, "Pairs per micro-batch.")
-    max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer ones are counted and left out.")
+    max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
+    max_left_out: float = _option(0.5, "Largest share of the pairs that may be left out.")
 
     @property
     def is_offline(self) -> bool:

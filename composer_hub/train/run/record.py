@@ -21,7 +21,7 @@ from transformers import TrainerCallback
 
 from composer_hub import __version__, exits
 from composer_hub.train.run.inputs import Inputs
-from composer_hub.train.tokens import Encoded
+from composer_hub.train.tokens import Encoded, reasons_text
 from composer_hub.train.trace_sites import TraceSites
 from composer_hub.train.watchdogs import Watchdogs, best_of
 
@@ -152,8 +152,7 @@ class LaunchRecorder(TrainerCallback):
 def _print_dropped(noun: str, num_taken: int, dropped: Mapping[str, int]) -> None:
     # A run on few rows looks like one on many.
     if dropped and PartialState().is_main_process:
-        reasons = ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items())
-        print(f"Learning from {num_taken:,} {noun}; left out: {reasons}.", file=sys.stderr)
+        print(f"Learning from {num_taken:,} {noun}; left out: {reasons_text(dropped)}.", file=sys.stderr)
 
 
 def new_record(output: Path, inputs: Inputs, names: Mapping[str, str], settings: Mapping[str, Any]) -> RunRecord:

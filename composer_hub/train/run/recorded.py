@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from typing import Any, cast
 
 from accelerate import PartialState
@@ -13,7 +13,15 @@ from composer_hub.records import Pair, Trace
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run.options import RunError, SourceOptions
-from composer_hub.train.tokens import Encoded, Fingerprint, PairEncoder, RefLogps, ref_rows, with_reference
+from composer_hub.train.tokens import (
+    Encoded,
+    Fingerprint,
+    PairEncoder,
+    RefLogps,
+    reasons_text,
+    ref_rows,
+    with_reference,
+)
 from composer_hub.train.trace_hints import TraceLoader
 from composer_hub.train.trace_sites import Student, TraceEncoder, TraceSites
 
@@ -33,7 +41,15 @@ def load_pairs(
     if not encoded.pairs:
         raise RunError(
             f"No pair of {version.repo} (split {options.train_split}) can be trained on: "
-            f"{dict(encoded.dropped) or 'the split is empty'}. Try --train_split all, or a larger --max_pair_tokens."
+            f"{reasons_text(encoded.dropped) or 'the split is empty'}. Try --train_split all, or a larger "
+            "--max_pair_tokens."
+        )
+    if encoded.share_left_out > options.max_left_out:
+        total = len(encoded.pairs) + encoded.dropped.total()
+        raise RunError(
+            f"{encoded.dropped.total():,} of the {total:,} pairs of {version.repo} ({encoded.share_left_out:.0%}) "
+            f"would be left out: {reasons_text(encoded.dropped)}. Raise --max_pair_tokens "
+            f"({options.max_pair_tokens:,}), or accept it with --max_left_out {encoded.share_left_out + 0.005:.2f}."
         )
     expected = encoder.fingerprint(model.name, model.revision)
     if "ref" in version.manifest["tables"]:
@@ -53,7 +69,10 @@ def load_pairs(
 
 def _missing_columns(pairs: Version) -> list[str]:
     first = next(pairs.rows("default"), None) if "default" in pairs.manifest["tables"] else {}
-    return [field.name for field in fields(Pair) if field.name not in first][:5] if first is not None else []
+    if first is None:
+        return []
+    # Columns with a default are newer than some published sets.
+    return [field.name for field in fields(Pair) if field.default is MISSING and field.name not in first][:5]
 
 
 def _reference(network: Any, encoded: Encoded, expected: Fingerprint, batch_size: int) -> list[RefLogps]:
