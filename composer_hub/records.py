@@ -409,8 +409,28 @@ def _hints(cls: Hashable) -> dict[str, Any]:
 
 
 def prompt_of(trace: Trace, step: Step) -> tuple[Message, ...]:
-    """Return the messages that the model had read before this step."""
-    return tuple(message for start, stop in step.prompt for message in trace.messages[start:stop])
+    """Return the messages that the model had read before this step, without the thinking of earlier turns.
+
+    Providers drop that thinking at the next question, and chat templates do the same.
+    """
+    messages = [message for start, stop in step.prompt for message in trace.messages[start:stop]]
+    begin = turn_start(messages)
+    return (*map(_without_reasoning, messages[:begin]), *messages[begin:])
+
+
+def turn_start(messages: Sequence[Message]) -> int:
+    """Return the index of the last question; what is said beside the results of calls does not begin a turn."""
+    start, ended = 0, True
+    for index, message in enumerate(messages):
+        if message.role == "assistant":
+            ended = not message.tool_calls
+        elif message.role == "user" and ended:
+            start = index
+    return start
+
+
+def _without_reasoning(message: Message) -> Message:
+    return dataclasses.replace(message, reasoning_content="") if message.reasoning_content else message
 
 
 def states(trace: Trace, *, max_chars: int | None = None) -> Iterator[TraceState]:

@@ -11,6 +11,7 @@ import orjson
 
 from composer_hub.families import family_of
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.usage import Usage, checked
 from composer_hub.records import Message, Step, Trace, stable_id
 from composer_hub.session import ResultFlag, Session
 
@@ -64,6 +65,7 @@ def finish_session(
     keys: Sequence[str],
     flags: dict[int, ResultFlag],
     system_prompt_source: str,
+    usages: Sequence[Usage],
     report: FileReport,
 ) -> Session | None:
     """Put the parts together and count them; a session without a step is counted and left out."""
@@ -71,7 +73,10 @@ def finish_session(
         report.add("no_steps")
         return None
     dangling = sum(_dangling(pool, step) for step in steps)
-    counts = counts_of(pool, steps)
+    steps, audit = checked(pool, steps, usages)
+    counts: dict[str, Any] = counts_of(pool, steps)
+    if audit:
+        counts["audit"] = audit
     report.add("traces")
     report.add("steps", len(steps))
     report.add("calls", counts["num_calls"])

@@ -16,7 +16,8 @@ from typing import Any
 from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, system_message
 from composer_hub.ingest.foreign import IMAGE
-from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.report import NAMELESS, FileReport
+from composer_hub.ingest.usage import NO_USAGE, Usage
 from composer_hub.records import Message, Ranges, Step, ToolCall, canonical_json, ranges, stable_id
 from composer_hub.session import ResultFlag, Session
 
@@ -35,14 +36,15 @@ class StepDraft:
     reason: str
     main: bool
     key: str
+    usage: Usage = NO_USAGE
     results: list[int] = field(default_factory=list)
 
 
 class Conversation:
     """The messages so far, the part of them in the model's view, and a draft of each step."""
 
-    def __init__(self, *, interning: bool = False) -> None:
-        self._interning = interning
+    def __init__(self, report: FileReport, *, interning: bool = False) -> None:
+        self._report, self._interning = report, interning
         self.messages: list[Message] = []
         self.flags: dict[int, ResultFlag] = {}
         self.drafts: list[StepDraft] = []
@@ -75,20 +77,22 @@ class Conversation:
         main: bool = True,
         prompt: Sequence[int] | None = None,
         key: str = "",
+        usage: Usage = NO_USAGE,
     ) -> StepDraft:
         """Begin a step: the model read its view (or `prompt`) and wrote this message.
 
         `key` is the provider's id of the message, if there is one; copies in other files have the same key.
         """
+        self.note(self._report.take_unread())
         index = len(self.messages)
-        message = _with_ids(message, index)
+        message = _with_ids(self._named_calls(message), index)
         read = self._view if prompt is None else ranges(prompt)
         self.say(message)
         status = "plain" if self.messages[index].reasoning_content else "absent"
         missing = MISSING if prompt is None and self._misses_result(read) else ""
         reasons = [*self._reason.split("; "), *reason.split("; "), missing]
         reason = "; ".join(dict.fromkeys(filter(None, reasons)))
-        draft = StepDraft(index, read, model, reasoning or status, reason, main, self._once(key))
+        draft = StepDraft(index, read, model, reasoning or status, reason, main, self._once(key), usage)
         self.drafts.append(draft)
         self._ask(message, draft)
         return draft
@@ -185,12 +189,12 @@ class Conversation:
             ids = {call.call_id for call in self.messages[draft.action].tool_calls}
             draft.results = [at for at in draft.results if self.messages[at].role == "user" or self._id(at) in ids]
 
-    def _leave_out_empty(self, report: FileReport) -> None:
+    def _leave_out_empty(self) -> None:
         """Drop steps without text and calls; later prompts still show their message, as the model read it."""
         said = [
             bool(self.messages[draft.action].content or self.messages[draft.action].tool_calls) for draft in self.drafts
         ]
-        report.add("empty_actions", said.count(False))
+        self._report.add("empty_actions", said.count(False))
         self.drafts = [draft for draft, is_said in zip(self.drafts, said, strict=True) if is_said]
 
     def _id(self, index: int) -> str:
@@ -201,6 +205,15 @@ class Conversation:
         known = key in self._keys
         self._keys.add(key)
         return "" if known else key
+
+    def _named_calls(self, message: Message) -> Message:
+        """Leave out calls without a name: no tool was asked for, and no template can write them."""
+        calls = tuple(call for call in message.tool_calls if call.name)
+        if len(calls) == len(message.tool_calls):
+            return message
+        self._report.unknown(NAMELESS)
+        self.note(self._report.take_unread())
+        return dataclasses.replace(message, tool_calls=calls)
 
     def _named(self, draft: StepDraft, message: Message) -> Message:
         if message.name:
@@ -221,7 +234,6 @@ class Conversation:
 
     def session(
         self,
-        report: FileReport,
         *,
         source: str,
         session_id: str = "",
@@ -237,9 +249,10 @@ class Conversation:
         has everything that the model read, so no system prompt is made up. `facts` are those of `TraceFacts`.
         """
         self._settle()
-        self._leave_out_empty(report)
+        self._leave_out_empty()
+        self._report.take_unread()  # after the last step, nothing was lost
         if self.orphans:
-            report.add("orphan_results", self.orphans)
+            self._report.add("orphan_results", self.orphans)
         recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
         facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
@@ -250,7 +263,8 @@ class Conversation:
         steps = [self._step(trace_id, number, draft, model) for number, draft in enumerate(self.drafts)]
         keys = [f"{source}:{draft.key}" if draft.key else "" for draft in self.drafts]
         system = "recorded" if recorded else "synthetic"
-        return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, report)
+        usages = [draft.usage for draft in self.drafts]
+        return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, usages, self._report)
 
     def _step(self, trace_id: str, number: int, draft: StepDraft, model: str) -> Step:
         return Step(

@@ -61,10 +61,25 @@ def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bo
         counts={name: numbers[name] for name in kept if numbers[name] not in (None, {}, 0)},
         dropped={name: numbers[name] for name in dropped if numbers[name]},
         holes={
-            "origin": "Sessions of coding agents, read by composer_hub from the logs that their harnesses write.",
+            "origin": "Sessions of coding agents, read by composer_hub from the logs that their harnesses write."
+            + _audit(numbers),
             "redaction": _redaction(numbers) if redacted else _NOT_REDACTED,
         },
     )
+
+
+def _audit(numbers: dict[str, Any]) -> str:
+    """Return the card's sentences on the proof of exact prompts by the tokens that providers counted."""
+    if not numbers["steps_with_usage"]:
+        return ""
+    fits = ", ".join(f"{source} {fit}" for source, fit in numbers["tokens_per_char"].items())
+    text = f" The provider's token count is recorded for {numbers['steps_with_usage']:,} steps."
+    if numbers["prompts_compared"]:
+        text += (
+            f" {numbers['prompts_agree']:,} of the {numbers['prompts_compared']:,} exact prompts that could be compared"
+            f" grew from step to step as these counts did (tokens per character: {fits})."
+        )
+    return text
 
 
 _NOT_REDACTED = "**These traces were not redacted.** Keep the dataset private."
@@ -95,6 +110,7 @@ class TraceCounts:
     blame: Counter[str] = field(default_factory=Counter)  # error sites by blame
     hints: Counter[str] = field(default_factory=Counter)  # hints by writer
     redactions: Counter[str] = field(default_factory=Counter)  # by kind
+    audits: dict[str, Counter[str]] = field(default_factory=dict)  # of prompts by the provider's tokens, by source
 
     def add(self, trace: Trace) -> None:
         """Count a trace."""
@@ -107,6 +123,8 @@ class TraceCounts:
             self.totals[name] += counts.get(name, 0)
         self.totals["unredacted"] += not trace.redaction
         self.totals["tokens_dropped"] += bool(trace.counts.get(DROPPED_COLUMNS))
+        if audit := trace.counts.get("audit"):
+            self.audits.setdefault(trace.source, Counter()).update(audit)
         self.redactions.update(trace.counts.get("redactions", {}))
         for step in trace.steps:
             self.families[step.family or "unknown"] += 1
@@ -128,8 +146,8 @@ class TraceCounts:
 FILE_COUNTS = (
     "files", "read", "empty", "unrecognised", "unreadable", "unchanged", "bytes", "lines", "corrupt", "repaired",
     "unknown", "merged", "forks", "boundaries", "bridged", "orphan_results", "dangling_calls", "synthetic", "retracted",
-    "empty_actions", "provider_errors", "no_steps", "duplicate_lines", "duplicate_steps", "duplicate_traces",
-    "same_session", "denied",
+    "empty_actions", "provider_errors", "no_steps", "no_trace", "duplicate_lines", "duplicate_steps",
+    "duplicate_traces", "same_session", "denied",
 )  # fmt: skip
 
 
@@ -156,6 +174,19 @@ def numbers_of(report: FileReport, counts: TraceCounts) -> dict[str, Any]:
         "results": counts.totals["num_results"],
         "inexact_prefixes": counts.totals["steps_inexact"],
         "inexact_by_reason": _ordered(counts.inexact),
+        **{
+            name: sum(audit[count] for audit in counts.audits.values())
+            for name, count in (
+                ("steps_with_usage", "num_steps"),
+                ("prompts_compared", "num_compared"),
+                ("prompts_agree", "num_agree"),
+            )
+        },
+        "tokens_per_char": {
+            source: round(audit["num_tokens"] / audit["num_chars"], 3)
+            for source, audit in sorted(counts.audits.items())
+            if audit["num_chars"]
+        },
         "synthetic_system_prompts": counts.totals["synthetic_system_prompts"],
         "error_sites": sum(counts.sites.values()),
         "error_sites_by_kind": _ordered(counts.sites),

@@ -91,6 +91,13 @@ def is_compressed(head: bytes) -> bool:
     return head.startswith((_GZIP, _ZSTD))
 
 
+def archive_kind(head: bytes) -> str:
+    """Return the kind of archive that these first bytes begin, or ""; its text members must not be read as lines."""
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
+        return "zip"
+    return "tar" if head[257:262] == b"ustar" else ""
+
+
 def plain_name(path: Path) -> str:
     """Return the name without the suffix of a compressed file."""
     return path.stem if path.suffix.lower() in _SUFFIXES else path.name

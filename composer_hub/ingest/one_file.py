@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.files import digest_of, is_compressed, plain_head, unpacked
+from composer_hub.harnesses import harness_named
+from composer_hub.ingest.files import archive_kind, digest_of, is_compressed, plain_head, unpacked
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import HEAD_BYTES, SessionSource, sniff, source_named
 from composer_hub.records import stable_id
 from composer_hub.session import Session
 
+READS_ARCHIVES = ("inspect",)
 Transform = Callable[[Session], Session | None]
 """Called for each session in the worker; None drops the session. It is pickled once per worker."""
 
@@ -95,6 +97,10 @@ def _source(job: Job, report: FileReport) -> SessionSource | None:
         if is_compressed(head):
             head = plain_head(job.path, HEAD_BYTES)
         source = source_named(job.options.format) if job.options.format else sniff(head, job.path)
+        if (kind := archive_kind(head)) and (source is None or source.name not in READS_ARCHIVES):
+            report.add("unrecognised")
+            report.problem(0, f"is a {kind} archive. Unpack it and name the folder.")
+            return None
         if source is None:
             report.add("unrecognised")
             return None
@@ -114,7 +120,10 @@ def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Se
                 packed = is_compressed(file.read(8))
             if packed:
                 path = stack.enter_context(unpacked(path))
-            yield from source.read(path, report)
+            num_sessions = 0
+            for session in source.read(path, report):
+                num_sessions += 1
+                yield session
     except SessionError as error:
         if job.options.strict:
             raise
@@ -129,6 +138,14 @@ def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Se
         unreadable(report, f"was given up by the {source.name} reader ({type(error).__name__}: {error}).")
     else:
         report.add("read")
+        # A file that only names the others of its session is not read itself.
+        if not num_sessions and any(report.counts[name] for name in ("bytes", "lines", "records")):
+            report.add("no_trace")
+            title, unknown = harness_named(source.name).title, report.counts["unknown"]
+            more = f"; {unknown} of its records have unknown types" if unknown else ""
+            report.problem(
+                0, f"is in the format of {title}, but has no step of a model{more}. Nothing was taken from it."
+            )
 
 
 def unreadable(report: FileReport, message: str) -> None:

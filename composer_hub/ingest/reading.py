@@ -168,7 +168,7 @@ class Reading:
     def _done(self, job: Job, report: FileReport, kept: _Kept) -> None:
         path = str(job.path)
         digest = report.digest
-        if report.counts["unrecognised"] and path in self.named:
+        if report.counts["unrecognised"] and path in self.named and not report.num_problems:
             report.problem(0, "is in no known session format; name one with --from if you know it.")
         self.report.merge([report])
         if report.counts["unchanged"]:

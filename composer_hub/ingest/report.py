@@ -12,6 +12,9 @@ from typing import Any
 
 from composer_hub.exits import ComposerError
 
+NOT_READ = "record_not_read"
+"""Why prompts below a record are not exact if it could not be read: its type is unknown, or it is not JSON."""
+NAMELESS = "call without a name"
 MAX_PROBLEMS = 100
 """Places kept by a report; the rest is only counted."""
 
@@ -42,8 +45,8 @@ class FileReport:
     unrecognised (files of no known format), empty (files), unchanged (files skipped by the manifest), traces, steps,
     merged (lines folded into the API message they belong to), forks, branch_steps (off the main branch), boundaries
     (compactions), bridged (missing parents), orphan_results, dangling_calls, inexact (steps), synthetic (assistant
-    messages the harness wrote), retracted, provider_errors, copied_messages (that a compaction wrote
-    down again), duplicate_lines, duplicate_steps, duplicate_traces, denied.
+    messages the harness wrote), no_steps (sessions), no_trace (files that were read), retracted, provider_errors,
+    copied_messages (that a compaction wrote down again), duplicate_lines, duplicate_steps, duplicate_traces, denied.
     """
 
     path: str = ""
@@ -53,6 +56,7 @@ class FileReport:
     unknown_types: Counter[str] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
     num_problems: int = 0
+    has_unread: bool = False  # a record since the last `take_unread` was not read, so text of a prompt may be lost
 
     def add(self, name: str, amount: int = 1) -> None:
         """Count something."""
@@ -61,14 +65,21 @@ class FileReport:
     def corrupt(self, line: int, message: str) -> None:
         """Count a line or row that is left out; in strict mode it ends the file."""
         self.add("corrupt")
+        self.has_unread = True
         self.problem(line, message)
         self._strictly(line, message)
 
     def unknown(self, kind: Any, line: int = 0) -> None:
         """Count a record of a type the reader does not know; in strict mode it ends the file."""
         self.add("unknown")
+        self.has_unread = True
         self.unknown_types[str(kind)[:80]] += 1
         self._strictly(line, f"is a record of the unknown type {str(kind)[:80]!r}.")
+
+    def take_unread(self) -> str:
+        """Return the reason why prompts from here on are not exact, once after records that were not read."""
+        has_unread, self.has_unread = self.has_unread, False
+        return NOT_READ if has_unread else ""
 
     def problem(self, line: int, message: str) -> None:
         """Keep the place of something that went wrong."""

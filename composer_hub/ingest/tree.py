@@ -10,6 +10,7 @@ and forks are branches; all of them are kept.
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +18,8 @@ from typing import NamedTuple
 
 from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
-from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.report import NAMELESS, FileReport
+from composer_hub.ingest.usage import NO_USAGE, Usage
 from composer_hub.records import Message, Ranges, Step, ToolCall, ranges
 from composer_hub.session import ResultFlag, Session
 
@@ -49,6 +51,7 @@ class Node:
     cut: bool = False  # a compaction: nothing above this node is read below it
     kept: tuple[str, str] = _NOTHING_KEPT  # first and last node of what is read again after this one
     logical_parent: str = ""  # the node before a cut in the conversation
+    usage: Usage = NO_USAGE  # of the model call that wrote the turn
     inexact: str = ""  # why prompts from here down are not exactly what the model read
 
 
@@ -119,6 +122,7 @@ class _Turn:
     is_target: bool
     is_shown: bool
     flag: ResultFlag | None
+    usage: Usage
     answers: list[tuple[int, int]] = field(default_factory=list)  # (position, slot) of its results, in file order
     previous: str = ""  # the turn before it, across compactions too: for branches
 
@@ -196,7 +200,7 @@ class _Builder:
             # The id is on both sides of a cut: messages above it must not be read below.
             original, node.turn = node.turn, f"{node.turn}@{segment}"
             self.copies[node.turn] = original
-        piece, flag = node.messages[0], (node.flags[0] if node.flags else None)
+        piece, flag = self._with_named_calls(node), (node.flags[0] if node.flags else None)
         turn = self.turns.get(node.turn)
         if turn is None:
             turn = _Turn(
@@ -208,6 +212,7 @@ class _Builder:
                 node.is_target,
                 node.is_shown,
                 flag,
+                node.usage,
             )
             self.turns[node.turn] = turn
             self.slots.append(piece)
@@ -217,6 +222,7 @@ class _Builder:
             turn.model = turn.model or node.model
             turn.is_target = turn.is_target and node.is_target
             turn.flag = flag or turn.flag
+            turn.usage |= node.usage
             turn.reasoning_status = max(turn.reasoning_status, node.reasoning_status, key=REASONING_RANK.__getitem__)
         for call in piece.tool_calls:
             asking = self.turns_of_call.setdefault(call.call_id, [])
@@ -224,6 +230,17 @@ class _Builder:
                 asking.append(node.turn)
             if node.turn in self.copies:
                 self.turn_of_copied_call[segment, call.call_id] = node.turn
+
+    def _with_named_calls(self, node: Node) -> Message:
+        """Leave out calls without a name: no tool was asked for, and no template can write them."""
+        piece = node.messages[0]
+        calls = tuple(call for call in piece.tool_calls if call.name)
+        if len(calls) == len(piece.tool_calls):
+            return piece
+        self.report.unknown(NAMELESS)
+        unread = self.report.take_unread()
+        node.inexact = node.inexact or unread
+        return dataclasses.replace(piece, tool_calls=calls)
 
     def _join_pieces(self) -> None:
         """Merge the pieces of each turn into one message.
@@ -429,7 +446,8 @@ class _Builder:
         flags = {self.index_of[slot]: flag for slot, flag in self.slot_flags.items() if slot in self.index_of}
         flags |= {self.index_of[turn.slot]: turn.flag for turn in self.turns.values() if turn.flag}
         source = "recorded" if self.facts.system_prompt else "synthetic"
-        return finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, self.report)
+        usages = [self.turns[key].usage for key in in_order]
+        return finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, usages, self.report)
 
     def _main_branch(self) -> set[str]:
         """Return the turns from the root to the last message of the file; count the forks."""

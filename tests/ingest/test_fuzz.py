@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from composer_hub.harnesses import HARNESSES
-from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.report import NOT_READ, FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.records import prompt_of
 from tests.plugins.sessions import LOG_FILES
@@ -162,6 +162,32 @@ def test_a_broken_inspect_archive_is_survived(tmp_path, sound, seed):
     for _ in range(chance.randint(1, 6)):
         data[chance.randrange(len(data))] = chance.randrange(256)
     read_all("inspect", tmp_path / "a.eval", bytes(data[: chance.randint(1, len(data))]), sound)
+
+
+ONE_SESSION = [name for name in JSON_LOGS if LOG_FILES[name] not in ("chat_rows", "hf_native", "swe_agent")]
+STRANGER = {"type": "context-injection", "kind": "NewEvent", "role": "oracle", "source": "oracle",
+            "info": {"role": "oracle"}, "message": {"content": "words that the model read"}}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ONE_SESSION)
+def test_a_record_of_an_unknown_type_costs_the_prompts_below_it(logs, tmp_path, name):
+    text = (logs / name).read_text()
+    if name.endswith("jsonl"):
+        first, *rest = text.splitlines()
+        body = "\n".join([first, json.dumps(STRANGER), *rest])
+    else:
+        document = json.loads(text)
+        entries = next(found for found in lists_in(document) if len(found) > 2 and isinstance(found[0], dict))
+        entries.insert(1, STRANGER)
+        body = json.dumps(document)
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text(body)
+    report = FileReport()
+    sessions = list(source_named(LOG_FILES[name]).read(path, report))
+    assert report.counts["unknown"]
+    reasons = [step.prefix_reason for session in sessions for step in session.trace.steps]
+    assert any(NOT_READ in reason for reason in reasons), reasons
 
 
 def lists_in(value):

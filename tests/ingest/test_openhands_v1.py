@@ -75,13 +75,14 @@ def test_a_condensation_is_applied_to_the_prompt(logs, read_file):
     assert texts[2] == "I listed the files."
     assert "Two calls." not in texts
     assert "Clean." in texts
-    assert all(step.prefix_exact for step in session.trace.steps)
+    assert all(step.prefix_exact for step in session.trace.steps[:-1])
     assert report.counts["boundaries"] == 1
 
 
 def test_unknown_kinds_are_counted_and_the_system_prompt_brings_the_tools(logs, read_file):
     (session,), report = read_file(openhands_v1, logs / "openhands_v1/openhands_v1_events.jsonl")
     assert report.unknown_types == {"SomethingNew": 1}
+    assert session.trace.steps[-1].prefix_reason == "record_not_read"
     assert session.trace.messages[0].content == "You are OpenHands.\nToday is Monday."
     assert [tool["function"]["name"] for tool in session.trace.tools] == ["execute_bash", "finish"]
     assert [step.reasoning_status for step in session.trace.steps] == [

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import shutil
+import zipfile
 
 import pytest
 
@@ -224,6 +225,26 @@ def test_a_file_that_is_not_a_session_is_counted(name, content, count, tmp_path)
     assert ingest.report.counts[count] == 1
     with pytest.raises(SessionError, match="No session could be read"):
         ingest.raise_if_nothing_read()
+
+
+@pytest.mark.parametrize("kind", ["stored zip", "zip", "tar", "gztar"])
+def test_an_archive_of_sessions_is_refused_and_not_read_as_text(kind, folder, tmp_path):
+    path = tmp_path / "old.jsonl"
+    if kind == "stored zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.write(folder / "claude_code/rewind.jsonl")
+    else:
+        path = shutil.make_archive(f"{tmp_path / 'old'}", kind, folder / "claude_code")
+    sessions, ingest = run(path)
+    assert (sessions, ingest.report.counts["unrecognised"]) == ([], 1)
+    assert "archive. Unpack it" in f"{ingest.report.problems[0]}"
+
+
+def test_a_file_of_a_known_format_without_a_step_is_a_problem(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"type": "summary", "summary": "x", "leafUuid": "1"}\n')
+    sessions, ingest = run(tmp_path)
+    assert (sessions, ingest.report.counts["no_trace"]) == ([], 1)
+    assert "has no step of a model" in f"{ingest.report.problems[0]}"
 
 
 def test_deep_nesting_and_odd_bytes_in_a_session_cost_a_line_at_most(folder):

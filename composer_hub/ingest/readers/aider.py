@@ -45,9 +45,8 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield one session per chat; chats without an answer are only counted."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for number, (started, lines) in enumerate(_chats(file, report)):
-            chat = _read_chat(lines)
+            chat = _read_chat(lines, report)
             session = chat.talk.session(
-                report,
                 source=NAME,
                 session_id=stable_id(path.name, started, number, [text for _, text in chat.said]),
                 model=chat.model,
@@ -81,8 +80,8 @@ class _AiderChat:
     version: str = ""
 
 
-def _read_chat(lines: list[str]) -> _AiderChat:
-    talk = Conversation()
+def _read_chat(lines: list[str], report: FileReport) -> _AiderChat:
+    talk = Conversation(report)
     talk.note(LOSSY)
     chat = _AiderChat(talk, [(who, text) for who, text in _blocks(lines) if text])
     before = ""

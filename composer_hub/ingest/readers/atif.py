@@ -15,6 +15,7 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
 from composer_hub.ingest.foreign import arguments_of, as_bool, as_dict, as_int, as_text, content_text, dicts
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -67,12 +68,12 @@ def _spawn_calls(document: Mapping[str, Any]) -> dict[str, str]:
 def _session(document: Mapping[str, Any], report: FileReport, stem: str, parent: str, call_id: str) -> Session | None:
     agent, extra = as_dict(document.get("agent")), as_dict(document.get("extra"))
     ours = as_dict(extra.get(_OURS))
-    talk = Conversation()
+    report.take_unread()  # of a document before this one
+    talk = Conversation(report)
     for number, step in enumerate(dicts(document.get("steps")), start=1):
         _read_step(talk, step, number, report)
     name = as_text(document.get("trajectory_id")) or as_text(document.get("session_id"))
     return talk.session(
-        report,
         source=as_text(ours.get("source")) or NAME,
         session_id=as_text(ours.get("session_id")) or name,
         name=stem,
@@ -122,6 +123,7 @@ def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> Non
             reasoning=as_text(told.get("reasoning_status")),
             reason="; ".join(filter(None, reasons)),
             main=told.get("on_main_branch") is not False,
+            usage=usage_of(step.get("metrics")),
         )
     _observe(talk, step)
 

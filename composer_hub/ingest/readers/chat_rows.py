@@ -70,8 +70,8 @@ def session_of(
     entries = [entry for entry in _messages(row) if _role(entry)]
     told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
-    return talk_of(entries, inexact).session(
-        report,
+    report.take_unread()  # of a row before this one
+    return talk_of(entries, report, inexact).session(
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
         name=told["instance_id"] or told["run_id"],
@@ -85,9 +85,9 @@ def session_of(
     )
 
 
-def talk_of(entries: list[dict[str, Any]], inexact: str = "") -> Conversation:
+def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = "") -> Conversation:
     """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
-    talk = Conversation()
+    talk = Conversation(report)
     talk.note(inexact)
     by_text = not any(_role(entry) == "tool" or _calls(entry) for entry in entries)
     for entry in entries:

@@ -20,6 +20,7 @@ from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallo
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.tree import Node, build_session
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -126,7 +127,9 @@ class _File:
         for key in ("supersedesUuids", "retractedMessageUuids"):
             if key in record:
                 self.withdrawn.update(as_text(one) for one in as_list(record[key]))
-        self.nodes[uuid] = self._node(uuid, record, number)
+        node = self.nodes[uuid] = self._node(uuid, record, number)
+        unread = self.report.take_unread()
+        node.inexact = node.inexact or unread
 
     def _see(self, record: dict[str, Any]) -> None:
         for key in tuple(self.unseen):
@@ -221,6 +224,7 @@ class _File:
         node.turn = as_text(message.get("id")) or node.node_id
         node.model = "" if model == SYNTHETIC_MODEL else model
         node.is_target = model != SYNTHETIC_MODEL
+        node.usage = usage_of(message.get("usage"))
         node.messages = (
             Message(
                 "assistant",

@@ -16,6 +16,7 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, is_list, read_document
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_bool, as_dict, as_int, as_list, as_text, dicts
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
@@ -55,7 +56,6 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         reader.read(number, as_dict(entry))
     agent, session_id = as_text(as_dict(document).get("agent")), as_text(as_dict(document).get("sessionId"))
     session = reader.talk.session(
-        report,
         source=NAME,
         session_id=session_id,
         parent_session_id=path.parent.name if agent not in ("", "lead") and path.parent.name != session_id else "",
@@ -74,7 +74,7 @@ def _has_calls(entry: dict[str, Any]) -> bool:
 class _ClineReader:
     def __init__(self, report: FileReport, *, by_text: bool) -> None:
         self.report, self.by_text = report, by_text
-        self.talk = Conversation()
+        self.talk = Conversation(report)
         self.cwd = ""
 
     def read(self, number: int, entry: dict[str, Any]) -> None:
@@ -95,6 +95,7 @@ class _ClineReader:
             Message("assistant", _text(blocks), _calls(blocks), reasoning_content=_thinking(blocks)),
             model=as_text(as_dict(entry.get("modelInfo")).get("id")),
             reasoning=_status(blocks),
+            usage=usage_of(entry.get("metrics")),
         )
 
     def _user(self, blocks: list[dict[str, Any]]) -> None:

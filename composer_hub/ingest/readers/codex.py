@@ -22,6 +22,7 @@ from composer_hub.ingest.documents import head_lines, json_lines
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -29,7 +30,8 @@ NAME = "codex"
 READER_VERSION = 1
 
 RECORDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
-SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state"}
+SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state",
+                  "token_usage_record"}  # fmt: skip
 SILENT_ITEMS = {"ghost_snapshot", "other", "additional_tools", "configuration_update", "compaction_trigger"}
 CALLS = {"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"}
 PROVIDER_CALLS = {"web_search_call": "web_search", "image_generation_call": "image_generation"}
@@ -85,6 +87,7 @@ class _Rollout:
         self.chain = hashlib.sha256()  # of all messages so far: the same in every copy of this history
         self.prompts: list[str] = []  # the node before each thing a person typed
         self.context: str | None = None  # the node before the run of context items that ends the chain, if one does
+        self.counted: Any = None  # the last count of all tokens
         self.flags: dict[str, ResultFlag] = {}  # call -> facts from events about its result
 
     # ---- records
@@ -201,6 +204,7 @@ class _Rollout:
         call_id = as_text(event.get("call_id"))
         if kind == "token_count":
             self._close()
+            self._count(as_dict(event.get("info")))
         elif kind == "exec_command_end":
             self.flags[call_id] = _exec_flag(event)
         elif kind == "patch_apply_end":
@@ -219,6 +223,14 @@ class _Rollout:
             self.report.add("provider_errors")
         elif kind not in EVENTS:
             self.report.unknown(f"event_msg/{kind}", number)
+
+    def _count(self, info: dict[str, Any]) -> None:
+        """Give the tokens of a model call to its message; Codex repeats the last count when a limit changes."""
+        total, last = info.get("total_token_usage"), as_dict(info.get("last_token_usage"))
+        node = next((node for node in reversed(self.nodes) if node.turn), None)
+        if node is not None and total != self.counted:
+            self.counted = total
+            node.usage = usage_of({"prompt_tokens": last.get("input_tokens"), "output": last.get("output_tokens")})
 
     def _completed(self, item: dict[str, Any]) -> None:
         """Take the typed result of 0.149 and later, which has one event kind for many."""
@@ -265,7 +277,8 @@ class _Rollout:
                 inner._item(number, item)
             inner._close()
             node.messages = tuple(_grouped(inner.nodes))
-            node.inexact = next((one.inexact for one in inner.nodes if one.inexact), "")
+            lost = inner.report.take_unread()
+            node.inexact = next((one.inexact for one in inner.nodes if one.inexact), lost)
         else:
             summary = as_text(payload.get("message"))
             node.messages = (Message("user", summary),) if summary else ()
@@ -294,6 +307,8 @@ class _Rollout:
 
     def _add(self, node: Node) -> None:
         node.parent = self._last()
+        unread = self.report.take_unread()
+        node.inexact = node.inexact or unread
         self.nodes.append(node)
         self.context = None
         for message in node.messages:

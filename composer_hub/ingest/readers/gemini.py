@@ -17,6 +17,7 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
 from composer_hub.ingest.foreign import arguments_of, as_dict, as_list, as_text, content_text, dicts
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.usage import Usage, usage_of
 from composer_hub.records import Message, ToolCall, canonical_json
 from composer_hub.session import ResultFlag, Session
 
@@ -101,7 +102,7 @@ class _Chat:
         self._add_all(change["messages"])
 
     def session(self, path: Path, report: FileReport) -> Session | None:
-        talk = Conversation()
+        talk = Conversation(report)
         talk.note(DISPLAYED)
         spoken: dict[str, range] = {}  # the messages that a message of the file became
         for act, about in self.acts:
@@ -114,7 +115,6 @@ class _Chat:
             else:
                 _take_back(talk, {at for name in about for at in spoken[name]})
         return talk.session(
-            report,
             source=NAME,
             session_id=as_text(self.facts.get("sessionId")),
             name=path.stem,
@@ -142,10 +142,17 @@ def _speak(talk: Conversation, record: dict[str, Any]) -> None:
         model=as_text(record.get("model")),
         reasoning="summary" if as_list(record.get("thoughts")) else "",
         key=as_text(record.get("id")),
+        usage=_usage(record),
     )
     for item, call in zip(items, talk.messages[draft.action].tool_calls, strict=True):
         if result := _result(item, call):
             talk.answer(*result)
+
+
+def _usage(record: dict[str, Any]) -> Usage:
+    """Return the tokens of a message; here, `input` holds what came from a cache."""
+    tokens = as_dict(record.get("tokens"))
+    return usage_of({"prompt_tokens": tokens.get("input"), "output": tokens.get("output")})
 
 
 def _call(item: dict[str, Any]) -> ToolCall | None:

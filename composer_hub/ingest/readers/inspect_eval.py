@@ -31,6 +31,7 @@ from composer_hub.ingest.foreign import (
     parse,
 )
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -77,7 +78,7 @@ def _samples_of(document: Any, path: Path, report: FileReport) -> Iterator[Sessi
     log = as_dict(document)
     for sample in dicts(log.get("samples")):
         report.add("records")
-        yield from filter(None, [_Sample(sample, as_dict(log.get("eval")), path).session(report)])
+        yield from filter(None, [_Sample(sample, as_dict(log.get("eval")), path, report).session()])
 
 
 class _Log:
@@ -92,7 +93,8 @@ class _Log:
             sample = self._member(name, number)
             if isinstance(sample, dict):
                 self.report.add("records")
-                yield from filter(None, [_Sample(sample, as_dict(header.get("eval")), self.path).session(self.report)])
+                about = as_dict(header.get("eval"))
+                yield from filter(None, [_Sample(sample, about, self.path, self.report).session()])
 
     def _member(self, name: str, number: int = 0) -> Any:
         """Return a member's JSON, or count it and return None if it is missing, broken or too large."""
@@ -119,16 +121,16 @@ class _Log:
 
 
 class _Sample:
-    def __init__(self, sample: dict[str, Any], task: dict[str, Any], path: Path) -> None:
+    def __init__(self, sample: dict[str, Any], task: dict[str, Any], path: Path, report: FileReport) -> None:
         self.sample, self.task, self.path = sample, task, path
         self.attachments = as_dict(sample.get("attachments"))
         pool = as_dict(sample.get("events_data")).get("messages") or sample.get("message_pool")
         self.pool = as_list(pool)
-        self.talk = Conversation(interning=True)
+        self.talk = Conversation(report, interning=True)
         self.tools: dict[str, dict[str, Any]] = {}
         self.owners: dict[str, Any] = {}  # the step that made a call, by the call's id
 
-    def session(self, report: FileReport) -> Session | None:
+    def session(self) -> Session | None:
         events = [event for event in dicts(self.sample.get("events")) if event.get("event") == "model"]
         for event in events:
             self._step(event)
@@ -139,7 +141,6 @@ class _Sample:
         number, epoch = as_text(self.sample.get("id")), as_text(self.sample.get("epoch"))
         run = as_text(self.task.get("run_id"))
         return self.talk.session(
-            report,
             source=NAME,
             session_id=as_text(self.sample.get("uuid")) or (f"{run}/{number}/{epoch}" if run else ""),
             name=f"{as_text(self.task.get('task'))}/{number}/{epoch}",
@@ -175,6 +176,7 @@ class _Sample:
             reasoning=_reasoning_status(said),
             prompt=prompt,
             key=as_text(said.get("id")),
+            usage=usage_of(output.get("usage")),
         )
         self.owners.update((call.call_id, draft) for call in self.talk.messages[draft.action].tool_calls)
 

@@ -20,6 +20,7 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -63,7 +64,6 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     for number, entry in enumerate(dicts(entries), start=1):
         reader.read(number, entry)
     session = reader.talk.session(
-        report,
         source=NAME,
         name=as_text(as_dict(document).get("instance_id")) or path.name.partition(".")[0],
         model=as_text(as_dict(config.get("model")).get("model_name")),
@@ -81,7 +81,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 class _MiniReader:
     def __init__(self, report: FileReport) -> None:
         self.report = report
-        self.talk = Conversation()
+        self.talk = Conversation(report)
         self.has_calls = False
         self.exit_status = ""
 
@@ -103,7 +103,9 @@ class _MiniReader:
 
     def _act(self, message: Message, extra: dict[str, Any], reasoning: str = "") -> None:
         self.has_calls = self.has_calls or bool(message.tool_calls)
-        self.talk.act(message, model=as_text(as_dict(extra.get("response")).get("model")), reasoning=reasoning)
+        response = as_dict(extra.get("response"))
+        usage = usage_of(response.get("usage"))
+        self.talk.act(message, model=as_text(response.get("model")), reasoning=reasoning, usage=usage)
 
     def _answer(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
         call_id = as_text(entry.get("tool_call_id")) or as_text(entry.get("call_id"))

@@ -16,6 +16,7 @@ from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -72,7 +73,7 @@ class _Reader:
 
     def __init__(self, report: FileReport) -> None:
         self.report = report
-        self.talk = Conversation()
+        self.talk = Conversation(report)
         self.starts: dict[str, int] = {}  # message id -> index of its first message
 
     def take(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
@@ -107,6 +108,7 @@ class _Reader:
             Message("assistant", content, tuple(call for _, call in calls), reasoning_content=thinking),
             model=as_text(info.get("modelID")) or as_text(as_dict(info.get("model")).get("modelID")),
             key=as_text(info.get("id")),
+            usage=usage_of(info.get("tokens")),
         )
         if flag := _end(info):
             self.talk.flags[draft.action] = flag
@@ -125,7 +127,6 @@ class _Reader:
 
     def session(self, info: dict[str, Any]) -> Session | None:
         return self.talk.session(
-            self.report,
             source=NAME,
             session_id=as_text(info.get("id")),
             parent_session_id=as_text(info.get("parentID")),

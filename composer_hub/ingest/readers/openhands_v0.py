@@ -99,7 +99,7 @@ def _is_event(event: dict[str, Any]) -> bool:
 class _History:
     def __init__(self, row: dict[str, Any], report: FileReport) -> None:
         self.row, self.report = row, report
-        self.talk = Conversation()
+        self.talk = Conversation(report)
         self.at: dict[int, set[int]] = {}  # the events that a message in view came from
         self.rebuilt: dict[int, str] = {}  # the call made up for an action that has no metadata
         self.cwd = self.response = self.model = self.version = ""
@@ -119,7 +119,6 @@ class _History:
         number = as_text(issue.get("number"))
         name = as_text(self.row.get("instance_id")) or (f"{repository}#{number}" if repository and number else stem)
         return self.talk.session(
-            self.report,
             source=NAME,
             session_id=session_id,
             name=name,

@@ -68,7 +68,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 class _Events:
     def __init__(self, report: FileReport) -> None:
         self.report = report
-        self.talk = Conversation()
+        self.talk = Conversation(report)
         self.at: dict[int, str] = {}  # the event that a message in view came from
         self.model = self.cwd = self.response = ""
         self.closed = ""  # the response of the last step
@@ -90,7 +90,7 @@ class _Events:
     def session(self, session_id: str, name: str) -> Session | None:
         self._close_step()
         facts: dict[str, Any] = {"model": self.model, "cwd": self.cwd, "tools": self.tools}
-        return self.talk.session(self.report, source=NAME, session_id=session_id, name=name, **facts)
+        return self.talk.session(source=NAME, session_id=session_id, name=name, **facts)
 
     def _action(self, event: dict[str, Any]) -> None:
         """Gather the calls of one response; a call of another response closes the step."""

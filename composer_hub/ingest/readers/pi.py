@@ -17,6 +17,7 @@ from composer_hub.ingest.documents import head_lines, json_lines
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -72,6 +73,9 @@ class _PiFile:
         kind = as_text(entry.get("type"))
         if kind not in ENTRIES:
             self.report.unknown(kind, number)
+            if not as_text(entry.get("id")):  # no entry names it as its parent
+                self.entry_ids.append("")
+                return
         if kind == "session":
             self.header = self.header or entry
             self.model = self.model or as_text(entry.get("modelId"))
@@ -86,6 +90,8 @@ class _PiFile:
             return
         self.ids.add(node.node_id)
         self._fill(node, entry, kind, number)
+        unread = self.report.take_unread()
+        node.inexact = node.inexact or unread
         for message in node.messages:
             self.chain.update(f"{message.role}\0{message.content}\0{message.tool_call_id}".encode("utf-8", "replace"))
         self.nodes.append(node)
@@ -149,6 +155,7 @@ class _PiFile:
         node.messages = (Message("assistant", text, tuple(calls), reasoning_content=thought),)
         node.turn = self._key(calls)
         node.model = as_text(message.get("model")) or self.model
+        node.usage = usage_of(message.get("usage"))
         node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
         if status or message.get("stopReason") == "length":
             node.flags = (ResultFlag(status=status or "truncated", detail=as_text(message.get("errorMessage"))),)

@@ -17,6 +17,7 @@ from composer_hub.ingest.documents import head_records, json_lines
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_text, content_text, dicts, shallow_text
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -93,6 +94,8 @@ class _QwenFile:
             self._message(node, record, message, number)
         else:
             self.report.unknown(kind, number)
+        unread = self.report.take_unread()
+        node.inexact = node.inexact or unread
         self.nodes.append(node)
 
     def _message(self, node: Node, record: dict[str, Any], message: dict[str, Any], number: int) -> None:
@@ -112,6 +115,7 @@ class _QwenFile:
         above = self.turns.get(node.parent) if record.get("isSidechain") is True else None
         node.turn = self.turns[uuid] = self.turns.get(uuid) or above or uuid
         node.model = as_text(record.get("model"))
+        node.usage = usage_of(record.get("usageMetadata"))
         node.reasoning_status = "plain" if node.messages[0].reasoning_content else "absent"
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:

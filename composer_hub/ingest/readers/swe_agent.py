@@ -49,21 +49,21 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     document = as_dict(read_document(path, report))
     attempts = list(dicts(document.get("attempts"))) or [document]
     for number, attempt in enumerate(attempts):
-        run = _Run({**document, **attempt}, path, number if len(attempts) > 1 else None)
-        if session := run.session(report):
+        run = _Run({**document, **attempt}, path, report, number if len(attempts) > 1 else None)
+        if session := run.session():
             yield session
 
 
 class _Run:
-    def __init__(self, document: dict[str, Any], path: Path, attempt: int | None) -> None:
+    def __init__(self, document: dict[str, Any], path: Path, report: FileReport, attempt: int | None) -> None:
         self.trajectory = list(dicts(document.get("trajectory")))
         self.history = list(dicts(document.get("history")))
         self.info = as_dict(document.get("info"))
         self.config = as_dict(parsed(document.get("replay_config")))
         self.path, self.attempt = path, attempt
-        self.talk = Conversation(interning=True)
+        self.talk = Conversation(report, interning=True)
 
-    def session(self, report: FileReport) -> Session | None:
+    def session(self) -> Session | None:
         whole = any("query" in step or "messages" in step for step in self.trajectory)
         if whole:
             self._read_queries()
@@ -72,7 +72,6 @@ class _Run:
         name = as_text(as_dict(self.config.get("problem_statement")).get("id")) or self.path.stem
         state = as_dict(parsed(self.trajectory[0].get("state"))) if self.trajectory else {}
         return self.talk.session(
-            report,
             source=NAME,
             name=name if self.attempt is None else f"{name}.{self.attempt}",
             whole=whole,
