@@ -230,6 +230,7 @@ class Vote:
     price_stamp: str = ""
     attempt: int = 0  # 1 and more: the same question asked again, for the self-agreement floor
     excluded: str = ""  # why the vote does not count, e.g. same_family
+    inclusion: float = 1.0  # probability of the question: below 1 if only the audit asked it
 
 
 @dataclass(frozen=True, slots=True)

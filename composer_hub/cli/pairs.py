@@ -15,12 +15,11 @@ from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
 from composer_hub.cli.policy import policy_options
 from composer_hub.cli.reference import precompute_ref
 from composer_hub.hub import destination, load, load_traces
-from composer_hub.money import to_usd
 from composer_hub.output import Output
 from composer_hub.pairs import Metric, PairOptions, Policy, RecordedVotes, draft, make, report_markdown
 from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
-from composer_hub.replay.ledger import Ledger
+from composer_hub.replay import purchase_of
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -75,7 +74,7 @@ def build(
             f"`composer-hub replay status --run {folder}` shows who was asked."
         )
     name = publication.repo.split("/")[-1]
-    version = draft(made, name, source=source, license=license_, ambiguous_usd=_ambiguous_usd(folder))
+    version = draft(made, name, source=source, license=license_, purchase=purchase_of(folder), on_note=out.note)
     publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
 
 
@@ -96,11 +95,3 @@ def report(ref: str, plots: Path | None, origin: str, out: Output) -> None:
 
         for plot in draw(metrics, plots):
             out.note(f"{plot.path}: {plot.alt}")
-
-
-def _ambiguous_usd(folder: Path) -> float:
-    path = folder / "ledger.sqlite"
-    if not path.is_file():
-        return 0.0
-    with Ledger(path) as ledger:
-        return to_usd(ledger.budget().ambiguous)

@@ -39,6 +39,7 @@ class Card:
     counts: Mapping[str, Any] = field(default_factory=dict)  # name -> number of kept things
     dropped: Mapping[str, Any] = field(default_factory=dict)  # reason -> number
     holes: Mapping[str, str] = field(default_factory=dict)  # further named holes of the template
+    pictures: Mapping[str, bytes] = field(default_factory=dict)  # path below plots/ -> a file that the card shows
 
 
 def render(
@@ -61,6 +62,8 @@ def render(
         "dropped": _counted(card.dropped, "reason", "dropped") or "Nothing was dropped.",
         "provenance": _provenance(parents),
         "license": card.license,
+        "example": "",
+        "plots": "",
         **card.holes,
     }
     try:
@@ -89,7 +92,8 @@ def _metadata(card: Card, built: Sequence[Built], *, reviewed: bool) -> dict[str
         "language": list(card.languages),
         "annotations_creators": ["machine-generated"],
         "task_categories": list(card.task_categories),
-        "size_categories": [_size_category(max((one.num_rows for one in built), default=0))],
+        # Of the default config: a set of 100 pairs is not larger for its votes.
+        "size_categories": [_size_category(built[0].num_rows if built else 0)],
         "source_datasets": list(card.source_datasets),
         "tags": list(dict.fromkeys(["composer-hub", *card.tags])),
         "configs": [_config(one, default=number == 0) for number, one in enumerate(built)],

@@ -238,8 +238,8 @@ def dry_run(
 
 def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> list[Built]:
     """Build every table; `load_dataset` uses the first one by default."""
-    # One commit holds all files: the card, the manifest, one index per table, and shards of up to three splits.
-    max_shards = max(1, (MAX_OPERATIONS - 2 - len(tables)) // (3 * len(tables)))
+    # One commit holds all files: card, manifest, pictures, one index per table, and shards of up to three splits.
+    max_shards = max(1, (MAX_OPERATIONS - 8 - len(tables)) // (3 * len(tables)))
     built = [build(table, folder, shard_bytes=shard_bytes, max_shards=max_shards) for table in tables]
     num_files = sum(len(one.files) for one in built) + 2
     if num_files > MAX_OPERATIONS:
@@ -339,7 +339,7 @@ def make_plan(
         version=chosen,
         bump=needed if needed == "first" else options.bump or needed,
         head=head.revision,
-        changes=_changes(built, text, manifest, there),
+        changes=_changes(built, text, card.pictures, manifest, there),
         card=text,
         manifest=manifest,
         rows=rows,
@@ -458,14 +458,20 @@ def _content(manifest: Mapping[str, Any]) -> str:
 
 
 def _changes(
-    built: Sequence[Built], card: str, manifest: Mapping[str, Any], there: Mapping[str, Entry]
+    built: Sequence[Built],
+    card: str,
+    pictures: Mapping[str, bytes],
+    manifest: Mapping[str, Any],
+    there: Mapping[str, Entry],
 ) -> tuple[Change, ...]:
     text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
     files = {path: source for one in built for path, source in one.files.items()}
     adds = [Add.of("README.md", card.encode()), Add.of(MANIFEST, text.encode())]
     adds += [Add.of(path, source) for path, source in sorted(files.items())]
+    adds += [Add.of(f"plots/{name}", data) for name, data in sorted(pictures.items())]
     # Delete only files that composer_hub itself writes.
-    stale = [path for path in sorted(there) if path.startswith(("data/", "index/")) and path not in files]
+    written = {add.path for add in adds}
+    stale = [path for path in sorted(there) if path.startswith(("data/", "index/", "plots/")) and path not in written]
     return (*adds, *(Delete(path) for path in stale))
 
 

@@ -10,7 +10,8 @@ hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.car
 from composer_hub.pairs.build import PairOptions, PairSet, make
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
-from composer_hub.pairs.policy import Policy, PolicyError, Poll
+from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
+from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.rows import split_of
@@ -23,10 +24,14 @@ __all__ = [
     "PairOptions",
     "PairSet",
     "PairsDiff",
+    "PanelTeacher",
     "Policy",
     "PolicyError",
     "Poll",
+    "PollCounts",
+    "Purchase",
     "RecordedVotes",
+    "TeacherBill",
     "Verdict",
     "VerdictError",
     "Votes",

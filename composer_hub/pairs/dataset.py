@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 
 from composer_hub.hub import REVIEWS, Card, Draft, Lineage, Parent, Version
 from composer_hub.pairs.build import PairSet
-from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.card import example, materials, notes
+from composer_hub.pairs.plots import pictures_of
+from composer_hub.pairs.purchase import Purchase
 from composer_hub.pairs.report import report_rows
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.tables import (
@@ -28,17 +30,28 @@ from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
 from composer_hub.pairs.windows import MARKER
 from composer_hub.records import Pair
 
-TAGS = ("preference", "dpo", "agents", "tool-use", "teacher-replay")
+TAGS = ("preference", "dpo", "trl", "agents", "tool-use", "teacher-replay")
 
 
 def draft(
-    made: PairSet, name: str, *, source: Version | None = None, license: str = "other", ambiguous_usd: float = 0.0
+    made: PairSet,
+    name: str,
+    *,
+    source: Version | None = None,
+    license: str = "other",
+    purchase: Purchase | None = None,
+    on_note: Callable[[str], None] = lambda note: None,
 ) -> Draft:
     """Return the first version of a pair set.
 
-    `source` is the version of the traces; `ambiguous_usd` is what answers that never arrived may have cost.
+    `source` is the version of the traces, `purchase` the money of the run. Without it, the report adds up the money
+    that the votes name, which misses calls that were billed and repeated.
     """
-    metrics = report_rows(made.pairs.outlines, made.summaries, drops=made.drops, ambiguous_usd=ambiguous_usd)
+    poll = made.votes.poll
+    metrics = report_rows(made.pairs.outlines, made.summaries, drops=made.drops, poll=poll, purchase=purchase)
+    for note in notes(metrics, made.drops, poll):
+        on_note(note)
+    pictures, shown = pictures_of(metrics)
     card = Card(
         "pairs",
         pretty_name=f"{name}: preference pairs from teacher replay",
@@ -46,12 +59,15 @@ def draft(
         tags=TAGS,
         counts={"traces": made.num_traces, "teacher answers": made.num_votes, "pairs": len(made.pairs)},
         dropped=dict(made.drops.most_common()),
+        source_datasets=(source.repo,) if source else (),
         holes={
-            "policy": f"{policy_text(made.policy, sorted(made.teachers))} {window_text(made)}",
+            "example": example(made.pairs.outlines, made.pairs),
+            "plots": shown,
+            "policy": materials(made.policy, poll, purchase, sorted(made.teachers), window_text(made)),
             "report": report_markdown(metrics),
         },
+        pictures=pictures,
     )
-    poll = made.votes.poll
     lineage = Lineage(
         parents=(Parent("traces", source.repo, source.revision, tag=source.tag),) if source else (),
         config=dataclasses.asdict(made.policy)
@@ -118,16 +134,6 @@ def next_card(
         counts={**source.manifest["counts"], **counts},
         dropped={**source.manifest["dropped"], **(dropped or {})},
         holes={"policy": policy, "report": report},
-    )
-
-
-def policy_text(policy: Policy, teachers: Sequence[str]) -> str:
-    """Describe for the card when votes become a pair."""
-    own = "left out" if policy.exclude_same_family else "counted too"
-    return (
-        f"Teachers: {', '.join(f'`{name}`' for name in teachers)}. A pair needs at least {policy.min_agree} teachers, "
-        f"and a majority of those whose vote counts, that agree at {policy.agree_level}, and a student that differs "
-        f"from them at {policy.veto_level}. Teachers of the student's own family are {own}."
     )
 
 

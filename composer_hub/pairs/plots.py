@@ -5,7 +5,8 @@ Needs matplotlib (`pip install "composer-hub[report]"`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ THEMES: Mapping[str, Mapping[str, str]] = {
     "light": {"ink": "#1f2328", "paper": "#ffffff", "grid": "#d0d7de", "main": "#0969da"},
     "dark": {"ink": "#e6edf3", "paper": "#0d1117", "grid": "#30363d", "main": "#58a6ff"},
 }
-_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")  # distinct for color-blind readers
+_COLORS = ("#0072b2", "#d55e00", "#009e73")  # distinct for color-blind readers
 
 
 class PlotError(exits.ComposerError, ImportError):
@@ -30,7 +31,18 @@ class Plot:
     alt: str
 
 
-def draw(rows: Sequence[Metric], folder: Path) -> list[Plot]:
+def pictures_of(rows: Sequence[Metric]) -> tuple[dict[str, bytes], str]:
+    """Return the light plots by file name and the Markdown that shows them; both empty without matplotlib."""
+    with tempfile.TemporaryDirectory(prefix="composer-plots-") as folder:
+        try:
+            plots = draw(rows, Path(folder), themes=("light",))
+        except PlotError:
+            return {}, ""
+        pictures = {plot.path.name: plot.path.read_bytes() for plot in plots}
+    return pictures, "\n\n".join(f"![{plot.alt}](plots/{plot.path.name})" for plot in plots)
+
+
+def draw(rows: Sequence[Metric], folder: Path, *, themes: Collection[str] = tuple(THEMES)) -> list[Plot]:
     """Write every plot that the rows have numbers for, once per theme: `votes-light.png`, `votes-dark.png`, …"""
     try:
         from matplotlib.figure import Figure
@@ -39,8 +51,9 @@ def draw(rows: Sequence[Metric], folder: Path) -> list[Plot]:
     folder.mkdir(parents=True, exist_ok=True)
     plots = []
     for name, paint in _PLOTS.items():
-        for theme, colors in THEMES.items():
-            figure = Figure(figsize=(7, 4), dpi=150, facecolor=colors["paper"], layout="constrained")
+        for theme in themes:
+            colors = THEMES[theme]
+            figure = Figure(figsize=(7, 3), dpi=150, facecolor=colors["paper"], layout="constrained")
             axes = figure.add_subplot(facecolor=colors["paper"])
             _style(axes, colors)
             if alt := paint(axes, rows, colors):
@@ -60,7 +73,7 @@ def _style(axes: Any, colors: Mapping[str, str]) -> None:
 
 
 def _votes(axes: Any, rows: Sequence[Metric], colors: Mapping[str, str]) -> str:
-    counts = [(row.scope, row.value or 0) for row in rows if row.metric == "votes"]
+    counts = [(row.scope, row.value or 0) for row in rows if row.metric == "votes" and not row.scope.startswith("0")]
     if not counts:
         return ""
     axes.bar([scope for scope, _ in counts], [count for _, count in counts], color=colors["main"])
@@ -70,26 +83,51 @@ def _votes(axes: Any, rows: Sequence[Metric], colors: Mapping[str, str]) -> str:
     return "Bar chart of votes: " + ", ".join(f"{scope} agree on {count:,.0f} steps" for scope, count in counts) + "."
 
 
-def _costs(axes: Any, rows: Sequence[Metric], colors: Mapping[str, str]) -> str:
-    cells = {(row.metric, row.scope): row.value for row in rows}
-    teachers = [row.scope for row in rows if row.metric == "calls"]
-    points = [(one, cells.get(("latency_p50_s", one)), cells.get(("usd_per_call", one))) for one in teachers]
-    known = [(one, latency, usd) for one, latency, usd in points if latency is not None and usd is not None]
-    if not known:
+def _agreement(axes: Any, rows: Sequence[Metric], colors: Mapping[str, str]) -> str:
+    kinds = {"agreement": "{}", "self_agreement": "{} with itself", "recall": "recall of pairs"}
+    bars = [
+        (kinds[row.metric].format(_short(row.scope.removeprefix("L2 "))), row, _COLORS[list(kinds).index(row.metric)])
+        for row in rows
+        if row.metric in kinds and row.value is not None and (row.metric != "self_agreement" or "L2 " in row.scope)
+    ][::-1]
+    if not bars:
         return ""
-    for number, (one, latency, usd) in enumerate(known):
-        axes.scatter([latency], [usd], s=60, color=_COLORS[number % len(_COLORS)])
-        axes.annotate(one, (latency, usd), xytext=(6, 4), textcoords="offset points", color=colors["ink"], fontsize=8)
-    axes.set_xlabel("median latency, s")
-    axes.set_ylabel("mean $ per call")
-    axes.set_title("Cost and latency of a teacher's answers")
-    axes.margins(0.25)
-    axes.grid(color=colors["grid"])
-    listed = ", ".join(f"{one} {latency:.1f} s and ${usd:.4f}" for one, latency, usd in known)
-    return f"Scatter plot of median latency and mean cost of a call: {listed}."
+    for place, (_, row, color) in enumerate(bars):
+        share = row.value or 0.0
+        axes.barh([place], [share], color=color)
+        if row.low is not None and row.high is not None:
+            # An interval from drawing traces may end inside the value by rounding.
+            around = [[max(share - row.low, 0.0)], [max(row.high - share, 0.0)]]
+            axes.errorbar([share], [place], xerr=around, color=colors["ink"], capsize=3)
+    axes.set_yticks(range(len(bars)), [name for name, _, _ in bars])
+    axes.set_xlim(0, 1)
+    axes.set_title("Agreement at L2, and recall, with 95 % intervals")
+    axes.grid(axis="x", color=colors["grid"])
+    return "Bar chart of agreement at L2: " + ", ".join(f"{name} {row.value:.2f}" for name, row, _ in bars[::-1]) + "."
+
+
+def _costs(axes: Any, rows: Sequence[Metric], colors: Mapping[str, str]) -> str:
+    bars = [
+        (row.scope, row.value) for row in rows if row.metric == "usd_per_pair" and row.scope and row.value is not None
+    ]
+    if not bars:
+        return ""
+    names = [_short(name) for name, _ in bars]
+    drawn = axes.barh(names[::-1], [usd for _, usd in bars][::-1], color=colors["main"])
+    axes.bar_label(drawn, fmt="$%.4f", color=colors["ink"], padding=3, fontsize=8)
+    axes.set_xlabel("$ for this teacher per pair of the set")
+    axes.set_title("Cost per pair by teacher")
+    axes.margins(x=0.2)
+    axes.grid(axis="x", color=colors["grid"])
+    return "Bar chart of the cost per pair: " + ", ".join(f"{name} ${usd:.4f}" for name, usd in bars) + "."
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 44 else f"{name[:43]}…"
 
 
 _PLOTS: Mapping[str, Callable[[Any, Sequence[Metric], Mapping[str, str]], str]] = {
     "votes": _votes,
+    "agreement": _agreement,
     "costs": _costs,
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import LEVELS, NormalForm, close, part_of, same
+from composer_hub.records import from_row
 
 POLL_FILE = "poll.json"
 
@@ -65,12 +66,52 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class PanelTeacher:
+    """A teacher of a run, as cards name it; prices are in dollars per million tokens."""
+
+    name: str
+    model: str
+    family: str
+    served_from: str  # host, and the provider behind a router
+    terms: str
+    is_loopback: bool
+    input_usd: float
+    cached_usd: float | None
+    output_usd: float
+    price_stamp: str
+
+    @property
+    def is_scripted(self) -> bool:
+        return self.family.startswith("scripted")
+
+
+@dataclass(frozen=True, slots=True)
+class PollCounts:
+    """The steps of a run's traces after the run."""
+
+    num_traces: int = 0
+    num_steps: int = 0  # of all traces of the run, asked about or not
+    num_answered: int = 0  # steps about which nothing is left to ask
+    num_stopped_early: int = 0  # steps that the order or the entropy gate ended before every teacher was asked
+    num_audited: int = 0  # of those, steps that were asked in full
+    num_missed: int = 0  # of the audited ones, steps with a pair that the order would have missed
+    recall: float | None = None  # share of the pairs that the order finds
+    recall_low: float | None = None
+    recall_high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Poll:
     """How a run collected its votes: who was asked, in which order, and for which policy."""
 
     order: str  # all, sequential or cascade
     teachers: tuple[str, ...]
     policy: Policy = Policy()
+    audit: float = 0.0  # share of the steps asked in full
+    repeat: float = 0.0  # share of the steps on which the first teacher is asked twice
+    min_entropy: float | None = None  # of the student's entropy: steps below were left out
+    panel: tuple[PanelTeacher, ...] = ()
+    counts: PollCounts | None = None
 
     def write(self, folder: Path) -> None:
         """Record the poll in the folder of its run."""
@@ -83,7 +124,7 @@ class Poll:
         path = folder / POLL_FILE
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
-            return cls(str(row["order"]), tuple(row["teachers"]), Policy(**row["policy"]))
+            return from_row(cls, {**row, "policy": dataclasses.asdict(Policy(**row["policy"]))})
         except FileNotFoundError:
             problem = "is missing"
         except (OSError, ValueError, KeyError, TypeError) as error:

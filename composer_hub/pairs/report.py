@@ -2,10 +2,14 @@
 
 A row is one number: metric, scope (a teacher, a level, …), value, the 95 % interval over traces if there is one, and n,
 the number of things it was counted over. docs/pairs.md explains how to read each.
+
+Agreement is weighted by the inverse of each answer's `inclusion`, so that it means the same under every order. All
+money is that of the ledger.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -14,10 +18,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from composer_hub.actions.forms import LEVELS
+from composer_hub.money import NANO, Budget, to_usd
 from composer_hub.pairs.ballots import Ballot, Cast
+from composer_hub.pairs.policy import Poll
+from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.stats import Array, auc, fleiss_kappa, interval, quantile, ratio
 from composer_hub.pairs.style import style_leak
 from composer_hub.records import Pair, action_text, stable_id
+
+NOT_ASKED = "not_asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +48,8 @@ class AnswerSummary:
     teacher: str
     attempt: int
     status: str  # voted, or the reason why it does not count
+    was_asked: bool
+    inclusion: float  # probability that this teacher was asked about the step
     levels: tuple[str, ...]  # digests of L0 to L3, and the tools
     cost_usd: float
     latency_s: float
@@ -57,6 +68,10 @@ class BallotSummary:
     def counted(self) -> tuple[AnswerSummary, ...]:
         return tuple(answer for answer in self.answers if answer.status == "voted" and answer.attempt == 0)
 
+    @property
+    def was_asked(self) -> bool:
+        return any(answer.was_asked for answer in self.answers)
+
 
 def summary_of(ballot: Ballot) -> BallotSummary:
     """Return the summary of a ballot."""
@@ -68,20 +83,27 @@ def report_rows(
     summaries: Collection[BallotSummary],
     *,
     drops: Mapping[str, int] | None = None,
-    ambiguous_usd: float = 0.0,
+    poll: Poll | None = None,
+    purchase: Purchase | None = None,
     seed: int = 0,
 ) -> list[Metric]:
-    """Return every row of the report; the same input and seed give the same rows."""
-    traces = sorted({one.trace_id for one in summaries} | {pair.trace_id for pair in pairs})
+    """Return every row of the report; the same input and seed give the same rows.
+
+    Money comes from `purchase`, the ledger of the run; without one, from the votes.
+    """
+    purchase = purchase or _purchase_of(summaries)
+    traces = sorted({one.trace_id for one in summaries} | {pair.trace_id for pair in pairs} | purchase.by_trace.keys())
     drawn = _Draws({trace_id: at for at, trace_id in enumerate(traces)}, seed)
     return [
         *_yield(pairs, summaries, drops or {}, drawn),
+        *_coverage(poll),
         _kappa(summaries, drawn),
+        *_agreement(summaries, drawn),
         *_self_agreement(summaries, drawn),
         *_bias(pairs, drawn, seed),
         *_lengths(pairs),
-        *_money(pairs, summaries, ambiguous_usd, drawn),
-        *_teachers(summaries),
+        *_money(pairs, purchase, drawn),
+        *_teachers(pairs, summaries, purchase),
     ]
 
 
@@ -98,11 +120,16 @@ class _Draws:
 
     def mean(self, name: str, scope: str, values: Iterable[tuple[str, float]]) -> Metric:
         """Return the mean of values, each given with its trace."""
-        above, below = np.zeros(len(self.place)), np.zeros(len(self.place))
-        for trace_id, value in values:
-            above[self.place[trace_id]] += value
-            below[self.place[trace_id]] += 1
-        return self.metric(name, scope, ratio(above, below), int(below.sum()))
+        return self.weighted_mean(name, scope, ((trace_id, value, 1.0) for trace_id, value in values))
+
+    def weighted_mean(self, name: str, scope: str, values: Iterable[tuple[str, float, float]]) -> Metric:
+        """Return the mean of values, each given with its trace and its weight."""
+        above, below, num = np.zeros(len(self.place)), np.zeros(len(self.place)), 0
+        for trace_id, value, weight in values:
+            above[self.place[trace_id]] += value * weight
+            below[self.place[trace_id]] += weight
+            num += 1
+        return self.metric(name, scope, ratio(above, below), num)
 
 
 def _finite(value: float) -> float | None:
@@ -114,11 +141,15 @@ def _digests(levels: Sequence[str]) -> tuple[str, ...]:
 
 
 def _answer(cast: Cast) -> AnswerSummary:
-    vote = cast.vote
+    vote, was_asked = cast.vote, cast.vote.status != NOT_ASKED
+    # A repeat is compared with the first answer, so it needs the status that it would have as a vote.
+    excluded = "" if cast.excluded == "repeat" else cast.excluded
     return AnswerSummary(
         vote.teacher,
         vote.attempt,
-        cast.abstained or cast.excluded or "voted",
+        (was_asked and cast.abstained) or excluded or cast.abstained or "voted",
+        was_asked,
+        vote.inclusion,
         _digests(cast.form.levels),
         vote.cost_usd,
         vote.latency_s,
@@ -145,7 +176,7 @@ def _yield(
 
 
 def _votes_histogram(summaries: Iterable[BallotSummary]) -> Iterator[Metric]:
-    asked = [[answer.levels[2] for answer in one.counted] for one in summaries if one.answers]
+    asked = [[answer.levels[2] for answer in one.counted] for one in summaries if one.was_asked]
     counts = Counter((len(forms), max(Counter(forms).values(), default=0)) for forms in asked)
     for (num_votes, num_agree), count in sorted(counts.items()):
         yield Metric("votes", f"{num_agree} of {num_votes}", count, n=len(asked))
@@ -155,15 +186,33 @@ def _share(flags: Sequence[bool]) -> float | None:
     return sum(flags) / len(flags) if flags else None
 
 
+def _coverage(poll: Poll | None) -> Iterator[Metric]:
+    """Return how much of the traces was answered, and the share of the pairs that the order finds there."""
+    if counts := poll.counts if poll else None:
+        yield Metric("answered_steps", value=_over(counts.num_answered, counts.num_steps), n=counts.num_steps)
+        yield Metric("recall", "", counts.recall, counts.recall_low, counts.recall_high, counts.num_audited)
+
+
 # ------------------------------------------------------------------------------------------------------- agreement
 
 
 def _kappa(summaries: Iterable[BallotSummary], drawn: _Draws) -> Metric:
     """Return Fleiss' kappa of the tools (L4), the only categories that recur from step to step."""
     rated = [one for one in summaries if len(one.counted) > 1]
-    tools = [[answer.levels[4] for answer in one.counted] for one in rated]
+    tools = [[(answer.levels[4], answer.inclusion) for answer in one.counted] for one in rated]
     statistic = fleiss_kappa(tools, [drawn.place[one.trace_id] for one in rated])
     return drawn.metric("fleiss_kappa", "L4", statistic, len(rated))
+
+
+def _agreement(summaries: Iterable[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
+    """Compare each two teachers at L2, weighted for the steps at which the order asks only one of them."""
+    both: dict[tuple[str, str], list[tuple[str, float, float]]] = defaultdict(list)
+    for one in summaries:
+        for a, b in itertools.combinations(sorted(one.counted, key=lambda answer: answer.teacher), 2):
+            same = float(a.levels[2] == b.levels[2])
+            both[a.teacher, b.teacher].append((one.trace_id, same, 1 / min(a.inclusion, b.inclusion)))
+    for (first, second), values in sorted(both.items()):
+        yield drawn.weighted_mean("agreement", f"{first} ~ {second}", values)
 
 
 def _self_agreement(summaries: Collection[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
@@ -212,41 +261,62 @@ def _lengths(pairs: Iterable[Pair]) -> Iterator[Metric]:
 # ----------------------------------------------------------------------------------------------- money and teachers
 
 
-def _money(
-    pairs: Collection[Pair], summaries: Collection[BallotSummary], ambiguous_usd: float, drawn: _Draws
-) -> Iterator[Metric]:
-    answers = [answer for one in summaries for answer in one.answers]
+def _money(pairs: Collection[Pair], purchase: Purchase, drawn: _Draws) -> Iterator[Metric]:
     spent, made = np.zeros(len(drawn.place)), np.zeros(len(drawn.place))
-    for one in summaries:
-        spent[drawn.place[one.trace_id]] += sum(answer.cost_usd for answer in one.answers)
+    for trace_id, cost in purchase.by_trace.items():
+        spent[drawn.place[trace_id]] += to_usd(cost)
     for pair in pairs:
         made[drawn.place[pair.trace_id]] += 1
-    yield Metric("usd", value=float(spent.sum()), n=len(answers))
-    yield Metric("ambiguous_usd", value=ambiguous_usd, n=len(answers))
+    bills = purchase.teachers.values()
+    requests, tokens = sum(bill.requests for bill in bills), sum(bill.prompt_tokens for bill in bills)
+    yield Metric("usd", value=to_usd(purchase.budget.settled), n=requests)
+    yield Metric("usd_retried", value=to_usd(sum(bill.retried for bill in bills)), n=requests)
+    yield Metric("ambiguous_usd", value=to_usd(purchase.budget.ambiguous), n=requests)
     yield drawn.metric("usd_per_pair", "", ratio(spent, made), len(pairs))
     yield drawn.metric("usd_per_trace", "", ratio(spent, np.ones(len(spent))), len(spent))
-    yield Metric("cached_share", value=_cached_share(answers), n=sum(answer.prompt_tokens for answer in answers))
+    yield Metric("cached_share", value=_over(sum(bill.cached_tokens for bill in bills), tokens), n=tokens)
 
 
-def _cached_share(answers: Iterable[AnswerSummary]) -> float | None:
-    known = [answer for answer in answers if answer.prompt_tokens]
-    total = sum(answer.prompt_tokens for answer in known)
-    return sum(answer.cached_tokens for answer in known) / total if total else None
+def _over(above: float, below: float) -> float | None:
+    return above / below if below else None
 
 
-def _teachers(summaries: Iterable[BallotSummary]) -> Iterator[Metric]:
+def _teachers(pairs: Collection[Pair], summaries: Iterable[BallotSummary], purchase: Purchase) -> Iterator[Metric]:
     by_teacher: dict[str, list[AnswerSummary]] = defaultdict(list)
     for one in summaries:
         for answer in one.answers:
             by_teacher[answer.teacher].append(answer)
     for teacher, answers in sorted(by_teacher.items()):
+        bill = purchase.teachers.get(teacher, TeacherBill())
         latencies = [answer.latency_s for answer in answers if answer.latency_s > 0]
-        yield Metric("calls", teacher, len(answers), n=len(answers))
+        yield Metric("calls", teacher, bill.requests, n=bill.answers)
         for share in (50, 95, 99):
             yield Metric(f"latency_p{share}_s", teacher, _finite(quantile(latencies, share / 100)), n=len(latencies))
-        total = sum(answer.cost_usd for answer in answers)
-        yield Metric("usd_per_call", teacher, total / len(answers), n=len(answers))
-        yield Metric("usd", teacher, total, n=len(answers))
-        yield Metric("cached_share", teacher, _cached_share(answers), n=sum(answer.prompt_tokens for answer in answers))
+        total = to_usd(bill.spent)
+        yield Metric("usd_per_call", teacher, _over(total, bill.answers), n=bill.answers)
+        yield Metric("usd", teacher, total, n=bill.requests)
+        yield Metric("usd_per_pair", teacher, _over(total, len(pairs)), n=len(pairs))
+        yield Metric("ambiguous_usd", teacher, to_usd(bill.ambiguous), n=bill.requests)
+        yield Metric("cached_share", teacher, _over(bill.cached_tokens, bill.prompt_tokens), n=bill.prompt_tokens)
         for reason, count in sorted(Counter(answer.status for answer in answers).items()):
             yield Metric("answers", f"{teacher}: {reason}", count, n=len(answers))
+
+
+def _purchase_of(summaries: Iterable[BallotSummary]) -> Purchase:
+    """Add up the money that the votes name, for votes without a ledger."""
+    bills: dict[str, TeacherBill] = {}
+    by_trace: Counter[str] = Counter()
+    for one in summaries:
+        for answer in one.answers:
+            if answer.was_asked:
+                old, cost = bills.get(answer.teacher, TeacherBill()), round(answer.cost_usd * NANO)
+                by_trace[one.trace_id] += cost
+                bills[answer.teacher] = TeacherBill(
+                    requests=old.requests + 1,
+                    answers=old.answers + 1,
+                    spent=old.spent + cost,
+                    prompt_tokens=old.prompt_tokens + answer.prompt_tokens,
+                    cached_tokens=old.cached_tokens + (answer.cached_tokens if answer.prompt_tokens else 0),
+                )
+    total = sum(by_trace.values())
+    return Purchase(Budget(total, total), bills, by_trace)

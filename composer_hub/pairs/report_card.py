@@ -10,33 +10,39 @@ from composer_hub.pairs.report import Metric
 _HEADLINES = (
     ("pairs", "Pairs"),
     ("pairs_per_trace", "Pairs per trace"),
+    ("answered_steps", "Share of steps that were answered"),
+    ("recall", "Recall of pairs, by the audit"),
     ("fleiss_kappa", "Fleiss' kappa on tools (L4)"),
     ("chosen_longer", "P(chosen longer than rejected)"),
     ("length_auc", "AUC of length alone"),
     ("style_leak_auc", "AUC of spelling alone (style leak)"),
     ("after_error", "Share after an error"),
     ("from_resolved", "Share from solved traces"),
+    ("usd", "$ in all, by the ledger"),
+    ("usd_retried", "$ billed without an answer"),
+    ("ambiguous_usd", "$ that may have been billed for lost answers"),
     ("usd_per_pair", "$ per pair"),
     ("usd_per_trace", "$ per trace"),
     ("cached_share", "Cached share of prompt tokens"),
-    ("ambiguous_usd", "$ of answers that never arrived"),
 )
 _TEACHER_COLUMNS = (
-    ("calls", "calls"),
+    ("calls", "requests"),
     ("latency_p50_s", "p50 s"),
     ("latency_p95_s", "p95 s"),
     ("latency_p99_s", "p99 s"),
-    ("usd_per_call", "mean $/call"),
+    ("usd_per_call", "$/answer"),
     ("usd", "total $"),
+    ("usd_per_pair", "$/pair"),
     ("cached_share", "cached"),
 )
 
 
 def report_markdown(rows: Sequence[Metric]) -> str:
-    """Return the report as Markdown: headline numbers, teachers, self-agreement, votes, steps without a pair."""
+    """Return the report as Markdown: headline numbers, teachers, agreement, votes, steps without a pair."""
     sections = [
         ("", _headlines(rows)),
         ("Teachers", _teachers(rows)),
+        ("Agreement at L2", _agreement(rows)),
         ("Agreement of a teacher with itself", _self_agreement(rows)),
         ("Votes", _scoped(rows, "votes", "agree on L2", "steps")),
         ("Length of pairs", _scoped(rows, "pairs_by_length", "estimated tokens", "pairs")),
@@ -47,15 +53,24 @@ def report_markdown(rows: Sequence[Metric]) -> str:
 
 def _headlines(rows: Iterable[Metric]) -> str:
     by_name = {row.metric: row for row in reversed(list(rows)) if row.scope in ("", *LEVELS)}
-    lines = [[title, _value(by_name[name]), f"{by_name[name].n:,}"] for name, title in _HEADLINES if name in by_name]
-    return _table(["", "value (95 % over traces)", "n"], lines)
+    lines = [[title, value(by_name[name]), f"{by_name[name].n:,}"] for name, title in _HEADLINES if name in by_name]
+    return table(["", "value (95 % over traces)", "n"], lines)
 
 
 def _teachers(rows: Sequence[Metric]) -> str:
     cells = {(row.scope, row.metric): row for row in rows}
     teachers = [row.scope for row in rows if row.metric == "calls"]
-    lines = [[_code(teacher), *(_value(cells[teacher, name]) for name, _ in _TEACHER_COLUMNS)] for teacher in teachers]
-    return _table(["teacher", *(title for _, title in _TEACHER_COLUMNS)], lines)
+    lines = [[code(teacher), *(value(cells[teacher, name]) for name, _ in _TEACHER_COLUMNS)] for teacher in teachers]
+    return table(["teacher", *(title for _, title in _TEACHER_COLUMNS)], lines)
+
+
+def _agreement(rows: Iterable[Metric]) -> str:
+    lines = [
+        [" and ".join(code(name) for name in row.scope.split(" ~ ")), value(row), f"{row.n:,}"]
+        for row in rows
+        if row.metric == "agreement"
+    ]
+    return table(["teachers", "agree (95 % over traces)", "steps"], lines)
 
 
 def _self_agreement(rows: Iterable[Metric]) -> str:
@@ -66,18 +81,18 @@ def _self_agreement(rows: Iterable[Metric]) -> str:
             level, _, teacher = row.scope.partition(" ")
             by_teacher.setdefault(teacher, {})[level] = row
     lines = [
-        [_code(teacher), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
+        [code(teacher), *(value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
         for teacher, cells in by_teacher.items()
     ]
-    return _table(["teacher", *levels, "steps"], lines)
+    return table(["teacher", *levels, "steps"], lines)
 
 
 def _scoped(rows: Iterable[Metric], metric: str, scope: str, count: str) -> str:
-    lines = [[_code(row.scope), f"{row.value:,.0f}"] for row in rows if row.metric == metric and row.value is not None]
-    return _table([scope, count], lines)
+    lines = [[code(row.scope), f"{row.value:,.0f}"] for row in rows if row.metric == metric and row.value is not None]
+    return table([scope, count], lines)
 
 
-def _value(row: Metric) -> str:
+def value(row: Metric) -> str:
     if row.value is None:
         return "-"
     around = "" if row.low is None or row.high is None else f" ({_number(row.low)} to {_number(row.high)})"
@@ -88,13 +103,14 @@ def _number(value: float) -> str:
     return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     # Names come from session files and providers: a bar would break the table, a backtick the code span.
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], lines: Sequence[Sequence[str]], *, num_texts: int = 1) -> str:
+    """Return a table whose first columns are texts and whose other columns are numbers."""
     if not lines:
         return ""
-    rule = ["---", *("---:" for _ in head[1:])]
+    rule = ["---"] * num_texts + ["---:"] * (len(head) - num_texts)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, rule, *lines])

@@ -6,8 +6,8 @@ one weight per trace, and `interval` draws the weights.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 NUM_SAMPLES = 400
+Z = 1.959964  # 95 %
 
 
 def interval(
@@ -40,48 +41,50 @@ def ratio(above: Sequence[float] | Array, below: Sequence[float] | Array) -> Cal
     return lambda weights: float(weights @ top / (weights @ bottom)) if weights @ bottom else math.nan
 
 
+def wilson(rate: float, count: float, z: float = Z) -> tuple[float, float]:
+    """Return Wilson's interval of a share."""
+    middle = (rate + z * z / (2 * count)) / (1 + z * z / count)
+    half = z / (1 + z * z / count) * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 # ------------------------------------------------------------------------------------------------------- agreement
 
 
-def fleiss_kappa(items: Sequence[Sequence[Hashable]], traces: Sequence[int] | None = None) -> Callable[[Array], float]:
-    """Return Fleiss' kappa of items rated by two or more raters each, as a function of the traces' weights.
+Rating = tuple[Hashable, float]
+"""A rater's category, and the probability that this rater was asked."""
 
-    With the same number of raters per item it is the textbook's number.
+
+def fleiss_kappa(items: Sequence[Sequence[Rating]], traces: Sequence[int]) -> Callable[[Array], float]:
+    """Return Fleiss' kappa as a function of the traces' weights.
+
+    Ratings and pairs of ratings are weighted by the inverse of their probability, which undoes the choice of an order
+    that asks some raters only about some items. If every rater rates every item, it is the textbook's number.
     """
-    rated = [(item, trace) for item, trace in zip(items, traces or [0] * len(items), strict=True) if len(item) > 1]
-    counts = _Counts([item for item, _ in rated])
-    observed = np.array(
-        [(sum(n * n for n in Counter(item).values()) - len(item)) / (len(item) * (len(item) - 1)) for item, _ in rated]
-    )
-    of = np.array([trace for _, trace in rated], dtype=np.int64)
+    number: dict[Hashable, int] = {}
+    ratings: list[tuple[int, int, float]] = []
+    agreed, compared, of = list[float](), list[float](), list[int]()
+    for item, trace in zip(items, traces, strict=True):
+        both = [(one[0] == other[0], 1 / min(one[1], other[1])) for one, other in itertools.combinations(item, 2)]
+        if both:
+            ratings += [(len(of), number.setdefault(name, len(number)), 1 / share) for name, share in item]
+            agreed.append(sum(weight for same, weight in both if same))
+            compared.append(sum(weight for _, weight in both))
+            of.append(trace)
+    at, category, weight = (np.array(column) for column in (zip(*ratings, strict=True) if ratings else ((), (), ())))
+    place, observed = np.array(of, dtype=np.int64), ratio(agreed, compared)
 
     def kappa(weights: Array) -> float:
-        if not len(of):
+        if not of:
             return math.nan
-        own = weights[of]
-        shares = counts.totals(own)
-        expected = float(((shares / shares.sum()) ** 2).sum()) if shares.sum() else math.nan
-        agreed = float(own @ observed / own.sum()) if own.sum() else math.nan
-        return 1.0 if expected == 1 else (agreed - expected) / (1 - expected)
+        own = weights[place]
+        shares = np.bincount(category, weights=own[at] * weight)
+        if not shares.sum():
+            return math.nan
+        expected = float(((shares / shares.sum()) ** 2).sum())
+        return 1.0 if expected == 1 else (observed(own) - expected) / (1 - expected)
 
     return kappa
-
-
-class _Counts:
-    """The number of raters who named each category for each item, without the zeros."""
-
-    def __init__(self, items: Sequence[Sequence[Hashable]]) -> None:
-        number: dict[Hashable, int] = {}
-        cells = [
-            (at, number.setdefault(name, len(number)), count)
-            for at, item in enumerate(items)
-            for name, count in Counter(item).items()
-        ]
-        self.item, self.category, self.count = np.array(cells, dtype=np.int64).reshape(-1, 3).T
-
-    def totals(self, weights: Array) -> Array:
-        """Return the weighted number of times that each category was named."""
-        return np.bincount(self.category, weights=weights[self.item] * self.count).astype(np.float64)
 
 
 # ------------------------------------------------------------------------------------------------------------ bias

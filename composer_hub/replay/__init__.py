@@ -16,7 +16,7 @@ from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, r
 from composer_hub.replay.planning import ReplayPlan, TeacherShare, plan
 from composer_hub.replay.prices import PriceError
 from composer_hub.replay.providers import PROVIDERS, Provider, TeacherError
-from composer_hub.replay.runs import ReplaySummary, run, status
+from composer_hub.replay.runs import ReplaySummary, purchase_of, run, status
 from composer_hub.replay.sources import PublishedTraces, TraceFile, TraceSource
 from composer_hub.replay.teachers import Teacher, find_teachers, key_of
 
@@ -46,6 +46,7 @@ __all__ = [
     "key_of",
     "min_entropy_of",
     "plan",
+    "purchase_of",
     "read_entropy",
     "run",
     "status",

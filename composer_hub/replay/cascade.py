@@ -9,6 +9,10 @@ in step order (so that each list becomes a lane over a growing prefix), and fina
 - `cascade` asks the cheapest teacher about every step, and the others, as above, only if that one does not repeat the
     student. It misses a pair if the cheapest teacher repeats the student and two others agree on something else. A
     share of the steps (`audit`) is asked in full regardless, so that the missed pairs are measured.
+
+A step of the audit is asked of every teacher. A vote that only the audit asked for carries the share of the audit as
+its `inclusion`, so that a report can weight it: agreement among the answers that an order asked for is biased, because
+it asks the last teachers only where the first ones differ.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from dataclasses import dataclass, field
 
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.stats import wilson
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay.answers import TeacherAnswer
 from composer_hub.replay.options import ReplayOptions
@@ -84,14 +89,31 @@ class AuditTally:
     num_audited: int = 0  # of those, steps that the audit asked in full
     num_missed: int = 0  # of the audited steps, those with a pair
 
+    num_unfinished: int = 0  # steps that still have a question
+
     @property
     def recall(self) -> float | None:
         """Return the share of pairs that the order finds, as measured by the audit; None without audited steps."""
+        # Audited steps are asked in full. Only the other steps that ended early can miss a pair.
+        return self._recall(self.num_missed / self.num_audited) if self.num_audited else None
+
+    @property
+    def recall_interval(self) -> tuple[float, float] | None:
+        """Return the 95 % interval of the recall (Wilson's, of the share of audited steps with a missed pair)."""
         if not self.num_audited:
             return None
-        # Audited steps are asked in full. Only the other steps that ended early can miss a pair.
-        missed = self.num_missed / self.num_audited * (self.num_stopped_early - self.num_audited)
+        low, high = wilson(self.num_missed / self.num_audited, self.num_audited)
+        ends = self._recall(high), self._recall(low)
+        return None if ends[0] is None or ends[1] is None else (ends[0], ends[1])
+
+    def _recall(self, missed_share: float) -> float | None:
+        missed = missed_share * (self.num_stopped_early - self.num_audited)
         return self.num_pairs / (self.num_pairs + missed) if self.num_pairs + missed else None
+
+    def __iadd__(self, other: AuditTally) -> AuditTally:
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        return self
 
 
 class TraceRounds:
@@ -147,8 +169,9 @@ class TraceRounds:
     def votes(self) -> Iterator[Vote]:
         """Yield one vote per outcome, and one for each teacher that is left out of a step."""
         for state in self._states.values():
+            asked = self._asked_by_order(state)
             for (name, attempt), outcome in state.outcomes.items():
-                yield self._vote(state, self.teachers[name], attempt, outcome)
+                yield self._vote(state, self.teachers[name], attempt, outcome, audited=name not in asked)
             for name, reason in state.excluded.items():
                 yield self._vote(state, self.teachers[name], 0, AskOutcome("not_asked"), excluded=reason)
 
@@ -156,9 +179,10 @@ class TraceRounds:
         """Count the pairs, and those that the audit found after an early end."""
         tally = AuditTally(num_steps=len(self._states))
         for state in self._states.values():
-            pair = self._has_pair(state)
+            pair, unfinished = self._has_pair(state), bool(self._next(state))
             tally.num_pairs += pair
-            if state.gated or self._stops_early(state):
+            tally.num_unfinished += unfinished
+            if not unfinished and (state.gated or self._stops_early(state, state.first())):
                 tally.num_stopped_early += 1
                 tally.num_audited += state.audited
                 tally.num_missed += state.audited and pair
@@ -193,34 +217,52 @@ class TraceRounds:
 
     def _next(self, state: _State) -> tuple[Teacher, ...]:
         outcomes = state.first()
+        if due := self._due(state, outcomes):
+            return due
         unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
-        if state.gated and not state.audited:
+        if not state.audited:
             return ()
+        # One after the other, so that the questions of the audit join the lanes of the order.
+        return unasked if self.options.order == "all" else unasked[:1]
+
+    def _due(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> tuple[Teacher, ...]:
+        """Return the teachers that the order asks next after some outcomes, whatever the audit does."""
+        if state.gated:
+            return ()
+        unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
         if self.options.order == "all":
             return unasked
         if not outcomes:
             return unasked[:1] if self.options.order == "cascade" else unasked[: self.options.agreement.min_agree]
-        if self._stops_early(state) and not state.audited:
+        if self._stops_early(state, outcomes):
             return ()
-        sizes = [len(cluster) for cluster in self._clusters(state)]
+        sizes = [len(cluster) for cluster in self._clusters(state, outcomes)]
         largest, num_votes, needed = max(sizes, default=0), sum(sizes), self.options.agreement.needed
         still_open = largest < needed(num_votes) and largest + len(unasked) >= needed(num_votes + len(unasked))
         return unasked[:1] if still_open else ()
 
-    def _stops_early(self, state: _State) -> bool:
+    def _asked_by_order(self, state: _State) -> set[str]:
+        """Return the teachers that the order asks, as opposed to those that only the audit asks."""
+        if not state.audited:
+            return set(state.first())
+        known, outcomes = state.first(), dict[str, AskOutcome]()
+        while due := [teacher.name for teacher in self._due(state, outcomes) if teacher.name in known]:
+            outcomes.update((name, known[name]) for name in due)
+        return set(outcomes)
+
+    def _stops_early(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> bool:
         """Return whether the cascade ends here because the cheapest teacher repeats the student."""
         if self.options.order != "cascade" or not state.eligible:
             return False
-        first = state.outcomes.get((state.eligible[0].name, 0))
+        first = outcomes.get(state.eligible[0].name)
         action = first.answer.action if first and first.answer else None
         return action is not None and self.comparison.repeats(state.step, self._student(state), action)
 
     def _student(self, state: _State) -> Message:
         return self.trace.messages[state.step.action]
 
-    def _clusters(self, state: _State) -> list[list[Message]]:
+    def _clusters(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> list[list[Message]]:
         clusters: list[list[Message]] = []
-        outcomes = state.first()
         for teacher in state.eligible:
             outcome = outcomes.get(teacher.name)
             action = outcome.answer.action if outcome and outcome.answer else None
@@ -235,7 +277,7 @@ class TraceRounds:
         return clusters
 
     def _has_pair(self, state: _State) -> bool:
-        clusters = self._clusters(state)
+        clusters = self._clusters(state, state.first())
         winner = max(clusters, key=len, default=[])
         if len(winner) < self.options.agreement.needed(sum(len(cluster) for cluster in clusters)):
             return False
@@ -247,7 +289,16 @@ class TraceRounds:
         twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.options.repeat
         return [Ask(state.step), *([Ask(state.step, attempt=1)] if twice else [])]
 
-    def _vote(self, state: _State, teacher: Teacher, attempt: int, outcome: AskOutcome, excluded: str = "") -> Vote:
+    def _vote(
+        self,
+        state: _State,
+        teacher: Teacher,
+        attempt: int,
+        outcome: AskOutcome,
+        *,
+        excluded: str = "",
+        audited: bool = False,
+    ) -> Vote:
         answer, step = outcome.answer, state.step
         action = answer.action if answer else None
         return Vote(
@@ -271,6 +322,7 @@ class TraceRounds:
             price_stamp=outcome.price_stamp,
             attempt=attempt,
             excluded=excluded or ("repeat" if attempt else ""),
+            inclusion=self.options.audit if audited else 1.0,
         )
 
 

@@ -455,8 +455,7 @@ class Scheduler:
 
     def _count(self, rounds: TraceRounds) -> None:
         tally = rounds.tally()
-        for name in AuditTally.__slots__:
-            setattr(self.tally, name, getattr(self.tally, name) + getattr(tally, name))
+        self.tally += tally
         self._counted.add(rounds.trace.trace_id)  # with two sweeps, a trace comes twice
         self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps

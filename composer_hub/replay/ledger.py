@@ -253,7 +253,8 @@ class Ledger:
             cursor = self._db.execute(
                 "WITH paid AS (SELECT q.teacher, sum(t.cost * (t.state = 'settled')) AS spent, "
                 "  sum(t.reserved * (t.state = 'ambiguous')) AS ambiguous, count(*) AS requests, "
-                "  sum(t.prompt_tokens) AS prompt_tokens, sum(t.cached_tokens) AS cached_tokens "
+                "  sum(t.prompt_tokens) AS prompt_tokens, sum(t.cached_tokens) AS cached_tokens, "
+                "  sum(t.cost * (t.state = 'settled' AND t.kind != '')) AS retried "
                 "  FROM tries t JOIN questions q ON q.key = t.key GROUP BY q.teacher) "
                 "SELECT q.teacher AS teacher, sum(q.state = 'planned') AS planned, "
                 "  sum(q.state = 'reserved') AS reserved, "
@@ -261,11 +262,27 @@ class Ledger:
                 "  sum(q.state = 'failed') AS failed, "
                 "  coalesce(paid.requests, 0) AS requests, coalesce(paid.prompt_tokens, 0) AS prompt_tokens, "
                 "  coalesce(paid.cached_tokens, 0) AS cached_tokens, coalesce(paid.spent, 0) AS spent, "
-                "  coalesce(paid.ambiguous, 0) AS ambiguous "
+                "  coalesce(paid.ambiguous, 0) AS ambiguous, coalesce(paid.retried, 0) AS retried "
                 "FROM questions q LEFT JOIN paid ON paid.teacher = q.teacher GROUP BY q.teacher ORDER BY q.teacher"
             )
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def by_trace(self) -> dict[str, int]:
+        """Return the settled nano-dollars of each trace."""
+        with self._explained():
+            return dict(
+                self._db.execute(
+                    "SELECT q.trace_id, sum(t.cost) FROM tries t JOIN questions q ON q.key = t.key "
+                    "WHERE t.state = 'settled' GROUP BY q.trace_id"
+                )
+            )
+
+    def price_stamps(self) -> list[str]:
+        """Return the stamps of the prices at which calls were reserved."""
+        with self._explained():
+            rows = self._db.execute("SELECT DISTINCT price_stamp FROM tries WHERE price_stamp != '' ORDER BY 1")
+            return [stamp for (stamp,) in rows]
 
     def reap(self) -> int:
         """Turn the reservations of dead processes into ambiguous ones, which stay counted; return their number."""

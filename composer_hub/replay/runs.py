@@ -1,7 +1,7 @@
 """A replay run: a folder with a ledger and votes.
 
     ledger.sqlite   every question and every request, paid once, and the votes made from the answers
-    poll.json       who was asked, in which order, and for which policy
+    poll.json       who was asked, in which order, for which policy, and how far the run came
 
 Running again with the same folder continues the run and pays for nothing twice.
 """
@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from composer_hub import exits
 from composer_hub.money import Budget, cap_of, to_usd
-from composer_hub.pairs.policy import Poll
+from composer_hub.pairs.policy import PanelTeacher, Poll, PollCounts
+from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import AuditTally
@@ -39,6 +41,7 @@ class ReplaySummary:
     progress: ReplayProgress
     tally: AuditTally
     budget: Budget
+    num_steps: int  # of all traces of the run
     stopped: exits.Stopped | None
 
     def as_row(self) -> dict[str, Any]:
@@ -56,6 +59,8 @@ class ReplaySummary:
             "cap_usd": to_usd(self.budget.cap),
             "audited_steps": self.tally.num_audited,
             "recall_of_pairs": self.tally.recall,
+            "recall_interval": self.tally.recall_interval,
+            "unanswered_steps": self.num_steps - (self.tally.num_steps - self.tally.num_unfinished),
         }
 
 
@@ -85,10 +90,9 @@ def run(
         on_note(planned.problem)
     folder.mkdir(parents=True, exist_ok=True)
     report = ReplayReport()
-    poll = Poll(options.order, tuple(teacher.name for teacher in teachers), options.agreement)
     stopped = None
     with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
-        poll.write(folder)
+        _poll(options, teachers).write(folder)
         for note in price_changes(ledger, teachers):
             on_note(note)
         votes = collect(
@@ -99,11 +103,79 @@ def run(
             save_votes(ledger.path, votes)
         except exits.Stopped as reason:
             stopped = reason
+        _poll(options, teachers, _counts(report.tally, planned.num_traces, planned.num_steps)).write(folder)
         saved = num_votes(ledger.path)
         budget = ledger.budget()
     for note in report.notes:
         on_note(note)
-    return ReplaySummary(folder, saved, report.progress, report.tally, budget, stopped)
+    return ReplaySummary(folder, saved, report.progress, report.tally, budget, planned.num_steps, stopped)
+
+
+def _poll(options: ReplayOptions, teachers: Sequence[Teacher], counts: PollCounts | None = None) -> Poll:
+    return Poll(
+        options.order,
+        tuple(teacher.name for teacher in teachers),
+        options.agreement,
+        options.audit,
+        options.repeat,
+        options.min_entropy,
+        tuple(_panel_teacher(teacher) for teacher in teachers),
+        counts,
+    )
+
+
+def _panel_teacher(teacher: Teacher) -> PanelTeacher:
+    rates = teacher.price.rates
+    host = urlsplit(teacher.base_url).hostname or ""
+    return PanelTeacher(
+        teacher.name,
+        teacher.model,
+        teacher.family,
+        f"{host} ({teacher.server})" if teacher.server else host,
+        teacher.terms,
+        teacher.is_loopback,
+        rates.input / 1e6,
+        rates.cached / 1e6 if teacher.price.caches else None,
+        rates.output / 1e6,
+        teacher.price.stamp,
+    )
+
+
+def _counts(tally: AuditTally, num_traces: int, num_steps: int) -> PollCounts:
+    low, high = tally.recall_interval or (None, None)
+    return PollCounts(
+        num_traces,
+        num_steps,
+        tally.num_steps - tally.num_unfinished,
+        tally.num_stopped_early,
+        tally.num_audited,
+        tally.num_missed,
+        tally.recall,
+        low,
+        high,
+    )
+
+
+def purchase_of(folder: str | Path) -> Purchase | None:
+    """Return the money of a run folder, None if it has no ledger."""
+    path = Path(folder) / LEDGER_FILE
+    if not path.exists():
+        return None
+    with Ledger(path) as ledger:
+        teachers = {
+            row["teacher"]: TeacherBill(
+                requests=row["requests"],
+                answers=row["settled"],
+                unasked=row["planned"],
+                spent=row["spent"],
+                ambiguous=row["ambiguous"],
+                retried=row["retried"],
+                prompt_tokens=row["prompt_tokens"],
+                cached_tokens=row["cached_tokens"],
+            )
+            for row in ledger.by_teacher()
+        }
+        return Purchase(ledger.budget(), teachers, ledger.by_trace(), tuple(ledger.price_stamps()))
 
 
 def _with_total(on_progress: Callable[[ReplayProgress], None], total: int) -> Callable[[ReplayProgress], None]:
@@ -123,7 +195,8 @@ def status(folder: str | Path) -> tuple[list[dict[str, Any]], Budget]:
         rows, budget = ledger.by_teacher(), ledger.budget()
     for row in rows:
         row["cached_share"] = row["cached_tokens"] / row["prompt_tokens"] if row["prompt_tokens"] else 0.0
-        row["spent_usd"], row["ambiguous_usd"] = to_usd(row.pop("spent")), to_usd(row.pop("ambiguous"))
+        for name in ("spent", "ambiguous", "retried"):
+            row[f"{name}_usd"] = to_usd(row.pop(name))
         del row["prompt_tokens"], row["cached_tokens"]
     return rows, budget
 

@@ -16,12 +16,12 @@ import torch
 from transformers import Trainer, TrainerCallback, set_seed
 from trl import GRPOTrainer
 
+from composer_hub.pairs.stats import wilson
 from composer_hub.records import canonical_json
 from composer_hub.train.isolation import isolated
 from composer_hub.train.siblings import total_rewards
 
 _KEY = "eval/pass_at_1"
-_Z = 1.959964  # 95 %
 EVAL_SEED = 1001  # of all attempts, so that two measurements can be compared
 
 
@@ -70,13 +70,6 @@ def pass_rate(rewards: Sequence[Sequence[float]], pass_reward: float = 1.0) -> P
     value = math.fsum(rates) / len(rates)
     low, high = wilson(value, _effective(rates, value, len(attempts)))
     return PassRate(value, low, high, len(rates), len(attempts), sum(math.isnan(reward) for reward in attempts))
-
-
-def wilson(rate: float, count: float, z: float = _Z) -> tuple[float, float]:
-    """Return Wilson's interval of a share."""
-    middle = (rate + z * z / (2 * count)) / (1 + z * z / count)
-    half = z / (1 + z * z / count) * math.sqrt(rate * (1 - rate) / count + z * z / (4 * count * count))
-    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def _effective(rates: Sequence[float], value: float, num_attempts: int) -> float:

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from composer_hub.money import Budget
 from composer_hub.pairs.ballots import ballots
 from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows, summary_of
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.records import features_of, from_row, to_row
@@ -32,19 +34,27 @@ def report(make_trace: Callable[..., Any], make_vote: Callable[..., Any]) -> lis
         make_vote(first, 0, "c-x", READ_PART),
         make_vote(first, 1, "a-x", GREP),
         make_vote(first, 1, "b-x", GREP),
-        make_vote(first, 1, "a-x", READ, attempt=1),
+        # As the cascade writes a repeat.
+        make_vote(first, 1, "a-x", READ, attempt=1, excluded="repeat"),
         make_vote(second, 0, "a-x", LS),
         make_vote(second, 0, "b-x", GREP),
         make_vote(second, 1, "a-x", status="refusal", cost_usd=0.0, latency_s=0.0, usage={}, cached_tokens=0),
     ]
     pairs, drops = [], {}
     cast = []
+    votes.append(make_vote(second, 0, "c-x", status="not_asked", excluded="same_family", cost_usd=0.0))
     for trace in (first, second):
         found, missed = build_pairs(trace, votes)
         pairs += found
         drops |= missed
         cast += [summary_of(ballot) for ballot in ballots(trace, votes)]
-    return report_rows(pairs, cast, drops=drops, ambiguous_usd=0.5)
+    bills = {
+        "a-x": TeacherBill(7, 5, 1, 50_000_000, 500_000_000, 10_000_000, 10_000, 8_000),
+        "b-x": TeacherBill(3, 3, 0, 60_000_000, 0, 0, 3_000, 2_400),
+        "c-x": TeacherBill(1, 1, 0, 40_000_000, 0, 0, 1_000, 800),
+    }
+    purchase = Purchase(Budget(10**9, 150_000_000, 0, 500_000_000), bills, {"one": 110_000_000, "two": 40_000_000})
+    return report_rows(pairs, cast, drops=drops, purchase=purchase)
 
 
 def value(report: list[Metric], metric: str, scope: str = "") -> Any:
@@ -63,23 +73,28 @@ def value(report: list[Metric], metric: str, scope: str = "") -> Any:
         ("votes", "2 of 2", 1),
         ("votes", "1 of 2", 1),
         ("votes", "0 of 0", 1),
-        # Tools: (read, read, read), (search, search), (list, search): P = (1 + 1 + 0) / 3, shares 3/7, 3/7, 1/7.
-        ("fleiss_kappa", "L4", (2 / 3 - 19 / 49) / (1 - 19 / 49)),
+        # Tools: (read, read, read), (search, search), (list, search): 4 of 5 pairs agree, shares 3/7, 3/7, 1/7.
+        ("fleiss_kappa", "L4", (4 / 5 - 19 / 49) / (1 - 19 / 49)),
+        ("agreement", "a-x ~ b-x", 2 / 3),
+        ("agreement", "a-x ~ c-x", 0.0),
         ("self_agreement", "L2 a-x", 0.0),
         ("chosen_longer", "", 0.5),
         ("length_auc", "", 0.5),
         ("after_error", "", 0.5),
         ("from_resolved", "", 1.0),
-        ("usd", "", 4 * 0.01 + 3 * 0.02 + 0.04),
+        ("usd", "", 0.15),
+        ("usd_retried", "", 0.01),
         ("ambiguous_usd", "", 0.5),
-        ("usd_per_pair", "", 0.07),
-        ("usd_per_trace", "", 0.07),
+        ("usd_per_pair", "", 0.075),
+        ("usd_per_trace", "", 0.075),
         ("cached_share", "", 0.8),
-        ("calls", "a-x", 5),
+        ("calls", "a-x", 7),
         ("latency_p50_s", "a-x", 1.5),
-        ("usd_per_call", "a-x", 0.04 / 5),
+        ("usd_per_call", "a-x", 0.01),
+        ("usd_per_pair", "b-x", 0.03),
         ("usd", "b-x", 0.06),
         ("cached_share", "c-x", 0.8),
+        ("answers", "c-x: same_family", 1),
         ("answers", "a-x: refusal", 1),
         ("answers", "a-x: voted", 4),
         ("style_leak_auc", "", None),
@@ -114,7 +129,8 @@ def test_a_row_survives_the_hub(report: list[Metric], tmp_path: Path) -> None:
 
 def test_the_card_shows_every_teacher_and_headline(report: list[Metric]) -> None:
     text = report_markdown(report)
-    assert "| `a-x` | 5 | 1.5 | 2 | 2 | 0.008 | 0.04 | 0.8 |" in text
+    assert "| `a-x` | 7 | 1.5 | 2 | 2 | 0.01 | 0.05 | 0.025 | 0.8 |" in text
+    assert "| `a-x` and `b-x` | 0.667" in text
     assert "| Share after an error | 0.5 | 2 |" in text
     assert "| `no_consensus` | 1 |" in text
     lines = [line for line in text.split("\n") if line.startswith("|")]
@@ -126,7 +142,15 @@ def test_a_name_cannot_break_the_card() -> None:
         [Metric("calls", "a|b`c", 1, n=1)]
         + [
             Metric(name, "a|b`c", 1.0, n=1)
-            for name in ("latency_p50_s", "latency_p95_s", "latency_p99_s", "usd_per_call", "usd", "cached_share")
+            for name in (
+                "latency_p50_s",
+                "latency_p95_s",
+                "latency_p99_s",
+                "usd_per_call",
+                "usd",
+                "usd_per_pair",
+                "cached_share",
+            )
         ]
     )
     assert "| `a/b'c` | 1 |" in text
@@ -138,9 +162,31 @@ def test_every_plot_comes_in_two_themes_with_an_alt_text(report: list[Metric], t
 
     plots = draw(report, tmp_path / "plots")
     assert sorted(plot.path.name for plot in plots) == [
-        f"{name}-{theme}.png" for name in ("costs", "votes") for theme in ("dark", "light")
+        f"{name}-{theme}.png" for name in ("agreement", "costs", "votes") for theme in ("dark", "light")
     ]
     assert all(plot.path.read_bytes().startswith(b"\x89PNG") for plot in plots)
     alts = {plot.alt for plot in plots}
     assert any("2 of 3 agree on 1 steps" in alt for alt in alts)
+    assert not any("0 of 0" in alt for alt in alts)
+    assert any("b-x $0.0300" in alt for alt in alts)
     assert draw([], tmp_path / "none") == []
+
+
+def test_agreement_is_the_same_whether_the_order_asked_for_an_answer_or_only_the_audit(
+    make_trace: Callable[..., Any], make_vote: Callable[..., Any]
+) -> None:
+    # The second teacher agrees with the first on 9 of 10 steps. An order that asks it only at every tenth step, where
+    # they differ, and an audit of every ninth of the others must give the same number.
+    trace = make_trace(*[LS] * 100)
+
+    def agreement(asked: Callable[[int], float]) -> float:
+        votes = [make_vote(trace, at, "a-x", READ) for at in range(100)]
+        votes += [
+            make_vote(trace, at, "b-x", GREP if at % 10 == 0 else READ, inclusion=asked(at))
+            for at in range(100)
+            if asked(at)
+        ]
+        return value(report_rows([], [summary_of(one) for one in ballots(trace, votes)]), "agreement", "a-x ~ b-x")
+
+    assert agreement(lambda at: 1.0) == pytest.approx(0.9)
+    assert agreement(lambda at: 1.0 if at % 10 == 0 else float(at % 10 == 1) / 9) == pytest.approx(0.9)

@@ -5,16 +5,23 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from composer_hub.pairs.stats import auc, fleiss_kappa, interval, quantile, ratio
+from composer_hub.pairs.stats import Array, auc, fleiss_kappa, interval, quantile, ratio
 from composer_hub.pairs.style import features_of_text, logistic_regression, style_leak
 
 ONE = np.ones(1)
+
+
+def kappa(items: Sequence[Sequence[Hashable]], traces: Sequence[int] | None = None) -> Callable[[Array], float]:
+    """Return Fleiss' kappa of raters who were all asked."""
+    return fleiss_kappa([[(name, 1.0) for name in item] for item in items], traces or [0] * len(items))
+
 
 # Fleiss (1971), as worked through in most textbooks: 10 subjects, 14 raters, 5 categories.
 FLEISS = [
@@ -33,7 +40,24 @@ FLEISS = [
 
 def test_fleiss_kappa_is_the_textbooks() -> None:
     items = [[name for name, count in enumerate(line) for _ in range(count)] for line in FLEISS]
-    assert fleiss_kappa(items)(ONE) == pytest.approx(0.2099, abs=1e-4)
+    assert kappa(items)(ONE) == pytest.approx(0.2099, abs=1e-4)
+
+
+def test_kappa_does_not_depend_on_which_ratings_were_asked_for_if_each_is_weighted() -> None:
+    # The third rater is asked where the first two differ, and at every fourth of the other items.
+    rng = random.Random(4)
+    truths = [rng.choice("abc") for _ in range(3000)]
+    items = [[truth if rng.random() < 0.8 else rng.choice("abc") for _ in range(3)] for truth in truths]
+    in_full = kappa(items)(ONE)
+    part, naive = [], []
+    for number, (one, other, third) in enumerate(items):
+        share = 1.0 if one != other else 0.25
+        kept = share == 1.0 or number % 4 == 0
+        part.append([(one, 1.0), (other, 1.0), *([(third, share)] if kept else [])])
+        naive.append([(name, 1.0) for name, _ in part[-1]])
+    traces = [0] * len(items)
+    assert fleiss_kappa(part, traces)(ONE) == pytest.approx(in_full, abs=0.03)
+    assert fleiss_kappa(naive, traces)(ONE) != pytest.approx(in_full, abs=0.03)
 
 
 RATINGS = st.lists(st.lists(st.sampled_from("abc"), min_size=2, max_size=4), min_size=2, max_size=8)
@@ -45,15 +69,15 @@ def test_a_traces_weight_is_how_often_it_was_drawn(units: list[list[str]], drawn
     traces = list(range(len(units)))
     repeated = [unit for unit, times in zip(units, drawn, strict=False) for _ in range(times)]
     weights = np.array(drawn[: len(units)], dtype=float)
-    weighted = fleiss_kappa(units, traces)(weights) if weights.sum() else math.nan
-    plain = fleiss_kappa(repeated)(ONE) if repeated else math.nan
+    weighted = kappa(units, traces)(weights) if weights.sum() else math.nan
+    plain = kappa(repeated)(ONE) if repeated else math.nan
     assert weighted == pytest.approx(plain, nan_ok=True)
 
 
 def test_full_agreement_is_one_and_kappa_is_unknown_without_ratings() -> None:
-    assert fleiss_kappa([["a", "a"], ["b", "b"]])(ONE) == 1
-    assert fleiss_kappa([["a", "a"]])(ONE) == 1
-    assert math.isnan(fleiss_kappa([["a"], []])(ONE))
+    assert kappa([["a", "a"], ["b", "b"]])(ONE) == 1
+    assert kappa([["a", "a"]])(ONE) == 1
+    assert math.isnan(kappa([["a"], []])(ONE))
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
