@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import logging
 import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -17,13 +18,17 @@ from composer_hub.local_hub import parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response
-from composer_hub.local_hub.store import Exists, HeadMoved, NoRepo, NoRevision, Store
+from composer_hub.local_hub.errors import LocalHubError
+from composer_hub.local_hub.store import Exists, HeadMoved, NoContent, NoRepo, NoRevision, Store
 from composer_hub.local_hub.trees import BadPath, MissingPath
+from composer_hub.local_hub.xorbs import Malformed
 
+log = logging.getLogger("uvicorn.error")
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
+_KNOWN = (Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath, WrongContent, Malformed)
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 
 
@@ -61,7 +66,11 @@ class App:
         # Exact, where uvicorn's own date is up to two seconds old: clients cut a log after the date of the answer.
         response.headers.setdefault("Date", formatdate(usegmt=True))
         response.headers.setdefault("X-Request-Id", "Root=" + secrets.token_hex(8))
-        return await response(scope, receive, send)
+        try:
+            await response(scope, receive, send)
+        except (LocalHubError, OSError) as error:
+            # The head is sent, so only a broken connection can tell the client.
+            log.error("%s broke off: %s", request.url.path, error)
 
     async def answer(self, request: Request) -> Response:
         """Find the route and let it answer; turn every known error into the Hub's words for it."""
@@ -75,7 +84,7 @@ class App:
             raise self._unanswered(request, path)
         except ApiError as error:
             return error_response(error)
-        except (Exists, HeadMoved, NoRepo, NoRevision, MissingPath, BadPath, WrongContent) as error:
+        except _KNOWN as error:
             return error_response(_translated(error))
         except (OSError, sqlite3.OperationalError) as error:
             if not is_full(error):
@@ -125,6 +134,8 @@ def _translated(error: Exception) -> ApiError:
         return ApiError(404, str(error), "RepoNotFound")
     if isinstance(error, NoRevision):
         return ApiError(404, str(error), "RevisionNotFound")
+    if isinstance(error, NoContent):
+        return ApiError(400, str(error), "LfsObjectMissing")
     if isinstance(error, MissingPath):
         return ApiError(404, str(error), "EntryNotFound")
     if isinstance(error, BadPath):

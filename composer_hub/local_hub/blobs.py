@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from composer_hub.local_hub.errors import LocalHubError
@@ -23,12 +24,13 @@ class WrongContent(LocalHubError, ValueError):
 class Blobs:
     """A folder of blobs by content id."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, sweep: bool = True) -> None:
         self.files = root / "blobs"
         self.unfinished = root / "tmp"
         self.files.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(self.unfinished, ignore_errors=True)
-        self.unfinished.mkdir()
+        if sweep:
+            shutil.rmtree(self.unfinished, ignore_errors=True)
+        self.unfinished.mkdir(exist_ok=True)
 
     def path(self, content_id: str) -> Path:
         """Return the path of the bytes with this id, which may not exist yet."""
@@ -38,14 +40,10 @@ class Blobs:
         """Say whether the blob is there, whole."""
         return self.path(content_id).is_file()
 
-    def adopt(self, path: Path, sha256: str, size: int) -> None:
-        """Move a file that something else has written into place, if it is what was announced."""
-        digest = hashlib.sha256()
-        with open(path, "rb") as file:
-            while chunk := file.read(1 << 20):
-                digest.update(chunk)
-            check_content(digest.hexdigest(), path.stat().st_size, sha256, size)
-            _move(path, file.fileno(), self.path(sha256))
+    def all(self) -> Iterator[str]:
+        """Yield the ids of all blobs."""
+        for folder in sorted(os.listdir(self.files)):
+            yield from sorted(os.listdir(self.files / folder))
 
     def writer(self) -> BlobWriter:
         """Open an unfinished blob; nothing of it is visible before `BlobWriter.keep`."""
@@ -70,15 +68,25 @@ class BlobWriter:
             view = view[self._file.write(view) :]
         self.size += len(data)
 
-    def keep(self, content_id: str, *, sha256: str | None = None, size: int | None = None) -> None:
-        """Flush to disk and move into place, after checking the announced hash and size."""
-        if sha256 is not None:
-            check_content(self._sha256.hexdigest(), self.size, sha256, size)
-        self.keep_at(self._blobs.path(content_id))
+    @property
+    def sha256(self) -> str:
+        return self._sha256.hexdigest()
 
-    def keep_at(self, target: Path) -> None:
-        """Flush to disk and move to a path outside of the blobs."""
-        _move(Path(self.name), self._file.fileno(), target)
+    def check(self, sha256: str, size: int) -> None:
+        """Refuse bytes that are not the announced ones."""
+        if self.sha256 != sha256 or self.size != size:
+            raise WrongContent(
+                f"Received {self.size} bytes with sha256 {self.sha256}, but {size} bytes with sha256 {sha256} were "
+                "announced. Upload the file again; if it is still being written, wait until it is complete."
+            )
+
+    def keep(self, content_id: str) -> None:
+        """Flush to disk and move into place. Something must name the blob already, or `gc` may remove it."""
+        target = self._blobs.path(content_id)
+        os.fsync(self._file.fileno())
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(self.name, target)
+        _sync_folder(target.parent)
 
     def close(self) -> None:
         self._file.close()
@@ -90,23 +98,6 @@ class BlobWriter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def check_content(found: str, found_size: int, sha256: str, size: int | None) -> None:
-    """Refuse bytes that are not the announced ones."""
-    if found != sha256 or (size is not None and found_size != size):
-        raise WrongContent(
-            f"Received {found_size} bytes with sha256 {found}, but {size} bytes with sha256 {sha256} were announced. "
-            "Upload the file again; if it is still being written, wait until it is complete."
-        )
-
-
-def _move(path: Path, descriptor: int, target: Path) -> None:
-    """Rename a file once its bytes are on disk."""
-    os.fsync(descriptor)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    os.replace(path, target)
-    _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from starlette.concurrency import iterate_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from composer_hub.local_hub import bucketstore, xetclient
+from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.bucketstore import Bucket, BucketFile
 from composer_hub.local_hub.calls import ApiError, Call, Hub, Route
-from composer_hub.local_hub.files import parse_range
+from composer_hub.local_hub.files import send_content
+from composer_hub.local_hub.repos import may_open
 from composer_hub.local_hub.store import Exists
-from composer_hub.local_hub.xet import grant
+from composer_hub.local_hub.xettokens import area_of, grant
 
 PAGE = 1000
 MAX_OPERATIONS = 5000
@@ -122,14 +122,18 @@ async def apply_batch(call: Call) -> Response:
     bucket = _named(call, write=True)
     operations = _operations(await call.body())
 
-    def may_copy(db: sqlite3.Connection, kind: str, name: str, xet_hash: str) -> bool:
-        source = bucketstore.find_bucket(db, name) if kind == "bucket" else None
+    def find_source(db: sqlite3.Connection, kind: str, name: str, xet_hash: str) -> str:
+        if kind != "bucket":
+            repo = call.store.find_repo(kind, name)
+            return repo.scope if repo is not None and may_open(call, repo) else ""
+        source = bucketstore.find_bucket(db, name)
         may_read = source is not None and (
             not source.is_private or (call.user is not None and call.user.may_read(source.namespace))
         )
-        return source is not None and may_read and bucketstore.holds(db, source, xet_hash)
+        return source.scope if source is not None and may_read and bucketstore.holds(db, source, xet_hash) else ""
 
-    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, may_copy)
+    area = area_of(bucket.scope, call.need_user().name)
+    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, area, find_source)
     status = 422 if failed and len(failed) == len(operations) else 200
     return call.json({"success": not failed, "processed": len(operations), "failed": failed}, status)
 
@@ -184,22 +188,10 @@ async def send_file(call: Call) -> Response:
     if not found:
         raise ApiError(404, f"{call.args['path'][:200]} is not in the bucket {bucket.name}.", "EntryNotFound")
     file = found[0]
-    span = parse_range(call.request.headers.get("range", ""), file.size)
-    start, stop = span or (0, file.size)
-    headers = _file_headers(call, bucket, file) | {"Content-Length": str(stop - start)}
-    if span:
-        headers["Content-Range"] = f"bytes {start}-{stop - 1}/{file.size}"
-    if call.request.method == "HEAD" or start == stop:
-        response = Response(None, 206 if span else 200, headers, "application/octet-stream")
-        response.headers["Content-Length"] = str(stop - start)
-        return response
-    pieces = xetclient.stream(call.hub, bucket.scope, file.xet_hash, file.size, start, stop)
-    return StreamingResponse(_sent(pieces), 206 if span else 200, headers, "application/octet-stream")
-
-
-async def _sent(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
-    async for piece in iterate_in_threadpool(pieces):
-        yield piece
+    content = call.store.chunks.find(bucket.scope, file.xet_hash) if file.size else b""
+    if content is None:
+        raise ApiError(500, "The chunks of this file are missing from the folder of the embedded Hub. Upload it again.")
+    return await send_content(call, content, file.size, _file_headers(call, bucket, file))
 
 
 def _file_headers(call: Call, bucket: Bucket, file: BucketFile) -> dict[str, str]:
@@ -210,17 +202,16 @@ def _file_headers(call: Call, bucket: Bucket, file: BucketFile) -> dict[str, str
         "X-Xet-Refresh-Route": call.url(f"/api/buckets/{bucket.name}/xet-read-token"),
         "X-Linked-Size": str(file.size),
         "X-Linked-Etag": f'"{file.xet_hash}"',
-        "Accept-Ranges": "bytes",
         "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
     }
 
 
 async def read_token(call: Call) -> Response:
-    return grant(call, _named(call).scope, write=False)
+    return await grant(call, _named(call).scope, write=False)
 
 
 async def write_token(call: Call) -> Response:
-    return grant(call, _named(call, write=True).scope, write=True)
+    return await grant(call, _named(call, write=True).scope, write=True)
 
 
 def _info(call: Call, bucket: Bucket) -> dict[str, Any]:

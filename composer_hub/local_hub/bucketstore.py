@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
 
+from composer_hub.local_hub.chunkstore import Chunks, forget_scope
 from composer_hub.local_hub.store import Exists, Store
 from composer_hub.local_hub.trees import BadPath, check_path
 
@@ -28,8 +29,8 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _MAX_MTIME = 1 << 50
 _FILE = "path, xet_hash, size, mtime, uploaded_at"
 
-MayCopy = Callable[[sqlite3.Connection, str, str, str], bool]
-"""(connection, source type, source id, Xet hash) -> whether the caller may read this file there."""
+FindSource = Callable[[sqlite3.Connection, str, str, str], str]
+"""(connection, source type, source id, Xet hash) -> who holds this file, or "" if the caller may not read it there."""
 
 
 class BadOperation(Exception):
@@ -56,7 +57,7 @@ class Bucket:
 
     @property
     def scope(self) -> str:
-        """Return the scope of the bucket's uploads in the store of chunks."""
+        """Return the name under which the bucket holds files of chunks."""
         return f"bucket-{self.id}"
 
 
@@ -112,7 +113,7 @@ def create_bucket(store: Store, name: str, visibility: str, author: str) -> Buck
 def delete_bucket(store: Store, bucket: Bucket) -> None:
     with store.write() as db:
         db.execute("delete from bucket_files where bucket=?", (bucket.id,))
-        db.execute("delete from xet_held where scope=?", (bucket.scope,))
+        forget_scope(db, bucket.scope)
         db.execute("delete from buckets where id=?", (bucket.id,))
 
 
@@ -189,9 +190,12 @@ def _folder(db: sqlite3.Connection, bucket: Bucket, path: str) -> dict[str, Any]
 
 
 def apply_batch(
-    store: Store, bucket: Bucket, operations: Sequence[Mapping[str, Any]], may_copy: MayCopy
+    store: Store, bucket: Bucket, operations: Sequence[Mapping[str, Any]], area: str, find_source: FindSource
 ) -> list[dict[str, str]]:
-    """Apply operations in order, in one transaction; return path and reason of those that could not be applied."""
+    """Apply operations in order, in one transaction; return path and reason of those that could not be applied.
+
+    `area` is where the caller's uploads to the bucket are.
+    """
     failed: list[dict[str, str]] = []
     with store.write() as db:
         now = store.now()
@@ -199,7 +203,7 @@ def apply_batch(
             return [{"path": str(item.get("path"))[:1024], "error": "The bucket is gone."} for item in operations]
         for operation in operations:
             try:
-                _apply(db, bucket, operation, now, may_copy)
+                _apply(db, store.chunks, bucket, operation, now, area, find_source)
             except (BadOperation, BadPath) as error:
                 failed.append({"path": str(operation.get("path"))[:1024], "error": str(error)})
     return failed
@@ -207,10 +211,12 @@ def apply_batch(
 
 def _apply(
     db: sqlite3.Connection,
+    chunks: Chunks,
     bucket: Bucket,
     operation: Mapping[str, Any],
     now: str,
-    may_copy: MayCopy,
+    area: str,
+    find_source: FindSource,
 ) -> None:
     kind, path = operation.get("type"), operation.get("path")
     if not isinstance(path, str):
@@ -229,32 +235,19 @@ def _apply(
         raise BadOperation("mtime must be a time in milliseconds.")
     if kind == "copyFile":
         source = str(operation.get("sourceRepoType")), str(operation.get("sourceRepoId"))
-        if not may_copy(db, *source, xet_hash):
+        area = find_source(db, *source, xet_hash)
+        if not area:
             raise BadOperation("The source of the copy holds no such file, or you may not read it.")
-        _give(db, bucket, source[1], xet_hash)
-    size = _size_of(db, bucket, xet_hash)
-    if size is None:
+    # To know the hash of another's file is not enough: it was uploaded by the caller, or the bucket has it already.
+    file = next((file for scope in (area, bucket.scope) if (file := chunks.find(scope, xet_hash))), None)
+    if file is None:
         raise BadOperation(f"No file with xetHash {xet_hash} was uploaded to this bucket. Upload it first.")
     _check_no_overlap(db, bucket, path)
+    chunks.give(db, bucket.scope, file)
     db.execute(
         f"insert or replace into bucket_files(bucket, {_FILE}) values(?,?,?,?,?,?)",
-        (bucket.id, path, xet_hash, size, mtime, now),
+        (bucket.id, path, xet_hash, file.size, mtime, now),
     )
-
-
-def _give(db: sqlite3.Connection, bucket: Bucket, source: str, xet_hash: str) -> None:
-    """Note that a bucket has a file that another bucket, found by its name, was given."""
-    query = "insert or ignore into xet_held select ?, hash, sha256, size, terms from xet_held where scope=? and hash=?"
-    found = find_bucket(db, source)
-    assert found is not None
-    db.execute(query, (bucket.scope, found.scope, xet_hash))
-
-
-def _size_of(db: sqlite3.Connection, bucket: Bucket, xet_hash: str) -> int | None:
-    """Return the size of a file that was uploaded to this bucket: to know the hash of another's file is not enough."""
-    query = "select size from xet_held where scope=? and hash=?"
-    row = db.execute(query, (bucket.scope, xet_hash)).fetchone()
-    return row[0] if row else None
 
 
 def _check_no_overlap(db: sqlite3.Connection, bucket: Bucket, path: str) -> None:

@@ -31,9 +31,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from composer_hub.local_hub.accounts import Accounts, User
+from composer_hub.local_hub.blobs import BlobWriter
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.store import KINDS, Repo, Store
 
+PIECE = 1 << 20
+"""Uploads are hashed and written this many bytes at a time."""
 JSON_LIMIT = 16 << 20
 """A JSON body may be this long; what is longer is answered 413."""
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
@@ -185,6 +188,20 @@ class Call:
                 raise ApiError(413, f"The request body is larger than {limit} bytes.", "PayloadTooLarge")
             parts.append(part)
         return b"".join(parts)
+
+    async def stream_to(self, writer: BlobWriter, limit: int) -> None:
+        """Hash and write the body in a thread, a piece at a time."""
+        parts: list[bytes] = []
+        held = 0
+        async for part in self.request.stream():
+            parts.append(part)
+            held += len(part)
+            if writer.size + held > limit:
+                raise ApiError(413, f"More than {limit} bytes came.", "PayloadTooLarge")
+            if held >= PIECE:
+                await self.in_thread(writer.write, b"".join(parts))
+                parts, held = [], 0
+        await self.in_thread(writer.write, b"".join(parts))
 
     async def json_body(self) -> dict[str, Any]:
         """Read a JSON object; an empty body is an empty object."""

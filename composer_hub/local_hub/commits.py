@@ -38,6 +38,7 @@ class CommitDraft:
     parent: str = ""
     operations: list[Operation] = field(default_factory=list)
     small: list[bytes] = field(default_factory=list)
+    large: list[TreeEntry] = field(default_factory=list)
     num_small_bytes: int = 0
 
 
@@ -71,6 +72,7 @@ async def commit(call: Call) -> Response:
         description=draft.description,
         author=user.name,
         small=draft.small,
+        large=draft.large,
         parent=draft.parent,
         before=open_pull_request if as_pull_request else None,
     )
@@ -171,7 +173,9 @@ async def _read_draft(call: Call, repo: Repo) -> CommitDraft:
         elif key == "file":
             await _add_file(call, draft, value)
         elif key == "lfsFile":
-            draft.operations.append(PutFile(check_path(text_field(value, "path")), await _lfs_file(call, repo, value)))
+            path = check_path(text_field(value, "path"))
+            draft.large.append(await _lfs_file(call, repo, text_field(value, "oid")))
+            draft.operations.append(PutFile(path, draft.large[-1]))
         elif key in ("deletedFile", "deletedFolder"):
             draft.operations.append(DeleteFile(text_field(value, "path"), is_folder=key == "deletedFolder"))
         else:
@@ -190,34 +194,18 @@ async def _add_file(call: Call, draft: CommitDraft, value: dict[str, Any]) -> No
         draft.num_small_bytes += len(data)
         entry = TreeEntry(git_oid(data), len(data))
     else:
-        entry = await call.in_thread(_keep, call, data)
+        entry = await call.in_thread(call.store.add_large, data)
+        draft.large.append(entry)
     draft.operations.append(PutFile(path, entry))
 
 
-def _keep(call: Call, data: bytes) -> TreeEntry:
-    """Put a regular file's bytes on disk under their git id."""
-    entry = TreeEntry(git_oid(data), len(data))
-    if not call.store.blobs.holds(entry.oid):
-        with call.store.blobs.writer() as writer:
-            writer.write(data)
-            writer.keep(entry.oid)
-    return entry
-
-
-async def _lfs_file(call: Call, repo: Repo, value: dict[str, Any]) -> TreeEntry:
-    """Return the entry of an LFS file whose bytes this repository was given."""
-    sha256 = text_field(value, "oid")
-    if call.store.lfs_size(repo, sha256) is None and call.hub.with_xet:
-        await call.in_thread(adopt, call.hub, repo, sha256)
+async def _lfs_file(call: Call, repo: Repo, sha256: str) -> TreeEntry:
+    """Return the entry of an LFS file that this repository was given, or that the caller sent to it as chunks."""
     size = call.store.lfs_size(repo, sha256)
-    if size is None or not call.store.blobs.holds(sha256):
-        raise ApiError(
-            400,
-            "Your push was rejected because an LFS pointer pointed to a file that does not exist. "
-            f"Upload it first. oid: {sha256[:100]}",
-            "LfsObjectMissing",
-        )
-    return lfs_entry(sha256, size)
+    if size is None or not call.store.has_content(repo, lfs_entry(sha256, size)):
+        await call.in_thread(adopt, call.store, repo, call.need_user(), sha256)
+        size = call.store.lfs_size(repo, sha256)
+    return lfs_entry(sha256, size or 0)
 
 
 async def _lines(call: Call) -> AsyncIterator[bytes]:

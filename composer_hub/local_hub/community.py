@@ -235,7 +235,9 @@ def details(store: Store, repo: Repo, num: str, *, with_diff: bool) -> dict[str,
     shown["changes"] = {"base": MAIN, "mergeCommitId": discussion.merged_as or None}
     shown["filesWithConflicts"] = proposal.conflicts if discussion.status in _IS_OPEN else []
     if with_diff:
-        shown["diff"] = merging.unified_diff(proposal.before, proposal.diff, lambda entry: _bytes(store.content(entry)))
+        shown["diff"] = merging.unified_diff(
+            proposal.before, proposal.diff, lambda entry: b"".join(store.pieces(store.content(repo, entry)))
+        )
     return shown
 
 
@@ -255,10 +257,6 @@ def _commit_events(commits: list[Commit]) -> Iterator[dict[str, Any]]:
             "createdAt": commit.created_at,
             "data": {"subject": commit.title, "oid": commit.oid},
         }
-
-
-def _bytes(content: Any) -> bytes:
-    return content if isinstance(content, bytes) else content.read_bytes()
 
 
 # ---------------------------------------------------------------------------------------------------------- requests

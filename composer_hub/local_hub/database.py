@@ -12,14 +12,14 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
 from composer_hub.local_hub.errors import LocalHubError
 
-MIGRATIONS: tuple[str, ...] = ("",)
-"""SQL that leads from each format of the folder to the next one; the last format is their number."""
+Step = Callable[[sqlite3.Connection, Path], None]
+"""Leads from one format of the folder to the next, inside a transaction."""
 
 
 class DatabaseError(LocalHubError, RuntimeError):
@@ -29,14 +29,14 @@ class DatabaseError(LocalHubError, RuntimeError):
 class Database:
     """Transactions on one folder's `hub.sqlite`; `id` and `secret` are drawn when the folder is new."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, root: Path, *, steps: Sequence[Step], clock: Callable[[], float] = time.time) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.clock = clock
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
-        self._migrate()
+        self._migrate(steps)
         self.add_schema("create table if not exists meta(key text primary key, value text not null) without rowid;")
         self.id = self._remembered("id")
         self.secret = self._remembered("secret")
@@ -46,18 +46,20 @@ class Database:
         with self._lock:
             self._writer.executescript(sql)
 
-    def _migrate(self) -> None:
-        """Bring a folder of an earlier version up to date, one step per version, each in its own transaction."""
+    def _migrate(self, steps: Sequence[Step]) -> None:
+        """Bring a folder of an earlier format up to date, step by step, each in its own transaction."""
         (version,) = self._writer.execute("pragma user_version").fetchone()
-        if version > len(MIGRATIONS):
+        if version > len(steps):
             raise DatabaseError(
                 f"{self.root} was written by a newer version of the embedded Hub (format {version}; this "
-                f"one reads {len(MIGRATIONS)}). Upgrade composer_hub, or serve another folder with --data."
+                f"one reads {len(steps)}). Upgrade composer_hub, or serve another folder with --data."
             )
-        for number, sql in enumerate(MIGRATIONS[version:], version + 1):
+        if self._writer.execute("select 1 from sqlite_master limit 1").fetchone() is None:
+            version = len(steps)
+            self._writer.execute(f"pragma user_version = {version}")
+        for number, step in enumerate(steps[version:], version + 1):
             with self.write() as db:
-                for statement in filter(None, map(str.strip, sql.split(";"))):
-                    db.execute(statement)
+                step(db, self.root)
                 db.execute(f"pragma user_version = {number}")
 
     def read(self) -> sqlite3.Connection:

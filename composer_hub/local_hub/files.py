@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Iterable, Mapping
-from pathlib import Path
+import re
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qs, quote
 
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.concurrency import iterate_in_threadpool
+from starlette.responses import Response, StreamingResponse
 
 from composer_hub.local_hub.calls import ApiError, Call, Route
+from composer_hub.local_hub.contents import Content
 from composer_hub.local_hub.repos import check_gate, lfs_details
 from composer_hub.local_hub.store import Repo
 from composer_hub.local_hub.trees import Folder, TreeEntry
+from composer_hub.local_hub.xorbs import Malformed
 
-CHUNK = 1 << 20
 REGULAR_LIMIT = 10 << 20
 """A larger file goes up as LFS, whatever its name."""
 _PAGE, _EXPANDED_PAGE = 1000, 50
@@ -42,7 +42,8 @@ async def show_tree(call: Call) -> Response:
     if len(paths) > size:
         headers["Link"] = f'<{_with_cursor(call, page[-1])}>; rel="next"'
     last = await call.in_thread(last_commits, call, repo, oid, page) if expand else {}
-    return call.json([_item(path, items[path], last.get(path)) for path in page], headers=headers)
+    shown = {path: items[path] for path in page}
+    return call.json(_items(call, repo, shown, last if expand else None), headers=headers)
 
 
 async def show_paths(call: Call) -> Response:
@@ -58,7 +59,7 @@ async def show_paths(call: Call) -> Response:
         found |= {path: everything[path] for path in missing if path in everything}
     expand = form["expand"]
     last = await call.in_thread(last_commits, call, repo, oid, list(found)) if expand else {}
-    return call.json([_item(path, item, last.get(path)) for path, item in found.items()])
+    return call.json(_items(call, repo, found, last if expand else None))
 
 
 async def send_file(call: Call) -> Response:
@@ -81,7 +82,11 @@ async def send_file(call: Call) -> Response:
     }
     if entry.sha256:
         headers |= {"X-Linked-Etag": f'"{entry.sha256}"', "X-Linked-Size": str(entry.size)}
-    return send_content(call.request, call.store.content(entry), entry.size, headers)
+    content = call.store.content(repo, entry)
+    if call.hub.with_xet and (file := call.store.chunked(repo, entry)):
+        token = f"/api/{repo.kind}s/{repo.name}/xet-read-token/{oid}"
+        headers |= {"X-Xet-Hash": file.hash, "X-Xet-Refresh-Route": call.url(token)}
+    return await send_content(call, content, entry.size, headers)
 
 
 async def plan_upload(call: Call) -> Response:
@@ -100,7 +105,10 @@ async def plan_upload(call: Call) -> Response:
         isinstance(file, dict) and isinstance(file.get("path"), str) for file in files
     ):
         raise ApiError(400, "`files` must be a list of objects with `path` and `size`.", "BadRequest")
-    return call.json({"files": [_plan(file, tree, ignored, attributes) for file in files], "commitOid": oid})
+    known = {file["path"]: tree[file["path"]] for file in files if file["path"] in tree}
+    # A client leaves out what it is told the branch holds: damaged files must go up again.
+    known = {path: entry for path, entry in known.items() if not entry.sha256 or call.store.has_content(repo, entry)}
+    return call.json({"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid})
 
 
 def last_commits(call: Call, repo: Repo, oid: str, paths: Iterable[str]) -> dict[str, dict[str, str]]:
@@ -120,19 +128,40 @@ def entry_not_found(message: str, oid: str) -> ApiError:
     return ApiError(404, message, "EntryNotFound", headers={"X-Repo-Commit": oid})
 
 
-def send_content(request: Request, content: bytes | Path, size: int, headers: Mapping[str, str]) -> Response:
-    """Answer with bytes or a file, whole or the range that the request asks for."""
-    span = parse_range(request.headers.get("range", ""), size)
+async def send_content(call: Call, content: Content, size: int | None, headers: Mapping[str, str]) -> Response:
+    """Answer with a file, whole or the range that the request asks for; 304 if the client has it."""
+    asked, etag = call.request.headers, headers.get("ETag", "")
+    if etag and etag in re.split(r"\s*,\s*(?:W/)?", asked.get("if-none-match", "").removeprefix("W/")):
+        return Response(None, 304, headers)
+    held = call.store.size(content)
+    size = held if size is None else size
+    if held is None or size != held:
+        raise ApiError(500, "The bytes of this file are missing from the folder of the embedded Hub. Upload it again.")
+    # A client that continues a download names the file that it began with.
+    is_same = asked.get("if-range", etag) == etag
+    span = parse_range(asked.get("range", ""), size) if is_same else None
     start, stop = span or (0, size)
     headers = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
     if span:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
-    status = 206 if span else 200
-    if isinstance(content, bytes):
-        return Response(content[start:stop], status, headers, "application/octet-stream")
-    if not content.is_file() or content.stat().st_size != size:
-        raise ApiError(500, "The bytes of this file are missing from the folder of the embedded Hub. Upload it again.")
-    return FilePart(content, start, stop, status, headers)
+    status, kind = (206 if span else 200), "application/octet-stream"
+    if call.request.method == "HEAD" or isinstance(content, bytes):
+        body = content[start:stop] if isinstance(content, bytes) else None
+        return Response(body, status, headers, kind)
+    pieces = call.store.pieces(content, start, stop)
+    try:
+        first = await call.in_thread(next, pieces, b"")
+    except Malformed as error:
+        raise ApiError(
+            500, f"This file is damaged in the folder of the embedded Hub ({error}). Upload it again."
+        ) from error
+    return StreamingResponse(_after(first, pieces), status, headers, kind)
+
+
+async def _after(first: bytes, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for piece in iterate_in_threadpool(pieces):
+        yield piece
 
 
 def parse_range(header: str, size: int) -> tuple[int, int] | None:
@@ -155,33 +184,6 @@ def parse_range(header: str, size: int) -> tuple[int, int] | None:
     if start >= size or (not first and int(last) == 0):
         raise ApiError(416, "The requested range is outside of the file.", headers={"Content-Range": f"bytes */{size}"})
     return start, stop
-
-
-class FilePart(Response):
-    """A part of a file, read a chunk at a time: memory does not grow with the file."""
-
-    def __init__(self, path: Path, start: int, stop: int, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(None, status, headers, "application/octet-stream")
-        self.path, self.start, self.stop = path, start, stop
-        del self.headers["content-length"]
-        self.headers["content-length"] = str(stop - start)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        from starlette.concurrency import run_in_threadpool
-
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        left = 0 if scope["method"] == "HEAD" else self.stop - self.start
-        if left:
-            with open(self.path, "rb", buffering=0) as file:
-                file.seek(self.start)
-                while left and (chunk := await run_in_threadpool(file.read, min(CHUNK, left))):
-                    left -= len(chunk)
-                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
-
-
-def _has_path(file: Any) -> bool:
-    return isinstance(file, dict) and isinstance(file.get("path"), str)
 
 
 def _plan(file: Mapping[str, Any], tree: Mapping[str, TreeEntry], ignored: str, attributes: str) -> dict[str, Any]:
@@ -217,6 +219,22 @@ def _matches(path: str, patterns: Iterable[str]) -> bool:
         if "/" not in rooted and (fnmatch.fnmatchcase(name, rooted) or f"/{rooted}/" in f"/{path}"[: -len(name)]):
             return True
     return False
+
+
+def _items(
+    call: Call,
+    repo: Repo,
+    found: Mapping[str, TreeEntry | Folder],
+    last: Mapping[str, Mapping[str, str]] | None,
+) -> list[dict[str, Any]]:
+    """Describe entries of a tree, with their last commits if those are given."""
+    sha256s = [item.sha256 for item in found.values() if isinstance(item, TreeEntry) and item.sha256]
+    hashes = call.store.chunks.hashes(repo.scope, sha256s) if call.hub.with_xet else {}
+    items = [_item(path, item, (last or {}).get(path)) for path, item in found.items()]
+    for details in items:
+        if xet_hash := hashes.get(details.get("lfs", {}).get("oid", "")):
+            details["xetHash"] = xet_hash
+    return items
 
 
 def _item(path: str, item: TreeEntry | Folder, last: Mapping[str, str] | None) -> dict[str, Any]:

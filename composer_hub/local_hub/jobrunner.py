@@ -22,6 +22,7 @@ from composer_hub.local_hub.bucketstore import Bucket, apply_batch
 from composer_hub.local_hub.calls import Hub
 from composer_hub.local_hub.env import env_changes
 from composer_hub.local_hub.mounts import Mount, Volume
+from composer_hub.local_hub.xettokens import area_of
 
 SERVER_STOPPED = "server stopped"
 MIN_MASK = 6
@@ -218,8 +219,9 @@ class Runner:
             bucket = mount.volume.source
             if not mount.volume.is_writable or not isinstance(bucket, Bucket):
                 continue
-            operations, refused = mounts.changes_to_bucket(self.hub, bucket, mount)
-            failed = apply_batch(self.hub.store, bucket, operations, lambda *_: False)
+            user = f"job {job.id}"  # a name that no person can have
+            operations, refused = mounts.changes_to_bucket(self.hub, bucket, mount, user)
+            failed = apply_batch(self.hub.store, bucket, operations, area_of(bucket.scope, user), lambda *_: "")
             problems += [f"{mount.volume.mount_path}/{name}" for name in refused]
             problems += [f"{item['path']} ({item['error']})" for item in failed]
         names = ", ".join(problems[:10]).encode("utf-8", "replace").decode()

@@ -14,11 +14,10 @@ from typing import Any
 
 from starlette.responses import Response
 
-from composer_hub.local_hub.blobs import BlobWriter
 from composer_hub.local_hub.calls import ApiError, Call, Route
 from composer_hub.local_hub.store import Repo
+from composer_hub.local_hub.trees import lfs_entry
 
-CHUNK = 1 << 20
 _VALID_SECONDS = 24 * 3600
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _MAX_OBJECTS = 2000
@@ -49,9 +48,10 @@ async def receive(call: Call) -> Response:
     if announced is not None and announced != str(size):
         raise ApiError(400, f"The upload has {announced} bytes, but {size} were announced.", "BadRequest")
     with call.store.blobs.writer() as writer:
-        await _stream(call, writer, size)
-        await call.in_thread(writer.keep, sha256, sha256=sha256, size=size)
-    await call.in_thread(call.store.add_lfs, call.store.repo_by_id(repo_id), sha256, size)
+        await call.stream_to(writer, size)
+        writer.check(sha256, size)
+        await call.in_thread(call.store.add_lfs, call.store.repo_by_id(repo_id), sha256, size)
+        await call.in_thread(writer.keep, sha256)
     return call.json({})
 
 
@@ -108,7 +108,9 @@ def _actions(call: Call, repo: Repo, item: dict[str, Any], is_upload: bool) -> d
         return answer | {"error": {"code": 422, "message": f"{sha256} has {held} bytes, not {size}"}}
     if not is_upload:
         return answer | {"error": {"code": 501, "message": "Download through /resolve/ instead."}}
-    if held is not None and call.store.blobs.holds(sha256):
+    if held is not None and call.store.has_content(repo, lfs_entry(sha256, size)):
+        # The commit that will name it may come late.
+        call.store.add_lfs(repo, sha256, size)
         return answer
     signed = _signed(call, repo.id, sha256, size)
     upload = {"href": call.url(f"/_lfs/{signed}"), "header": {}}
@@ -134,21 +136,6 @@ def _checked(call: Call) -> tuple[int, str, int]:
 
 def _signature(call: Call, sha256: str, plain: str) -> str:
     return hmac.new(call.store.secret.encode(), f"{sha256}/{plain}".encode(), hashlib.sha256).hexdigest()[:32]
-
-
-async def _stream(call: Call, writer: BlobWriter, size: int) -> None:
-    """Hash and write the body in a thread, a chunk at a time."""
-    parts: list[bytes] = []
-    held = 0
-    async for part in call.request.stream():
-        parts.append(part)
-        held += len(part)
-        if writer.size + held > size:
-            raise ApiError(413, f"More than the announced {size} bytes came.", "PayloadTooLarge")
-        if held >= CHUNK:
-            await call.in_thread(writer.write, b"".join(parts))
-            parts, held = [], 0
-    await call.in_thread(writer.write, b"".join(parts))
 
 
 def _is_object(item: Any) -> bool:

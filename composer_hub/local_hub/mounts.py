@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 from composer_hub.local_hub import xetclient
 from composer_hub.local_hub.bucketstore import Bucket, walk
 from composer_hub.local_hub.calls import ApiError, Hub
+from composer_hub.local_hub.contents import Content
 from composer_hub.local_hub.store import KINDS, Repo, Store
 from composer_hub.local_hub.trees import BadPath, check_path
 
@@ -99,24 +99,22 @@ def _copy_repo(store: Store, repo: Repo, volume: Volume, root: Path) -> None:
             continue
         target = root / relative
         target.parent.mkdir(parents=True, exist_ok=True)
-        content = store.content(entry)
-        if isinstance(content, bytes):
-            target.write_bytes(content)
-        else:
-            shutil.copyfile(content, target)
+        _write(store, store.content(repo, entry), target)
 
 
 def _copy_bucket(hub: Hub, bucket: Bucket, volume: Volume, root: Path) -> None:
-    wanted: list[tuple[str, int, Path]] = []
     for file in walk(hub.store.read(), bucket, volume.folder):
         target = root / (_below(file.path, volume.folder) or file.path.rpartition("/")[2])
         target.parent.mkdir(parents=True, exist_ok=True)
-        if file.size:
-            wanted.append((file.xet_hash, file.size, target))
-        else:
-            target.touch()
-    if wanted:
-        xetclient.download(hub, bucket.scope, wanted)
+        content = hub.store.chunks.find(bucket.scope, file.xet_hash) if file.size else b""
+        if content is None:
+            raise FileNotFoundError(f"The chunks of {file.path} are missing from the folder of the embedded Hub.")
+        _write(hub.store, content, target)
+
+
+def _write(store: Store, content: Content, target: Path) -> None:
+    with open(target, "wb") as file:
+        file.writelines(store.pieces(content))
 
 
 def _below(path: str, folder: str) -> str | None:
@@ -163,7 +161,7 @@ def _files(root: Path) -> list[Path]:
     return [path for path in paths if path.is_file() and not path.is_symlink()]
 
 
-def changes_to_bucket(hub: Hub, bucket: Bucket, mount: Mount) -> tuple[list[Mapping[str, Any]], list[str]]:
+def changes_to_bucket(hub: Hub, bucket: Bucket, mount: Mount, user: str) -> tuple[list[Mapping[str, Any]], list[str]]:
     """Upload the changes of a job; return the operations for the bucket, and the names that it cannot hold."""
     after = signatures(mount.root)
     prefix = f"{mount.volume.folder}/" if mount.volume.folder else ""
@@ -174,7 +172,7 @@ def changes_to_bucket(hub: Hub, bucket: Bucket, mount: Mount) -> tuple[list[Mapp
             written.append((check_path(prefix + path), mount.root / path))
         except (BadPath, UnicodeEncodeError):
             refused.append(path)
-    hashes = xetclient.upload(hub, bucket.scope, [source for _, source in written]) if written else []
+    hashes = xetclient.upload(hub, bucket.scope, user, [source for _, source in written]) if written else []
     operations: list[Mapping[str, Any]] = [
         {"type": "deleteFile", "path": prefix + path} for path in mount.before if path not in after
     ]

@@ -22,7 +22,7 @@ ROUTES: tuple[Route, ...] = (
     *buckets.ROUTES,
 )
 
-SCHEMAS: tuple[str, ...] = (xet.SCHEMA, community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
+SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""

@@ -226,9 +226,15 @@ async def check_right(call: Call) -> Response:
     return call.json({})
 
 
+def may_open(call: Call, repo: Repo) -> bool:
+    """Say whether the caller may read the files: those of a gated repository are closed outside its namespace."""
+    is_member = call.user is not None and call.user.may_read(repo.namespace)
+    return call.may_read(repo) and (is_member or not repo.gated)
+
+
 def check_gate(call: Call, repo: Repo) -> None:
     """Refuse the files of a gated repository to everyone outside its namespace."""
-    if repo.gated and not (call.user is not None and call.user.may_read(repo.namespace)):
+    if not may_open(call, repo):
         message = f"Access to {repo.kind} {repo.name} is restricted and you are not in the authorized list."
         raise ApiError(403 if call.user else 401, message, "GatedRepo")
 

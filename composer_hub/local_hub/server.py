@@ -270,7 +270,7 @@ def stop_running(root: Path, seconds: float = 15.0) -> bool:
 
 def _import_path() -> list[str]:
     """Return PYTHONPATH with this package's own place first: a checkout need not be installed."""
-    return [str(Path(__file__).parents[3]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return [str(Path(__file__).parents[2]), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 def _make_root(root: Path) -> Path:

@@ -14,12 +14,13 @@ import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer_hub.local_hub.blobs import Blobs
-from composer_hub.local_hub.database import Database
+from composer_hub.local_hub.chunkstore import forget_scope
+from composer_hub.local_hub.contents import Contents
+from composer_hub.local_hub.contents import Repo as Repo
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.trees import (
     Changes,
@@ -31,7 +32,6 @@ from composer_hub.local_hub.trees import (
     applied,
     changes_of,
     check_no_overlap,
-    git_oid,
     listing,
 )
 
@@ -53,9 +53,6 @@ create table if not exists commits(
     is_whole integer not null, chain integer not null, weight integer not null, unique(repo, oid));
 create table if not exists refs(
     repo integer, ref text, oid text not null, message text not null default '', primary key(repo, ref)) without rowid;
-create table if not exists small(oid text primary key, data blob not null) without rowid;
-create table if not exists lfs(
-    repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
 """
 
 
@@ -71,39 +68,16 @@ class NoRepo(StoreError, LookupError):
     """The repository is not there any more."""
 
 
+class NoContent(StoreError, LookupError):
+    """A commit names bytes that the repository was not given."""
+
+
 class HeadMoved(StoreError, RuntimeError):
     """The branch has another head than the writer believes."""
 
 
 class NoRevision(StoreError, LookupError):
     """No branch, tag or commit has this name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Repo:
-    """One repository; `name` is `namespace/name`, `kind` one of model, dataset, space."""
-
-    id: int
-    kind: str
-    name: str
-    visibility: str = "public"
-    gated: str = ""
-    created_by: str = ""
-    created_at: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def namespace(self) -> str:
-        return self.name.partition("/")[0]
-
-    @property
-    def is_private(self) -> bool:
-        return self.visibility != "public"
-
-    @property
-    def web_path(self) -> str:
-        """Return the path of its page: `me/model`, `datasets/me/data`."""
-        return self.name if self.kind == "model" else f"{self.kind}s/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +110,11 @@ BeforeCommit = Callable[[sqlite3.Connection, str], str]
 """Called in the commit's transaction with the base's oid; returns the ref to write (a pull request opens its own)."""
 
 
-class Store(Database):
+class Store(Contents):
     """Repositories, refs, commits and contents under one folder."""
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__(root, clock=clock)
-        self.blobs = Blobs(root)
         self._trees, self._listings = TreeCache(), TreeCache()
         self.add_schema(SCHEMA)
 
@@ -225,6 +198,7 @@ class Store(Database):
             for table in ("refs", "commits", "lfs"):
                 db.execute(f"delete from {table} where repo=?", (repo.id,))
             db.execute("delete from moved where kind=? and new=?", (repo.kind, repo.name))
+            forget_scope(db, repo.scope)
             db.execute("delete from repos where id=?", (repo.id,))
 
     # ------------------------------------------------------------------------------------------------ refs
@@ -279,14 +253,15 @@ class Store(Database):
         description: str = "",
         author: str = "",
         small: Iterable[bytes] = (),
+        large: Iterable[TreeEntry] = (),
         parent: str = "",
         before: BeforeCommit | None = None,
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
         `parent` is the head that the writer saw; `HeadMoved` is raised if the ref has changed since. `small` holds the
-        bytes of the small files that the operations name. With `before`, the commit starts at `parent` (or the head of
-        the ref) and goes to the ref that `before` returns.
+        bytes of the small files that the operations name, and `large` is the files whose bytes must be on disk. With
+        `before`, the commit starts at `parent` (or the head of the ref) and goes to the ref that `before` returns.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -303,6 +278,13 @@ class Store(Database):
                 ref = before(db, base)
             for data in small:
                 self.put_small(db, data)
+            for entry in large:
+                if not self.has_content(repo, entry):
+                    raise NoContent(
+                        "Your push was rejected because an LFS pointer pointed to a file that does not exist. "
+                        f"Upload it first. oid: {entry.content_id[:100]}"
+                    )
+                db.execute("delete from coming where oid=?", (entry.oid,))
             return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
 
     def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
@@ -365,6 +347,11 @@ class Store(Database):
             self._trees.put(repo.id, keys[0], found)
         return found
 
+    def read_bytes(self, repo: Repo, oid: str, path: str) -> bytes | None:
+        """Return a small file of a commit, or None if the commit lacks it."""
+        entry = self.tree(repo, oid).get(path)
+        return None if entry is None else b"".join(self.pieces(self.content(repo, entry)))
+
     def forget_lfs(self, repo: Repo, sha256s: set[str]) -> None:
         """Take LFS files out of every commit of a repository, history included."""
         with self.write() as db:
@@ -374,6 +361,8 @@ class Store(Database):
                 changes = {path: None if _is_one_of(value, sha256s) else value for path, value in stored.items()}
                 db.execute("update commits set changes=? where number=?", (json.dumps(changes), number))
             db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
+            gone = [(repo.scope, sha256) for sha256 in sha256s]
+            db.executemany("delete from xet_files where scope=? and sha256=?", gone)
         self._trees, self._listings = TreeCache(), TreeCache()
 
     def _write_commit(
@@ -422,40 +411,6 @@ class Store(Database):
         )
         changes = {path: None if value is None else TreeEntry(*value) for path, value in json.loads(text).items()}
         return parent, changes, bool(is_whole)
-
-    # ------------------------------------------------------------------------------------------------ contents
-
-    def put_small(self, db: sqlite3.Connection, data: bytes) -> TreeEntry:
-        """Keep a small file's bytes in the running transaction."""
-        oid = git_oid(data)
-        db.execute("insert or ignore into small values(?,?)", (oid, data))
-        return TreeEntry(oid, len(data))
-
-    def content(self, entry: TreeEntry) -> bytes | Path:
-        """Return the bytes of a small file, or the path of a large one."""
-        if not entry.sha256:
-            row = self.read().execute("select data from small where oid=?", (entry.oid,)).fetchone()
-            if row:
-                return row[0]
-        return self.blobs.path(entry.content_id)
-
-    def read_bytes(self, repo: Repo, oid: str, path: str) -> bytes | None:
-        """Return a small file of a commit, or None if the commit lacks it."""
-        entry = self.tree(repo, oid).get(path)
-        if entry is None:
-            return None
-        content = self.content(entry)
-        return content if isinstance(content, bytes) else content.read_bytes()
-
-    def add_lfs(self, repo: Repo, sha256: str, size: int) -> None:
-        """Note that this repository was given these bytes; another one's do not count, they may be private."""
-        with self.write() as db:
-            db.execute("insert or ignore into lfs values(?,?,?)", (repo.id, sha256, size))
-
-    def lfs_size(self, repo: Repo, sha256: str) -> int | None:
-        """Return the size of LFS content that this repository was given, or None."""
-        row = self.current().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
-        return row[0] if row else None
 
 
 _COMMIT = "oid,parent,title,description,author,created_at"

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.blobs import WrongContent
-from composer_hub.local_hub.database import MIGRATIONS, DatabaseError
+from composer_hub.local_hub.database import DatabaseError
+from composer_hub.local_hub.migrations import STEPS
 from composer_hub.local_hub.store import Exists, HeadMoved, NoRevision, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
 
@@ -62,8 +63,8 @@ def test_only_the_owner_of_a_folder_may_read_its_database(tmp_path: Path) -> Non
 def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as db:
-        assert db.execute("pragma user_version").fetchone() == (len(MIGRATIONS),)
-        db.execute(f"pragma user_version = {len(MIGRATIONS) + 1}")
+        assert db.execute("pragma user_version").fetchone() == (len(STEPS),)
+        db.execute(f"pragma user_version = {len(STEPS) + 1}")
     with pytest.raises(DatabaseError, match="newer version"):
         Store(tmp_path)
 
@@ -197,7 +198,7 @@ def test_bytes_with_another_hash_are_refused_and_leave_no_file(store: Store) -> 
     with store.blobs.writer() as writer:
         writer.write(b"hello")
         with pytest.raises(WrongContent):
-            writer.keep("ab" * 32, sha256="ab" * 32, size=5)
+            writer.check("ab" * 32, 5)
     assert list(store.blobs.unfinished.iterdir()) == []
     assert not store.blobs.holds("ab" * 32)
 
@@ -223,6 +224,7 @@ def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
         for start, stop in itertools.pairwise(edges):
             writer.write(data[start:stop] if start < stop else b"")
         if writer.size == len(data):
-            writer.keep(sha256, sha256=sha256, size=len(data))
+            writer.check(sha256, len(data))
+            writer.keep(sha256)
             assert store.blobs.path(sha256).read_bytes() == data
     store.close()

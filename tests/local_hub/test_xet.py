@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.server import ServerProcess
-from composer_hub.local_hub.xet import Malformed, chunks, merged, parse_shard
+from composer_hub.local_hub.xorbs import Malformed, chunks, merged, parse_shard
 
 HEADER, END = bytes(48), b"\xff" * 32 + bytes(16)
 
@@ -27,8 +27,13 @@ def shard(num_terms: int, terms: list[tuple[bytes, int, int, int]], flags: int =
 
 
 def xorb(*sizes: int) -> bytes:
+    return xorb_of(*map(bytes, sizes))
+
+
+def xorb_of(*plain: bytes) -> bytes:
+    """Pack chunks without compression."""
     return b"".join(
-        b"\0" + size.to_bytes(3, "little") + b"\0" + size.to_bytes(3, "little") + bytes(size) for size in sizes
+        b"\0" + len(chunk).to_bytes(3, "little") + b"\0" + len(chunk).to_bytes(3, "little") + chunk for chunk in plain
     )
 
 
