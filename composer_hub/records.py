@@ -153,7 +153,7 @@ class Trace:
     messages: tuple[Message, ...]
     steps: tuple[Step, ...]
     tools: tuple[JsonObject, ...] = ()
-    tools_source: str = "seen"  # recorded (schemas from the session) or seen (names of the tools that were called)
+    tools_source: str = "seen"  # of schemas: recorded, known (shipped for the harness) or seen (made from the calls)
     system_prompt_source: str = "recorded"  # recorded or synthetic
     cwd: str = ""
     repository: str = ""

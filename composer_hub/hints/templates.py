@@ -16,6 +16,7 @@ from typing import Any
 
 from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import commands_in
+from composer_hub.actions.schemas import SYNTHESIZED
 from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
@@ -150,7 +151,7 @@ def _offered(context: SiteContext, noun: str, text: str) -> tuple[tuple[str, ...
         names = (name.strip(" .`'\"") for name in listed[1].split(","))
         return tuple(name for name in names if name), len(listed[1]) < 20_000
     if noun == "tool":
-        seen = context.trace is not None and context.trace.tools_source == "seen"
+        seen = context.trace is not None and context.trace.tools_source != "recorded"
         return context.available_tools, bool(context.available_tools) and not seen
     if noun == "skill" and context.trace is not None and context.step is not None:
         shown = (context.trace.messages[index] for start, stop in context.step.prompt for index in range(start, stop))
@@ -222,7 +223,8 @@ def _schema(context: SiteContext) -> str:
     properties = (context.tool_schema or {}).get("properties")
     if not isinstance(properties, Mapping) or not properties:
         return "Check its schema and send the call again."
-    required = set((context.tool_schema or {}).get("required") or ())
+    made_up = SYNTHESIZED in (context.tool_schema or {})  # by calls that may all have left something out
+    required = set() if made_up else set((context.tool_schema or {}).get("required") or ())
     fields = [f"{name}{' (required)' if name in required else ''}" for name in list(properties)[:20]]
     return f"It takes: {', '.join(fields)}."
 

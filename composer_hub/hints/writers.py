@@ -107,11 +107,11 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _tools_of(trace: Trace, position: int, failed: str) -> tuple[str, ...]:
     named = [str(_function(tool).get("name") or "") for tool in trace.tools]
-    if trace.tools_source == "seen":  # a name that only a later call shows was not known here
+    if trace.tools_source != "recorded":  # a name that only a later call shows was not known here
         earlier = {call.name for step in trace.steps[:position] for call in trace.messages[step.action].tool_calls}
         named = [name for name in named if name in earlier]
     # Without a recorded tool list, it holds every name that the model called, including the wrong one.
-    wrong = failed if trace.tools_source == "seen" else ""
+    wrong = failed if trace.tools_source != "recorded" else ""
     return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
 
 

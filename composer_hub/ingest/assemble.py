@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import orjson
 
 from composer_hub.families import family_of
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tools import tools_of_calls
 from composer_hub.ingest.usage import Usage, checked
 from composer_hub.records import Message, Step, Trace, stable_id
 from composer_hub.session import ResultFlag, Session
@@ -28,8 +29,8 @@ class TraceFacts:
 
     source: str
     session_id: str
-    tools: tuple[dict[str, Any], ...] = ()
-    tools_source: str = "seen"
+    tools: tuple[dict[str, Any], ...] = ()  # as recorded
+    tool_names: tuple[str, ...] = ()  # of tools that were offered and perhaps never called
     system_prompt: str = ""  # "" = none recorded
     cwd: str = ""
     repository: str = ""
@@ -85,14 +86,17 @@ def finish_session(
     report.add("branch_steps", sum(not step.on_main_branch for step in steps))
     models = [step.model for step in steps if step.model]
     model = max(dict.fromkeys(models), key=models.count, default="")
+    tools, tools_source = facts.tools, "recorded"
+    if not tools:
+        tools, tools_source = tools_of_calls(facts.source, pool, flags, facts.tool_names)
     trace = Trace(
         trace_id=facts.trace_id(),
         source=facts.source,
         session_id=facts.session_id,
         messages=pool,
         steps=tuple(steps),
-        tools=facts.tools or _tools_seen(pool),
-        tools_source=facts.tools_source if facts.tools else "seen",
+        tools=tools,
+        tools_source=tools_source,
         system_prompt_source=system_prompt_source,
         cwd=facts.cwd,
         repository=facts.repository,
@@ -123,15 +127,3 @@ def _dangling(pool: Sequence[Message], step: Step) -> int:
     """Count the calls of a step without a tool's answer; a user's message does not answer a call."""
     answered = {pool[at].tool_call_id or at for at in step.results if pool[at].role == "tool"}
     return max(0, len(pool[step.action].tool_calls) - len(answered))
-
-
-def _tools_seen(pool: Iterable[Message]) -> tuple[dict[str, Any], ...]:
-    """Return one schema a tool that was called: its name, and nothing that was not seen."""
-    names = dict.fromkeys(call.name for message in pool for call in message.tool_calls if call.name)
-    return tuple(tool_schema(name) for name in names)
-
-
-def tool_schema(name: str, description: str = "", parameters: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return a tool as chat templates take it."""
-    schema = dict(parameters) if parameters else {"type": "object", "properties": {}}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}

@@ -256,7 +256,7 @@ class Conversation:
         recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
         facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
-        told = TraceFacts(source, session_id, tools_source="recorded", **facts)
+        told = TraceFacts(source, session_id, **facts)
         if not recorded:
             self._prepend(system_message(told))
         trace_id = told.trace_id()

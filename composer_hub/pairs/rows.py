@@ -6,11 +6,13 @@ A pair holds the action alone: the calls are compared and trained on, the words 
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from composer_hub.actions.forms import parsed_arguments
+from composer_hub.actions.schemas import inferred
 from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.prompts import as_object, read_prompt
 from composer_hub.pairs.windows import MAX_TOKENS, window_of
@@ -98,47 +100,30 @@ def _published_message(message: Message) -> Message:
 
 
 def published_tools(trace: Trace) -> tuple[dict[str, Any], ...]:
-    """Return the tools as schemas; a tool of which only the name is known gets a permissive one made from its calls."""
-    listed = {}
+    """Return the tools as schemas; a tool of which only the name is known gets one made from its calls."""
+    listed: dict[str, Mapping[str, Any]] = {}
     for tool in trace.tools:
         function = tool.get("function", tool)
         if function.get("name"):
-            listed[function["name"]] = function
-    seen = _arguments_seen(trace)
-    names = list(listed) or sorted(seen)
-    return tuple(_tool(name, listed.get(name, {}), seen.get(name, {})) for name in names)
+            listed.setdefault(function["name"], function)
+    seen: dict[str, list[Mapping[str, Any]]] = {}
+    for call in (call for message in trace.messages for call in message.tool_calls):
+        seen.setdefault(call.name, []).append(parsed_arguments(call) or {})
+    recorded = trace.tools_source == "recorded"
+    return tuple(
+        _tool(name, listed.get(name, {}), seen.get(name, []), recorded) for name in list(listed) or sorted(seen)
+    )
 
 
-def _tool(name: str, function: Mapping[str, Any], seen: Mapping[str, set[str]]) -> dict[str, Any]:
+def _tool(name: str, function: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], recorded: bool) -> dict[str, Any]:
     parameters = function.get("parameters") or function.get("input_schema")
-    if parameters:
-        about = {"name": name, "description": function.get("description", ""), "parameters": dict(parameters)}
-        return {"type": "function", "function": about}
-    about = {
-        "name": name,
-        "description": function.get("description") or "Schema not recorded; made from the calls seen in the session.",
-        "parameters": {
-            "type": "object",
-            "properties": {key: {"type": min(types)} if len(types) == 1 else {} for key, types in sorted(seen.items())},
-            "additionalProperties": True,
-            "x-synthesized": True,
-        },
-    }
+    if isinstance(parameters, str):
+        parameters = json.loads(parameters)
+    # Traces of earlier versions list tools that were only called with an empty schema.
+    if not parameters or not (recorded or parameters.get("properties")):
+        parameters = inferred(calls)
+    about = {"name": name, "description": function.get("description") or "", "parameters": dict(parameters)}
     return {"type": "function", "function": about}
-
-
-_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-
-
-def _arguments_seen(trace: Trace) -> dict[str, dict[str, set[str]]]:
-    """Return tool -> argument -> the JSON types that its values had."""
-    seen: dict[str, dict[str, set[str]]] = {}
-    for message in trace.messages:
-        for call in message.tool_calls:
-            known = seen.setdefault(call.name, {})
-            for key, value in (parsed_arguments(call) or {}).items():
-                known.setdefault(key, set()).update({_JSON_TYPES[type(value)]} if type(value) in _JSON_TYPES else ())
-    return seen
 
 
 def _follows_error(trace: Trace, step: Step) -> bool:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.pairs.prompts import wire_message
+from composer_hub.pairs.rows import published_tools
 from composer_hub.records import Message, Step, Trace, canonical_json
 
 MESSAGE_MARKERS = 16
@@ -56,7 +56,7 @@ class Prompts:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.tools = tools_of(trace)
+        self.tools = list(published_tools(trace))
         self._tool_text = canonical_json(self.tools)
         self.tool_bytes = len(self._tool_text.encode("utf-8", "surrogatepass"))
         self.tool_bound = self.tool_bytes + TOOL_MARKERS * len(self.tools) + TEMPLATE_PREAMBLE
@@ -147,21 +147,6 @@ def _mark(message: dict[str, Any]) -> dict[str, Any]:
         return message
     part = {"type": "text", "text": message["content"], "cache_control": {"type": "ephemeral"}}
     return {**message, "content": [part]}
-
-
-def tools_of(trace: Trace) -> list[dict[str, Any]]:
-    """Return the tools of a trace in the OpenAI shape, one per name."""
-    shaped: Iterator[dict[str, Any]] = (
-        tool if "function" in tool else {"type": "function", "function": _schema(tool)} for tool in trace.tools
-    )
-    return list({tool["function"]["name"]: tool for tool in shaped if tool["function"].get("name")}.values())
-
-
-def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = tool.get("parameters") or tool.get("input_schema") or {"type": "object", "properties": {}}
-    if isinstance(parameters, str):
-        parameters = json.loads(parameters)
-    return {"name": tool.get("name", ""), "description": tool.get("description") or "", "parameters": parameters}
 
 
 def expected_tokens(num_bytes: int) -> int:

@@ -245,6 +245,7 @@ def test_an_error_before_the_step_differs_from_an_error_at_the_step(make_trace: 
 def test_tools_without_a_recorded_schema_get_a_marked_permissive_one(make_trace: Make) -> None:
     recorded = {"type": "function", "function": {"name": "Bash", "parameters": {"type": "object", "properties": {}}}}
     trace = make_trace(LS, ("Read", {"file_path": "a", "limit": 3}), tools=(recorded, {"name": "Read"}))
+    trace = dataclasses.replace(trace, tools_source="recorded")
     bash, read = (tool["function"] for tool in published_tools(trace))
     assert "x-synthesized" not in bash["parameters"]
     assert read["parameters"]["x-synthesized"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from composer_hub.pairs.prompts import NO_RESULT, paired
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.replay.fake import tokens_of
-from composer_hub.replay.prompts import Counted, Prompts, marked, tools_of
+from composer_hub.replay.prompts import Counted, Prompts, marked
 from tests.replay.sample import trace_of
 
 stable = settings(max_examples=100, deadline=None, derandomize=True)
@@ -82,13 +82,14 @@ def test_the_key_depends_on_route_messages_tools_parameters_and_attempt_only() -
     assert not set(keys(trace_of(2))) & set(keys(trace_of(2, tools=())))
 
 
-def test_tools_of_any_shape_become_functions_with_unique_names() -> None:
+def test_tools_in_any_shape_become_functions_with_unique_names() -> None:
     shapes = (
         {"name": "a", "input_schema": {"type": "object"}},
         {"type": "function", "function": {"name": "b"}},
         {"name": "a"},
     )
-    assert [tool["function"]["name"] for tool in tools_of(Trace("t", "x", "s", (), (), tools=shapes))] == ["a", "b"]
+    tools = Prompts(Trace("t", "x", "s", (), (), tools=shapes)).tools
+    assert [tool["function"]["name"] for tool in tools] == ["a", "b"]
 
 
 @stable

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
-from composer_hub.ingest.assemble import TraceFacts, tool_schema
+from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines, read_document
 from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallow
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
@@ -371,8 +371,6 @@ class _File:
         return self.path.stem if self.path.stem in self.session_ids else next(iter(self.session_ids), self.path.stem)
 
     def _facts(self, session_id: str, nodes: list[Node], **more: Any) -> TraceFacts:
-        called = [call.name for node in nodes for message in node.messages for call in message.tool_calls]
-        names = [name for name in dict.fromkeys([*called, *self.deferred]) if name]
         provenance = {
             "harness_version": self.seen.get("version", ""),
             "git_branch": self.seen.get("gitBranch", ""),
@@ -382,7 +380,7 @@ class _File:
         return TraceFacts(
             NAME,
             session_id,
-            tools=tuple(tool_schema(name) for name in names),
+            tool_names=tuple(self.deferred),
             cwd=self.seen.get("cwd", ""),
             provenance=provenance,
             **more,

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.assemble import tool_schema
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import (
@@ -31,6 +30,7 @@ from composer_hub.ingest.foreign import (
     parse,
 )
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.tools import tool_schema
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
-from composer_hub.ingest.assemble import tool_schema
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tools import tool_schema
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
