@@ -83,8 +83,8 @@ def test_every_record_class_survives_parquet() -> None:
     )
     vote = Vote("v", "t", "s", 0, "teacher", "openai", "voted", call().to_chat(), "Bash ls", usage={"prompt_tokens": 5})
     edits = (SourceEdit("a.py", "def f(): ...\n"), SourceEdit("b.py", None))
-    task = Task("t", "stub", "tiny", "1.0", "0a", "mit", False, "Restore.", ("f fails", "Restore."), 1, edits, edits[:1],
-                ("a.py",), ("t.py",), ("t.py::a",), ("t.py::b", "t.py::c"), leaks={"copies": []})  # fmt: skip
+    task = Task("t", "stub", "tiny", "1.0", "0a", "mit", False, "Restore.", ("f fails", "Restore."), 1, edits,
+                edits[:1], ("a.py",), ("t.py",), ("t.py::a",), ("t.py::b",), leaks={"copies": []})  # fmt: skip
     for record in (trace, vote, task, make_pair(), step_row(trace, trace.steps[0])):
         assert through_parquet(record) == record
 

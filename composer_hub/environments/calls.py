@@ -1,0 +1,226 @@
+"""Calls in, answers out: the script of the differential oracle, run over a tree inside the sandbox.
+
+Values travel as JSON that keeps exact types. The script holds no expected answer, so code that it runs can spoil an
+answer but never guess one. Nothing but the standard library is imported here.
+"""
+
+# mypy: ignore-errors (runs on a package's own interpreter, where nothing of ours is installed)
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import decimal
+import fractions
+import importlib
+import itertools
+import json
+import os
+import signal
+import sys
+
+CALL_SECONDS = 1.0
+MAX_ITEMS, MAX_DEPTH, MAX_CHARS = 200, 6, 20_000
+_BUILT_FROM = {
+    datetime.date: lambda v: [v.year, v.month, v.day],
+    datetime.datetime: lambda v: [v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond],
+    datetime.time: lambda v: [v.hour, v.minute, v.second, v.microsecond],
+    datetime.timedelta: lambda v: [v.days, v.seconds, v.microseconds],
+    decimal.Decimal: lambda v: [str(v)],
+    fractions.Fraction: lambda v: [v.numerator, v.denominator],
+    complex: lambda v: [v.real, v.imag],
+    range: lambda v: [v.start, v.stop, v.step],
+    slice: lambda v: [v.start, v.stop, v.step],
+}
+_TYPES = {f"{cls.__module__}:{cls.__name__}": cls for cls in _BUILT_FROM}
+_PLAIN_CALLABLES = ("builtins", "operator", "math", "_operator", "string")
+_SEQUENCES = {tuple: "t", set: "s", frozenset: "z", bytearray: "y"}
+
+
+class Opaque(ValueError):
+    """A value that cannot be built again from JSON."""
+
+
+def encode(value, depth=0, answer=False):
+    """Return the JSON form of a value; for answers, objects become their type and state."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if depth > MAX_DEPTH:
+        raise Opaque("too deep")
+
+    def inner(item):
+        return encode(item, depth + 1, answer)
+
+    if kind is float:
+        return {"f": repr(value)}
+    if kind in (bytes, bytearray):
+        return {"b" if kind is bytes else "y": value.hex()}
+    if kind in (list, tuple, set, frozenset):
+        if len(value) > MAX_ITEMS:
+            raise Opaque("too long")
+        items = [inner(item) for item in value]
+        if kind in (set, frozenset):
+            items.sort(key=json.dumps)
+        return items if kind is list else {_SEQUENCES[kind]: items}
+    if kind is dict:
+        if len(value) > MAX_ITEMS:
+            raise Opaque("too long")
+        return {"d": [[inner(key), inner(item)] for key, item in value.items()]}
+    if kind in _BUILT_FROM and not getattr(value, "tzinfo", None):
+        return {"o": f"{kind.__module__}:{kind.__name__}", "a": [inner(one) for one in _BUILT_FROM[kind](value)]}
+    if name := _plain_name(value):
+        return {"n": name}
+    if not answer:
+        raise Opaque(kind.__name__)
+    return _object(value, kind, depth)
+
+
+def _object(value, kind, depth):
+    """Return type and state of an object that only an answer may hold."""
+    shown = {"x": f"{kind.__module__}:{kind.__qualname__}"}
+    if isinstance(value, BaseException):
+        return shown
+    for base in (bool, int, float, str, bytes, list, tuple, dict, set, frozenset):
+        if isinstance(value, base) and base is not bool:
+            with contextlib.suppress(Exception):
+                shown["base"] = encode(base(value), depth + 1, True)
+            return shown
+    if hasattr(value, "__next__"):
+        shown["x"] = "iterator"
+        shown["items"] = [encode(item, depth + 1, True) for item in itertools.islice(value, MAX_ITEMS)]
+        return shown
+    if callable(value):
+        return shown
+    state = getattr(value, "__dict__", None)
+    if state:
+        public = {key: item for key, item in sorted(state.items()) if not key.startswith("_")}
+        with contextlib.suppress(Opaque):
+            shown["state"] = {key: encode(item, depth + 1, True) for key, item in public.items()}
+    with contextlib.suppress(Exception):
+        text = repr(value)
+        if " at 0x" not in text and len(text) < 2000:
+            shown["repr"] = text
+    return shown
+
+
+def _plain_name(value):
+    """Return the importable name of a function or class of the standard library that does one plain thing."""
+    owner = getattr(value, "__objclass__", None)
+    name = getattr(value, "__qualname__", "")
+    module = getattr(value, "__module__", None) or (getattr(owner, "__module__", "") if owner else "")
+    if module not in _PLAIN_CALLABLES or not name or "<" in name:
+        return ""
+    name = f"{module.removeprefix('_')}:{name}"
+    with contextlib.suppress(Exception):
+        return name if resolve(name) is value else ""
+    return ""
+
+
+def decode(data):
+    """Return the value of a JSON form."""
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    ((tag, body), *_) = data.items()
+    if tag == "f":
+        return float(body)
+    if tag == "b":
+        return bytes.fromhex(body)
+    if tag == "y":
+        return bytearray.fromhex(body)
+    if tag in ("t", "s", "z"):
+        return {"t": tuple, "s": set, "z": frozenset}[tag](decode(item) for item in body)
+    if tag == "d":
+        return {decode(key): decode(item) for key, item in body}
+    if tag == "n":
+        return resolve(body)
+    return _TYPES[body](*(decode(item) for item in data["a"]))
+
+
+def resolve(target):
+    """Import `module:name.name`."""
+    module, _, name = target.partition(":")
+    value = importlib.import_module(module)
+    for part in name.split("."):
+        value = getattr(value, part)
+    return value
+
+
+class _TooLong(BaseException):
+    pass
+
+
+def _out_of_time(number, frame):
+    raise _TooLong
+
+
+def answers(calls):
+    """Return one answer per call: a value, the type of an exception, or nothing if it cannot be compared."""
+    signal.signal(signal.SIGALRM, _out_of_time)
+    return [_answer(call) for call in calls]
+
+
+def _answer(call):
+    try:
+        signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
+        try:
+            return _call(call)
+        except Opaque:
+            return {"opaque": True}
+        except Exception as error:
+            return {"raises": f"{type(error).__module__}:{type(error).__qualname__}"}
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except BaseException as error:  # also exits: they are an answer, not an end
+        return {"ends": type(error).__name__}
+
+
+def _call(call):
+    if "steps" not in call:
+        args, kwargs = decode(call["args"]), decode(call["kwargs"])
+        result = encode(resolve(call["target"])(*args, **kwargs), answer=True)
+        return _bounded({"is": result, **_changed(call["args"], args)})
+    args, kwargs = decode(call["args"]), decode(call["kwargs"])
+    thing = resolve(call["target"])(*args, **kwargs)
+    results = []
+    for name, is_property, step_args, step_kwargs in call["steps"]:
+        try:
+            found = getattr(thing, name)
+            value = found if is_property else found(*decode(step_args), **decode(step_kwargs))
+            results.append({"is": "self" if value is thing else encode(value, answer=True)})
+        except Exception as error:
+            results.append({"raises": f"{type(error).__module__}:{type(error).__qualname__}"})
+    return _bounded({"steps": results})
+
+
+def _changed(before, args):
+    """Return the arguments after a call if the call changed them."""
+    with contextlib.suppress(Opaque):
+        after = encode(args)
+        if after != before:
+            return {"args": after}
+    return {}
+
+
+def _bounded(answer):
+    if len(json.dumps(answer)) > MAX_CHARS:
+        raise Opaque("too long")
+    return answer
+
+
+def main():
+    """Answer the calls of stdin on the descriptor that the caller names, one line each."""
+    calls = json.load(sys.stdin)
+    with os.fdopen(int(sys.argv[1]), "w") as out:
+        signal.signal(signal.SIGALRM, _out_of_time)
+        for call in calls:
+            out.write(json.dumps(_answer(call)) + "\n")
+            out.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.path[0] = os.getcwd()
+    main()

@@ -1,0 +1,141 @@
+"""What the tests of an unchanged package do: which pass in every order, and which tests run which line.
+
+Three runs: as they stand, under coverage with other hashes, and under coverage in reversed order. A test that does not
+end the same way in all three is set aside. Test files that hang or kill the run are found by running each file alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from composer_hub.tasks.bench import Bench, Job, Report
+from composer_hub.tasks.sources import Package, PackageRefused
+
+SUITE_SECONDS = 300.0
+FILE_SECONDS = 60.0
+TEST_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """The tests of an unchanged package."""
+
+    passing: frozenset[str]  # in every run
+    flaky: frozenset[str]
+    num_other: int  # failed or skipped
+    set_aside: Mapping[str, str]  # test file -> why it is not run
+    seconds: Mapping[str, float]
+    lines: Mapping[str, Mapping[int, frozenset[str]]]  # path -> line -> tests that run it
+    at_import: Mapping[str, frozenset[int]]  # path -> lines that run when a module is imported
+    spawners: frozenset[str]  # tests that start processes, whose lines are not seen
+    suite_s: float  # CPU time of one plain run
+    warm: tuple[str, ...]
+    by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # test file -> passing tests
+
+    def tests_of(self, path: str, first: int, last: int) -> frozenset[str]:
+        """Return the passing tests that run any of some lines, and those that may without being seen."""
+        lines = self.lines.get(path, {})
+        sets = {lines[line] for line in range(first, last + 1) if line in lines}
+        return frozenset().union(*sets) & self.passing if sets else frozenset()
+
+    def runs_at_import(self, path: str, first: int, last: int) -> bool:
+        """Return whether a line runs before any test."""
+        return any(first <= line <= last for line in self.at_import.get(path, ()))
+
+
+def measure(bench: Bench) -> Baseline:
+    """Run the tests of a package without edits; `PackageRefused` if too few of them pass."""
+    package = bench.package
+    files, set_aside = package.tests, dict[str, str]()
+    plain = Job("plain", files, seconds=SUITE_SECONDS, test_seconds=TEST_SECONDS, options={"compile": True})
+    (first,) = bench.run([plain])
+    if first.problem:
+        alone = [replace(plain, name=f"file{n}", files=(path,), seconds=FILE_SECONDS) for n, path in enumerate(files)]
+        for path, report in zip(files, bench.run(alone), strict=True):
+            if report.problem:
+                set_aside[path] = report.problem
+        files = tuple(path for path in files if path not in set_aside)
+        if not files:
+            reason = {"hangs": "tests_hang", "killed": "tests_kill"}.get(first.problem, "tests_do_not_run")
+            raise PackageRefused(
+                reason, f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}."
+            )
+        (first,) = bench.run([replace(plain, files=files)])
+    if not first.passed():
+        raise PackageRefused(*_why_nothing_passes(package, first))
+    covered = {"coverage": [f"{_inside(bench)}/tree/{path}" for path in package.sources]}
+    slow = Job("hashes", files, seconds=SUITE_SECONDS * 2, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
+    jobs = [slow, replace(slow, name="order", options={**covered, "reverse": True}, seed=0)]
+    others = bench.run(jobs)
+    for report in others:
+        if report.problem:
+            raise PackageRefused("tests_hang", f"The tests of {package.name} end once and hang under coverage.")
+    statuses = [report.statuses for report in (first, *others)]
+    every = set().union(*statuses)
+    stable = {id for id in every if len({one.get(id) for one in statuses}) == 1}
+    passing = frozenset(id for id in stable if statuses[0][id] == "passed")
+    if not passing:
+        raise PackageRefused("all_flaky", f"No test of {package.name} ends the same way in three runs.")
+    lines, at_import = _lines(others, _inside(bench) + "/tree/")
+    by_file: dict[str, set[str]] = defaultdict(set)
+    for id in passing:
+        by_file[id.split("::")[0]].add(id)
+    return Baseline(
+        passing=passing,
+        flaky=frozenset(every - stable),
+        num_other=len(stable) - len(passing),
+        set_aside=set_aside,
+        seconds=first.seconds,
+        lines=lines,
+        at_import=at_import,
+        spawners=frozenset(one for report in others for one in report.values["spawners"]) & passing,
+        suite_s=first.cpu_s,
+        warm=tuple(others[0].values["warm"]),
+        by_file={path: frozenset(ids) for path, ids in by_file.items()},
+    )
+
+
+def _inside(bench: Bench) -> str:
+    with bench.lane() as (sandbox, root):
+        return sandbox.inside(root)
+
+
+def _lines(
+    reports: Iterable[Report], tree: str
+) -> tuple[dict[str, dict[int, frozenset[str]]], dict[str, frozenset[int]]]:
+    """Merge the contexts of several runs; a shared fixture counts for every test that uses it."""
+    found: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
+    at_import: dict[str, set[int]] = defaultdict(set)
+    for report in reports:
+        values = report.values
+        expanded = []
+        for name in values["contexts"]:
+            fixture = values["fixtures"].get(name[1:], ()) if name.startswith("@") else None
+            expanded.append(frozenset(fixture if fixture is not None else [name] if name else []))
+        empty = {number for number, name in enumerate(values["contexts"]) if not name}
+        sets = [frozenset().union(*(expanded[one] for one in members)) for members in values["sets"]]
+        imports = [bool(empty & set(members)) for members in values["sets"]]
+        for path, lines in values["lines"].items():
+            path = path.removeprefix(tree)
+            for line, number in lines.items():
+                before = found[path].get(int(line), frozenset())
+                found[path][int(line)] = sets[number] if sets[number] >= before else before | sets[number]
+                if imports[number]:
+                    at_import[path].add(int(line))
+    return dict(found), {path: frozenset(lines) for path, lines in at_import.items()}
+
+
+def _why_nothing_passes(package: Package, report: Report) -> tuple[str, str]:
+    """Return the reason and a sentence for a package none of whose tests pass."""
+    if any(next(package.folder.rglob(pattern), None) for pattern in _COMPILED):
+        sentence = f"No test of {package.name} passes, and it has code to compile. Only pure Python is run."
+        return "needs_compilation", sentence
+    return "no_test_passes", (
+        f"No test of {package.name} passes without network in a fresh environment: {report.detail[-300:]} "
+        "If dependencies are missing, name them with --with."
+    )
+
+
+_COMPILED = ("*.pyx", "*.c", "*.cpp", "*.rs", "CMakeLists.txt", "*.f90")

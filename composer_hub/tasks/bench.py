@@ -1,0 +1,221 @@
+"""Test runs over edited copies of a package: jobs in, reports out, in the sandbox.
+
+A bench has one lane per worker: a work tree, a sandbox user and compiled files that are kept between calls. Jobs go to
+`inside/run.py` in batches. A job that takes its batch down with it is run again alone, and then reported as `killed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from composer_hub.environments.oracle import SCRIPT as VALUES
+from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
+from composer_hub.records import SourceEdit
+from composer_hub.tasks import inside
+from composer_hub.tasks.sources import Package
+
+SCRIPTS = Path(inside.__file__).parent
+TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES}
+_BATCH = 12
+_CLOCK = 1_500_000_000  # of edited files; each job adds a second
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pytest run over the package with some edits."""
+
+    name: str
+    files: tuple[str, ...]  # test files
+    edits: tuple[SourceEdit, ...] = ()
+    ids: tuple[str, ...] | None = None  # None: every test of the files
+    seconds: float = 60.0
+    test_seconds: float = 10.0
+    options: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # for inside/run.py: reverse, coverage, record, variants, …
+    seed: int = 0  # of Python's hashes
+
+
+@dataclass(frozen=True)
+class Report:
+    """The end of one job."""
+
+    name: str
+    statuses: Mapping[str, str]  # node id -> passed, failed or skipped
+    seconds: Mapping[str, float]
+    cpu_s: float
+    problem: str = ""  # hangs, killed, no_report or import; empty if the tests ran
+    detail: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)  # everything else that inside/run.py reports
+
+    def passed(self) -> set[str]:
+        """Return the ids of the tests that passed."""
+        return {id for id, status in self.statuses.items() if status == "passed"}
+
+
+@dataclass
+class Bench:
+    """Test runs over one package."""
+
+    package: Package
+    venv: Path
+    folder: Path
+    workers: int = 1
+    sandbox: str = "auto"
+    warm: tuple[str, ...] = ()  # modules of the standard library that the tests import
+    cpu_s: float = 0.0  # used so far
+
+    def __post_init__(self) -> None:
+        self._lanes: SimpleQueue[tuple[Sandbox, Path]] = SimpleQueue()
+        self._clock = _CLOCK
+        for number in range(self.workers):
+            root = self.folder / f"lane-{number}"
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir(parents=True)
+            root.chmod(0o755)
+            shutil.copytree(self.package.folder, root / "tree")
+            for name in ("out", "compiled", "home"):
+                (root / name).mkdir()
+            self._lanes.put((open_sandbox(self.sandbox), root))
+
+    @property
+    def isolation(self) -> str:
+        with self.lane() as (sandbox, _):
+            return sandbox.isolation
+
+    @contextmanager
+    def lane(self) -> Iterator[tuple[Sandbox, Path]]:
+        """Give one sandbox with its work tree to the block."""
+        lane = self._lanes.get()
+        try:
+            yield lane
+        finally:
+            self._lanes.put(lane)
+
+    def run(self, jobs: Sequence[Job]) -> list[Report]:
+        """Run jobs and return their reports in the same order."""
+        batches: list[list[Job]] = []
+        size = max(1, min(_BATCH, -(-len(jobs) // self.workers)))
+        for job in jobs:
+            if not batches or len(batches[-1]) == size or batches[-1][0].seed != job.seed:
+                batches.append([])
+            batches[-1].append(job)
+        with ThreadPoolExecutor(self.workers) as pool:
+            return [report for reports in pool.map(self._batch, batches) for report in reports]
+
+    def _batch(self, jobs: Sequence[Job]) -> list[Report]:
+        """Run one batch; the jobs after one that took it down run again, that one first."""
+        reports: dict[str, Report] = {}
+        with self.lane() as (sandbox, root):
+            left = list(jobs)
+            while left:
+                reports |= self._call(sandbox, root, left)
+                missing = [job for job in left if job.name not in reports]
+                if missing:
+                    self._renew(root)
+                if missing and missing[0] is left[0]:
+                    name = missing.pop(0).name
+                    reports[name] = Report(name, {}, {}, 0.0, "killed", "the run ended without a report")
+                left = missing
+        return [reports[job.name] for job in jobs]
+
+    def _renew(self, root: Path) -> None:
+        shutil.rmtree(root / "tree")
+        shutil.copytree(self.package.folder, root / "tree")
+        for path in (root / "tree", *(root / "tree").rglob("*")):
+            os.chown(path, root.stat().st_uid, root.stat().st_gid)
+
+    def _call(self, sandbox: Sandbox, root: Path, jobs: Sequence[Job]) -> dict[str, Report]:
+        place, out = sandbox.inside(root), root / "out"
+        for path in out.iterdir():
+            path.unlink()
+        tree = f"{place}/tree"
+        paths = [tree if one == "." else f"{tree}/{one}" for one in self.package.python_path]
+        python_path = ":".join(dict.fromkeys([*paths, tree]))
+        self._clock += len(jobs)
+        setting = {
+            "tree": tree,
+            "original": str(self.package.folder),
+            "out": f"{place}/out",
+            "tools": {name: str(path) for name, path in TOOLS.items()},
+            "warm": self.warm,
+            "clock": self._clock,
+            "jobs": [_as_json(job, self.package.modules) for job in jobs],
+        }
+        (root / "jobs.json").write_text(json.dumps(setting))
+        done = sandbox.run(
+            ["python", "-B", str(SCRIPTS / "run.py"), f"{place}/jobs.json"],
+            root=root,
+            venv=self.venv,
+            read_only=[self.package.folder, SCRIPTS / "run.py", *TOOLS.values()],
+            env={
+                "PYTHONPATH": python_path,
+                "PYTHONHASHSEED": str(jobs[0].seed),
+                "PYTHONPYCACHEPREFIX": f"{place}/compiled",
+                "PYTHONDONTWRITEBYTECODE": "",
+                "COVERAGE_CORE": "ctrace",
+                "HOME": f"{place}/home",
+                "TZ": "UTC",
+            },
+            limits=Limits(
+                seconds=sum(job.seconds + 5 for job in jobs) + 20,
+                cpu_seconds=int(max(job.seconds for job in jobs)) + 20,
+                memory_mb=4096,
+                processes=256,
+                file_mb=256,
+            ),
+        )
+        reports = {job.name: report for job in jobs if (report := _report(job, out, done.output)) is not None}
+        with contextlib.suppress(OSError, ValueError):
+            self.cpu_s += float((out / "total").read_text())  # of the runner and its children
+        return reports
+
+
+def _as_json(job: Job, modules: Sequence[str]) -> dict[str, Any]:
+    return {
+        "name": job.name,
+        "files": job.files,
+        "ids": job.ids,
+        "edits": [(edit.path, edit.text) for edit in job.edits],
+        "seconds": job.seconds,
+        "test_seconds": job.test_seconds,
+        "modules": modules,
+        **job.options,
+    }
+
+
+def _report(job: Job, out: Path, output: str) -> Report | None:
+    """Read what a job left behind; None if its parent ended before it."""
+    try:
+        ended = json.loads((out / f"{job.name}.end").read_text())
+    except (OSError, ValueError):
+        return None
+    empty = Report(job.name, {}, {}, float(ended["cpu_s"]))
+    try:
+        values = json.loads((out / f"{job.name}.json").read_text())
+    except (OSError, ValueError):
+        hangs = ended["wall_s"] >= job.seconds
+        return replace(empty, problem="hangs" if hangs else "no_report", detail=_tail(out / "log") or output[-300:])
+    if values.get("import_error"):
+        return replace(empty, problem="import", detail=values["import_error"])
+    statuses, seconds = values.pop("statuses"), values.pop("seconds")
+    return replace(empty, statuses=statuses, seconds=seconds, values=values, detail=_tail(out / "log"))
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 300))
+            return file.read().decode(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,201 @@
+"""Python source in, functions and text spans out. Edits are splices of the original text, so nothing else moves."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from composer_hub.records import SourceEdit
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, order=True)
+class Splice:
+    """The replacement of a span of a file's text."""
+
+    path: str
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A parsed file."""
+
+    path: str
+    module: str
+    text: str
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.text)
+
+    @functools.cached_property
+    def _starts(self) -> list[int]:
+        starts = [0]
+        for line in self.text.splitlines(keepends=True) if "\f" not in self.text else self.text.split("\n"):
+            starts.append(starts[-1] + len(line) + ("\f" in self.text))
+        return starts
+
+    def at(self, line: int, column: int) -> int:
+        """Return the place of a position that `ast` gives: a line and a column in bytes."""
+        start = self._starts[line - 1]
+        if column == 0:
+            return start
+        piece = self.text[start : self._starts[line] if line < len(self._starts) else None]
+        return start + (column if piece.isascii() else len(piece.encode()[:column].decode(errors="ignore")))
+
+    def start(self, node: ast.AST) -> int:
+        return self.at(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+
+    def end(self, node: ast.AST) -> int:
+        return self.at(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+
+    def of(self, node: ast.AST) -> str:
+        """Return the text of a node."""
+        return self.text[self.start(node) : self.end(node)]
+
+    def line_start(self, line: int) -> int:
+        return self._starts[line - 1]
+
+    def line_end(self, line: int) -> int:
+        """Return the place after the end of a line."""
+        return self._starts[line] if line < len(self._starts) else len(self.text)
+
+    def replace(self, node: ast.AST, text: str) -> Splice:
+        return Splice(self.path, self.start(node), self.end(node), text)
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """A function or method of the package."""
+
+    source: Source
+    node: Definition
+    qualname: str  # without <locals>: functions inside functions are left out
+    owner: ast.ClassDef | None
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.source.module}:{self.qualname}"
+
+    @property
+    def path(self) -> str:
+        return self.source.path
+
+    @property
+    def first_line(self) -> int:
+        """Return the line that the code object names: of the first decorator, if there is one."""
+        return min([self.node.lineno, *(one.lineno for one in self.node.decorator_list)])
+
+    @functools.cached_property
+    def decorators(self) -> tuple[str, ...]:
+        return tuple(ast.unparse(one) for one in self.node.decorator_list)
+
+    @functools.cached_property
+    def body(self) -> list[ast.stmt]:
+        """Return the statements after the docstring."""
+        return self.node.body[1:] if ast.get_docstring(self.node, clean=False) is not None else self.node.body
+
+    @property
+    def body_lines(self) -> tuple[int, int]:
+        """Return the first and last line of the body; (1, 0) if there is only a docstring."""
+        return (self.body[0].lineno, self.body[-1].end_lineno or 0) if self.body else (1, 0)
+
+    @functools.cached_property
+    def header(self) -> str:
+        """Return the signature with decorators, as it stands."""
+        start = self.source.line_start(self.first_line)
+        return self.source.text[start : self.source.start(self.node.body[0])].rstrip()
+
+    @functools.cached_property
+    def called_names(self) -> frozenset[str]:
+        """Return every name and attribute that the body mentions."""
+        nodes = [inner for statement in self.node.body for inner in ast.walk(statement)]
+        names = [one.id for one in nodes if isinstance(one, ast.Name)]
+        return frozenset(names + [one.attr for one in nodes if isinstance(one, ast.Attribute)])
+
+    def is_trivial(self) -> bool:
+        """Return whether the body says too little to be worth writing again."""
+        if len(self.body) > 1:
+            return False
+        if not self.body or isinstance(self.body[0], (ast.Pass, ast.Raise)):
+            return True
+        (only,) = self.body
+        value = getattr(only, "value", None)
+        plain = (ast.Constant, ast.Name, ast.Attribute, type(None))
+        return isinstance(only, (ast.Expr, ast.Return, ast.Assign)) and isinstance(value, plain)
+
+
+def read(path: str, text: str, python_path: Sequence[str]) -> Source:
+    """Return a source file with the name that it is imported by."""
+    parts = list(PurePosixPath(path).with_suffix("").parts)
+    for start in python_path:
+        if start != "." and path.startswith(f"{start}/"):
+            parts = parts[len(PurePosixPath(start).parts) :]
+    return Source(path, ".".join(parts[:-1] if parts[-1] == "__init__" else parts), text)
+
+
+def functions(source: Source) -> Iterator[Function]:
+    """Yield the functions and methods of a file, in order; those inside functions are part of their function."""
+
+    def inside(body: Iterable[ast.stmt], prefix: str, owner: ast.ClassDef | None) -> Iterator[Function]:
+        for node in body:
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                yield Function(source, node, prefix + node.name, owner)
+            elif isinstance(node, ast.ClassDef):
+                yield from inside(node.body, f"{prefix}{node.name}.", node)
+            elif isinstance(node, (ast.If, ast.Try)):
+                yield from inside([*node.body, *node.orelse, *getattr(node, "finalbody", ())], prefix, owner)
+
+    yield from inside(source.tree.body, "", None)
+
+
+def apply(texts: Mapping[str, str], splices: Iterable[Splice]) -> tuple[SourceEdit, ...]:
+    """Return the new texts of the files that some splices change; splices must not overlap."""
+    by_path: dict[str, list[Splice]] = {}
+    for splice in splices:
+        by_path.setdefault(splice.path, []).append(splice)
+    edits = []
+    for path, own in sorted(by_path.items()):
+        text = texts[path]
+        for splice in sorted(own, reverse=True):
+            text = text[: splice.start] + splice.text + text[splice.end :]
+        edits.append(SourceEdit(path, text))
+    return tuple(edits)
+
+
+def overlap(splices: Iterable[Splice]) -> bool:
+    """Return whether two splices touch the same text."""
+    ordered = sorted(splices)
+    return any(a.path == b.path and b.start < a.end for a, b in itertools.pairwise(ordered))
+
+
+def emptied(function: Function, body: str) -> Splice:
+    """Return the splice that replaces a function's body after its docstring, with the comments in it."""
+    source, (first, last) = function.source, function.body_lines
+    start, end = source.start(function.body[0]), source.end(function.body[-1])
+    if decorated := getattr(function.body[0], "decorator_list", None):
+        start = source.start(decorated[0]) - 1
+    indent = source.text[source.line_start(first) : start]
+    lines = source.text.splitlines()
+    if indent.strip() == "":
+        above = first - 1  # comments above the first statement explain the body
+        while above > function.node.lineno and re.match(r"\s*(#.*)?$", lines[above - 1]):
+            above -= 1
+        start = source.line_start(above + 1) + len(indent) if above + 1 < first else start
+        if above + 1 < first:
+            start, body = source.line_start(above + 1), indent + body
+    below = last  # and so do those at its end
+    while below < len(lines) and re.match(rf"{indent or ' '}\s*#", lines[below]):
+        below += 1
+    rest = source.text[end : source.line_end(last)]
+    end = source.line_end(below) - 1 if below > last else end + len(rest.rstrip("\r\n")) if "#" in rest else end
+    return Splice(source.path, start, end, body)

@@ -1,0 +1,155 @@
+"""Candidates in, checked candidates out: which tests an edit breaks, and why it gives no task.
+
+Only the tests that an edit can change are run. `recheck` runs everything instead, on the edited and on the original
+tree, and compares.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from composer_hub.records import SourceEdit
+from composer_hub.tasks.bench import Bench, Job, Report
+from composer_hub.tasks.deletion import VARIANTS, Candidate, Model, edits_of
+
+GATES: Mapping[str, str] = {
+    "does_not_parse": "the edited file is not Python",
+    "import": "the package does not import",
+    "hangs": "the tests do not end",
+    "killed": "the tests end their runner",
+    "no_report": "the tests end without a report",
+    "nothing_fails": "no test fails",
+    "nothing_passes": "no test passes",
+    "gold_fails": "the solution does not pass",
+    "trivial": "a trivial answer passes",
+    "unfocused": "too large a share of the tests fails",
+    "leak": "a copy of the solution can be read",
+    "oracle": "the oracle cannot tell the broken code from the original",
+}
+TEST_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A candidate after its run."""
+
+    candidate: Candidate
+    edits: tuple[SourceEdit, ...]
+    fail_to_pass: frozenset[str] = frozenset()
+    pass_to_pass: frozenset[str] = frozenset()  # of those that were run
+    reason: str = ""  # of GATES; empty if the candidate is a task
+    detail: str = ""
+    cpu_s: float = 0.0
+    recheck: str = ""  # exact, more, fewer or other: what two full runs find, compared with the lists
+
+
+def check(bench: Bench, model: Model, candidates: Sequence[Candidate], max_share: float) -> list[Checked]:
+    """Run the tests of each candidate and apply every gate that needs no more than that."""
+    prepared = [Checked(one, edits_of(model, one)) for one in candidates]
+    prepared = [one if _parses(one.edits) else replace(one, reason="does_not_parse") for one in prepared]
+    jobs: dict[str, Job] = {}
+    for number, one in enumerate(prepared):
+        if not one.reason:
+            jobs[f"{number}"] = _job(model, one, f"{number}")
+            if one.candidate.gold is not None:
+                start = replace(jobs[f"{number}"], name=f"{number}-gold", options={})
+                jobs[start.name] = replace(start, edits=gold_edits(one))
+    reports = {report.name: report for report in bench.run(list(jobs.values()))}
+    return [
+        one if one.reason else judge(model, one, reports[f"{number}"], reports.get(f"{number}-gold"), max_share)
+        for number, one in enumerate(prepared)
+    ]
+
+
+def gold_edits(one: Checked) -> tuple[SourceEdit, ...]:
+    """Return the edits of the original tree that give the tree that passes."""
+    return (*one.edits, *(one.candidate.gold or ()))
+
+
+def _parses(edits: Sequence[SourceEdit]) -> bool:
+    try:
+        for edit in edits:
+            if edit.text is not None and edit.path.endswith(".py"):
+                ast.parse(edit.text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _job(model: Model, one: Checked, name: str) -> Job:
+    candidate, baseline = one.candidate, model.baseline
+    files = {id.split("::")[0] for id in candidate.guided} | {edit.path for edit in candidate.files}
+    seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
+    slowest = max((baseline.seconds.get(id, 0.0) for id in candidate.guided), default=0.0)
+    options: dict[str, object] = {}
+    if candidate.probes:
+        options["variants"] = VARIANTS
+    if candidate.breaks_imports:
+        options["imports"] = model.package.modules
+    return Job(
+        name,
+        tuple(sorted(files)),
+        edits=edits_of(model, candidate, candidate.probes) if candidate.probes else one.edits,
+        # With changed tests, other ids may be right, so every test of the files runs.
+        ids=None if candidate.files or candidate.gold is not None else tuple(sorted(candidate.guided)),
+        seconds=min(300.0, 30.0 + 5 * seconds),
+        test_seconds=TEST_SECONDS + 10 * slowest,
+        options=options,
+    )
+
+
+def judge(model: Model, one: Checked, report: Report, gold: Report | None, max_share: float) -> Checked:
+    """Apply the gates to the report of a candidate's run."""
+    cpu_s = report.cpu_s + (gold.cpu_s if gold else 0.0)
+    done = replace(one, cpu_s=cpu_s, detail=report.detail[-300:])
+    if report.problem:
+        return replace(done, reason=report.problem)
+    if gold is None:
+        wanted = set(one.candidate.guided)
+    else:
+        wanted = gold.passed() - model.baseline.flaky
+        kept = {id for id in one.candidate.guided if id not in wanted}
+        if gold.problem or not wanted or len(kept) > len(wanted):
+            return replace(done, reason="gold_fails", detail=gold.detail[-300:])
+    passed = report.passed() & wanted
+    done = replace(done, fail_to_pass=frozenset(wanted - passed), pass_to_pass=frozenset(passed))
+    total = len(model.baseline.passing | wanted)
+    if not done.fail_to_pass:
+        return replace(done, reason="nothing_fails")
+    if len(done.fail_to_pass) >= total:
+        return replace(done, reason="nothing_passes")
+    if any(report.values.get("variants", {}).values()):
+        return replace(done, reason="trivial")
+    if len(done.fail_to_pass) > max_share * total:
+        return replace(done, reason="unfocused")
+    return done
+
+
+def recheck(bench: Bench, model: Model, checked: Sequence[Checked]) -> list[Checked]:
+    """Run every test on the edited and on the original tree, and note whether the lists are exact."""
+    files = tuple(path for path in model.package.tests if path not in model.baseline.set_aside)
+    seconds, slowest = sum(model.baseline.seconds.values()), max(model.baseline.seconds.values(), default=0.0)
+    jobs = []
+    for number, one in enumerate(checked):
+        whole = Job(f"{number}", files, seconds=60 + 5 * seconds, test_seconds=TEST_SECONDS + 10 * slowest)
+        own = tuple(sorted({*files, *(edit.path for edit in one.candidate.files)}))
+        gold = gold_edits(one) if one.candidate.gold is not None else ()
+        jobs += [
+            replace(whole, files=own, edits=one.edits),
+            replace(whole, name=f"{number}-gold", files=own, edits=gold),
+        ]
+    reports = {report.name: report for report in bench.run(jobs)}
+    return [_compared(model, one, reports[f"{n}"], reports[f"{n}-gold"]) for n, one in enumerate(checked)]
+
+
+def _compared(model: Model, one: Checked, broken: Report, gold: Report) -> Checked:
+    if broken.problem or gold.problem:
+        return replace(one, recheck="other", reason=one.reason or broken.problem or gold.problem)
+    fails = frozenset((gold.passed() - broken.passed()) - model.baseline.flaky)
+    if fails == one.fail_to_pass:
+        return replace(one, recheck="exact")
+    name = "more" if fails > one.fail_to_pass else "fewer" if fails < one.fail_to_pass else "other"
+    # What two full runs find is right, so it replaces the lists.
+    return replace(one, recheck=name, fail_to_pass=fails, pass_to_pass=one.pass_to_pass - fails)

@@ -1,0 +1,373 @@
+"""Run pytest over edited trees, one forked child per job: a file of jobs in, one report per job out.
+
+The parent imports pytest and the modules that the tests need once, so that a job costs a fork. It writes a job's edits
+into the tree, waits for the child's report, and restores every file that the job changed. A job that kills the parent
+leaves no report, and the caller runs the others again.
+"""
+
+# mypy: ignore-errors (runs on a package's own interpreter, where nothing of ours is installed)
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+FLAGS = (
+    "-p no:cacheprovider -q --tb=no --continue-on-collection-errors "
+    "-o addopts= -o required_plugins= -o xfail_strict=false"
+).split()
+SPAWNING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"}
+VARIANT_SECONDS = 4
+VARIANT_MODULE = "composer_variant"
+
+
+class OutOfTime(BaseException):
+    """A test that ran too long; no `Exception`, so that tests do not catch it."""
+
+
+class Session:
+    """One pytest session: which tests run, for how long, under which coverage context, and how they ended."""
+
+    def __init__(self, job, coverage=None, recorder=None):
+        self.job, self.coverage, self.recorder = job, coverage, recorder
+        self.wanted = set(job["ids"]) if job.get("ids") is not None else None
+        self.statuses, self.seconds, self.broken_files = {}, {}, []
+        self.spawners, self.fixtures, self.variants = set(), {}, {}
+        self.current, self.caches = "", None
+
+    def pytest_collectreport(self, report):
+        if report.failed:
+            self.broken_files.append(report.nodeid)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        if self.wanted is not None:
+            items[:] = [item for item in items if item.nodeid in self.wanted]
+        if self.job.get("reverse"):
+            items.reverse()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session):
+        for name in self.job.get("variants", ()):
+            if session.items:
+                self.variants[name] = passes_all(session.items, name)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        self.current = item.nodeid
+        if self.coverage is not None:
+            self.clear_caches()
+            for name in getattr(item, "fixturenames", ()):
+                self.fixtures.setdefault(name, []).append(item.nodeid)
+        self.context(item.nodeid)
+        begun = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, self.job["test_seconds"])
+        try:
+            return (yield)
+        except OutOfTime:
+            self.statuses[item.nodeid] = "failed"
+            return True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self.seconds[item.nodeid] = round(time.perf_counter() - begun, 4)
+            self.current = ""
+            self.context("")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef):
+        shared = fixturedef.scope != "function"
+        if shared:
+            self.context("@" + fixturedef.argname)
+        try:
+            return (yield)
+        finally:
+            if shared:
+                self.context(self.current)
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self):
+        with self.recorder or contextlib.nullcontext():
+            return (yield)
+
+    def pytest_runtest_logreport(self, report):
+        before = self.statuses.get(report.nodeid)
+        if report.failed:
+            self.statuses[report.nodeid] = "failed"
+        elif before in (None, "passed"):
+            unused = report.skipped or hasattr(report, "wasxfail")
+            self.statuses[report.nodeid] = "skipped" if unused else "passed"
+
+    def context(self, name):
+        if self.coverage is not None:
+            self.coverage.switch_context(name)
+
+    def clear_caches(self):
+        """Forget what earlier tests computed, so that every test runs the code that it needs."""
+        if self.caches is None:
+            kind = type(functools.lru_cache(lambda: None))
+            found = [one for one in gc.get_objects() if type(one) is kind]
+            own = self.job["modules"]
+            self.caches = [one for one in found if str(getattr(one, "__module__", "")).split(".")[0] in own]
+        for one in self.caches:
+            one.cache_clear()
+
+    def audit(self, event, args):
+        if event in SPAWNING and self.current:
+            self.spawners.add(self.current)
+
+    def report(self):
+        return {
+            "statuses": self.statuses,
+            "seconds": self.seconds,
+            "broken_files": self.broken_files,
+            "variants": self.variants,
+            "spawners": sorted(self.spawners),
+            "fixtures": self.fixtures,
+        }
+
+
+def passes_all(items, variant):
+    """Run tests with a trivial answer in a child, up to the first failure; true if there is none."""
+    child = os.fork()
+    if child:
+        return wait(child, VARIANT_SECONDS) == 0
+    code = 1
+    try:
+        os.setsid()
+        sys.modules[VARIANT_MODULE].variant = variant
+        for item, after in zip(items, [*items[1:], None]):  # noqa: B905 (an old interpreter may run this)
+            if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
+                break
+        else:
+            code = 0
+    finally:
+        os._exit(code)
+
+
+def answer(variables):
+    """Return the current trivial answer; without one, behave like a body that is not written yet."""
+    variant = sys.modules[VARIANT_MODULE].variant
+    if variant is None:
+        raise NotImplementedError
+    if variant == "argument":
+        return next(iter(variables.values()), None)
+    return {"none": None, "text": "", "list": [], "true": True}[variant]
+
+
+def run_tests(job, tools):
+    """Run pytest for one job and return its report."""
+
+    def out_of_time(number, frame):
+        raise OutOfTime
+
+    signal.signal(signal.SIGALRM, out_of_time)
+    if error := import_error(job.get("imports", ())):
+        return {"import_error": error}
+    if job.get("calls") is not None:
+        return {"answers": load(tools["values"]).answers(job["calls"]), "statuses": {}, "seconds": {}}
+    coverage = recorder = None
+    if job.get("coverage"):
+        import coverage as library
+
+        coverage = library.Coverage(data_file=None, include=job["coverage"], config_file=False, messages=False)
+        coverage.start()
+    if job.get("record"):
+        recorder = load(tools["recorder"]).Recorder(job["record"], load(tools["values"]))
+    session = Session(job, coverage, recorder)
+    if coverage is not None:
+        sys.addaudithook(session.audit)
+    code = pytest.main([*FLAGS, *job["files"]], plugins=[session])
+    report = {"exit_code": int(code), **session.report()}
+    if coverage is not None:
+        coverage.stop()
+        report |= lines_of(coverage.get_data()) | {"warm": standard_modules()}
+    if recorder is not None:
+        report["recorded"] = recorder.result()
+    return report
+
+
+def lines_of(data):
+    """Return which contexts ran each line; equal sets of contexts are stored once."""
+    contexts, sets, lines = {}, {}, {}
+    for path in data.measured_files():
+        found = {}
+        for line, names in data.contexts_by_lineno(path).items():
+            key = tuple(sorted(contexts.setdefault(name, len(contexts)) for name in names))
+            found[line] = sets.setdefault(key, len(sets))
+        lines[path] = found
+    return {"contexts": list(contexts), "sets": [list(key) for key in sets], "lines": lines}
+
+
+def standard_modules():
+    """Return the modules of the standard library that are imported now."""
+    home = os.path.dirname(os.__file__)
+    files = {name: getattr(module, "__file__", None) or "" for name, module in list(sys.modules.items())}
+    return sorted(name for name, file in files.items() if file.startswith(home) and "site-packages" not in file)
+
+
+def import_error(names):
+    """Try to import modules in a child; return the first error, or nothing."""
+    if not names:
+        return ""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        text = ""
+        try:
+            for name in names:
+                importlib.import_module(name)
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+        finally:
+            os.write(writer, text.encode()[:2000])
+            os._exit(0)
+    os.close(writer)
+    code = wait(child, 30)
+    with os.fdopen(reader, "rb") as file:
+        os.set_blocking(reader, False)
+        text = (file.read() or b"").decode(errors="replace")
+    return text or ("" if code == 0 else "the import did not end")
+
+
+def load(path):
+    """Import a script by its path."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+# ------------------------------------------------------------------------------------------------------------- parent
+
+
+def wait(child, seconds):
+    """Wait for a child and return its exit code; kill its session after the time, and what it left behind."""
+    deadline = time.monotonic() + seconds
+    pause = 0.001
+    code = None
+    while code is None and time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            code = os.waitstatus_to_exitcode(status)
+        else:
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+    if code is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    return code
+
+
+def used():
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def run_all(setting):
+    """Run every job and write its report."""
+    tree, original, out = (Path(setting[name]) for name in ("tree", "original", "out"))
+    before = signature(tree)
+    for number, job in enumerate(setting["jobs"]):
+        write_edits(tree, job["edits"], setting["clock"] + number)
+        cpu, begun = used(), time.monotonic()
+        child = os.fork()
+        if not child:
+            child_main(job, setting, out)
+        code = wait(child, job["seconds"])
+        ended = {"exit": code, "cpu_s": round(used() - cpu, 4), "wall_s": round(time.monotonic() - begun, 4)}
+        (out / f"{job['name']}.end").write_text(json.dumps(ended))
+        restore(tree, original, before)
+    times = os.times()
+    (out / "total").write_text(str(round(sum(times[:4]), 4)))
+
+
+def child_main(job, setting, out):
+    try:
+        os.setsid()
+        sys.dont_write_bytecode = not job.get("compile")
+        log = os.open(out / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(setting["tree"])
+        report = run_tests(job, setting["tools"])
+        partial = out / f".{job['name']}"
+        partial.write_text(json.dumps(report))
+        partial.rename(out / f"{job['name']}.json")
+    except BaseException as error:
+        print(f"{type(error).__name__}: {error}", flush=True)
+        os._exit(70)
+    os._exit(0)  # without the atexit handlers of the tests
+
+
+def write_edits(tree, edits, clock):
+    for name, text in edits:
+        path = tree / name
+        if text is None:
+            path.unlink(missing_ok=True)
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(missing_ok=True)
+        path.write_text(text, encoding="utf-8", newline="")
+        os.utime(path, (clock, clock))  # compiled files are found by time and size, so no two edits share a time
+
+
+def signature(tree):
+    """Return path -> size and time of every file and link."""
+    found, todo = {}, [str(tree)]
+    while todo:
+        with os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                else:
+                    status = entry.stat(follow_symlinks=False)
+                    found[entry.path] = (status.st_size, status.st_mtime_ns)
+    return found
+
+
+def restore(tree, original, before):
+    """Bring every file back that differs from the original tree."""
+    now = signature(tree)
+    for path in now.keys() - before.keys():
+        os.unlink(path)
+    for path, state in before.items():
+        if now.get(path) != state:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            shutil.copy2(original / os.path.relpath(path, tree), path)
+
+
+def main():
+    setting = json.loads(Path(sys.argv[1]).read_text())
+    sys.path[0] = setting["tree"]  # like `python -m pytest` in the tree; this script's folder is not importable
+    for name in setting["warm"]:
+        with contextlib.suppress(BaseException):
+            importlib.import_module(name)
+    variant = types.ModuleType(VARIANT_MODULE)
+    variant.variant, variant.answer = None, answer
+    sys.modules[VARIANT_MODULE] = variant
+    gc.freeze()
+    run_all(setting)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,195 @@
+"""Search everything that an agent can read for copies of the code that a task removed.
+
+Functions are compared by their syntax trees, without docstrings, decorators and annotations, so that a vendored or
+reformatted copy is found. Other text files are searched for lines of the body.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import re
+import sys
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from composer_hub.records import SourceEdit
+from composer_hub.tasks.code import Function
+from composer_hub.tasks.deletion import Candidate, Model
+
+MIN_STATEMENTS = 3
+MIN_LINES = 3  # of a body, one after another, in a text file
+MAX_TEXT = 2 << 20
+_DEF = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
+_PACKED = (".whl", ".zip", ".egg")
+HIDDEN = {"site-packages", "dist-packages", "ensurepip"}  # the sandbox shows none of these below the standard library
+
+
+@dataclass
+class Library:
+    """The readable files outside the tree, by the names of the functions that they define."""
+
+    files: dict[str, list[str]] = field(default_factory=dict)  # function name -> files
+    num_files: int = 0
+    _hashes: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # file -> name -> hashes
+
+    def add(self, path: str, data: bytes) -> None:
+        """Read the names that a file defines."""
+        self.num_files += 1
+        for name in {found.decode() for found in _DEF.findall(data)}:
+            self.files.setdefault(name, []).append(path)
+
+    def copies(self, name: str, digest: str) -> list[str]:
+        """Return the files that define a function of this name with this content."""
+        return [path for path in self.files.get(name, ()) if digest in self._of(path).get(name, ())]
+
+    def _of(self, path: str) -> dict[str, set[str]]:
+        if path not in self._hashes:
+            self._hashes[path] = _hashes(_read(path))
+        return self._hashes[path]
+
+
+def library(folders: Iterable[Path]) -> Library:
+    """Index the Python files, also those in archives, below some folders."""
+    found = Library()
+    for folder in folders:
+        for at, names, files in os.walk(folder):
+            names[:] = sorted(
+                set(names) - {"site-packages", "dist-packages", "ensurepip", "test", "tests"} | (set(names) & {"x"})
+            )
+            for name in sorted(files):
+                path = os.path.join(at, name)
+                if name.endswith(".py"):
+                    found.add(path, Path(path).read_bytes())
+                elif name.endswith(_PACKED):
+                    with zipfile.ZipFile(path) as packed:
+                        for member in packed.namelist():
+                            if member.endswith(".py"):
+                                found.add(f"{path}!{member}", packed.read(member))
+    return found
+
+
+def readable_folders(site: Path) -> list[Path]:
+    """Return the folders of code that the sandbox shows besides the tree."""
+    version = "python{}.{}".format(*sys.version_info)
+    return [Path(sys.base_prefix, "lib", version), *sorted(path for path in site.iterdir() if path.is_dir())]
+
+
+def _read(path: str) -> bytes:
+    archive, _, member = path.partition("!")
+    if not member:
+        return Path(path).read_bytes()
+    with zipfile.ZipFile(archive) as packed:
+        return packed.read(member)
+
+
+def _hashes(data: bytes) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    try:
+        tree = ast.parse(data.decode("utf-8", errors="replace"))
+    except (SyntaxError, ValueError, RecursionError):
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.setdefault(node.name, set()).add(digest(node))
+    return found
+
+
+def digest(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """Return a digest of what a function does, without words about it."""
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    text = "\n".join([",".join(names), *(ast.dump(one) for one in body)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
+@dataclass(frozen=True)
+class LeakReport:
+    """Copies of a task's solution: what was done about them, and what remains."""
+
+    num_files: int
+    masked: tuple[str, ...] = ()  # files of the tree that the agent does not get
+    remaining: tuple[str, ...] = ()
+
+    def as_row(self) -> dict[str, object]:
+        return {"num_files": self.num_files, "masked": list(self.masked), "remaining": list(self.remaining)}
+
+    @property
+    def edits(self) -> tuple[SourceEdit, ...]:
+        return tuple(SourceEdit(path, None) for path in self.masked)
+
+
+def audit(
+    model: Model, candidate: Candidate, outside: Library, inside: Library, texts: Mapping[str, str]
+) -> LeakReport:
+    """Look for copies of what a candidate removed: outside, elsewhere in the tree, and in its other files."""
+    if candidate.kind in ("bug", "branch", "migrate", "write_tests"):  # the rest of the function stands there anyway
+        return LeakReport(outside.num_files + inside.num_files)
+    own = [one for one in model.functions if _is_removed(one, candidate)]
+    changed = {splice.path for splice in candidate.splices}
+    remaining: set[str] = set()
+    masked: set[str] = set()
+    for function in own:
+        size = sum(isinstance(one, ast.stmt) for statement in function.body for one in ast.walk(statement))
+        if size < MIN_STATEMENTS:
+            continue
+        mark = digest(function.node)
+        root = f"{model.package.folder}/"
+        remaining |= {_shown(path) for path in outside.copies(function.node.name, mark)}
+        elsewhere = {path.removeprefix(root) for path in inside.copies(function.node.name, mark)} - changed
+        # Files that are neither code of the package nor tests are not needed, so the agent does not get them.
+        masked |= {path for path in elsewhere if path not in model.sources and path not in model.tests}
+        remaining |= {path for path in elsewhere if path in model.sources or path in model.tests}
+        masked |= {path for path, text in texts.items() if _quotes(text, function)}
+    num_files = outside.num_files + inside.num_files + len(texts)
+    return LeakReport(num_files, tuple(sorted(masked)), tuple(sorted(remaining)))
+
+
+def _is_removed(function: Function, candidate: Candidate) -> bool:
+    removed = set(candidate.symbols)
+    return function.symbol in removed or any(
+        function.symbol.startswith(f"{one}.") for one in removed if candidate.kind == "removal"
+    )
+
+
+def _shown(path: str) -> str:
+    """Return the path of a library file from its folder of packages, the same on every machine."""
+    for mark in ("/site-packages/", f"/python{sys.version_info[0]}.{sys.version_info[1]}/"):
+        if mark in path:
+            return path.split(mark, 1)[1]
+    return Path(path).name
+
+
+def _quotes(text: str, function: Function) -> bool:
+    """Return whether a text has lines of the body, one after another."""
+    source = function.source
+    first, last = function.body_lines
+    lines = [line.strip() for line in source.text[source.line_start(first) : source.line_end(last)].splitlines()]
+    lines = [line for line in lines if line and not line.startswith("#")]
+    found = [line.strip().lstrip("+->#* ").strip() for line in text.splitlines()]
+    found = [line for line in found if line]
+    for start in range(len(lines) - MIN_LINES + 1):
+        wanted = lines[start : start + MIN_LINES]
+        if sum(map(len, wanted)) < 40 or wanted[0] not in text:
+            continue
+        places = [number for number, line in enumerate(found) if line == wanted[0]]
+        if any(found[number : number + MIN_LINES] == wanted for number in places):
+            return True
+    return False
+
+
+def text_files(folder: Path, python: Iterable[str]) -> dict[str, str]:
+    """Return the text files of a tree that are not Python code which the package or its tests need."""
+    known, found = set(python), {}
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name in known or not path.is_file() or path.stat().st_size > MAX_TEXT or path.suffix == ".py":
+            continue
+        try:
+            found[name] = path.read_text(encoding="utf-8")
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,122 @@
+"""Name, version, license and requirements of a package, from PKG-INFO, METADATA or pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Any
+
+TEST_EXTRAS = {"test", "tests", "testing"}
+# Named anywhere among a package's extras or groups, these are what its tests import.
+TEST_TOOLS = {
+    "hypothesis", "freezegun", "mock", "pretend", "parameterized", "time-machine", "attrs", "six", "pyyaml", "trio",
+    "anyio", "pytest-asyncio", "pytest-mock", "pytest-subtests", "pytest-lazy-fixture", "pytest-timeout",
+    "pytest-benchmark", "pytest-datadir", "pytest-freezer", "pytest-describe", "pytest-trio", "sybil",
+}  # fmt: skip
+_COPYLEFT = re.compile(
+    r"\b(A?GPL|LGPL|MPL|EUPL|CDDL|EPL|OSL|CC-BY-SA)|Affero|General Public|Mozilla Public", re.IGNORECASE
+)
+_TEXTS = (
+    (r"GNU AFFERO", "agpl-3.0"), (r"GNU LESSER", "lgpl-3.0"), (r"GNU GENERAL PUBLIC", "gpl-3.0"),
+    (r"Mozilla Public License", "mpl-2.0"), (r"Apache License", "apache-2.0"),
+    (r"Permission is hereby granted, free of charge", "mit"),
+    (r"Redistribution and use in source and binary forms[\s\S]{200,1800}(?:Neither|The name)", "bsd-3-clause"),
+    (r"Redistribution and use in source and binary forms", "bsd-2-clause"),
+    (r"Permission to use, copy, modify, and(?:/or)? distribute", "isc"), (r"CC0|unencumbered software", "cc0-1.0"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """What a package says about itself."""
+
+    name: str
+    version: str
+    license: str = "unknown"
+    requirements: tuple[str, ...] = ()  # to import it
+    test_requirements: tuple[str, ...] = ()  # to run its tests, without pytest
+
+
+def read_metadata(folder: Path) -> Metadata:
+    """Read the metadata of a tree; a tree without any is named after its folder."""
+    project = _pyproject(folder / "pyproject.toml")
+    table = project.get("project", {}) if isinstance(project.get("project"), dict) else {}
+    files = [*folder.glob("PKG-INFO"), *folder.glob("*.dist-info/METADATA"), *folder.glob("*.egg-info/PKG-INFO")]
+    header = HeaderParser().parsestr(files[0].read_text(encoding="utf-8", errors="replace")) if files else None
+    optional: dict[str, list[str]] = {
+        key: list(map(str, value)) for key, value in table.get("optional-dependencies", {}).items()
+    }
+    for key, value in project.get("dependency-groups", {}).items():
+        optional[key] = [one for one in value if isinstance(one, str)]
+    required = [str(one) for one in table.get("dependencies", [])]
+    if header is not None:
+        required = required or [one for one in header.get_all("Requires-Dist") or [] if "extra ==" not in one]
+        for one in header.get_all("Requires-Dist") or []:
+            if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
+                optional.setdefault(found[1], []).append(one.split(";")[0].strip())
+    name = (header and header["Name"]) or table.get("name") or folder.resolve().name
+    version = (header and header["Version"]) or table.get("version") or "0"
+    return Metadata(
+        re.sub(r"[^\w.-]+", "-", str(name)).strip("-") or "package",
+        re.sub(r"[^\w.!+-]+", "", str(version)) or "0",
+        _license(folder, table, header),
+        tuple(dict.fromkeys(required)),
+        tuple(dict.fromkeys(_for_tests(optional))),
+    )
+
+
+def is_copyleft(license: str) -> bool:
+    """Return whether a license asks for derived works under the same terms."""
+    return bool(_COPYLEFT.search(license))
+
+
+def _for_tests(optional: Mapping[str, Iterable[str]]) -> Iterable[str]:
+    for extra, requirements in sorted(optional.items()):
+        for one in requirements:
+            name = re.split(r"[^\w.-]", one.strip(), maxsplit=1)[0].lower()
+            if name and (extra.lower() in TEST_EXTRAS or name in TEST_TOOLS) and name not in ("pytest", "coverage"):
+                yield one
+
+
+def _license(folder: Path, table: Mapping[str, Any], header: Any) -> str:
+    named = table.get("license")
+    named = named.get("text") if isinstance(named, dict) else named
+    stated = [header["License-Expression"], header["License"]] if header is not None else []
+    for one in (*stated, named):
+        if one and len(str(one)) < 60 and "\n" not in str(one):
+            return _spelled(str(one))
+    for one in (header.get_all("Classifier") or []) if header is not None else table.get("classifiers", []):
+        if one.startswith("License :: OSI Approved :: "):
+            return _spelled(one.rsplit(" :: ", 1)[1])
+    for path in sorted(folder.glob("*")):
+        if re.match(r"(?i)(licen[cs]e|copying|unlicense)", path.name) and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="replace")
+            return next((name for pattern, name in _TEXTS if re.search(pattern, text)), "unknown")
+    return "unknown"
+
+
+def _spelled(text: str) -> str:
+    """Return the name of a license as the Hub spells it, if it is a usual one."""
+    plain = text.strip().lower()
+    for pattern, name in (
+        (r"^(the )?mit\b", "mit"), (r"^apache.*2", "apache-2.0"), (r"^apache", "apache-2.0"),
+        (r"^(new bsd|bsd.*3|.*3-clause)", "bsd-3-clause"), (r"^(bsd.*2|simplified bsd)", "bsd-2-clause"),
+        (r"^isc", "isc"), (r"^(mpl|mozilla)", "mpl-2.0"), (r"^(python|psf)", "psf"),
+    ):  # fmt: skip
+        if re.search(pattern, plain):
+            return name
+    return re.sub(r"\s+", "-", plain)[:60]
+
+
+def _pyproject(path: Path) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:  # Python 3.10
+        return {}
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}

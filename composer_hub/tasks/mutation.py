@@ -1,0 +1,124 @@
+"""Bug injection: one small change to one expression or statement that tests run."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterator
+
+from composer_hub.tasks.code import Function, Source, Splice
+from composer_hub.tasks.deletion import Candidate, Model, shuffled
+
+_COMPARE = {
+    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
+    ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
+}  # fmt: skip
+_ARITHMETIC = {
+    ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "/", ast.Mod: "//", ast.Pow: "*",
+    ast.LShift: ">>", ast.RShift: "<<", ast.BitAnd: "|", ast.BitOr: "&",
+}  # fmt: skip
+
+
+def bugs(model: Model, random: random.Random) -> Iterator[Candidate]:
+    """Yield one bug per site: the kind of change is drawn before the site, so that rare kinds occur."""
+    by_kind: dict[str, list[tuple[Function, ast.AST, Splice]]] = {}
+    for function in model.functions:
+        if model.can_be_emptied(function):
+            for kind, node, splice in mutants(function):
+                by_kind.setdefault(kind, []).append((function, node, splice))
+    queues = [shuffled(by_kind[kind], random) for kind in sorted(by_kind)]
+    kinds = sorted(by_kind)
+    while any(queues):
+        for kind, queue in zip(kinds, queues, strict=True):
+            if queue:
+                candidate = _candidate(model, kind, *queue.pop())
+                if candidate is not None:
+                    yield candidate
+
+
+def _candidate(model: Model, kind: str, function: Function, node: ast.AST, splice: Splice) -> Candidate | None:
+    line = node.lineno  # type: ignore[attr-defined]
+    tests = model.baseline.tests_of(function.path, line, line) or model.tests_of(function)
+    site = f"{function.symbol}:{kind}:{splice.start}"
+    text = function.source.text[splice.start : splice.end]
+    if text == splice.text:
+        return None
+    return Candidate("bug", site, (function.symbol,), (splice,), model.guided(tests), 1, notes={"mutation": kind})
+
+
+def mutants(function: Function) -> Iterator[tuple[str, ast.AST, Splice]]:
+    """Yield the small changes of a function's body as (kind, node, splice)."""
+    source = function.source
+    typed = {id(inner) for one in ast.walk(function.node) for inner in _annotations(one)}
+    for statement in function.body:
+        for node in ast.walk(statement):
+            if id(node) not in typed:
+                yield from _of_node(source, node)
+
+
+def _of_node(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.AST, Splice]]:
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        swapped = _COMPARE[type(node.ops[0])]
+        kind = "boundary" if type(node.ops[0]) in (ast.Lt, ast.LtE, ast.Gt, ast.GtE) else "comparison"
+        yield kind, node, _between(source, node.left, swapped, node.comparators[0])
+    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        if not _is_text(node.left) and not _is_text(node.right):
+            yield "operator", node, _between(source, node.left, _ARITHMETIC[type(node.op)], node.right)
+    elif isinstance(node, ast.BoolOp) and len(node.values) == 2:
+        swapped = "or" if isinstance(node.op, ast.And) else "and"
+        yield "operator", node, _between(source, node.values[0], swapped, node.values[1])
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "negation", node, source.replace(node, source.of(node.operand))
+    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
+        yield "negation", node, source.replace(node.test, f"not ({source.of(node.test)})")
+    elif isinstance(node, ast.Constant) and type(node.value) is bool:
+        yield "constant", node, source.replace(node, str(not node.value))
+    elif isinstance(node, ast.Constant) and type(node.value) is int:
+        yield "constant", node, source.replace(node, str(node.value + 1))
+    elif isinstance(node, ast.Call):
+        yield from _of_call(source, node)
+    elif isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
+        yield "lost_return", node, source.replace(node, source.of(node.value).strip())
+    elif isinstance(node, ast.Slice) and node.lower is not None and node.upper is None:
+        yield "off_by_one", node, source.replace(node.lower, f"{source.of(node.lower)} + 1")
+    elif isinstance(node, ast.Slice) and node.upper is not None:
+        yield "off_by_one", node, source.replace(node.upper, f"{source.of(node.upper)} - 1")
+
+
+def _of_call(source: Source, node: ast.Call) -> Iterator[tuple[str, ast.AST, Splice]]:
+    if any(isinstance(one, ast.Starred) for one in node.args):
+        return
+    if isinstance(node.func, ast.Name) and node.func.id == "range" and node.args:
+        last = node.args[-1 if len(node.args) < 3 else 1]
+        yield "off_by_one", node, source.replace(last, f"{source.of(last)} - 1")
+    elif len(node.args) == 2 and source.of(node.args[0]) != source.of(node.args[1]):
+        first, second = node.args
+        between = source.text[source.end(first) : source.start(second)]
+        text = source.of(second) + between + source.of(first)
+        yield "swapped_arguments", node, Splice(source.path, source.start(first), source.end(second), text)
+
+
+def _between(source: Source, left: ast.AST, operator: str, right: ast.AST) -> Splice:
+    """Replace the operator between two operands; brackets and line breaks around it stay."""
+    start, end = source.end(left), source.start(right)
+    between = source.text[start:end]
+    before = len(between) - len(between.lstrip(" \t\r\n)\\"))
+    after = len(between) - len(between.rstrip(" \t\r\n(\\"))
+    middle = between[before : len(between) - after]
+    space = "" if not middle.isalpha() or (before and between[before - 1].isspace()) else " "
+    spaced = f"{space}{operator}" if operator[0].isalpha() else operator
+    if operator[0].isalpha() and not between[len(between) - after :].startswith((" ", "\n", "\t", "(")):
+        spaced += " "
+    return Splice(source.path, start + before, end - after, spaced)
+
+
+def _is_text(node: ast.AST) -> bool:
+    return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)))
+
+
+def _annotations(node: ast.AST) -> Iterator[ast.AST]:
+    for name in ("annotation", "returns"):
+        if (value := getattr(node, name, None)) is not None:
+            yield from ast.walk(value)
+    if isinstance(node, ast.JoinedStr):  # before Python 3.12 the places inside an f-string are wrong
+        yield from ast.walk(node)

@@ -1,0 +1,270 @@
+"""True removal: a function or class gone with its exports, its imports, and everything that needs it at import time.
+
+The edit is the fixpoint of one rule: a statement that loads a removed name while its module is imported is removed too,
+and so is the name that it binds. Uses inside function bodies stay; they fail when they run.
+"""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from composer_hub.tasks.code import Source, Splice
+from composer_hub.tasks.deletion import Candidate, Model, shuffled
+
+MAX_SYMBOLS, MAX_LINES = 10, 400
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass
+class _Removal:
+    """The names that are gone and the statements that go with them."""
+
+    names: set[tuple[str, str]]  # module, name
+    statements: dict[tuple[str, int], ast.stmt] = field(default_factory=dict)
+    possible: bool = True
+
+
+def removals(model: Model, random: random.Random) -> Iterator[Candidate]:
+    """Yield tested functions and classes of modules, removed without a trace."""
+    tops = [
+        (source, node)
+        for source in model.sources.values()
+        for node in source.tree.body
+        if isinstance(node, Definition) and not node.name.startswith("__")
+    ]
+    for source, node in shuffled(tops, random):
+        tests = model.baseline.tests_of(source.path, node.body[0].lineno, node.end_lineno or 0)
+        if tests and (candidate := _candidate(model, source, node)) is not None:
+            yield candidate
+
+
+def _candidate(model: Model, source: Source, node: Definition) -> Candidate | None:
+    if sum(isinstance(one, Definition) and one.name == node.name for one in ast.walk(source.tree)) > 1:
+        return None
+    removal = _Removal({(source.module, node.name)}, {(source.path, node.lineno): node})
+    before = 0
+    while removal.possible and before != len(removal.names) + len(removal.statements):
+        before = len(removal.names) + len(removal.statements)
+        for other in model.sources.values():
+            _spread(model, other, removal)
+    statements = [(model.sources[path], one) for (path, _), one in removal.statements.items()]
+    lines = sum((one.end_lineno or 0) - one.lineno + 1 for _, one in statements)
+    if not removal.possible or len(statements) > MAX_SYMBOLS or lines > MAX_LINES:
+        return None
+    splices = [_without(one_source, one) for one_source, one in statements]
+    for other in model.sources.values():
+        gone = [one for one_source, one in statements if one_source is other]
+        splices += _exports(model, other, removal.names, gone)
+    guided = _guided(model, statements, {name for _, name in removal.names})
+    if not _leaves_a_file(model, {name for _, name in removal.names}):
+        return None
+    named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
+    first = f"{source.module}:{node.name}"
+    return Candidate(
+        "removal",
+        first,
+        (first, *sorted(named - {first})),
+        tuple(sorted(set(splices))),
+        guided,
+        lines,
+        breaks_imports=True,
+    )
+
+
+def _leaves_a_file(model: Model, names: set[str]) -> bool:
+    """Return whether some test file can still be imported, because no removed name is in its imports."""
+    for path, ids in model.baseline.by_file.items():
+        source = model.tests.get(path)
+        if source is None or not ids:
+            continue
+        imported = {alias.name for one in source.tree.body if isinstance(one, ast.ImportFrom) for alias in one.names}
+        if not imported & names:
+            return True
+    return False
+
+
+def _guided(model: Model, statements: list[tuple[Source, ast.stmt]], names: set[str]) -> frozenset[str]:
+    found: set[str] = set()
+    for source, one in statements:
+        found |= model.baseline.tests_of(source.path, one.lineno, one.end_lineno or 0)
+    word = re.compile(r"\b(" + "|".join(sorted(re.escape(name) for name in names)) + r")\b")
+    for path, ids in model.baseline.by_file.items():
+        if path not in model.tests or word.search(model.tests[path].text):
+            found |= ids
+    for function in model.functions:
+        if function.called_names & names:
+            found |= model.baseline.tests_of(function.path, *function.body_lines)
+    return model.guided(frozenset(found))
+
+
+# ------------------------------------------------------------------------------------------------------------ fixpoint
+
+
+def _bound(model: Model, source: Source, names: set[tuple[str, str]]) -> tuple[set[str], set[str]]:
+    """Return the removed names as a module knows them: plain names, and `module.name` texts."""
+    plain = {name for module, name in names if module == source.module}
+    dotted: set[str] = set()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom):
+            module = absolute(source, node)
+            for alias in node.names:
+                if alias.name == "*":
+                    plain |= {name for owner, name in names if owner == module}
+                elif (module, alias.name) in names:
+                    plain.add(alias.asname or alias.name)
+                known_as, full = alias.asname or alias.name, f"{module}.{alias.name}"
+                dotted |= {f"{known_as}.{name}" for owner, name in names if owner == full}
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                dotted |= {f"{alias.asname or alias.name}.{name}" for owner, name in names if owner == alias.name}
+    return plain, dotted
+
+
+def absolute(source: Source, node: ast.ImportFrom) -> str:
+    """Return the full name of the module that a `from` statement names."""
+    if not node.level:
+        return node.module or ""
+    parts = source.module.split(".")
+    if not source.path.endswith("__init__.py"):
+        parts = parts[:-1]
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def _spread(model: Model, source: Source, removal: _Removal) -> None:
+    """Remove what a module needs removed names for while it is imported, and pass on the names that it re-exports."""
+    plain, dotted = _bound(model, source, removal.names)
+    if not plain and not dotted:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.ImportFrom):
+            module = absolute(source, node)
+            for alias in node.names:
+                if (module, alias.name) in removal.names:
+                    removal.names.add((source.module, alias.asname or alias.name))
+                elif alias.name == "*":
+                    removal.names |= {(source.module, name) for owner, name in set(removal.names) if owner == module}
+    future = any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in source.tree.body)
+    _block(source, source.tree.body, plain, dotted, removal, annotations=not future, top=True)
+    for function in model.functions:
+        at_import = function.source is source and model.baseline.runs_at_import(function.path, *function.body_lines)
+        if at_import and any(_loads(one, plain, dotted) for one in function.body):
+            removal.possible &= (source.path, function.node.lineno) in removal.statements
+
+
+def _block(
+    source: Source,
+    body: list[ast.stmt],
+    plain: set[str],
+    dotted: set[str],
+    removal: _Removal,
+    *,
+    annotations: bool,
+    top: bool,
+) -> None:
+    for node in body:
+        if (source.path, node.lineno) in removal.statements or isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
+        if isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
+            heads: list[ast.AST | None] = [getattr(node, name, None) for name in ("test", "iter")]
+            if any(head is not None and _loads(head, plain, dotted) for head in heads):
+                removal.possible = False
+            parts = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
+            for block in [*parts, *(one.body for one in getattr(node, "handlers", []))]:
+                _block(source, block, plain, dotted, removal, annotations=annotations, top=top)
+            continue
+        if _is_all(node):
+            continue
+        if any(_loads(one, plain, dotted) for one in _at_import(node, annotations)):
+            removal.statements[source.path, node.lineno] = node
+            names = [node.name] if isinstance(node, Definition) else _targets(node)
+            if top:
+                removal.names |= {(source.module, name) for name in names}
+        elif isinstance(node, ast.ClassDef):
+            _block(source, node.body, plain, dotted, removal, annotations=annotations, top=False)
+
+
+def _at_import(node: ast.stmt, annotations: bool) -> Iterator[ast.AST]:
+    """Yield the parts of a statement that run when its module is imported."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        yield from node.decorator_list
+        arguments = node.args
+        yield from (one for one in (*arguments.defaults, *arguments.kw_defaults) if one is not None)
+        if annotations:
+            every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+            yield from (one.annotation for one in every if one is not None and one.annotation is not None)
+            if node.returns is not None:
+                yield node.returns
+    elif isinstance(node, ast.ClassDef):
+        yield from [*node.decorator_list, *node.bases, *(one.value for one in node.keywords)]
+    else:
+        yield node
+
+
+def _loads(node: ast.AST, plain: set[str], dotted: set[str]) -> bool:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and inner.id in plain:
+            return True
+        if isinstance(inner, ast.Attribute) and dotted and ast.unparse(inner) in dotted:
+            return True
+    return False
+
+
+def _targets(node: ast.stmt) -> list[str]:
+    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+    return [one.id for one in targets if isinstance(one, ast.Name)]
+
+
+def _is_all(node: ast.stmt) -> bool:
+    return "__all__" in _targets(node)
+
+
+# --------------------------------------------------------------------------------------------------------------- edits
+
+
+def _without(source: Source, node: ast.stmt) -> Splice:
+    """Remove a statement with its decorators; a block that it leaves empty gets a `pass`."""
+    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+    start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
+    blocks = ("body", "orelse", "finalbody")
+    alone = any(getattr(parent, name, None) == [node] for parent in ast.walk(source.tree) for name in blocks)
+    indent = source.text[start : source.line_start(first) + node.col_offset]
+    return Splice(source.path, start, end, f"{indent}pass\n" if alone and node.col_offset else "")
+
+
+def _exports(model: Model, source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]) -> Iterator[Splice]:
+    """Yield the splices that take removed names out of imports and `__all__`."""
+    plain, _ = _bound(model, source, names)
+    skipped = {id(inner) for one in gone for inner in ast.walk(one)}
+    for node in ast.walk(source.tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.ImportFrom):
+            module = absolute(source, node)
+            kept = [one for one in node.names if (module, one.name) not in names]
+            if len(kept) < len(node.names):
+                text = source.of(node)
+                head = text[: re.search(r"\bimport\b", text).end()]  # type: ignore[union-attr]
+                listed = ", ".join(f"{one.name} as {one.asname}" if one.asname else one.name for one in kept)
+                wide = len(head) + len(listed) > 90
+                new = f"{head} (\n    {listed.replace(', ', f',{chr(10)}    ')},\n)" if wide else f"{head} {listed}"
+                yield source.replace(node, new) if kept else _without(source, node)
+        elif isinstance(node, (ast.Assign, ast.AugAssign, ast.AnnAssign)) and _is_all(node):
+            yield from _all_without(source, node, plain)
+
+
+def _all_without(source: Source, node: ast.stmt, plain: set[str]) -> Iterator[Splice]:
+    for listed in (one for one in ast.walk(node) if isinstance(one, ast.Tuple)):
+        kept = [one for one in listed.elts if not (isinstance(one, ast.Constant) and one.value in plain)]
+        if len(kept) == 1 < len(listed.elts) and kept[0] is listed.elts[-1]:
+            end = source.end(kept[0])  # a tuple of one needs its comma
+            yield Splice(source.path, end, end, "," if not source.text[end:].lstrip().startswith(",") else "")
+    for one in ast.walk(node):
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and one.value in plain:
+            start, end = source.start(one), source.end(one)
+            following = re.match(r"\s*,[ \t]*(\r?\n[ \t]*)?", source.text[end:])
+            yield Splice(source.path, start, end + (following.end() if following else 0), "")
