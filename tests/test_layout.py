@@ -21,7 +21,7 @@ LADDER: tuple[str, ...] = (
     "errors",
     "hints",
     "ingest pairs exports environments spaces",
-    "replay",
+    "replay tasks",
     "train",
     "jobs",
     "integrations",

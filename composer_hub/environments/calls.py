@@ -4,8 +4,6 @@ Values travel as JSON that keeps exact types. The script holds no expected answe
 answer but never guess one. Nothing but the standard library is imported here.
 """
 
-# mypy: ignore-errors (runs on a package's own interpreter, where nothing of ours is installed)
-
 from __future__ import annotations
 
 import contextlib

@@ -9,8 +9,9 @@ import ast
 import functools
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.baseline import Baseline
@@ -21,6 +22,7 @@ STUB = "raise NotImplementedError"
 ANSWER = 'return __import__("composer_variant").answer(locals())'  # of inside/run.py
 VARIANTS = ("none", "argument", "text", "list", "true")
 MAX_HELPERS = 8
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -197,11 +199,11 @@ def _without_arm(function: Function, node: ast.If) -> Splice | None:
     return Splice(source.path, line, end, "".join(lines))
 
 
-def shuffled(items, random: random.Random):  # type: ignore[no-untyped-def]
+def shuffled(items: Iterable[T], random: random.Random) -> list[T]:
     """Return items in the order of a seed."""
-    items = list(items)
-    random.shuffle(items)
-    return items
+    ordered = list(items)
+    random.shuffle(ordered)
+    return ordered
 
 
 def edits_of(model: Model, candidate: Candidate, splices: tuple[Splice, ...] | None = None) -> tuple[SourceEdit, ...]:

@@ -57,9 +57,7 @@ def library(folders: Iterable[Path]) -> Library:
     found = Library()
     for folder in folders:
         for at, names, files in os.walk(folder):
-            names[:] = sorted(
-                set(names) - {"site-packages", "dist-packages", "ensurepip", "test", "tests"} | (set(names) & {"x"})
-            )
+            names[:] = sorted(set(names) - HIDDEN)
             for name in sorted(files):
                 path = os.path.join(at, name)
                 if name.endswith(".py"):

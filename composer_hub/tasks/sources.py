@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import fnmatch
+import functools
 import gzip
 import hashlib
 import io
@@ -19,7 +20,7 @@ import sys
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -254,17 +255,19 @@ def _unpack(archive: Path, folder: Path, skipped: Counter[str]) -> None:
         ) from error
 
 
-def _members(archive: Path, skipped: Counter[str]):  # type: ignore[no-untyped-def]
+def _members(archive: Path, skipped: Counter[str]) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield name, size and content of the regular files of an archive."""
     if archive.suffix in (".whl", ".zip"):
         with zipfile.ZipFile(archive) as file:
             for info in file.infolist():
                 if not info.is_dir():
-                    yield info.filename, info.file_size, lambda info=info: file.read(info)
+                    yield info.filename, info.file_size, functools.partial(file.read, info)
         return
     with tarfile.open(archive) as tar:
         for member in tar:
-            if member.isfile():
-                yield member.name, member.size, lambda member=member: tar.extractfile(member).read()
+            content = tar.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, member.size, content.read
             elif not member.isdir():
                 skipped["link"] += 1
 

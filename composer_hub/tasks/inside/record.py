@@ -4,8 +4,6 @@ A call from outside the package is recorded with its arguments; a call of a meth
 seen before it. A call inside the package is recorded if its arguments are plain values.
 """
 
-# mypy: ignore-errors (runs on a package's own interpreter, where nothing of ours is installed)
-
 from __future__ import annotations
 
 import json

@@ -5,8 +5,6 @@ into the tree, waits for the child's report, and restores every file that the jo
 leaves no report, and the caller runs the others again.
 """
 
-# mypy: ignore-errors (runs on a package's own interpreter, where nothing of ours is installed)
-
 from __future__ import annotations
 
 import contextlib

@@ -1,0 +1,1 @@
+"""A tested package in, verifiable tasks out."""

@@ -1,0 +1,213 @@
+"""Tasks made from checked candidates: several repaired together, tests to be written, and tests that contradict."""
+
+from __future__ import annotations
+
+import ast
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from composer_hub.records import SourceEdit
+from composer_hub.tasks.bench import Bench, Job
+from composer_hub.tasks.code import Function, Source, Splice, apply, overlap
+from composer_hub.tasks.deletion import Candidate, Model, shuffled
+from composer_hub.tasks.gates import Checked
+from composer_hub.tasks.mutation import mutants
+
+COMBINED = ("stub", "branch", "bug", "cluster")
+MAX_MUTANTS, MIN_KILLED = 12, 3
+MAX_TEST_FUNCTIONS = 12
+
+
+def combinations(checked: Sequence[Checked], random: random.Random) -> Iterator[Candidate]:
+    """Yield two or three checked candidates of one module as one."""
+    by_module: dict[str, list[Candidate]] = {}
+    for one in checked:
+        if one.candidate.kind in COMBINED:
+            by_module.setdefault(one.candidate.symbols[0].split(":")[0], []).append(one.candidate)
+    for module in sorted(by_module):
+        pool = shuffled(by_module[module], random)
+        while len(pool) >= 2:
+            parts = [pool.pop()]
+            for _ in range(random.choice((1, 1, 2))):
+                other = next((one for one in pool if _fits(parts, one)), None)
+                if other is not None:
+                    pool.remove(other)
+                    parts.append(other)
+            if len(parts) > 1:
+                yield _combined(parts)
+
+
+def _fits(parts: Sequence[Candidate], other: Candidate) -> bool:
+    symbols = {symbol for one in parts for symbol in one.symbols}
+    splices = [splice for one in (*parts, other) for splice in one.splices]
+    return not symbols & set(other.symbols) and not overlap(splices)
+
+
+def _combined(parts: Sequence[Candidate]) -> Candidate:
+    return Candidate(
+        "combine",
+        "+".join(f"{one.kind}:{one.site}" for one in parts),
+        tuple(symbol for one in parts for symbol in one.symbols),
+        tuple(splice for one in parts for splice in one.splices),
+        frozenset().union(*(one.guided for one in parts)),
+        sum(one.lines for one in parts),
+    )
+
+
+# --------------------------------------------------------------------------------------------------------- write tests
+
+
+def test_writing(
+    bench: Bench, model: Model, random: random.Random, number: int
+) -> Iterator[tuple[Checked, list[dict]]]:
+    """Yield functions whose tests are gone, with the mutants that new tests must tell from the original."""
+    tried = 0
+    for function in shuffled(model.functions, random):
+        if tried == 3 * number:
+            return
+        tests = model.tests_of(function)
+        if not tests or function.node.name.startswith("_") or not model.can_be_emptied(function):
+            continue
+        found = _without_tests(model, function, tests)
+        changes = [splice for _, _, splice in mutants(function)]
+        if found is None or len(changes) < MIN_KILLED:
+            continue
+        tried += 1
+        random.shuffle(changes)
+        killed = _killed(bench, model, tests, changes[:MAX_MUTANTS])
+        if len(killed) >= MIN_KILLED:
+            yield _test_task(model, function, tests, found), killed
+
+
+def _without_tests(model: Model, function: Function, tests: frozenset[str]) -> tuple[list[Splice], str] | None:
+    """Return the splices that take the tests of a function out of its one test file."""
+    paths = {id.split("::")[0] for id in tests}
+    if len(paths) != 1 or tests & model.baseline.spawners:
+        return None
+    source = model.tests.get(min(paths))
+    names = {tuple(id.split("[")[0].split("::")[1:]) for id in tests}
+    if source is None or len(names) > MAX_TEST_FUNCTIONS:
+        return None
+    nodes = [test_function(source, list(name)) for name in sorted(names)]
+    if any(node is None for node in nodes):
+        return None
+    splices = []
+    for node, block in (one for one in nodes if one is not None):
+        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
+        gone = sum(1 for other in nodes if other is not None and other[1] is block)
+        keep = " " * node.col_offset + "pass\n" if node.col_offset and gone == len(block) else ""
+        splices.append(Splice(source.path, start, end, keep))
+    return splices, source.path
+
+
+def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, list] | None:
+    """Return a test function and the block that it stands in."""
+    block: list[ast.stmt] = source.tree.body
+    for number, name in enumerate(names):
+        node = next((one for one in block if getattr(one, "name", None) == name), None)
+        if number == len(names) - 1 and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            return node, block
+        if not isinstance(node, ast.ClassDef):
+            return None
+        block = node.body
+    return None
+
+
+def _killed(bench: Bench, model: Model, tests: frozenset[str], splices: Sequence[Splice]) -> list[dict]:
+    """Return the mutants, as path -> text, that the existing tests fail on."""
+    files = tuple(sorted({id.split("::")[0] for id in tests}))
+    seconds = 20 + 10 * sum(model.baseline.seconds.get(id, 0) for id in tests)
+    texts = []
+    for splice in splices:
+        (edit,) = apply(model.texts, [splice])
+        try:
+            ast.parse(edit.text or "")
+        except SyntaxError:
+            continue
+        texts.append(edit)
+    jobs = [
+        Job(f"{n}", files, edits=(edit,), ids=tuple(sorted(tests)), seconds=seconds, test_seconds=5)
+        for n, edit in enumerate(texts)
+    ]
+    return [
+        {edit.path: edit.text}
+        for edit, report in zip(texts, bench.run(jobs), strict=True)
+        if not report.problem and not tests <= report.passed()
+    ]
+
+
+def _test_task(model: Model, function: Function, tests: frozenset[str], found: tuple[list[Splice], str]) -> Checked:
+    splices, path = found
+    own = PurePosixPath(path)
+    new = str(own.with_name(f"test_{function.node.name}_added.py"))
+    candidate = Candidate(
+        "write_tests",
+        function.symbol,
+        (function.symbol,),
+        tuple(splices),
+        tests,
+        len(splices),
+        gold=(SourceEdit(new, model.texts[path]),),
+        notes={"file": new},
+    )
+    rest = frozenset(model.baseline.by_file.get(path, frozenset()) - tests)
+    return Checked(candidate, apply(model.texts, splices), frozenset(), rest)
+
+
+# ------------------------------------------------------------------------------------------------------- contradiction
+
+
+def contradictions(bench: Bench, model: Model, checked: Sequence[Checked], number: int) -> list[Checked]:
+    """Return stub tasks with one more test that says the opposite of a test: no honest answer passes both."""
+    prepared: list[tuple[Checked, SourceEdit, str, str]] = []
+    for one in checked:
+        if one.candidate.kind == "stub" and len(prepared) < number:
+            found = _opposite(model, one)
+            if found is not None:
+                prepared.append((one, *found))
+    jobs = []
+    for place, (one, edit, _, _) in enumerate(prepared):
+        files = tuple(sorted({id.split("::")[0] for id in one.fail_to_pass} | {edit.path}))
+        job = Job(f"{place}", files, edits=(edit,), seconds=60)
+        jobs += [job, Job(f"{place}-start", files, edits=(*one.edits, edit), seconds=60)]
+    reports = {report.name: report for report in bench.run(jobs)}
+    done = []
+    for place, (one, edit, old, new) in enumerate(prepared):
+        gold, start = reports[f"{place}"], reports[f"{place}-start"]
+        both = {id for id in gold.statuses if id.split("[")[0] in (old, new)}
+        honest = any(gold.statuses.get(id) != "passed" for id in both if id.split("[")[0] == new)
+        if not honest or gold.problem or start.problem or both & start.passed():
+            continue
+        candidate = Candidate(
+            "contradiction", one.candidate.site, one.candidate.symbols, one.candidate.splices, one.candidate.guided,
+            one.candidate.lines, files=(edit,), gold=(),
+        )  # fmt: skip
+        done.append(Checked(candidate, (*one.edits, edit), one.fail_to_pass | both, one.pass_to_pass))
+    return done
+
+
+def _opposite(model: Model, one: Checked) -> tuple[SourceEdit, str, str] | None:
+    """Return a test file with a test that asks for the opposite of another one, and the names of both."""
+    for id in sorted(one.fail_to_pass):
+        path, *names = id.split("[")[0].split("::")
+        source = model.tests.get(path)
+        found = test_function(source, names) if source is not None else None
+        if source is None or found is None:
+            continue
+        node = found[0]
+        for statement in node.body:
+            test = getattr(statement, "test", None)
+            if isinstance(statement, ast.Assert) and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
+                first = min([node.lineno, *(other.lineno for other in node.decorator_list)])
+                start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
+                left, right = source.end(test.left), source.start(test.comparators[0])
+                between = source.text[left:right].replace("==", "!=", 1)
+                text = source.text[start:left] + between + source.text[right:end]
+                new = f"{node.name}_again"
+                text = text.replace(f"def {node.name}(", f"def {new}(", 1)
+                (edit,) = apply(model.texts, [Splice(path, end, end, f"\n\n{text}")])
+                prefix = "::".join([path, *names[:-1]])
+                return edit, f"{prefix}::{node.name}", f"{prefix}::{new}"
+    return None

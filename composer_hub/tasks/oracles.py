@@ -1,0 +1,228 @@
+"""Hidden differential oracles: calls recorded while the tests run, mutated, and answered once by the original code.
+
+A recorded call is kept if the original gives the same answer in two processes with different hashes. A mutated call
+must also return normally, or raise what a recorded call raised, so that an honest rewrite is not judged on calls that
+nothing describes.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from composer_hub.records import canonical_json, stable_id
+from composer_hub.tasks.bench import Bench, Job
+from composer_hub.tasks.code import Function
+from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.gates import Checked
+
+MAX_RECORDED, MAX_MUTATED = 12, 20  # calls per function
+MIN_CALLS = 3
+_MANY = 400
+
+
+@dataclass(frozen=True)
+class AnsweredCall:
+    """A call, the functions that it ran when it was recorded, and the original's answer."""
+
+    call: Mapping[str, Any]
+    touched: frozenset[str]
+    answer: Any
+    mutated: bool
+
+
+def record(bench: Bench, model: Model, symbols: Iterable[str], seed: int) -> list[AnsweredCall]:
+    """Record, mutate and answer the calls that run some functions."""
+    wanted = set(symbols)
+    targets = {f"{one.path}:{one.first_line}": found for one in model.functions if (found := _target(one))}
+    tests = set().union(*(model.tests_of(one) for one in model.functions if one.symbol in wanted))
+    slowest = {id for id in tests if model.baseline.seconds.get(id, 0) > 2}
+    files = tuple(sorted({id.split("::")[0] for id in tests - slowest}))
+    if not files:
+        return []
+    with bench.lane() as (sandbox, root):
+        tree = f"{sandbox.inside(root)}/tree"
+    setting = {"targets": targets, "tree": tree}
+    job = Job(
+        "record", files, ids=tuple(sorted(tests - slowest)), seconds=300, test_seconds=30, options={"record": setting}
+    )
+    (report,) = bench.run([job])
+    recorded = report.values.get("recorded", ())
+    calls: dict[str, tuple[Mapping[str, Any], frozenset[str], bool]] = {}
+    counts: dict[str, list[int]] = {}
+    for one in recorded:
+        touched = frozenset(one["touched"])
+        if touched & wanted and any(counts.setdefault(name, [0])[0] < MAX_RECORDED for name in touched & wanted):
+            for name in touched & wanted:
+                counts[name][0] += 1
+            calls[canonical_json(one["call"])] = (one["call"], touched, False)
+    for call, touched, _ in list(calls.values()):
+        for number in range(3):
+            changed = mutate(call, seed + number)
+            if changed is not None:
+                calls.setdefault(canonical_json(changed), (changed, touched, True))
+    return _answered(bench, list(calls.values()))
+
+
+def _target(function: Function) -> dict[str, str] | None:
+    """Return what the recorder must know about a function; None if its calls cannot be made again."""
+    kinds = {"staticmethod": "static", "classmethod": "class", "property": "property"}
+    kind = next((kinds[one] for one in function.decorators if one in kinds), "")
+    if any(one.endswith((".setter", ".deleter")) for one in function.decorators):
+        return None
+    if function.owner is None:
+        kind = kind or "function"
+    owner = f"{function.source.module}:{function.qualname.rpartition('.')[0]}"
+    kind = kind or ("init" if function.node.name == "__init__" else "method")
+    return {"name": function.symbol, "kind": kind, "class": owner}
+
+
+def _answered(bench: Bench, calls: Sequence[tuple[Mapping[str, Any], frozenset[str], bool]]) -> list[AnsweredCall]:
+    """Return the calls that the original answers alike in two processes."""
+    parts = [calls[start : start + _MANY] for start in range(0, len(calls), _MANY)]
+    jobs = [
+        Job(f"{number}-{seed}", (), seconds=60 + len(part), options={"calls": [call for call, _, _ in part]}, seed=seed)
+        for seed in (0, 1)
+        for number, part in enumerate(parts)
+    ]
+    answers = [report.values.get("answers") for report in bench.run(jobs)]
+    first, second = answers[: len(parts)], answers[len(parts) :]
+    found = []
+    for part, one, other in zip(parts, first, second, strict=True):
+        if one is None or other is None:
+            continue
+        pairs = zip(part, one, other, strict=True)
+        found += [AnsweredCall(*call[:2], a, call[2]) for call, a, b in pairs if a == b and _says_something(a)]
+    raised = {(name, kind) for one in found if not one.mutated for kind in _raised(one.answer) for name in one.touched}
+    return [
+        one for one in found
+        if not one.mutated or all(any((name, kind) in raised for name in one.touched) for kind in _raised(one.answer))
+    ]  # fmt: skip
+
+
+def _says_something(answer: Any) -> bool:
+    return not {"opaque", "ends"} & answer.keys() and " at 0x" not in canonical_json(answer)
+
+
+def _raised(answer: Mapping[str, Any]) -> list[str]:
+    return [one["raises"] for one in (answer, *answer.get("steps", ())) if "raises" in one]
+
+
+def oracle_of(one: Checked, calls: Sequence[AnsweredCall]) -> dict[str, Any] | None:
+    """Return the oracle of a checked candidate; None if too few calls run what it changed."""
+    symbols = set(one.candidate.symbols)
+    own = [call for call in calls if call.touched & symbols or _inside(call.touched, symbols)]
+    plain = [call for call in own if not call.mutated][: MAX_RECORDED * 2]
+    mutated = [call for call in own if call.mutated][: MAX_MUTATED * 2]
+    kept = [*plain, *mutated]
+    if len(kept) < MIN_CALLS:
+        return None
+    return {
+        "calls": [dict(call.call) for call in kept],
+        "answers": [call.answer for call in kept],
+        "num_unseen": len(mutated),
+    }
+
+
+def _inside(touched: frozenset[str], symbols: set[str]) -> bool:
+    return any(name.startswith(f"{symbol}.") for symbol in symbols for name in touched)
+
+
+def verify(
+    bench: Bench, pairs: Sequence[tuple[Checked, dict[str, Any]]]
+) -> list[tuple[Checked, dict[str, Any] | None]]:
+    """Keep the oracles that the broken tree fails; the original passes them by construction."""
+    jobs = [
+        Job(f"{number}", (), edits=one.edits, seconds=40 + len(oracle["calls"]), options={"calls": oracle["calls"]})
+        for number, (one, oracle) in enumerate(pairs)
+    ]
+    done: list[tuple[Checked, dict[str, Any] | None]] = []
+    for (one, oracle), report in zip(pairs, bench.run(jobs), strict=True):
+        answers = report.values.get("answers")
+        tells = answers is None or any(a != b for a, b in zip(answers, oracle["answers"], strict=True))
+        done.append((one, oracle if tells else None))
+    return done
+
+
+# ------------------------------------------------------------------------------------------------------------- mutation
+
+
+def mutate(call: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
+    """Return a call with one argument changed to another value of its type; the same seed gives the same call."""
+    changed = copy.deepcopy(dict(call))
+    source = random.Random(stable_id(call, seed))
+    holders = [changed["args"], changed["kwargs"]]
+    holders += [part for step in changed.get("steps", ()) for part in step[2:]]
+    places = [place for holder in holders for place in _places(holder)]
+    if not places:
+        return None
+    holder, key = source.choice(places)
+    value = _other(holder[key], source)
+    if value == holder[key]:
+        return None
+    holder[key] = value
+    return changed
+
+
+def _places(data: Any) -> list[tuple[Any, Any]]:
+    """Return where plain values stand, as (container, key)."""
+    found: list[tuple[Any, Any]] = []
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(data, list):
+        items = enumerate(data)
+    elif isinstance(data, dict) and set(data) & {"t", "s", "z", "d"}:
+        return _places(next(iter(data.values())))
+    elif isinstance(data, dict) and "f" in data:
+        return []
+    for key, value in items:
+        if (isinstance(value, dict) and "f" in value) or not isinstance(value, (list, dict)):
+            if value is not None:
+                found.append((data, key))
+        else:
+            found += _places(value)
+            if isinstance(value, list) and len(value) > 1:
+                found.append((data, key))
+    return found
+
+
+def _other(value: Any, source: random.Random) -> Any:
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        return source.choice([value + 1, value - 1, -value, value * 2, value + 10, 0])
+    if isinstance(value, str):
+        return _other_text(value, source)
+    if isinstance(value, dict):
+        return {"f": repr(source.choice([float(value["f"]) + 0.5, -float(value["f"]), float(value["f"]) * 3, 0.0]))}
+    if isinstance(value, list):
+        return source.choice([value[1:], value[:-1], value[::-1], [*value, value[0]]])
+    return value
+
+
+def _other_text(value: str, source: random.Random) -> str:
+    if not value:
+        return source.choice(["a", " ", "0"])
+    place = source.randrange(len(value))
+    return source.choice(
+        [
+            value[:place] + value[place + 1 :],
+            value[:place] + value[place] + value[place:],
+            value.swapcase(),
+            value[::-1] if len(value) < 40 else value[place:],
+            value + value[:3],
+            value[:place] + source.choice("aZ0 _-é") + value[place + 1 :],
+        ]
+    )
+
+
+def covered(model: Model, calls: Sequence[AnsweredCall]) -> tuple[int, int]:
+    """Return how many tested top-level functions have an oracle, and how many there are."""
+    tops = [one.symbol for one in model.functions if one.owner is None and model.can_be_emptied(one)]
+    counts: dict[str, int] = {}
+    for call in calls:
+        for name in call.touched:
+            counts[name] = counts.get(name, 0) + 1
+    return sum(counts.get(symbol, 0) >= MIN_CALLS for symbol in tops), len(tops)
