@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,16 +10,16 @@ import click
 
 from composer_hub import exits
 from composer_hub import ingest as stage
+from composer_hub.cli.ingest_output import show_formats, show_numbers, show_problems
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
-from composer_hub.harnesses import HARNESSES
 from composer_hub.hub import NothingToPublish
 from composer_hub.output import Output
+from composer_hub.redact import this_publisher
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _PATH = click.Path(exists=True, path_type=Path)
-_MAX_SHOWN_PROBLEMS = 10
 
 
 @click.command(short_help="Turn session files into a trace dataset.")
@@ -70,7 +71,8 @@ def ingest(
         raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
     from composer_hub.replay import judge_of
 
-    chosen = stage.Options(denied=stage.read_denied(deny) if deny else frozenset(), **options)
+    denied = stage.read_denied(deny) if deny else frozenset()
+    chosen = stage.Options(denied=denied, publisher=this_publisher(os.environ, Path.home()), **options)
     if publication.public:
         chosen.refuse_unredacted()
     # The embedded Hub starts only if something needs it.
@@ -122,29 +124,3 @@ def publish_raw(out: Output, ingested: stage.Ingested) -> int:
     added = f"{count:,} raw sessions are in {repo} (private) now."
     out.note(added if count else f"{repo} holds every raw session already.")
     return count
-
-
-def show_formats(out: Output) -> None:
-    """Print the formats that can be read."""
-    rows = [{"name": h.name, "title": h.title, "gives": h.gives, "lacks": h.lacks} for h in HARNESSES]
-    out.table(rows, id_key="name")
-
-
-def show_problems(out: Output, ingested: stage.Ingested) -> None:
-    """Print the first problems, and how many traces lost their token ids."""
-    for problem in ingested.report.problems[:_MAX_SHOWN_PROBLEMS]:
-        out.note(str(problem))
-    if (more := ingested.report.num_problems - _MAX_SHOWN_PROBLEMS) > 0:
-        out.note(f"... and {more:,} more problems.")
-    if dropped := ingested.numbers()["tokens_dropped"]:
-        traces = f"{dropped:,} trace{'s' * (dropped != 1)}"
-        out.note(f"Redaction changed the text of {traces}, so their token ids, which spell that text, were dropped.")
-
-
-def show_numbers(out: Output, numbers: dict[str, Any]) -> None:
-    """Print the numbers of a run; people see only those that are not zero."""
-    if out.mode in ("json", "quiet"):
-        out.record(numbers, id_key="traces")
-        return
-    shown = {name.replace("_", " "): value for name, value in numbers.items() if value not in (0, {}, None)}
-    out.record(shown or {"traces": 0}, id_key="traces")

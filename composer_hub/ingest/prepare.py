@@ -37,21 +37,31 @@ class Preparation:
         if self.writers and not session.is_prepared:
             writers = writers_named(self.writers)
             trace = write_hints(trace, writers, outcome=self.outcome, user_feedback=self.user_feedback)
-        if self.redactor is not None:
-            trace = self._redacted(trace, self.redactor)
-        return session.with_trace(trace)
+        if self.redactor is None:
+            return session.with_trace(trace)
+        before = self.redactor.report.counts.copy()
+        clean, secrets = self.redactor.trace_and_secrets(trace)
+        trace = _counted(trace, clean, self.redactor.report.counts - before)
+        return dataclasses.replace(session, trace=trace, secrets=secrets)
 
-    def _redacted(self, trace: Trace, redactor: Redactor) -> Trace:
-        before = redactor.report.counts.copy()
-        clean = without_tokens_of_changed_text(trace, redactor.trace(trace))
-        replaced = redactor.report.counts - before
-        # Add the replacements of an earlier redaction: they are still in the text.
-        counts = {
-            **clean.counts,
-            "redactions": _by(replaced, 0, trace.counts.get("redactions", {})),
-            "redactions_by_rule": _by(replaced, 1, trace.counts.get("redactions_by_rule", {})),
-        }
-        return dataclasses.replace(clean, counts=counts)
+    def without_secrets(self, trace: Trace, secrets: Mapping[str, str]) -> Trace:
+        """Return a redacted trace without the values that other sessions of the run gave away."""
+        if self.redactor is None:
+            return trace
+        before = self.redactor.report.counts.copy()
+        clean = self.redactor.without_secrets(trace, secrets)
+        return _counted(trace, clean, self.redactor.report.counts - before)
+
+
+def _counted(trace: Trace, redacted: Trace, replaced: Counter[tuple[str, str]]) -> Trace:
+    clean = without_tokens_of_changed_text(trace, redacted)
+    # Add the replacements of an earlier redaction: they are still in the text.
+    counts = {
+        **clean.counts,
+        "redactions": _by(replaced, 0, trace.counts.get("redactions", {})),
+        "redactions_by_rule": _by(replaced, 1, trace.counts.get("redactions_by_rule", {})),
+    }
+    return dataclasses.replace(clean, counts=counts)
 
 
 def _by(counts: Counter[tuple[str, str]], place: int, earlier: Mapping[str, int]) -> dict[str, int]:

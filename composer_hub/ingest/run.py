@@ -10,6 +10,7 @@ traces come from the version that the last run published.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import pickle
@@ -48,7 +49,9 @@ from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace, stable_id, to_row
 from composer_hub.redact import (
+    NO_ONE,
     Numbering,
+    Publisher,
     RedactionError,
     Redactor,
     dotenv_secrets,
@@ -73,6 +76,7 @@ class Options:
     scan: bool | None = None  # check the result with kingfisher; None = if it is installed
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
     env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
+    publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur
     writers: str = DEFAULT_WRITERS  # hint writers, in order
     outcome_hints: bool = False  # also from failed tests and compilers
     user_hints: bool = False  # also from the user's words at a rejection
@@ -146,11 +150,15 @@ class Ingested:
         self._memory_holds = False  # the last run made the version before, without the same traces
         self._numbering = Numbering.open(self._memory / "redaction.jsonl") if options.redact else None
         files, self._origins = local_sources(paths, destination)
+        self._prepare = self._preparation()
         self._reading = Reading(
             files, self._read_options(), lambda report: on_file(report.path, len(self._reading.files))
         )
         self._lacks_earlier = True
-        self._write(self._traces_read(), "wb")
+        self._secrets: dict[str, str] = {}
+        self._store(self._traces_read())
+        if self._secrets:
+            self._store(map(self._without_secrets, self._spooled()))
         self._reading.raise_if_nothing_read()
 
     @property
@@ -161,9 +169,7 @@ class Ingested:
     def traces(self) -> Iterator[Trace]:
         """Yield the traces of the version."""
         self._add_earlier()
-        with self._spool.open("rb") as spool:
-            while spool.peek(1):
-                yield pickle.load(spool)
+        return self._spooled()
 
     def numbers(self) -> dict[str, Any]:
         """Return the numbers of the version: `--report` prints them, the manifest and the card hold them."""
@@ -234,7 +240,7 @@ class Ingested:
             format=options.format,
             strict=options.strict,
             workers=options.workers,
-            transform=self._preparation(),
+            transform=self._prepare,
             denied=options.denied,
             license=options.license,
             origins=self._origins,
@@ -247,7 +253,7 @@ class Ingested:
         redactor = None
         if self._numbering is not None:
             exact = [*environment_secrets(os.environ), *dotenv_secrets(self.options.env_files)]
-            redactor = Redactor(self._numbering.salt, exact=exact)
+            redactor = Redactor(self._numbering.salt, exact=exact, publisher=self.options.publisher)
         return Preparation(
             redactor,
             # A judge sees only redacted text, so with a judge all hints are written after redaction.
@@ -257,10 +263,26 @@ class Ingested:
             text_rules=self.options.text_rules,
         )
 
-    def _write(self, traces: Iterable[Trace], mode: str) -> None:
-        with self._spool.open(mode) as spool:
+    def _store(self, traces: Iterable[Trace], *, more: bool = False) -> None:
+        """Spool and count traces, which may be made from those of the spool; `more` adds to them."""
+        self._counts = self._counts if more else TraceCounts()
+        spool = self._spool if more else self._spool.with_name("next")
+        with spool.open("ab" if more else "wb") as file:
             for trace in traces:
-                pickle.dump(trace, spool, protocol=pickle.HIGHEST_PROTOCOL)
+                self._counts.add(trace)
+                pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
+        spool.replace(self._spool)
+
+    def _spooled(self) -> Iterator[Trace]:
+        with self._spool.open("rb") as spool:
+            while spool.peek(1):
+                yield pickle.load(spool)
+
+    def _without_secrets(self, trace: Trace) -> Trace:
+        """Replace what any session of the run gave away."""
+        if not self._secrets or self._numbering is None:
+            return trace
+        return self._numbering.number(self._prepare.without_secrets(trace, self._secrets))
 
     @property
     def _nothing_new(self) -> bool:
@@ -272,7 +294,7 @@ class Ingested:
         """Add the traces of the version before, once."""
         if self._lacks_earlier:
             self._lacks_earlier = False
-            self._write(self._earlier_traces(), "ab")
+            self._store(self._earlier_traces(), more=True)
 
     def _traces_read(self) -> Iterator[Trace]:
         for session in self._reading:
@@ -280,7 +302,7 @@ class Ingested:
             if self.judge and not session.is_prepared:
                 trace = self._with_judged_hints(trace, self.judge)
             self._new_ids.add(trace.trace_id)
-            self._counts.add(trace)
+            self._secrets.update(session.secrets)
             yield trace
 
     def _with_judged_hints(self, trace: Trace, judge: Judge) -> Trace:
@@ -299,19 +321,12 @@ class Ingested:
                 f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files, and "
                 "--fresh would drop its traces. Run the command again to replace that version as well."
             )
-        self._before, self._counts = head, TraceCounts()
+        self._before = head
         self._lacks_earlier = self._memory_holds = False
-        spool = self._spool.with_name("followed")
-        with spool.open("wb") as file:
-            for trace in self._own_traces():
-                self._counts.add(trace)
-                pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
-            for trace in self._earlier_traces():
-                pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
-        spool.replace(self._spool)
+        self._store(itertools.chain(self._own_traces(), self._earlier_traces()))
 
     def _own_traces(self) -> Iterator[Trace]:
-        return (trace for trace in self.traces() if trace.trace_id in self._new_ids)
+        return (trace for trace in self._spooled() if trace.trace_id in self._new_ids)
 
     def _earlier_traces(self) -> Iterator[Trace]:
         """Yield the traces of the version before that this run did not read again."""
@@ -320,8 +335,7 @@ class Ingested:
         replaced = self._new_ids | self._ids_of_changed_files()
         for trace in drop_denied(self._before.records(Trace, "traces"), self.options.denied):
             if trace.trace_id not in replaced:
-                self._counts.add(trace)
-                yield trace
+                yield self._without_secrets(trace)
 
     def _ids_of_changed_files(self) -> set[str]:
         """Return the traces that changed files held before: a trace that left its file leaves the version."""

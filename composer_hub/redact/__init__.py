@@ -2,6 +2,7 @@
 
 from composer_hub.redact.numbering import Numbering
 from composer_hub.redact.own import dotenv_secrets, environment_secrets
+from composer_hub.redact.publisher import NO_ONE, Publisher, this_publisher
 from composer_hub.redact.redactor import (
     RedactionError,
     RedactionReport,
@@ -15,8 +16,10 @@ from composer_hub.redact.trace import DROPPED_COLUMNS, without_tokens_of_changed
 
 __all__ = [
     "DROPPED_COLUMNS",
+    "NO_ONE",
     "LeakFound",
     "Numbering",
+    "Publisher",
     "RedactionError",
     "RedactionReport",
     "Redactor",
@@ -27,5 +30,6 @@ __all__ = [
     "read_denylist",
     "refuse_leaks",
     "rules_digest",
+    "this_publisher",
     "without_tokens_of_changed_text",
 ]

@@ -30,7 +30,7 @@ _DUMMY = re.compile(
     r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
-    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
     r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _EXAMPLE_KEYS = words("example keys")
@@ -116,7 +116,7 @@ def has_random_part(value: str) -> bool:
 
 IDENTIFIER = re.compile(r"[A-Za-z_$@&*!][\w$]*(?:(?:\.|::|->|\?\.|!\.|\[)[\w$\]\"']*)*[\])}(;,:?!.]*")
 EXPRESSION = re.compile(
-    r"^[$<({\[%@!~*&|=.,;:)\]}>+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false"
+    r"^\d?[<>]|^[$({\[%@!~*&|=.,;:)\]}+#/\\-]|[({]\w*[)}]|\(\)|\(|=>|==|\$\{|://|^(?:None|null|nil|true|false"
     r"|undefined|string|str|int|bool|any|void)\b|\[[A-Z]+_\w+\]"
 )
 _ALNUM = frozenset(string.ascii_letters + string.digits)

@@ -35,6 +35,10 @@ STEMS = tuple(
 )
 NAME_TRIGGERS = tuple({stem.trigger for stem in STEMS})
 
+_PASSWORD_NOUNS = frozenset(words("nouns for secrets")) - frozenset(words("nouns for tokens"))
+_MAY_PROMISE = re.compile(
+    "|".join(map(re.escape, sorted({*NAME_TRIGGERS, *(noun[:4] for noun in words("nouns for secrets"))})))
+)
 _SECRET_KEY = re.compile(
     r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
     r"|shared|admin|deploy|app|consumer|session|subscription|functions|license|webhook|hmac|jwt|bot|"
@@ -85,6 +89,26 @@ def promise_of(name: str) -> tuple[str, str]:
             after = closed[at + len(stem.word) :]
             if not is_harmless(closed[:at], after.removesuffix("="), stem.strength):
                 return strength_at(stem.strength, lowered, at), stem.word
+    return "", ""
+
+
+_PART = re.compile(r"[A-Za-z][\w.:-]{1,60}")
+_NOUNS = re.compile(
+    "|".join(sorted((rf"(?<![^\W\d_]){re.escape(noun)}" for noun in words("nouns for secrets")), key=len, reverse=True))
+)
+
+
+def promise_in(text: str) -> tuple[str, str]:
+    """Return how much a phrase, a command or a path promises, and the stem or noun that promises it."""
+    if not _MAY_PROMISE.search(text.lower()):
+        return "", ""
+    for part in _PART.findall(text):
+        strength, stem = promise_of(part.strip(".:-"))
+        if strength and strength != "key":
+            return strength, stem
+    for noun in _NOUNS.finditer(text.lower()):
+        if not is_harmless(text[max(0, noun.start() - 24) : noun.start()], text[noun.end() : noun.end() + 24], "token"):
+            return "password" if noun[0] in _PASSWORD_NOUNS else "token", noun[0]
     return "", ""
 
 

@@ -157,17 +157,18 @@ def person_names(subject: Subject) -> Iterator[Span]:
         yield from _named_people(text, _ACCOUNT, "account")
     for word, trigger in _TRAILER_WORDS.items():
         for at in places(lowered, word) if trigger in triggers else ():
-            if (match := _TRAILER.match(text, at)) and _is_person(name := match["v"].strip()):
+            if (match := _TRAILER.match(text, at)) and is_person(name := match["v"].strip()):
                 yield Span(match.start("v"), match.start("v") + len(name), "NAME", "git_name")
 
 
 def _named_people(text: str, pattern: re.Pattern[str], rule: str) -> Iterator[Span]:
     for match in pattern.finditer(text):
-        if _is_person(match["v"]):
+        if is_person(match["v"]):
             yield Span(*match.span("v"), "NAME", rule)
 
 
-def _is_person(name: str) -> bool:
+def is_person(name: str) -> bool:
+    """Tell whether these words are the full name of a person."""
     return (
         " " in name
         and not _NOT_PEOPLE.search(name)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import functools
 import hashlib
 import hmac
+import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +30,12 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.records import Trace
 from composer_hub.redact.data import digest
+from composer_hub.redact.joins import Join, joined_secrets
+from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.session import KnownValues
 from composer_hub.redact.text import MAX_PASSES, redact_once
 from composer_hub.redact.trace import map_named
-from composer_hub.redact.users import user_names
+from composer_hub.redact.users import people_among, user_names
 
 MIN_CHARS = 4
 """Characters of the shortest text that is searched."""
@@ -82,17 +85,23 @@ Replacement = tuple[str, str, str]
 class Redactor:
     """Replace secrets and personal values in traces; the same salt gives the same placeholders everywhere."""
 
-    def __init__(self, salt: bytes, *, exact: Collection[str] = (), users: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        salt: bytes,
+        *,
+        exact: Collection[str] = (),
+        publisher: Publisher = NO_ONE,
+    ) -> None:
         self.report = RedactionReport()
         self._salt = salt
         self.exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
-        self._users = tuple(sorted(set(users)))
+        self._publisher = publisher
         self._digest = rules_digest()
         self._cache: dict[tuple[str, str], tuple[str, tuple[Replacement, ...]]] = {}
         self._cached_chars = 0
 
     def __repr__(self) -> str:
-        return f"Redactor(exact={len(self.exact)} values, users={len(self._users)})"
+        return f"Redactor(exact={len(self.exact)} values)"
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker starts with an empty cache and no counts.
@@ -100,13 +109,30 @@ class Redactor:
 
     def trace(self, trace: Trace) -> Trace:
         """Return the trace redacted, and add what was replaced to the report."""
-        known = self._learn(trace)
+        return self.trace_and_secrets(trace)[0]
+
+    def trace_and_secrets(self, trace: Trace) -> tuple[Trace, dict[str, str]]:
+        """Return the trace redacted, and the values found in it (with labels) that other traces may repeat."""
+        known, joins = self._learn(trace)
         self.report.num_traces += 1
-        return replace(map_named(trace, lambda text, name: self._settle(text, name, known)), redaction=self._digest)
+
+        def settle(text: str, name: str) -> str:
+            return self._settle(self._without_joins(text, joins), name, known)
+
+        return replace(map_named(trace, settle), redaction=self._digest), known.learned
+
+    def without_secrets(self, trace: Trace, secrets: Mapping[str, str]) -> Trace:
+        """Replace values that other traces of the run gave away."""
+        known = self._known()
+        for value, label in secrets.items():
+            known.learn(label, value)
+        return map_named(trace, lambda text, name: known.without_values(text, self.report.counts))
 
     def text(self, text: str) -> str:
         """Return one text redacted by itself, as before a teacher is asked."""
-        return self._settle(text, "", self._known(user_names(text)))
+        known = self._known()
+        known.add_users(user_names(text))
+        return self._settle(text, "", known)
 
     def placeholder(self, label: str, value: str) -> str:
         """Return the placeholder of a value, the same wherever it occurs; the value cannot be computed from it."""
@@ -116,11 +142,11 @@ class Redactor:
         digest = hmac.new(self._salt, f"{label}\0{canonical}".encode("utf-8", "surrogatepass"), hashlib.sha256)
         return f"[{label}_x{digest.hexdigest()[:16]}]"
 
-    def _known(self, users: Iterable[str] = ()) -> KnownValues:
-        return KnownValues(self.placeholder, self.exact, (*self._users, *users))
+    def _known(self) -> KnownValues:
+        return KnownValues(self.placeholder, self.exact, self._publisher)
 
-    def _learn(self, trace: Trace) -> KnownValues:
-        """Read the trace once for its users and once for its secrets, which are then replaced everywhere."""
+    def _learn(self, trace: Trace) -> tuple[KnownValues, dict[str, list[Join]]]:
+        """Read the trace for its users, for its secrets, and for what two messages give away together."""
         known = self._known()
         texts: dict[tuple[str, str], None] = {}  # a set that keeps its order, so that runs do not differ
 
@@ -130,18 +156,29 @@ class Redactor:
             return text
 
         map_named(trace, collect)
-        for text, _ in texts:
-            known.add_users(user_names(text))
+        users = {name.lower() for text, _ in texts for name in user_names(text)}
+        known.add_users(people_among(users, trace, (text for text, _ in texts)))
+        joins: dict[str, list[Join]] = {}
+        for join in joined_secrets(trace):
+            joins.setdefault(join.text, []).append(join)
+            known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
         for text, name in texts:
             for label, value, _ in self._rules(known.without_homes(text), name)[1]:
                 known.learn(label, value)
-        return known
+        return known, joins
+
+    def _without_joins(self, text: str, joins: Mapping[str, list[Join]]) -> str:
+        for _, value, label, rule in joins.get(text, ()):
+            self.report.counts[label.lower(), rule] += 1
+            for spelling in {value, json.dumps(value)[1:-1]}:
+                text = text.replace(spelling, self.placeholder(label, value))
+        return text
 
     def _settle(self, text: str, name: str, known: KnownValues) -> str:
         """Apply the known values and the rules until nothing changes, so that redacting again changes nothing."""
         if len(text) < MIN_CHARS:
             return text
-        text = known.without_homes(text, self.report.counts)
+        text = known.without_broken(known.without_homes(text, self.report.counts), self.report.counts)
         for _ in range(MAX_PASSES):
             redacted, replacements = self._rules(text, name)
             self.report.counts.update((label.lower(), rule) for label, _, rule in replacements)

@@ -1,100 +1,267 @@
-"""Values that are replaced everywhere in a trace: the publisher's, its users, and secrets that it names somewhere.
+"""Values that are replaced wherever they occur: the publisher's, the users of a trace, and secrets found somewhere.
 
-In: the texts of one trace. Out: `KnownValues`, which replaces them in each text. Rules see one text at a time; a pass
-over a whole session belongs here.
+In: values. Out: `KnownValues`, which replaces them in each text, however they are spelled there. Rules see one text at
+a time; `joins.py` finds what only two messages together give away.
 """
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import re
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from urllib.parse import quote
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+from urllib.parse import quote, quote_plus
 
 from composer_hub.redact.data import words
-from composer_hub.redact.match import PLACEHOLDER, places, same_length_lower
+from composer_hub.redact.judge import looks_random
+from composer_hub.redact.match import PLACEHOLDER, same_length_lower
+from composer_hub.redact.needles import Needles
+from composer_hub.redact.publisher import NO_ONE, Publisher
 
 Counts = Counter[tuple[str, str]]
 """Replacements by (kind, rule)."""
 
 MIN_LEARNED = 10
 """Characters from which a secret found by its surroundings is also replaced in the rest of its trace."""
+MIN_ALONE = 6
+"""The same for a secret that is all that a command printed or a person answered; it must be a whole word."""
+MIN_PIECE = 12
+"""Letters and digits of a secret that are replaced without the rest of it: cut short, or broken in two."""
 
 _USERS_THAT_ARE_WORDS = frozenset(words("users that are words"))
-_HOMES = ("/home/", "/Users/", "\\Users\\", "-Users-", "-home-", "%2FUsers%2F", "%2Fhome%2F", "/~", " ~", "\n~")
+_HOMES = ("/home/", "/users/", "\\users\\", "-users-", "-home-", "%2fusers%2f", "%2fhome%2f", "/~", " ~", "\n~")
 _CODE_BEFORE = re.compile(r"(?:\\[ntr]|\[[0-9;]{0,12}m)\Z")
+_BASE64_BEFORE = re.compile(r"[A-Za-z0-9+/_-]{0,4000}\Z")
+_BASE64_AFTER = re.compile(r"[A-Za-z0-9+/_-]{0,4000}={0,2}")
+_LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
+_SIGNS = bytes(c for c in range(256) if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122))
+_SIGN = re.compile(r"[^a-z0-9]")
+_LETTER = re.compile(r"[a-z0-9]")
+_BETWEEN_PIECES = re.compile(r"(?:\\[nrt]|[\"'`\n\r(){}\[\],;&|<>+\\])+")
+"""Between the parts of a broken secret: quotes, brackets and line ends stay, so that code and JSON stay whole."""
+
+
+class Known(NamedTuple):
+    """A value and why it is replaced."""
+
+    value: str
+    label: str
+    rule: str
+    is_encoded: bool = False  # the base64 around it goes as well
+
+
+class _Place(NamedTuple):
+    start: int
+    end: int
+    known: Known
+    is_broken: bool = False
 
 
 class KnownValues:
     """Values to replace wherever they occur."""
 
-    def __init__(self, placeholder: Callable[[str, str], str], exact: Iterable[str], users: Iterable[str]) -> None:
-        self._placeholder = placeholder  # of (label, value)
-        self._values: dict[str, tuple[str, str, str]] = {}
+    def __init__(
+        self,
+        placeholder: Callable[[str, str], str],  # of (label, value)
+        exact: Iterable[str] = (),
+        publisher: Publisher = NO_ONE,
+    ) -> None:
+        self._placeholder = placeholder
+        self.learned: dict[str, str] = {}
+        """Values found in this trace that hold for the others of the run, with their labels."""
+        self._spellings: dict[str, Known] = {}
+        self._pieces: dict[str, tuple[Known, str, bool]] = {}  # of secrets, without signs
         self._users: dict[str, str] = {}
-        self.add_users(users)
+        self._needles: tuple[Needles, Needles, Needles] | None = None
+        self.add_users(publisher.users)
         for value in exact:
-            for spelling in {value, quote(value, safe=""), json.dumps(value)[1:-1]}:
-                self._values.setdefault(spelling, (value, "SECRET", "exact"))
+            self._add(Known(value, "SECRET", "exact"))
+        for label, value in publisher.values():
+            self._add(Known(value, label, "publisher"))
 
     def add_users(self, users: Iterable[str]) -> None:
         for user in users:
             lowered = user.lower()
             if lowered not in self._users:
                 # Harnesses name a session folder after the working directory, with a dash for every sign.
-                self._users[lowered] = self._users[re.sub(r"[^a-z0-9]", "-", lowered)] = lowered
+                self._users[lowered] = self._users[_SIGN.sub("-", lowered)] = lowered
+                self._needles = None
 
-    def learn(self, label: str, value: str) -> None:
+    def learn(self, label: str, value: str, *, alone: bool = False) -> None:
         """Remember a value that a rule found, if it is long enough to be recognized without its surroundings."""
-        if len(value) >= MIN_LEARNED and label in ("SECRET", "NAME") and "\n" not in value:
-            self._values.setdefault(value, (value, label, "learned"))
+        shortest = MIN_ALONE if alone else MIN_LEARNED
+        fits = len(value) >= shortest and ("\n" not in value or "PRIVATE KEY" in value)
+        if fits and label in ("SECRET", "NAME", "USER") and value not in self.learned:
+            self.learned[value] = label
+            self._add(Known(value, label, "learned"))
+
+    def _add(self, known: Known) -> None:
+        self._needles = None
+        for spelling in {spelling.lower() for spelling in _spellings(known.value)}:
+            self._spellings.setdefault(spelling, known)
+        if known.label == "SECRET" and len(known.value) >= MIN_LEARNED:
+            for spelling in _encodings(known.value):
+                self._spellings.setdefault(spelling.lower(), known._replace(is_encoded=True))
+            for line in known.value.split("\n"):
+                self._add_pieces(known, _SIGN.sub("", line.lower()))
+
+    def _add_pieces(self, known: Known, letters: str) -> None:
+        if len(letters) < MIN_PIECE or not looks_random(letters[:64]):
+            return
+        # Tokens of one kind begin alike; only what follows tells this one.
+        if not letters.startswith(("eyj", "beginp", "begino", "beginr")):
+            self._pieces.setdefault(letters[:MIN_PIECE], (known, letters, False))
+        self._pieces.setdefault(letters[-MIN_PIECE:], (known, letters, True))
 
     def without_homes(self, text: str, counts: Counts | None = None) -> str:
         """Replace the names of users in home folders."""
-        return self._without_users(text, counts, _names_home)
+        lowered = same_length_lower(text) if self._users and _may_hold_home(text) else ""
+        return self._replaced(text, self._user_places(lowered, text, _names_home) if lowered else [], counts)
 
-    def without_values(self, text: str, counts: Counts) -> str:
+    def without_values(self, text: str, counts: Counts | None = None) -> str:
         """Replace the values, and the names of users everywhere."""
-        for spelling in sorted((value for value in self._values if value in text), key=len, reverse=True):
-            value, label, rule = self._values[spelling]
-            counts[label.lower(), rule] += text.count(spelling)
-            text = text.replace(spelling, self._placeholder(label, value))
-        return self._without_users(text, counts, _names_user)
+        if not self._spellings and not self._users:
+            return text
+        lowered = same_length_lower(text)
+        _, spelled, pieced = self._compiled()
+        places = [*self._spelled(spelled, text, lowered), *self._user_places(lowered, text, _names_user)]
+        if pieced:
+            places += self._broken(pieced, lowered)
+        return self._replaced(text, places, counts)
 
-    def _without_users(self, text: str, counts: Counts | None, accept: Callable[[str, int, str], bool]) -> str:
-        lowered = same_length_lower(text) if self._users else ""
-        for spelling in [spelling for spelling in self._users if spelling in lowered]:
-            starts = [at for at in _words(lowered, spelling) if accept(text, at, spelling)]
-            if starts:
-                if counts is not None:
-                    counts["user", "home_folder"] += len(starts)
-                text = _replaced(text, starts, len(spelling), self._placeholder("USER", self._users[spelling]))
-                lowered = same_length_lower(text)
-        return text
+    def without_broken(self, text: str, counts: Counts | None = None) -> str:
+        """Replace the parts of broken values, before rules look at each part by itself."""
+        if not self._pieces:
+            return text
+        places = self._broken(self._compiled()[2], same_length_lower(text))
+        return self._replaced(text, (place for place in places if place.is_broken), counts)
+
+    def _compiled(self) -> tuple[Needles, Needles, Needles]:
+        if self._needles is None:
+            self._needles = Needles(self._users), Needles(self._spellings), Needles(self._pieces)
+        return self._needles
+
+    def _user_places(self, lowered: str, text: str, accept: Callable[[str, int, int], bool]) -> list[_Place]:
+        if not self._users:
+            return []
+        found = self._compiled()[0].find(lowered, lambda start, end: accept(lowered, start, end))
+        return [_Place(at, at + len(name), Known(self._users[name], "USER", "home_folder")) for at, name in found]
+
+    def _spelled(self, needles: Needles, text: str, lowered: str) -> Iterator[_Place]:
+        def is_whole(start: int, end: int) -> bool:
+            return end - start >= MIN_LEARNED or not (_is_letter(text, start - 1) or _is_letter(text, end))
+
+        for start, spelling in needles.find(lowered, is_whole):
+            known, end = self._spellings[spelling], start + len(spelling)
+            if known.is_encoded:
+                before, after = _BASE64_BEFORE.search(text, max(0, start - 4000), start), _BASE64_AFTER.match(text, end)
+                start, end = before.start() if before else start, after.end() if after else end
+            yield _Place(start, end, known)
+
+    def _broken(self, needles: Needles, lowered: str) -> Iterator[_Place]:
+        """Yield the parts of secrets that are grouped, wrapped, concatenated or cut short."""
+        letters = lowered.encode("utf-8", "surrogatepass").translate(_LETTERS, _SIGNS).decode()
+        places: list[int] = []
+        after = 0
+        for at, piece in needles.find(letters):
+            known, whole, is_end = self._pieces[piece]
+            start, end = at, at + len(piece)
+            while not is_end and end - start < len(whole) and letters[end : end + 1] == whole[end - start]:
+                end += 1
+            while (
+                is_end and end - start < len(whole) and start > after and letters[start - 1] == whole[start - end - 1]
+            ):
+                start -= 1
+            if start < after:
+                continue
+            after = end
+            places = places or [match.start() for match in _LETTER.finditer(lowered)]
+            first, last = places[start], places[end - 1] + 1
+            known = known._replace(rule="learned_piece")
+            is_broken = last - first > end - start and not whole.isdigit()
+            yield from (_Place(*span, known, is_broken) for span in _parts(lowered, first, last))
+
+    def _replaced(self, text: str, places: Iterable[_Place], counts: Counts | None) -> str:
+        parts: list[str] = []
+        last = 0
+        taken = _Placeholders(text)
+        for start, end, (value, label, rule, _), _ in sorted(places, key=lambda place: (place.start, -place.end)):
+            if start < last or taken.touch(start, end):
+                continue
+            parts += [text[last:start], self._placeholder(label, value)]
+            last = end
+            if counts is not None:
+                counts[label.lower(), rule] += 1
+        return "".join([*parts, text[last:]]) if parts else text
 
 
-def _words(text: str, word: str) -> Iterator[int]:
-    """Yield the places of a word that ends there."""
-    return (at for at in places(text, word) if not text[at + len(word) : at + len(word) + 1].isalnum())
+class _Placeholders:
+    """The places of placeholders, looked for only if they matter."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._spans: list[tuple[int, int]] | None = None
+
+    def touch(self, start: int, end: int) -> bool:
+        if self._spans is None:
+            self._spans = [match.span() for match in PLACEHOLDER.finditer(self._text)]
+        at = bisect_right(self._spans, (end, 0)) - 1
+        return at >= 0 and self._spans[at][1] > start
 
 
-def _replaced(text: str, starts: Sequence[int], length: int, replacement: str) -> str:
-    ends = [0, *(at + length for at in starts)]
-    return replacement.join(text[start:stop] for start, stop in zip(ends, [*starts, len(text)], strict=True))
+def _spellings(value: str) -> Iterator[str]:
+    """Yield the value as text, JSON, URLs and HTML spell it."""
+    yield value
+    yield json.dumps(value)[1:-1]
+    yield json.dumps(value, ensure_ascii=False)[1:-1]
+    safe = value.encode("utf-8", "replace")
+    yield from (quote(safe, safe=""), quote(safe), quote_plus(safe))
+    yield from (html.escape(value), html.escape(value, quote=False))
 
 
-def _names_home(text: str, at: int, user: str) -> bool:
-    before = text[max(0, at - 40) : at]
-    return (before.rstrip("\\") + "\\" if before.endswith("\\") else before).endswith(_HOMES)
+def _encodings(value: str) -> Iterator[str]:
+    """Yield what base64 and hexadecimal make of the value, wherever in a document it begins."""
+    data = value.encode("utf-8", "replace")
+    yield data.hex()
+    for shift in range(3):
+        code = base64.b64encode(b"\0" * shift + data).decode()
+        # The first characters mix with what precedes the value, the last with what follows.
+        core = code[-(-shift * 8 // 6) : (shift + len(data)) * 8 // 6]
+        if len(core) >= MIN_LEARNED:
+            yield from {core, core.replace("+", "-").replace("/", "_")}
 
 
-def _names_user(text: str, at: int, user: str) -> bool:
+def _parts(text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a broken value without what joins them."""
+    start = first
+    for gap in _BETWEEN_PIECES.finditer(text, first, last):
+        if gap.start() > start and _LETTER.search(text, start, gap.start()):
+            yield start + len(text[start : gap.start()]) - len(text[start : gap.start()].lstrip()), gap.start()
+        start = gap.end()
+    yield start + len(text[start:last]) - len(text[start:last].lstrip()), last
+
+
+def _may_hold_home(text: str) -> bool:
+    return "ome" in text or "sers" in text or "~" in text
+
+
+def _is_letter(text: str, at: int) -> bool:
+    return 0 <= at < len(text) and text[at].isalnum()
+
+
+def _names_home(text: str, start: int, end: int) -> bool:
+    before = text[max(0, start - 40) : start]
+    before = before.rstrip("\\") + "\\" if before.endswith("\\") else before
+    return before.endswith(_HOMES) and not _is_letter(text, end)
+
+
+def _names_user(text: str, start: int, end: int) -> bool:
     """Tell whether the name of the user is a whole word here; names that are also words go in paths only."""
-    begins = at == 0 or not text[at - 1].isalnum() or bool(_CODE_BEFORE.search(text, max(0, at - 12), at))
-    return begins and len(user) >= 4 and user not in _USERS_THAT_ARE_WORDS and not _in_placeholder(text, at)
-
-
-def _in_placeholder(text: str, at: int) -> bool:
-    match = PLACEHOLDER.search(text, max(0, at - 32), at + 40)
-    return match is not None and match.start() <= at < match.end()
+    if _names_home(text, start, end):
+        return True
+    begins = not _is_letter(text, start - 1) or bool(_CODE_BEFORE.search(text, max(0, start - 12), start))
+    return begins and not _is_letter(text, end) and end - start >= 4 and text[start:end] not in _USERS_THAT_ARE_WORDS

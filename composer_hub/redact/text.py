@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 
 from composer_hub.redact.assignments import named_value
 from composer_hub.redact.finders import find
+from composer_hub.redact.siblings import sibling_values
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -47,8 +49,8 @@ def redact_once(text: str, place: Place, name: str = "", depth: int = 0) -> str:
         return text
     if name and (rule := named_value(name, text)):
         return place("SECRET", text, rule)
-    if depth < MAX_DEPTH and _is_json(text):
-        return _redact_literals(text, place, depth)
+    if depth < MAX_DEPTH and (document := _parsed(text)) is not None:
+        return _redact_literals(text, document, place, depth)
     if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):
         text = _redact_json_lines(text, place, depth)
     text = _without_images(text)
@@ -71,15 +73,15 @@ def _without_images(text: str) -> str:
 # ----------------------------------------------------------------------------------------------------- JSON inside text
 
 
-def _is_json(text: str) -> bool:
+def _parsed(text: str) -> Any:
+    """Return the object or list that a text is, or None."""
     head, tail = text.lstrip()[:1], text.rstrip()[-1:]
     if (head, tail) not in (("{", "}"), ("[", "]")) or '"' not in text:
-        return False
+        return None
     try:
-        orjson.loads(text)
+        return orjson.loads(text)
     except (ValueError, RecursionError):
-        return False
-    return True
+        return None
 
 
 def _redact_json_lines(text: str, place: Place, depth: int) -> str:
@@ -87,19 +89,20 @@ def _redact_json_lines(text: str, place: Place, depth: int) -> str:
     lines = text.split("\n")
     changed = False
     for i, line in enumerate(lines):
-        if line[:1] == "{" and _is_json(line):
-            lines[i] = _redact_literals(line, place, depth)
+        if line[:1] == "{" and (document := _parsed(line)) is not None:
+            lines[i] = _redact_literals(line, document, place, depth)
             changed = changed or lines[i] != line
     return "\n".join(lines) if changed else text
 
 
-def _redact_literals(text: str, place: Place, depth: int) -> str:
+def _redact_literals(text: str, document: Any, place: Place, depth: int) -> str:
     """Redact each string literal of a JSON text by itself, with its key as its name."""
     parts: list[str] = []
     last = 0
     key = label = ""
     parent = ""
     is_jwk = '"kty"' in text
+    siblings = {value: (label, rule) for value, label, rule in sibling_values(document)}
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
         value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
@@ -112,7 +115,10 @@ def _redact_literals(text: str, place: Place, depth: int) -> str:
             name = label or _label_behind(text, literal.end()) or parent or name
         elif is_jwk and name in _JWK_PRIVATE:
             name = "private_key"
-        redacted = redact_text(value, place, name, depth + 1)
+        if value in siblings and not is_key:
+            redacted = place(siblings[value][0], value, siblings[value][1])
+        else:
+            redacted = redact_text(value, place, name, depth + 1)
         if redacted != value:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)

@@ -6,9 +6,11 @@ In: a text. Out: names, except those that belong to no person (`runner`, `ubuntu
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
+from composer_hub.records import Trace
 from composer_hub.redact.data import words
+from composer_hub.redact.needles import Needles
 
 _GENERIC = frozenset(words("users of no one"))
 _USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31}(?:~\d)?)(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)")
@@ -44,7 +46,36 @@ _USER_OF_PROMPT = re.compile(r"(?:\A|[\n\[\t\"']|\\n|\) |> )(?P<v>[a-z][\w.-]{1,
 
 def user_names(text: str) -> Iterator[str]:
     """Yield the user names that home folders, prompts, commands and the environment in a text reveal."""
-    return (name for name in _names(text) if not _is_generic(name))
+    return (name for name in _names(text) if not is_generic(name))
+
+
+_COMMAND = re.compile(
+    r"(?:\A|\n|[;&|(`]|\$\()[ \t]*(?:sudo |npx |uvx |exec |time |nohup )?([a-z][a-z0-9._-]{1,31})(?=\s|\Z)"
+)
+_INSTALLED = re.compile(
+    r"(?:/(?:s?bin|share|lib|libexec|opt|node_modules|site-packages|etc|dist-packages)/|/\.|(?:import|from|require\(['\"]"
+    r"|(?:install|add|which|man|command -v|brew|-m)) )\Z"
+)
+_PART_ENDS = re.compile(r"[/\s\"';:)]|\Z")
+
+
+def people_among(users: Collection[str], trace: Trace, texts: Iterable[str]) -> set[str]:
+    """Return the user names (in lower case) that are not also a command, a package or a folder of programs."""
+    if not users:
+        return set()
+    people = set(users)
+    for message in trace.messages:
+        for call in message.tool_calls:
+            for value in call.arguments.values() if isinstance(call.arguments, Mapping) else ():
+                if isinstance(value, str):
+                    people.difference_update(_COMMAND.findall(value[:20_000].lower()))
+    needles = Needles(people)
+    for text in texts:
+        lowered = text.lower()
+        for at, name in needles.find(lowered):
+            if _INSTALLED.search(lowered, max(0, at - 24), at) and _PART_ENDS.match(lowered, at + len(name)):
+                people.discard(name)
+    return people
 
 
 def _names(text: str) -> Iterator[str]:
@@ -80,5 +111,6 @@ def _is_rooted(before: str) -> bool:
     return not _HOST.fullmatch(path) and not _SOURCE_TREE.search(path)
 
 
-def _is_generic(name: str) -> bool:
+def is_generic(name: str) -> bool:
+    """Tell whether a user name belongs to no person."""
     return name.lower() in _GENERIC or name.lower().startswith(("user", "your", "example", "some"))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from benchmarks.redaction.plants import Plant, planted_trace, plants, score, texts_of
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace
 from composer_hub.redact import (
+    Publisher,
     RedactionError,
     RedactionReport,
     Redactor,
@@ -215,12 +216,15 @@ def test_a_secret_named_once_is_found_where_nothing_names_it() -> None:
 
 
 def test_the_publishers_own_values_go_whatever_they_look_like() -> None:
-    redactor = Redactor(SALT, exact=["correct horse/battery"], users=["quietuser"])
-    redacted = contents(
-        redactor.trace(a_trace("say correct horse/battery", "q=correct%20horse%2Fbattery", "by quietuser"))
-    )
-    assert "horse" not in " ".join(redacted)
-    assert "quietuser" not in " ".join(redacted)
+    publisher = Publisher(("quietuser",), ("Quiet Person",), ("q@home.quiet",), ("quietbook.local",))
+    redactor = Redactor(SALT, exact=["correct horse/battery"], publisher=publisher)
+    trace = a_trace(
+        "say correct horse/battery", "q=correct%20horse%2Fbattery", "by quietuser, QUIET PERSON", "q@home.quiet",
+        "quietuser@quietbook:~$ hostname\nquietbook.local",
+    )  # fmt: skip
+    redacted = " ".join(contents(redactor.trace(trace))).lower()
+    assert "horse" not in redacted
+    assert "quiet" not in redacted.replace("@quietbook:", "")
 
 
 # -------------------------------------------------------------------------------------------------------------- report

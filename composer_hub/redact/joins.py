@@ -1,0 +1,239 @@
+"""Secrets that only two messages together give away: a command and what it prints, a question and its answer, a form's
+field and what is typed into it, a value cut in two by the tool that polled it.
+
+In: a trace. Out: `Join`s, each a value in one of its texts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from composer_hub.records import Message, ToolCall, Trace
+from composer_hub.redact.data import words
+from composer_hub.redact.finders import find
+from composer_hub.redact.judge import (
+    is_argument,
+    is_dummy,
+    is_hex,
+    is_secret,
+    is_uuid,
+    looks_like_password,
+    looks_random,
+)
+from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
+from composer_hub.redact.names import promise_in
+from composer_hub.redact.siblings import sibling_values
+
+MAX_BARE = 2_000
+"""Characters of an output that may be nothing but a secret."""
+MAX_TOLD = 800
+"""Characters of a command or a question that are read."""
+MAX_LINES = 12
+MAX_POLLS = 4
+"""Outputs over which a value is followed."""
+REACH = 400
+"""Characters of each of them."""
+
+
+class Join(NamedTuple):
+    """A value in a text that another text explains."""
+
+    text: str
+    value: str
+    label: str
+    rule: str
+
+
+_PRINTING = re.compile("|".join(words("commands that print nothing but a secret")))
+_HASHING = re.compile(
+    r"(?i)\bgit\b|sha\d*|\bmd5|\bhash|digest|checksum"
+    r"|\bdocker\b|\bpodman\b|\betag\b|commit|rev-parse|uuid|\bgh (?:run|pr|issue|api)"
+)
+_FRAME = re.compile(
+    r"(?i)^(?:(?:exit(?:ed)?[ _]?(?:code|status)?|return ?code|process exited|wall time|chunk id"
+    r"|original token|total output|duration|output|stdout|stderr|command (?:finished|completed)"
+    r"|\[(?:the command|current working|python|command)|\(bash) ?.*"
+    r"|</?[\w-]+>|```\w*|[$>] .*)$"
+)
+_TAGS = re.compile(r"</?(?:output|stdout|result|returncode|exit_?code|response)>")
+_LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|: |\|)\s?")
+_PROMPT = re.compile(
+    r"(?i)(?:passw\w*|passphrase|token|secret|\bpin\b|\bkey\b|kennwort|contraseña)[^\n]{0,60}[:?>]\s*\Z"
+)
+_TYPED = frozenset(("chars", "input", "text", "stdin", "data", "keys", "content", "value", "send"))
+_PHRASE = re.compile(r"(?i)passphrase|mnemonic|seed|recovery|wallet")
+_WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
+_CHUNK = re.compile(r"(?s).*?\bOutput:\n")
+_EDGE_BEFORE = re.compile(r"[\w.+/=-]{1,400}\Z")
+_EDGE_AFTER = re.compile(r"[\w.+/=-]{1,400}")
+
+
+def joined_secrets(trace: Trace) -> Iterator[Join]:
+    """Yield the values that one message names and another holds."""
+    calls: dict[str, tuple[ToolCall, str]] = {}
+    before = ""
+    polls: list[str] = []
+    for message in trace.messages:
+        if message.role == "assistant":
+            for call in message.tool_calls:
+                calls[call.call_id] = call, message.content
+                yield from _typed(before, call)
+            before = message.content or before
+            continue
+        if message.role == "tool":
+            if message.tool_call_id in calls:
+                yield from _printed(*calls[message.tool_call_id], message)
+            polls = [*polls[1 - MAX_POLLS :], message.content]
+            yield from _cut(polls)
+        elif message.role == "user":
+            yield from _answered(before, message.content)
+        before = message.content
+
+
+# ------------------------------------------------------------------------------------------------------ call and result
+
+
+def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
+    """Yield what a command prints or a file holds, if it is nothing but a secret."""
+    content = message.content
+    if not content or len(content) > MAX_BARE:
+        return
+    lines = list(_bare_lines(content))
+    if not lines or len(lines) > MAX_LINES:
+        return
+    told = " ".join(_strings(call.arguments))[:MAX_TOLD]
+    prints = _PRINTING.search(told)
+    if prints:
+        for line in lines:
+            for word in line.split():
+                if _is_printed(word) or (len(lines) == 1 and word == line and _is_given(word)):
+                    yield Join(content, word, "SECRET", f"output:{prints[0].strip()}")
+        return
+    if "?" in told:
+        yield from _answered(told, content)
+    if len(lines) > 3 or any(" " in line for line in lines):
+        return
+    strength, stem = promise_in(told)
+    if not strength:
+        strength, stem = promise_in(said[-200:])
+        lines = [line for line in lines if not is_hex(line)]
+    if strength and not (_HASHING.search(told) and all(is_hex(line) or is_uuid(line) for line in lines)):
+        for line in lines:
+            value = line.strip("\"'")
+            if _is_printed(value) or (strength == "password" and len(lines) == 1 and looks_like_password(value)):
+                yield Join(content, value, "SECRET", f"output:{stem}")
+
+
+def _bare_lines(content: str) -> Iterator[str]:
+    """Yield the lines of an output without what the tool writes around it."""
+    if content.startswith("{"):
+        try:
+            content = "\n".join(_strings(orjson.loads(content)))
+        except ValueError:
+            return
+    for line in _TAGS.sub("\n", content).split("\n"):
+        plain = _LINE_NUMBER.sub("", line).strip()
+        if plain and not _FRAME.match(plain):
+            yield plain
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _strings(item)
+
+
+def _is_printed(value: str) -> bool:
+    """Tell a random value from the words, names and paths that commands print."""
+    if PLACEHOLDER.search(value) or len(value) > 512 or value.isdigit() or "://" in value:
+        return False
+    head = value[:MAX_JUDGED]
+    return is_secret(head, "token", "quoted") and (looks_random(head) or looks_like_password(head))
+
+
+def _is_given(value: str) -> bool:
+    return not PLACEHOLDER.search(value) and is_secret(value[:MAX_JUDGED], "password", "quoted")
+
+
+# -------------------------------------------------------------------------------------------------- question and answer
+
+
+def _answered(question: str, answer: str) -> Iterator[Join]:
+    """Yield what a person answers to a question for a secret."""
+    if not answer or len(answer) > REACH:
+        return
+    strength, stem = promise_in(question.rstrip()[-REACH:].rpartition("\n")[2])
+    if not strength:
+        return
+    rule = f"answer:{stem}"
+    bare = answer.strip().strip("`\"'")
+    if bare and not any(c.isspace() for c in bare):
+        if _is_given(bare) or _is_printed(bare):
+            yield Join(answer, bare, "SECRET", rule)
+        return
+    if _PHRASE.search(question) and _WORDS.fullmatch(bare.rstrip(".")):
+        yield Join(answer, bare, "SECRET", rule)
+    for word in answer.split():
+        value = word.strip("`\"'.,;:!?()<>[]{}=")
+        if (
+            value
+            and not PLACEHOLDER.search(word)
+            and looks_like_password(value)
+            and is_secret(value, "token", "quoted")
+        ):
+            yield Join(answer, value, "SECRET", rule)
+
+
+def _typed(before: str, call: ToolCall) -> Iterator[Join]:
+    """Yield what is typed into a form's field or at a prompt."""
+    if not isinstance(call.arguments, Mapping):
+        return
+    for value, label, rule in sibling_values(call.arguments):
+        yield from (Join(text, value, label, rule) for text in _strings(call.arguments) if value in text)
+    prompt = _PROMPT.search(before[-REACH:]) if before else None
+    for key, typed in call.arguments.items() if prompt else ():
+        if key in _TYPED and isinstance(typed, str):
+            value = typed.strip().removesuffix("\\n")
+            if 4 <= len(value) <= 200 and " " not in value and is_argument(value) and not is_dummy(value):
+                yield Join(typed, value, "SECRET", "typed")
+
+
+# --------------------------------------------------------------------------------------------------------------- chunks
+
+
+def _cut(outputs: list[str]) -> Iterator[Join]:
+    """Yield the parts of a value that began in an earlier output of the same program and ends in the last one."""
+    if len(outputs) < 2 or not _EDGE_BEFORE.search(outputs[-2][-REACH:]):
+        return
+    bodies = [_body(output) for output in outputs]
+    if not _is_random_edge(bodies[-2], bodies[-1]):
+        return
+    pieces = [*(body[-REACH:] for body in bodies[:-1]), bodies[-1][:REACH]]
+    starts = [0]
+    for piece in pieces:
+        starts.append(starts[-1] + len(piece))
+    for span in find("".join(pieces)):
+        if span.label == "SECRET" and span.start < starts[-2] < span.end:
+            for output, piece, start in zip(outputs, pieces, starts, strict=False):
+                part = piece[max(0, span.start - start) : max(0, span.end - start)]
+                if part:
+                    yield Join(output, part, "SECRET", "cut_in_two")
+
+
+def _body(output: str) -> str:
+    frame = _CHUNK.match(output[:REACH])
+    return output[frame.end() :] if frame else output
+
+
+def _is_random_edge(before: str, after: str) -> bool:
+    head, tail = _EDGE_BEFORE.search(before[-REACH:]), _EDGE_AFTER.match(after)
+    return bool(head and tail) and looks_random((head[0] + tail[0])[-64:])  # type: ignore[index]
