@@ -45,6 +45,7 @@ LASTING = Shell(keeps_cwd=True)
 """The default for formats: without knowledge of the harness, no command is assumed to start in the project."""
 FRESH = Shell(keeps_cwd=False)
 
+_POLL_TAGS = r"(?:<(?:retrieval_status|task_id|task_type|status|exit_code)>[^<\n]{0,80}</\w{1,20}>\s*){1,6}"
 _CODEX_HEADER = r"(?:Command|Chunk ID|Wall time|Total output lines|Original token count)"
 _GEMINI_FOOTER = (
     r"(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n(?!Exit Code: )[^\n]{0,300}){0,3}"
@@ -69,8 +70,10 @@ HARNESSES: tuple[Harness, ...] = (
         lacks="System prompt, tool schemas, raw argument text, later thinking.",
         shell=Shell(
             keeps_cwd=True,
-            first=r"(?:Error: )?Exit code:? (-?\d{1,10})\b",
-            header=r"(?:Error: )?Exit code:? -?\d{1,10}\b[^\n]*\n?",
+            # A poll of a command in the background has its status and exit code in tags.
+            first=rf"(?:(?:Error: )?Exit code:? |{_POLL_TAGS}<exit_code>)(-?\d{{1,10}})\b",
+            header=rf"(?:(?:Error: )?Exit code:? -?\d{{1,10}}\b[^\n]*\n?|{_POLL_TAGS}(?:<(?:stdout|stderr|output)>)?)",
+            footer=r"</(?:stdout|stderr|output)>(?:\s*<timestamp>[^<\n]{0,80}</timestamp>)?",
         ),
     ),
     Harness(

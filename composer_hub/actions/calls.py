@@ -11,7 +11,9 @@ from typing import Any
 
 from composer_hub.records import ToolCall
 
-PATH_KEYS = ("file_path", "path", "filename", "notebook_path", "target_file", "absolute_path", "file", "dir_path")
+PATH_KEYS = (
+    "file_path", "filePath", "path", "filename", "notebook_path", "target_file", "absolute_path", "file", "dir_path",
+)  # fmt: skip
 COMMAND_KEYS = ("command", "cmd", "commands", "script", "code", "input")
 
 _PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (\S[^\n]{0,400})$", re.MULTILINE)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from composer_hub.actions import programs
 from composer_hub.actions.shell import IO_NUMBER, KEYWORDS, OPERATORS, REDIRECTS, WORD_END, Reader, Unparsable
 
+MAX_SUBSTITUTIONS = 3  # inside each other
 MAX_SHELL_CHARS = 20_000  # a longer text is a file in a heredoc; its head names the programs
 
 _ASSIGNMENT = re.compile(r"\w+=")
@@ -40,7 +41,7 @@ def commands_in(text: str) -> tuple[SimpleCommand, ...]:
     return tuple(command for command in _scan(Reader(text[:MAX_SHELL_CHARS])) if command.words)
 
 
-def _scan(reader: Reader) -> Iterator[SimpleCommand]:
+def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:
     words: list[str] = []
     tags: list[str] = []  # of the heredocs that begin behind this line
     while char := reader.peek():
@@ -66,8 +67,43 @@ def _scan(reader: Reader) -> Iterator[SimpleCommand]:
             yield SimpleCommand(_without_wrappers(words), piped=operator in ("|", "|&"))
             words = []
         else:
+            begin = reader.pos
             words.append(_word(reader))
+            if "$(" in (raw := reader.text[begin : reader.pos]) and depth < MAX_SUBSTITUTIONS:
+                for inner in _substitutions(raw):
+                    yield from _scan(Reader(inner), depth + 1)
     yield SimpleCommand(_without_wrappers(words))
+
+
+def _substitutions(word: str) -> Iterator[str]:
+    """Yield the shell text of each `$(…)` in a word; text in single quotes is no shell text."""
+    pos = 0
+    quoted = False  # by double quotes, in which a single quote means nothing
+    while pos < len(word):
+        if word[pos] == "'" and not quoted:
+            end = word.find("'", pos + 1)
+            pos = end + 1 if end > 0 else len(word)
+        elif word.startswith("$(", pos) and not word.startswith("$((", pos):
+            end = _closed(word, pos + 2) or len(word)
+            yield word[pos + 2 : end]
+            pos = end + 1
+        else:
+            quoted ^= word[pos] == '"'
+            pos += 2 if word[pos] == "\\" else 1
+
+
+def _closed(word: str, pos: int) -> int:
+    """Return the place of the bracket that closes a substitution, or 0."""
+    depth = 1
+    while pos < len(word):
+        if word[pos] == "\\":
+            pos += 1
+        elif word[pos] in "()":
+            depth += 1 if word[pos] == "(" else -1
+            if not depth:
+                return pos
+        pos += 1
+    return 0
 
 
 def _word(reader: Reader) -> str:

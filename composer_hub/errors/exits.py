@@ -151,6 +151,7 @@ _FORM = (
 )
 
 EXITS: tuple[ErrorRule, ...] = (
+    _out("exit.env_missing", "command_not_found", 0.93, _L + r"(?:/usr/bin/)?env: ['\"`\u2018]?[\w.+-]{1,80}['\"`\u2019]?: No such file or directory", codes=[127]),
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
@@ -163,9 +164,12 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
     _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
     _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
-    _out("exit.no_project", "usage_error", 0.92, r"(?:go\.mod file not found in current directory|cannot find main module|does not contain main module|outside (?:the )?main module|could not find `Cargo\.toml`|Could not read package\.json|no package\.json (?:was )?found|does not contain a package\.json)"),
+    # Only at the start: a test may print the same about a program that it builds.
+    _out("exit.no_project", "usage_error", 0.92, r"(?:^\s*(?:# [^\n]{0,200}\n)?(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module|[^\n]{0,200}outside (?:the )?main module)|could not find `Cargo\.toml`|Could not read package\.json|no package\.json (?:was )?found|does not contain a package\.json)"),
     _out("exit.build_target", "compile_or_lint", 0.88, r"(?:make\[\d+\]: \*\*\* No rule to make target|No rule to make target [^\n]{1,300}, needed by)"),
     _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
+    _out("exit.package_path", "path_not_found", 0.9, r"^\s*(?:# [^\n]{0,200}\n)?(?:pattern|package) [^\n]{1,300}: (?:lstat|stat|open) [^\n]{1,300}: no such file or directory", purposes="test check"),
+    _out("exit.build_output", "usage_error", 0.9, r"^\s*go: build output [^\n]{1,200} already exists and is a directory", purposes="check"),
     _out("exit.test_report", "test_failure", 0.95, _TEST_REPORT, purposes=_RUNS),
     _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
     _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
@@ -182,6 +186,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
     _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
+    _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs probe"),
     _out("exit.git_sandbox", "permission_denied", 0.92, _L + r"(?:fatal|error): [^\n]{1,400}: (?:Operation not permitted|Permission denied|Read-only file system)\s*(?:\n|$)"),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs probe remote search"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
@@ -191,6 +196,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.permission", "permission_denied", 0.88, r"(?:[Pp]ermission denied|EACCES|[Oo]peration not permitted|EPERM|[Rr]ead-only file system|must be (?:run as )?root)"),
     _out("exit.script_line", "nonzero_exit", 0.8, _L + r"[\w./~-]{1,200}\.(?:sh|bash|zsh): line \d+: "),
     _out("exit.path", "path_not_found", 0.88, r"(?:: (?:\[Errno 2\] )?[Nn]o such file or directory|cannot (?:access|stat|open|find the (?:file|path)) ['\"`\w]|can't (?:open|cd to|read|stat) |ENOENT|No such file or directory \(os error 2\)|The system cannot find the|[Ff]ile not found: )"),
+    _out("exit.pending", "nonzero_empty", 0.85, r"\tpending\t", purposes="remote", codes=[8]),
     _out("exit.last_search", "nonzero_empty", 0.7, "", purposes="search", codes=[1]),
     _out("exit.silent", "nonzero_exit", 0.6, "", silent=True),
     _out("exit.other", "nonzero_exit", 0.7, ""),
@@ -273,6 +279,8 @@ _FAILED_TASK = r"|(?:\[[\w:.-]{1,60}\] )?ERROR task failed\b|npm (?:ERR!|error) 
 REPORTS: tuple[ErrorRule, ...] = (
     _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test"),
     _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
+    _out("report.no_project", "usage_error", 0.88, r"^\s*(?:# [^\n]{0,200}\n)?(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check"),
+    _out("report.usage", "usage_error", 0.85, r"^\s*(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?|shorthand flag): |\n(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?): [^\n]{1,200}\s*$", purposes="test check"),
     _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+: (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),
 )  # fmt: skip
 """Rules over the end of what a test runner, a linter or a build printed while its exit code was hidden."""

@@ -49,10 +49,15 @@ class CallOutcome:
     call: ToolCall
     content: str | None
     flag: ResultFlag = _NO_FLAG
+    polled: str = ""  # the command that a poll asks about
 
     @property
     def family(self) -> str:
         return family_of_tool(self.call.name, self.call.arguments)
+
+    @property
+    def command(self) -> str:
+        return self.polled or command_of(self.call)
 
 
 def outcomes_of(trace: Trace, step: Step, flags: Mapping[int, ResultFlag] | None = None) -> tuple[CallOutcome, ...]:
@@ -112,14 +117,25 @@ class _Finder:
         self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
         self.programs = WrittenPrograms()
+        self.running: dict[str, str] = {}  # the id of a command in the background -> the command
 
     def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
-        outcomes = outcomes_of(self.trace, step, self.flags)
+        outcomes = tuple(map(self._polled, outcomes_of(self.trace, step, self.flags)))
         for outcome in outcomes:
             self.programs.note(outcome.call)
         found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
         sites = [*self._of_action(step), *(site for _, site in found if site)]
         return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
+
+    def _polled(self, outcome: CallOutcome) -> CallOutcome:
+        """Name the command that a poll is about, and remember commands that continue in the background."""
+        arguments = outcome.call.arguments
+        if outcome.family == "shell" and (found := _RUNS_ON.search((outcome.content or "")[:_FIRST_WORDS])):
+            self.running[found[1].rstrip(".")] = command_of(outcome.call)
+        elif outcome.family == "poll" and isinstance(arguments, Mapping):
+            asked = (self.running.get(str(arguments[key])) for key in _POLL_KEYS if key in arguments)
+            return dataclasses.replace(outcome, polled=next(filter(None, asked), ""))
+        return outcome
 
     def _site_of(self, step: Step, outcome: CallOutcome) -> ErrorSite | None:
         if outcome.content is None and outcome.flag is _NO_FLAG:
@@ -201,6 +217,12 @@ def _way_of_failing(call: ToolCall, site: ErrorSite) -> str:
     return f"{site.kind}\n{main.program if main else ''}\n{_NUMBERS.sub('0', words)}"
 
 
+_FIRST_WORDS = 600
+_RUNS_ON = re.compile(r"(?:running with session ID|running in (?:the )?background with ID:?) ([\w.-]{1,80})")
+_STILL_RUNS = re.compile(r"<status>running</status>|Process running with session ID ")
+_POLL_KEYS = ("session_id", "bash_id", "task_id", "shell_id", "id")
+
+
 def _replies(trace: Trace) -> dict[int, str]:
     """Return, for each action, the user message that came right after it, as later prompts show it."""
     actions = {step.action for step in trace.steps}
@@ -227,7 +249,11 @@ def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
 def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | None:
     """Return the error site of one call's result, or None if it succeeded."""
     text, flag = outcome.content or "", outcome.flag
+    if outcome.family in ("shell", "poll") and _STILL_RUNS.search(text[:_FIRST_WORDS]):
+        return None  # a later poll has the outcome
     flagged = _flagged(outcome)
+    if flagged is False and outcome.family == "poll":
+        flagged = None  # the poll worked, whatever became of its command
     if flagged is False:
         return _hidden_site(outcome, text_rules=text_rules)
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
@@ -270,7 +296,7 @@ def _exit_code(outcome: CallOutcome) -> int | None:
 
 def _exit_site(outcome: CallOutcome, code: int, source: str) -> ErrorSite:
     body = body_of(outcome.content or "")
-    rule = rule_of_exit(command_of(outcome.call), code, body)
+    rule = rule_of_exit(outcome.command, code, body)
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
 
@@ -287,9 +313,9 @@ def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:
 
     By default, only the reports of tests, linters and builds count.
     """
-    if outcome.family != "shell" or not outcome.content:
+    if not outcome.content or not (outcome.family == "shell" or outcome.polled):
         return None
-    command = command_of(outcome.call)
+    command = outcome.command
     code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
     if code_known and not hides_exit_code(command):
         return None

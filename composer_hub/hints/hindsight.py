@@ -121,11 +121,19 @@ def _is_other_path(before: str, after: str) -> bool:
     one, other = os.path.normpath(before).split("/"), os.path.normpath(after).split("/")
     if not before or not after or one == other or one[-1] != other[-1]:
         return False
-    alike = SequenceMatcher(None, one[:-1], other[:-1], autojunk=False).ratio() >= MIN_ALIKE
+    if [_spelling(part) for part in one] == [_spelling(part) for part in other]:
+        return True
     shorter, longer = sorted((one[:-1], other[:-1]), key=len)
     rest = iter(longer)
-    nested = all(part in rest for part in shorter)
-    return (alike and nested) if _COMMON_NAME.fullmatch(one[-1]) else (alike or nested)
+    # A folder in the place of another one is a sibling, whose file of this name is another file.
+    if not all(part in rest for part in shorter):
+        return False
+    alike = SequenceMatcher(None, one[:-1], other[:-1], autojunk=False).ratio() >= MIN_ALIKE
+    return alike or not _COMMON_NAME.fullmatch(one[-1])
+
+
+def _spelling(part: str) -> str:
+    return re.sub(r"[-_ .]", "", part.casefold())
 
 
 def _reads(later: LaterCall, path: str) -> bool:
@@ -194,7 +202,7 @@ def _corrects_path(
     if not missing or main.program != later.program or any(_writes(one, missing) for one in between):
         return False
     words = [word for word in later.words[1:] if _last_part(word) == _last_part(missing)]
-    return bool(words) and all(os.path.normpath(word) != os.path.normpath(missing) for word in words)
+    return bool(words) and all(_is_other_path(missing, word) for word in words)
 
 
 def _corrects_program(
@@ -206,7 +214,14 @@ def _corrects_program(
 def _corrects_usage(
     context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
 ) -> bool:
-    return main.words != later.words and _alike(main.words, later.words) and bool(_targets(main) & _targets(later))
+    if main.words == later.words or _values(later) - _values(main):
+        return False  # another subcommand, test or search is another question
+    return _alike(main.words, later.words) and bool(_targets(main) & _targets(later))
+
+
+def _values(command: SimpleCommand) -> set[str]:
+    """Return the words that are neither options nor paths."""
+    return {word for word in command.words[1:] if not word.startswith("-") and "/" not in word and "." not in word}
 
 
 def _corrects_git(

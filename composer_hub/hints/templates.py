@@ -18,7 +18,9 @@ from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.schemas import SYNTHESIZED
 from composer_hub.actions.tools import family_of_tool
+from composer_hub.errors.exits import main_command
 from composer_hub.errors.rules import canonical_kind
+from composer_hub.harnesses import keeps_cwd
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
 
@@ -51,6 +53,8 @@ class SiteContext:
     @property
     def path(self) -> str:
         """The path that the call named, or else the one in the environment's message; "" if there is none."""
+        if patched := _slot(_PATCHED, self.site.message):  # a patch may be about several files
+            return patched
         named = (
             path_of(self.call) if self.call and family_of_tool(self.call.name, self.call.arguments) != "shell" else ""
         )
@@ -62,9 +66,10 @@ class SiteContext:
         program = _first(_PROGRAMS, self.site.message)
         commands = commands_in(command_of(self.call)) if self.call else ()
         names = [command.program for command in commands]
-        if program and (program in names or not names):
+        if program and (program in names or not names or _first(_PROGRAMS[:-1], self.site.message)):
             return program
-        return names[-1] if len(set(names)) == 1 else program
+        main = main_command(commands)
+        return main.program if main else program
 
 
 Template = Callable[[SiteContext], "str | None"]
@@ -89,11 +94,14 @@ def _slot(pattern: str, text: str) -> str:
     return match[1] if match else ""
 
 
+_PATCHED = r"(?:expected lines in|[Ff]ailed to (?:read|find) file(?: to update)?) ([^\s:]{1,300})"
 _PATHS = (
+    re.compile(r"\[File: (\S{1,200}) \("),
     re.compile(
         r"(?:cannot (?:access|stat|open)|can't open file|no such file or directory, \w+) ['\"]([^'\"\n]{1,200})['\"]"
     ),
     re.compile(r"no such file or directory: (\S{1,200})"),
+    re.compile(r"(?:lstat|stat|open) ([^\s:]{1,200}): no such file or directory"),
     re.compile(r"No exact match found in (\S{1,200}) for"),
     re.compile(r"(?:^|\n)\S{1,100}: (?:line \d+: )?([^\s:]{1,200}): No such file or directory"),
     re.compile(r"(?:The (?:file|path)|File|Path) ['\"`]?([^\s'\"`]{1,200})['\"`]? (?:does not exist|not found)"),
@@ -103,8 +111,9 @@ _PATHS = (
 )  # fmt: skip
 _PROGRAMS = (
     re.compile(r"command not found: (\S{1,80})"),
+    re.compile(r"\benv: ['\"`\u2018]?([\w.+-]{1,80})['\"`\u2019]?: No such file"),
     re.compile(r"(?:^|[:\n] ?)([\w./+-]{1,80}): (?:command )?not found"),
-    re.compile(r"(?:^|\n)([\w.+-]{1,40}): "),
+    re.compile(r"(?:^|\n)(?!(?:[Ee]rror|ERROR|fatal|[Ww]arning): )([\w.+-]{1,40}): "),
 )
 
 
@@ -230,6 +239,13 @@ def _schema(context: SiteContext) -> str:
 
 
 def _format_error(context: SiteContext) -> str:
+    if context.site.rule == "edit.patch_invalid":
+        reason = context.site.message.partition("verification failed: ")[2] or context.site.message
+        reason = clipped(re.split(r"\.\s|\n", reason)[0], 200)
+        return (
+            f"The patch is not well formed: {reason.rstrip('.')}. Check that each file has its own header and that each"
+            " line of a hunk begins with a space, `+` or `-`."
+        )
     if re.search(r"multiple|EXACTLY ONE|one action|found [2-9]", context.site.message, re.IGNORECASE):
         return "Send exactly one action a turn, in the required format; chain shell commands with && or ;."
     return "Answer with exactly one action in the required format, and nothing after it."
@@ -276,7 +292,12 @@ def _path_not_found(context: SiteContext) -> str:
     # Only the result itself is sure of the folder: a shell may have changed it since the session began.
     folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
     here = f" (the working directory is {folder})" if folder and not context.path.startswith("/") else ""
-    if context.path and context.path[0] not in "/~" and (entered := _entered(context)):
+    entered = _entered(context)
+    if entered and entered.rstrip("/") == context.path.rstrip("/"):
+        lasts = context.trace is not None and keeps_cwd(context.trace.source)
+        why = ", and a `cd` of an earlier call still holds" if lasts and context.path[0] not in "/~" else ""
+        return f"The folder {entered} does not exist from where this command begins{why}. Use its absolute path."
+    if context.path and context.path[0] not in "/~" and entered:
         return f"{where} in {entered}, which the command enters first. Use an absolute path, or look there first."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
@@ -297,6 +318,10 @@ def _is_directory(context: SiteContext) -> str:
 
 def _output_limit(context: SiteContext) -> str:
     where = f" of {context.path}" if context.path else ""
+    arguments = context.call.arguments if context.call else None
+    limit = arguments.get("limit") if isinstance(arguments, Mapping) else None
+    if isinstance(limit, int):
+        return f"{limit} lines{where} are too many, as its lines are long. Ask for fewer, or search for what you need."
     return (
         f"The output{where} is too large to return. Ask for a part with offset and limit, or search for what you need."
     )
@@ -321,15 +346,43 @@ def _usage_error(context: SiteContext) -> str:
         )
     if re.search(r"already exists", context.site.message):
         return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
-    if manifest := _slot(r"(go\.mod|Cargo\.toml|package\.json) ?(?:file )?|main module", context.site.message):
+    manifest = _slot(r"(go\.mod file|Cargo\.toml|package\.json)", context.site.message)
+    manifest = "go.mod" if "main module" in context.site.message else manifest.removesuffix(" file")
+    if manifest:
         return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
     if status := re.search(r"([^\n]{1,160}\(HTTP 4\d\d\))", context.site.message):
         return f"The server refuses this request: {status[1].strip()}. Check the fields and the path that it takes."
     if "jq" in program.split() or re.search(r"(?:^|\n)jq: ", context.site.message):
         error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160)
         return f"The jq program does not fit the data{f' ({error})' if error else ''}. Look at the data's shape first."
-    check = f"Check `{program} --help` first." if program else "Check its usage first."
+    if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
+        return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
+    if context.site.rule == "exit.build_output":
+        return f"{clipped(context.site.message, 160)}: name another output, or build without writing one."
+    check = f"Check `{_with_subcommand(context, program)} --help` first." if program else "Check its usage first."
     return f"Wrong options or arguments for {f'`{program}`' if program else 'the command'}. {check}"
+
+
+_SUBCOMMANDS = {
+    "gh": 2,
+    "glab": 2,
+    "git": 1,
+    "docker": 1,
+    "kubectl": 1,
+    "npm": 1,
+    "cargo": 1,
+    "golangci-lint": 1,
+    "uv": 1,
+}
+
+
+def _with_subcommand(context: SiteContext, program: str) -> str:
+    """Return a program with the subcommand of the failed call, whose usage is the one to check."""
+    commands = commands_in(command_of(context.call)) if context.call else ()
+    words = next((one.words[1:] for one in commands if one.program == program), ())
+    count = _SUBCOMMANDS.get(program, 0)
+    named = [word for word in words[:count] if re.fullmatch(r"[a-z][a-z-]{0,30}", word)]
+    return " ".join([program, *named])
 
 
 def _vcs_error(context: SiteContext) -> str:

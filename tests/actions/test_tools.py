@@ -59,7 +59,9 @@ def test_a_command_is_found_whether_text_or_list() -> None:
     [
         ("cd a && FOO=1 timeout 30 uv run pytest -q 2>&1 | tail -5", ["cd", "pytest", "tail"]),
         ("cat <<'EOF' > x.py\nimport os; rm -rf\nEOF\npython x.py", ["cat", "python"]),
-        ("git commit -m \"$(cat <<'EOF'\nAdd (x) 'y; rm\nEOF\n)\" && git push", ["git", "git"]),
+        ("git commit -m \"$(cat <<'EOF'\nAdd (x) 'y; rm\nEOF\n)\" && git push", ["cat", "git", "git"]),
+        ("echo \"$(git log $(git merge-base a b) | head -1)\" '$(rm x)' $((1 + 2))", ["git", "git", "head", "echo"]),
+        ("x=$(pytest -q", ["pytest"]),
         ("grep -n 'a|b && c' \"f; g\" || true", ["grep", "true"]),
         ("/usr/bin/python3 x.py > out.txt 2>/dev/null &", ["python3"]),
         ("(cd x; make)", ["cd", "make"]),

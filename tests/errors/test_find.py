@@ -220,6 +220,14 @@ EXITS = [
     ("exit.build_target", "make", 2, "cc -c a.c\nmake: *** No rule to make target 'b.h', needed by 'a.o'.  Stop."),
     ("exit.build_target", "make all", 2, "make[2]: *** No rule to make target 'x'.  Stop.\nmake: *** [all] Error 2"),
     ("exit.no_project", "go run main.go", 1, "go: go.mod file not found in current directory or any parent directory; see 'go help modules'"),
+    ("exit.no_project", "go vet ./... && go test ./...", 1, "pattern ./...: directory prefix . does not contain main module or its selected dependencies"),
+    ("exit.test_report", "go test ./e2e/...", 1, "Building the agent...\ngo: cannot find main module\nfailed to build: exit status 1\nFAIL\texample.com/e2e\t0.29s\nFAIL"),
+    ("exit.env_missing", "env A=1 golangci-lint run", 127, "env: golangci-lint: No such file or directory"),
+    ("exit.package_path", "go build ./agents/x/...", 1, "pattern ./agents/x/...: lstat ./agents/x/: no such file or directory"),
+    ("exit.build_output", "go build ./bootstrap/", 1, 'go: build output "bootstrap" already exists and is a directory'),
+    ("exit.git_broken", "git rebase origin/main", 1, "error: Unable to create '/r/.git/index.lock': File exists.\n\nAnother git process seems to be running in this repository"),
+    ("exit.git_broken", "git status", 128, "fatal: unable to read e53647ba1f1e5203bedff558b482f178db045555"),
+    ("exit.pending", "gh pr checks 142", 8, "lint\tpass\t1m\thttps://x\nCursor\tpending\t0\thttps://y"),
     ("exit.no_project", "cargo build", 101, "error: could not find `Cargo.toml` in `/tmp` or any parent directory"),
     ("exit.jq", "gh api x --jq '.[' ", 1, "failed to parse jq expression (line 1, column 1)"),
     ("exit.jq", "jq '.a | b' f", 3, "jq: error: b/0 is not defined at <top-level>, line 1:\n.a | b\njq: 1 compile error"),
@@ -349,6 +357,9 @@ REPORTS = [
     ("report.checker", "npx tsc --noEmit | head -5", "src/a.ts(28,2): error TS2739: Type '{}' is missing"),
     ("report.checker", "npm run lint 2>&1 | tail -3", "npm error command failed\nnpm error command sh -c eslint ."),
     ("report.checker", "make build 2>&1 | tail -3", "make: *** [Makefile:3: build] Error 1"),
+    ("report.no_project", "go test ./e2e/ 2>&1 | tail -80", "go: cannot find main module, but found .git/config in /r\n\tto create a module there, run:\n\tgo mod init"),
+    ("report.usage", "golangci-lint run --disable-all 2>&1 | tail -20", "Error: unknown flag: --disable-all"),
+    ("report.tests", "git commit -m \"$(go test ./... | tail -3)\"", "--- FAIL: TestA (0.0s)\nFAIL"),
     ("report.position", "go build ./... 2>&1 | head", "# pkg\n./a.go:12:5: undefined: foo"),
 ]  # fmt: skip
 
@@ -358,7 +369,7 @@ def test_a_report_of_failure_counts_although_a_pipe_hides_the_exit_code(rule: st
     expected = next(one for one in error_exits.REPORTS if one.rule_id == rule)
     for told in (flag(is_error=False), flag(exit_code=0), None):
         (site,) = sites(shell(command, output, told))
-        assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, "outcome", "text")
+        assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, expected.blame, "text")
 
 
 def test_every_report_rule_has_an_example() -> None:
@@ -597,6 +608,38 @@ def test_the_third_equal_call_with_an_equal_result_is_a_repeated_call() -> None:
     assert [(site.kind, site.call_id) for site in found] == [("repeated_call", "call-2"), ("repeated_call", "call-3")]
     assert sites(shell("ls", "a"), shell("ls", "a b"), shell("ls", "a b c")) == []
     assert sites(*[("BashOutput", {"bash_id": "1"}, "", None)] * 5) == []
+
+
+STARTED = shell(
+    "mise run test", "Command running in background with ID: b1. Output is being written to: /tmp/b1.output"
+)
+POLLED = "<status>completed</status>\n\n<exit_code>1</exit_code>\n\n<stdout>\n--- FAIL: TestA (0.0s)\nFAIL\n</stdout>"
+
+
+def test_a_poll_is_judged_by_the_command_that_it_asks_about() -> None:
+    poll = ("BashOutput", {"bash_id": "b1"}, POLLED, flag(is_error=False))
+    running = ("BashOutput", {"bash_id": "b1"}, POLLED.replace("completed", "running"), flag(is_error=False))
+    (site,) = sites(STARTED, running, poll)
+    assert (site.kind, site.blame, site.tool) == ("test_failure", "outcome", "BashOutput")
+    done = ("BashOutput", {"bash_id": "b1"}, POLLED.replace(">1<", ">0<"), flag(is_error=False))
+    assert sites(STARTED, done) == []
+
+
+def test_a_command_that_still_runs_has_no_outcome_yet() -> None:
+    begun = (
+        "exec_command",
+        {"cmd": "pytest"},
+        "Wall time: 1.0 seconds\nProcess running with session ID 7\nOutput:\n",
+        flag(exit_code=1),
+    )
+    ended = (
+        "write_stdin",
+        {"session_id": 7},
+        "Process exited with code 1\nOutput:\n=== 1 failed in 0.1s ===\n",
+        flag(exit_code=1),
+    )
+    (site,) = sites(begun, ended)
+    assert (site.kind, site.tool) == ("test_failure", "write_stdin")
 
 
 def test_a_rewound_branch_does_not_count_for_the_other() -> None:

@@ -245,8 +245,8 @@ def test_hindsight_names_the_path_that_was_there() -> None:
 def test_hindsight_names_the_command_that_worked_on_the_same_target() -> None:
     failed = (
         "Bash",
-        {"command": "cp dist/dark.json ~/themes/"},
-        "Exit code 1\ncp: dist/dark.json: No such file or directory",
+        {"command": "cp src/dark.json ~/themes/"},
+        "Exit code 1\ncp: src/dark.json: No such file or directory",
     )
     other = ("Bash", {"command": "ls src"}, "theme")
     worked = ("Bash", {"command": "cp src/theme/dark.json ~/themes/"}, "")
@@ -281,6 +281,8 @@ SILENT = {
     "another target": [NOT_READ, ("Edit", {"file_path": "/repo/b.py", "old_string": "x"}, "ok")],
     "an unrelated command": [("Bash", {"command": "cat nope.txt"}, "Exit code 1\ncat: nope.txt: No such file or directory"), ("Bash", {"command": "cat other.txt"}, "x")],
     "a success after more than eight calls": [NOT_READ, *[("Bash", {"command": f"ls {i}"}, str(i)) for i in range(8)], READ, EDITED],
+    "a file of a sibling folder": [("Bash", {"command": "sed -n 1,9p agents/pi/net/handlers_test.go"}, "Exit code 1\nsed: agents/pi/net/handlers_test.go: No such file or directory"), ("Bash", {"command": "sed -n 1,9p agents/kiro/net/handlers_test.go"}, "x")],
+    "another test": [("Bash", {"command": "go test -run TestA -x ./e2e/..."}, "Exit code 1\npattern ./e2e/...: directory prefix e2e does not contain main module"), ("Bash", {"command": "go test -run TestB -x ./e2e/..."}, "ok")],
     "a later failure": [NOT_READ, NOT_READ],
     "a site that is not the model's fault": [("Edit", {"file_path": "/repo/a.py"}, "The user doesn't want to proceed with this tool use."), EDITED],
 }  # fmt: skip
