@@ -25,7 +25,7 @@ CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
 AGREEMENT = 0.75  # a teacher means the best action
 STUDENT_RIGHT = 0.5
 VARIATION = 0.4  # an action is spelled otherwise than its plainest spelling
-HAND_MADE = Path(__file__).parents[1] / "tests" / "actions" / "agent_actions.jsonl"
+JUDGED = Path(__file__).parents[1] / "tests" / "actions"
 CODE = frozenset(("shell", "edit", "write", "insert", "patch", "delete"))  # kinds whose arguments are code or commands
 
 Veto = Callable[[NormalForm, NormalForm], bool]
@@ -134,11 +134,20 @@ def judged(steps: Sequence[Any], agree: str, veto: Veto) -> tuple[int, int, int,
     return made, false, due, found
 
 
-def hand_made(veto: Veto) -> tuple[int, int, int, int]:
+def judged_sets() -> dict[str, list[dict[str, Any]]]:
+    """Return the actions judged by hand, by set."""
+    sets: dict[str, list[dict[str, Any]]] = {}
+    for name in ("agent_actions", "judged_actions"):
+        for line in (JUDGED / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+            case = json.loads(line)
+            sets.setdefault(case.get("set", "spellings"), []).append(case)
+    return sets
+
+
+def hand_made(cases: Sequence[dict[str, Any]], veto: Veto) -> tuple[int, int, int, int]:
     """Return equal actions, those that would become pairs, unequal actions, and those that would not."""
     counts: Counter[tuple[bool, bool]] = Counter()
-    for line in HAND_MADE.read_text(encoding="utf-8").splitlines():
-        case = json.loads(line)
+    for case in cases:
         context = ActionContext(cwd=case["cwd"], shell_cwd=case["cwd"])
         one, other = (
             normalize(Message("assistant", "", tuple(ToolCall(*call) for call in case[side])), context)
@@ -168,11 +177,12 @@ def main() -> None:
         agree = name if name in ("L0", "L1") else "L2"
         made, false, due, found = judged(steps, agree, veto)
         print(f"| {agree} | {name} | {made:,} | {false / made:.1%} | {found / due:.1%} |")
-    print("\n| the student must differ at | equal actions made pairs | unequal actions made pairs |")
-    print("| --- | ---: | ---: |")
-    for name, veto in VETOES.items():
-        equal, false, unequal, lost = hand_made(veto)
-        print(f"| {name} | {false} of {equal} | {unequal - lost} of {unequal} |")
+    print("\n| set | the student must differ at | equal actions made pairs | unequal actions made pairs |")
+    print("| --- | --- | ---: | ---: |")
+    for set_name, cases in judged_sets().items():
+        for name, veto in VETOES.items():
+            equal, false, unequal, lost = hand_made(cases, veto)
+            print(f"| {set_name} | {name} | {false} of {equal} | {unequal - lost} of {unequal} |")
     print(f"\n{num_steps:,} steps, seed 0; {per_call * 1e6:.0f} µs of CPU for each action (made up and normalized).")
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ _STATED_CWD = re.compile(
     r"(?i)\b(?:(?:working|current|project|root) directory|cwd|workspace(?: folder)?)\b[^\n/\w]{0,8}"
     r"(?:(?:is|set to|at|path)\b[^\n/\w]{0,8})?(/[\w.+@-]+(?:/[\w.+@-]+)*)"
 )
+_ENTRY = re.compile(r"\s*cd +(['\"]?)(/[^\s;&|'\"]+)\1 *(?:&&|;|\n|$)")
 _MAX_LINES = 2000
 _MAX_LINE = 2000
 
@@ -60,7 +61,29 @@ def inferred_cwd(trace: Trace) -> str:
     inside = [path for path in paths if "/" in path and not path.startswith(("/", "~", "."))]
     folders = {path.removesuffix(f"/{end}") for path in paths for end in inside if path.endswith(f"/{end}")}
     absolute = {folder for folder in folders if folder.startswith("/")}
-    return absolute.pop() if len(absolute) == 1 else ""
+    return absolute.pop() if len(absolute) == 1 else "" if absolute else _entered(trace, paths)
+
+
+def _entered(trace: Trace, paths: Collection[str]) -> str:
+    """Return the one directory that the commands of a session begin by entering; "" if there are others."""
+    calls = (call for message in trace.messages for call in message.tool_calls)
+    known = [found for call in calls if (found := known_tool(call.name, parsed_arguments(call) or {}))]
+    starts = []
+    for tool, own in known:
+        command = own.get("command")
+        command = (
+            argv_text(command) if isinstance(command, list) and all(isinstance(w, str) for w in command) else command
+        )
+        if tool.kind == "shell" and isinstance(command, str):
+            entry = _ENTRY.match(command)
+            starts.append(str(own.get("cwd") or (entry and entry[2]) or "").rstrip("/"))
+    folders = {start for start in starts if start.startswith("/")}
+    if len(folders) != 1:
+        return ""
+    folder = folders.pop()
+    absolute = [path for path in paths if path.startswith("/")]
+    num_inside = sum(f"{path}/".startswith(f"{folder}/") for path in absolute)
+    return folder if 2 * num_inside > len(absolute) or (not absolute and starts.count(folder) > 1) else ""
 
 
 def tool_schemas(trace: Trace) -> dict[str, Mapping[str, Any]]:

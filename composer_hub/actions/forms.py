@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import posixpath
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,7 +25,7 @@ from typing import Any, NamedTuple
 from composer_hub.actions.edits import FileChange, Replacement, after_change, inserted, parse_patch, replaced
 from composer_hub.actions.paths import enter, normal_path, tidy, without_slash
 from composer_hub.actions.shell_form import argv_text, shell_form
-from composer_hub.actions.substance import Substance, differ, of_edit, of_file, of_value
+from composer_hub.actions.substance import Substance, differ, of_arguments, of_edit, of_file, of_lines, of_shell
 from composer_hub.actions.tools import kind_of, known_tool, tool_of_kind
 from composer_hub.records import Message, ToolCall, canonical_json, stable_id
 
@@ -33,6 +34,8 @@ LEVELS = ("L0", "L1", "L2", "L3", "L4")
 _PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
 _EDIT_ARGUMENTS = tool_of_kind("edit").arguments
 _FRESH_SHELLS = tool_of_kind("shell").fresh
+_PLACES = ("file_path", "path", "url")  # arguments of unknown tools that name a target
+_AROUND_HITS = frozenset(("after", "before", "around"))
 _READ_LIMIT = 2000  # lines that `Read` of Claude Code and `read` of Pi show without a limit
 _CREATORS = tool_of_kind("write").creates
 
@@ -141,19 +144,41 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
 
 
 def _in_order(forms: Sequence[CallForm]) -> list[Any]:
-    """Return the effects in order; consecutive calls that only read are sorted, because none affects another."""
+    """Return the effects in order; consecutive calls that only read, or change a known file each, are sorted."""
     values: list[Any] = []
-    for reads_only, run in itertools.groupby(forms, key=lambda form: form.reads_only):
-        effects = [form.value for form in run]
-        values += sorted(effects, key=canonical_json) if reads_only else effects
+    for _, run in itertools.groupby(forms, key=lambda form: "read" if form.reads_only else _changes_a_file(form)):
+        calls = list(run)
+        effects = [form.value for form in calls]
+        files = [str(target) for form in calls for target in form.targets]
+        apart = calls[0].reads_only or (_changes_a_file(calls[0]) and len(set(files)) == len(files))
+        values += sorted(effects, key=canonical_json) if apart else effects
     return values
+
+
+def _changes_a_file(form: CallForm) -> bool:
+    """Return whether a call writes or edits a file whose place is known, and nothing else."""
+    known = all(isinstance(one, str) and not one.startswith("?/") and "/../" not in one for one in form.targets)
+    return (
+        form.kind in ("write", "edit")
+        and len(form.targets) == 1
+        and known
+        and isinstance(form.value, dict)
+        and ("edit" in form.value or "write" in form.value)
+    )
 
 
 def _targets(form: CallForm, context: ActionContext) -> Sequence[Any]:
     """Return the targets of a call; only names if the directory is unknown, since `a.py` may be `/repo/a.py`."""
-    if context.cwd or form.kind == "shell":
+    if form.kind == "shell":
         return form.targets
+    if context.cwd:
+        # Through a link `src/../a.py` may be another file, but hardly another intention.
+        return [_loose(one) if isinstance(one, str) else one for one in form.targets]
     return sorted(str(target).rstrip("/").rpartition("/")[2] for target in form.targets)
+
+
+def _loose(target: str) -> str:
+    return posixpath.normpath(target) if "/../" in target else target.rstrip("/") or target
 
 
 def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
@@ -271,9 +296,10 @@ def _stated(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str
 
 
 def _unknown(name: str, arguments: Mapping[str, Any], context: ActionContext) -> CallForm:
-    named = (arguments.get(key) for key in ("file_path", "path", "url"))
+    named = (arguments.get(key) for key in _PLACES)
     targets = tuple(_file(value, context) for value in named if isinstance(value, str))
-    return CallForm({"tool": name, "args": arguments}, kind_of(name, arguments), targets[:1])
+    words = of_arguments(name, {key: value for key, value in arguments.items() if key not in _PLACES})
+    return CallForm({"tool": name, "args": arguments}, kind_of(name, arguments), targets[:1], substance=words)
 
 
 def _file(path: str, context: ActionContext) -> str:
@@ -306,7 +332,7 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     form = shell_form(command, base=context.cwd, cwd=where, keeps_cwd=context.keeps_cwd and not fresh)
     reads_only = form.read_only and not form.moves and not own
     # Other options of a listing, or another part of the same file, are no other opinion.
-    words = Substance("shell") if form.kind in ("read", "list") else of_value("shell", form.value)
+    words = Substance("shell") if form.kind in ("read", "list") else of_shell(form.value, settled=bool(where))
     return CallForm({"shell": form.value, **own}, form.kind, form.targets, reads_only=reads_only, substance=words)
 
 
@@ -315,7 +341,10 @@ def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     if not isinstance(path, str) or not (window := _window(name, own)):
         return None
     file = _file(path, context)
-    return CallForm({"read": file, "lines": window, **own}, "read", (file,), reads_only=True)
+    first, count = window
+    return CallForm(
+        {"read": file, "lines": window, **own}, "read", (file,), reads_only=True, substance=of_lines(first or 1, count)
+    )
 
 
 def _window(name: str, own: dict[str, Any]) -> list[int | None] | None:
@@ -357,9 +386,10 @@ def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     counted = "expected_replacements" in own
     after = None if counted or file not in context.files else replaced(context.files[file], edits)
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
+    words = of_edit([(one.old, one.new) for one in edits], ["everywhere" for one in edits if one.replace_all])
     if counted:
         details["expected"] = own["expected_replacements"]
-    return _edited(file, after, details, of_edit((one.old, one.new) for one in edits))
+    return _edited(file, after, details, words)
 
 
 def _edited(file: str, after: str | None, details: Mapping[str, Any], words: Substance) -> CallForm:
@@ -393,7 +423,7 @@ def _insert(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
         return None
     file = _file(path, context)
     after = inserted(context.files[file], line, new) if file in context.files else None
-    return _edited(file, after, {"line": line, "new": new}, of_edit([("", new)]))
+    return _edited(file, after, {"line": line, "new": new}, of_edit([("", new)], [f"behind {line}"]))
 
 
 def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -441,7 +471,8 @@ def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
         return None
     files = tuple(sorted({_folder(path, context) for path in paths}))
     pattern = own.pop("pattern")
-    words = of_value("search", pattern)
+    # How much is shown around a hit does not change what is searched.
+    words = of_arguments("search", {"pattern": pattern, **{key: own[key] for key in own if key not in _AROUND_HITS}})
     return CallForm({"search": pattern, "paths": files, **own}, "search", files, reads_only=True, substance=words)
 
 
@@ -450,7 +481,8 @@ def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     if not isinstance(path, str):
         return None
     file = _folder(path, context)
-    return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,), reads_only=True)
+    words = of_arguments("glob", own["pattern"])
+    return CallForm({"glob": own["pattern"], "path": file}, "glob", (file,), reads_only=True, substance=words)
 
 
 def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:

@@ -26,6 +26,7 @@ class Spec:
     patternless: frozenset[str] = frozenset()  # options that give the pattern, so that every operand is a path
     permutes: bool = False  # options may follow operands on every system
     unordered: bool = False  # the operands are a set
+    synonyms: Mapping[str, str] = field(default_factory=dict)  # short option -> the one it means
     number: str = ""  # the option that `-5` means
     defaults: Mapping[str, str] = field(default_factory=dict)
 
@@ -118,7 +119,7 @@ def _short(word: str, spec: Spec) -> tuple[Options, bool] | None:
         return [[spec.number, word[1:]]], False
     options: Options = []
     for at, letter in enumerate(word[1:], start=2):
-        rest = word[at:]
+        rest, letter = word[at:], spec.synonyms.get(letter, letter)
         if letter in spec.suffixed:
             return [*options, [letter, rest]], False
         if letter in spec.valued:
@@ -200,7 +201,8 @@ _HEAD = Spec(
 _CP = Spec(
     flags="rRafpvniuLPHd",
     long=_map("recursive:r archive:a force:f verbose:v no-clobber:n interactive:i update:u"),
-    rivals=_sets("f n i", "L P H d a", "r R", "a p"),
+    rivals=_sets("f n i", "L P H d a", "a p"),
+    synonyms={"R": "r"},
 )
 _PYTHON = Spec(flags="uBEsSIOvq", valued="WX", operands="script")
 _COMMIT = Spec(
@@ -223,6 +225,16 @@ _DIFF = Spec(
     permutes=True,
 )
 
+_PIP = Spec(
+    flags="qvU",
+    valued="rec",
+    long=_map("quiet:q verbose:v upgrade:U no-cache-dir no-deps pre user force-reinstall break-system-packages"),
+    long_valued=_map("requirement:r editable:e constraint:c index-url extra-index-url target"),
+    rivals=_sets("q v"),
+    operands="words",
+    permutes=True,
+)
+
 SPECS: Mapping[str, Spec] = {
     "cat": Spec(flags="nbsAeEtTv", rivals=_sets("n b")),
     "head": _HEAD,
@@ -242,7 +254,9 @@ SPECS: Mapping[str, Spec] = {
         rivals=_sets("a A", "l 1 n g o G", "t S", "F p"),
         folders=True,
     ),
-    "rm": Spec(flags="rRfivdI", long=_map("recursive:r force:f verbose:v dir:d"), rivals=_sets("f i I", "r R")),
+    "rm": Spec(
+        flags="rRfivdI", long=_map("recursive:r force:f verbose:v dir:d"), rivals=_sets("f i I"), synonyms={"R": "r"}
+    ),
     "cp": _CP,
     "mv": Spec(
         flags="fnivu",
@@ -277,6 +291,61 @@ SPECS: Mapping[str, Spec] = {
     "python3 -m pytest": _PYTEST,
     "bash": Spec(flags="xe", operands="script"),
     "sh": Spec(flags="xe", operands="script"),
+    "pip install": _PIP,
+    "pip3 install": _PIP,
+    "curl": Spec(
+        flags="sSfLkIiv",
+        valued="XHdomAu",
+        long=_map("silent:s show-error:S fail:f location:L insecure:k head:I include:i verbose:v"),
+        long_valued=_map("request:X header:H data:d output:o max-time:m user-agent:A user:u"),
+        rivals=_sets("X d I", "I i", "s v"),
+        operands="words",
+        permutes=True,
+        defaults={"X": "GET"},
+    ),
+    "docker compose up": Spec(
+        flags="d",
+        long=_map("detach:d build no-build force-recreate wait quiet-pull remove-orphans no-deps"),
+        rivals=_sets("build no-build"),
+        operands="words",
+        permutes=True,
+    ),
+    "make": Spec(
+        flags="knBsiw",
+        valued="jCfl",
+        long=_map("keep-going:k dry-run:n always-make:B silent:s quiet:s ignore-errors:i"),
+        long_valued=_map("jobs:j directory:C file:f"),
+        operands="words",
+        permutes=True,
+    ),
+    "git restore": Spec(
+        flags="SWqp",
+        valued="s",
+        long=_map("staged:S worktree:W quiet:q patch:p"),
+        long_valued=_map("source:s"),
+        unordered=True,
+        folders=True,
+    ),
+    "git branch": Spec(
+        flags="avrdDmf",
+        long=_map("all:a verbose:v remotes:r delete:d force:f list show-current"),
+        rivals=_sets("a r", "d D"),
+        operands="words",
+    ),
+    "sort": Spec(
+        flags="unrhVfbgMRcs",
+        valued="kto",
+        long=_map("unique:u reverse:r numeric-sort:n human-numeric-sort:h version-sort:V ignore-case:f stable:s"),
+        long_valued=_map("key:k field-separator:t output:o"),
+    ),
+    "diff": Spec(
+        flags="uqrNbBwsy",
+        valued="U",
+        long=_map("unified:u brief:q recursive:r new-file:N ignore-space-change:b ignore-all-space:w"),
+        rivals=_sets("u U y q", "b w"),
+    ),
+    "python -m venv": Spec(long=_map("clear system-site-packages upgrade without-pip"), folders=True),
+    "python3 -m venv": Spec(long=_map("clear system-site-packages upgrade without-pip"), folders=True),
     "git add": Spec(
         flags="Aunvfp",
         long=_map("all:A update:u dry-run:n verbose:v force:f patch:p"),
@@ -330,6 +399,9 @@ SCRIPT_RUNNERS: Mapping[str, tuple[str, frozenset[str]]] = {
 }
 """The package managers whose `run` may be left out: of these scripts only, or of all but their own commands."""
 
+ALIASES = {"npm i": "npm install", "npm t": "npm test", "pnpm i": "pnpm install"}
+"""Short names of subcommands."""
+
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
 """Programs that run the program named after them."""
 
@@ -344,6 +416,9 @@ MOVERS = _names("cd pushd popd chdir")
 
 SILENT = MOVERS | _names("echo printf true : export set unset source . sleep pwd ulimit")
 """Programs that are never the subject of a command that calls another one."""
+
+SHAPERS = _names("head tail less more cat nl column")
+"""Filters that show a part of the output, or show it otherwise."""
 
 FILTERS = _names("head tail wc sort uniq cut tr awk sed grep egrep fgrep rg less more cat column nl jq tac rev fold")
 """Programs that, after a pipe and without a file, only shape the output."""

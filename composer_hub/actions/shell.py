@@ -1,8 +1,8 @@
 """A shell command as a tree: text -> lists, pipelines, commands and words, quoting removed but never forgotten.
 
 The grammar is the part of POSIX sh (with `|&`, `&>` and `<<<` of bash) that agents write: simple commands, pipes,
-`&&`, `||`, `;`, `&`, subshells, groups, redirections, heredocs, substitutions. Loops, tests in `[[ ]]`, functions and
-whatever else is not read with certainty raise `Unparsable`: the caller then compares the text as it is written.
+`&&`, `||`, `;`, `&`, subshells, groups, loops, `if`, redirections, heredocs, substitutions. Tests in `[[ ]]`, `case`,
+functions and whatever else is not read with certainty raise `Unparsable`: the caller then compares the text as written.
 """
 
 from __future__ import annotations
@@ -85,9 +85,21 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
+class Compound:
+    """A loop or an `if`: its lists of commands, with the keyword before each."""
+
+    words: tuple[Word, ...]  # `NAME in WORD …` of a `for`
+    bodies: tuple[tuple[str, tuple[Item, ...]], ...]
+    redirects: tuple[Redirect, ...]
+
+
+Command = Simple | Group | Compound
+
+
+@dataclass(frozen=True, slots=True)
 class Pipeline:
     negated: bool
-    commands: tuple[Simple | Group, ...]
+    commands: tuple[Command, ...]
     pipes: tuple[str, ...]  # "|" or "|&", one fewer than the commands
 
 
@@ -105,7 +117,7 @@ def parse(text: str) -> tuple[Item, ...]:
     if len(text) > MAX_CHARS:
         raise Unparsable(f"The command has {len(text):,} characters; more than {MAX_CHARS:,} are compared as text.")
     reader = Reader(text)
-    return reader.items(closing="")
+    return reader.items()
 
 
 class Reader:
@@ -115,11 +127,12 @@ class Reader:
         self.text = text
         self.pos = 0
         self.depth = depth
+        self.closed = ""  # the token that ended the last list
 
     # ------------------------------------------------------------------------------------------------ grammar
 
-    def items(self, closing: str) -> tuple[Item, ...]:
-        """Read and-or lists until the closing token, which is consumed."""
+    def items(self, *closing: str) -> tuple[Item, ...]:
+        """Read and-or lists until a closing token, which is consumed."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise Unparsable(f"The command nests deeper than {MAX_DEPTH} levels.")
@@ -129,27 +142,27 @@ class Reader:
             if self._closes(closing):
                 self.depth -= 1
                 return tuple(items)
-            items.append(self._item(closing))
+            items.append(self._item(in_subshell=closing == (")",)))
 
-    def _closes(self, closing: str) -> bool:
+    def _closes(self, closing: Sequence[str]) -> bool:
         if not closing:
             return self.pos >= len(self.text)
-        if closing == "}":
-            closed = self.text.startswith("}", self.pos) and self.text[self.pos + 1 : self.pos + 2] in ("", *WORD_END)
-        else:
-            closed = self.text.startswith(closing, self.pos)
-        if closed:
-            self.pos += 1
-        return closed
+        for token in closing:
+            end = self.pos + len(token)
+            # A keyword is a word of its own.
+            if self.text.startswith(token, self.pos) and (token == ")" or self.text[end : end + 1] in ("", *WORD_END)):
+                self.pos, self.closed = end, token
+                return True
+        return False
 
-    def _item(self, closing: str) -> Item:
+    def _item(self, *, in_subshell: bool) -> Item:
         pipelines, operators = [self._pipeline()], []
         while (op := self._operator("&&", "||")) is not None:
             self._skip_newlines()
             operators.append(op)
             pipelines.append(self._pipeline())
         end = self._operator(";", "&")
-        if end is None and self.peek() not in ("", "\n", ")" if closing == ")" else ""):
+        if end is None and self.peek() not in ("", "\n", ")" if in_subshell else ""):
             raise Unparsable("Something follows a command that is not an operator.")
         return Item(tuple(pipelines), tuple(operators), background=end == "&")
 
@@ -164,7 +177,7 @@ class Reader:
             commands.append(self._command())
         return Pipeline(negated, tuple(commands), tuple(pipes))
 
-    def _command(self) -> Simple | Group:
+    def _command(self) -> Command:
         self.peek()
         if self._operator("(") is not None:
             if self.text.startswith("(", self.pos):
@@ -172,7 +185,37 @@ class Reader:
             return Group(True, self._some(self.items(")")), self._redirects())
         if self._bare_word("{"):
             return Group(False, self._some(self.items("}")), self._redirects())
+        for keyword in ("for", "while", "until", "if"):
+            if self._bare_word(keyword):
+                return self._compound(keyword)
         return self._simple()
+
+    def _compound(self, keyword: str) -> Compound:
+        words: list[Word] = []
+        bodies: list[tuple[str, tuple[Item, ...]]] = []
+        if keyword == "for":
+            while (word := self.word()) is not None:
+                words.append(word)
+            if len(words) < 2 or words[1].literal != "in" or not words[0].literal:
+                raise Unparsable("A loop without a list is not read.")
+            if self._operator(";") is None and self.peek() != "\n":
+                raise Unparsable("The list of a loop does not end.")
+            self._skip_newlines()
+            if not self._closes(["do"]):
+                raise Unparsable("A loop has no `do`.")
+            return Compound(tuple(words), (("do", self._some(self.items("done"))),), self._redirects())
+        if keyword != "if":
+            bodies = [(keyword, self._some(self.items("do"))), ("do", self._some(self.items("done")))]
+            return Compound((), tuple(bodies), self._redirects())
+        while True:
+            bodies.append((keyword, self._some(self.items("then") if keyword != "else" else self.items("fi"))))
+            if keyword == "else":
+                break
+            bodies.append(("then", self._some(self.items("elif", "else", "fi"))))
+            keyword = self.closed
+            if keyword == "fi":
+                break
+        return Compound((), tuple(bodies), self._redirects())
 
     def _some(self, body: tuple[Item, ...]) -> tuple[Item, ...]:
         if not body:
@@ -452,7 +495,7 @@ class _WordReader:
         inner = self.reader.text[self.reader.pos + 1 : end]
         if "\\" in inner or '"' in inner or "<<" in inner:
             raise Unparsable("Quoting inside backticks is not read.")
-        body = Reader(inner, self.reader.depth).items("")
+        body = Reader(inner, self.reader.depth).items()
         self._expand(f"{quotes}sub", body, end + 1)
 
     def _closing_brace(self, pos: int) -> int:

@@ -13,7 +13,19 @@ from typing import Any
 
 from composer_hub.actions import programs
 from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
-from composer_hub.actions.shell import Group, Item, Part, Pipeline, Redirect, Simple, Unparsable, Word, parse
+from composer_hub.actions.shell import (
+    Command,
+    Compound,
+    Group,
+    Item,
+    Part,
+    Pipeline,
+    Redirect,
+    Simple,
+    Unparsable,
+    Word,
+    parse,
+)
 
 _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
@@ -122,7 +134,12 @@ class _Former:
             if alone and number + 1 < len(items) and self._stays(item.pipelines[0], cwd):
                 continue
             value, after = self._item(item, cwd)
-            values.append({"bg": value} if item.background else value)
+            if item.background:
+                values.append({"bg": value})
+            elif isinstance(value, dict) and value.keys() == {"group"}:
+                values += value["group"] if isinstance(value["group"], list) else [value["group"]]
+            else:
+                values.append(value)
             if after != cwd and not item.background:
                 cwd = ""  # The `cd` may have failed.
         return values[0] if len(values) == 1 else values, cwd
@@ -159,16 +176,36 @@ class _Former:
         value = values[0] if len(values) == 1 else {"pipe": values}
         return ({"not": value} if pipeline.negated else value), after
 
-    def _command(self, command: Simple | Group, cwd: str, *, piped: bool) -> tuple[Any, str]:
+    def _command(self, command: Command, cwd: str, *, piped: bool) -> tuple[Any, str]:
         if isinstance(command, Simple):
             return self._simple(command, cwd, piped)
-        value, after = self.items(command.body, cwd)
-        form = {"sub" if command.subshell else "group": value}
+        if isinstance(command, Compound):
+            form, after = self._compound(command, cwd)
+        else:
+            value, after = self.items(command.body, cwd)
+            form = {"sub" if command.subshell else "group": value}
         if command.redirects:
             form["to"] = self._redirects(command.redirects, cwd)
             # Level L3 must see the files that a group writes to.
             self.acts.append(_Act("(", written=_written(form["to"])))
-        return form, cwd if command.subshell else after
+        return form, cwd if isinstance(command, Group) and command.subshell else after
+
+    def _compound(self, command: Compound, cwd: str) -> tuple[dict[str, Any], str]:
+        """Return the form of a loop or an `if`; which bodies run, and how often, is not known."""
+        before = len(self.acts)
+        form, after = self._bodies(command, cwd)
+        if after != cwd:
+            # A second turn begins where the first one ended.
+            del self.acts[before:]
+            form, after = self._bodies(command, "")
+        return form, after
+
+    def _bodies(self, command: Compound, cwd: str) -> tuple[dict[str, Any], str]:
+        bodies = [(keyword, *self.items(body, cwd)) for keyword, body in command.bodies]
+        form: dict[str, Any] = {"bodies": [[keyword, value] for keyword, value, _ in bodies]}
+        if command.words:
+            form["for"] = [self._word(word, cwd) for word in command.words]
+        return form, cwd if all(after == cwd for *_, after in bodies) else ""
 
     # ------------------------------------------------------------------------------------------- simple commands
 
@@ -176,6 +213,10 @@ class _Former:
         form: dict[str, Any] = {}
         if command.assignments:
             form["env"] = [self._word(word, cwd) for word in command.assignments]
+            if all(isinstance(one, str) for one in form["env"]) and len({*map(_name_set, form["env"])}) == len(
+                form["env"]
+            ):
+                form["env"].sort()
         if command.redirects:
             form["to"] = self._redirects(command.redirects, cwd)
         act = _Act(
@@ -214,6 +255,8 @@ class _Former:
             form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
             act.options = frozenset(one[0] for one in options)
             act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
+            if spec.operands == "revisions":
+                act.paths += [arg for arg in form["args"] if isinstance(arg, str)]  # some may be files
             if _reads_here(name, len(operands), act):
                 form["args"].append(self._path_of(".", cwd))
         else:
@@ -277,10 +320,16 @@ class _Former:
         literals = [word.literal for word in words]
         if programs.without_run(literals):
             return [words[0], *words[2:]], cwd
+        if plain := programs.ALIASES.get(" ".join(text or "" for text in literals[:2])):
+            return [*(Word((Part("lit", text),)) for text in plain.split()), *words[2:]], cwd
+        if literals[0] == "[" and literals[-1] == "]":
+            return [Word((Part("lit", "test"),)), *words[1:-1]], cwd
         while literals[0] == "git" and len(words) > 2:
+            # No pager waits for a key where nobody looks at a terminal.
             if literals[1] in ("--no-pager", "-P"):
-                # No pager waits for a key where nobody looks at a terminal.
                 words = [words[0], *words[2:]]
+            elif literals[1] == "-c" and (literals[2] or "").startswith("core.pager="):
+                words = [words[0], *words[3:]]
             elif literals[1] == "-C" and literals[2] and enter(literals[2], base=self.base, cwd=cwd):
                 cwd = self._same_place(enter(literals[2], base=self.base, cwd=cwd), cwd)
                 words = [words[0], *words[3:]]
@@ -359,6 +408,10 @@ def _unexpanded(word: Word) -> Word:
     return word._replace(parts=(Part("lit", "".join(str(part.value) for part in word.parts)),))
 
 
+def _name_set(assignment: str) -> str:
+    return assignment.partition("=")[0].removesuffix("+")
+
+
 def _of_both_streams(redirect: Redirect) -> tuple[Redirect, ...]:
     """Split `&> x` into `> x 2>&1`."""
     target = redirect.target.literal or ""
@@ -371,7 +424,7 @@ def _of_both_streams(redirect: Redirect) -> tuple[Redirect, ...]:
     return Redirect("", op, redirect.target), _ERRORS_TOO
 
 
-def _with_errors(command: Simple | Group) -> Simple | Group:
+def _with_errors(command: Command) -> Command:
     """Return the command before a `|&`, which is `2>&1 |`."""
     return replace(command, redirects=(*command.redirects, _ERRORS_TOO))
 
@@ -409,7 +462,7 @@ def _wrapped(words: Sequence[Word]) -> Sequence[Word]:
 def _program_text(name: str, words: Sequence[Word], run: Any) -> str:
     if name not in programs.SUBCOMMANDS:
         return _path_text(run) or name
-    plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-"]
+    plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-" and not text.isdecimal()]
     # `npm run test` and `npm run build` are two programs.
     return " ".join([name, *plain[: 2 if plain[:1] == ["run"] else 1]])
 

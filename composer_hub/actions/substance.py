@@ -1,75 +1,230 @@
 """The words of an action beyond its target: the loose comparison of code and commands.
 
-In: the arguments of a call. Out: its words without order, spelling of paths, context lines and spacing. Two edits of a
-file with the same words are most likely the same edit; with other words one of them may be wrong. Only calls of one
-style are compared: nothing is claimed about `sed -i` and an `Edit`.
+In: the arguments of a call. Out: its words, without the spelling of paths, context lines, spacing between words, and
+what only shapes or labels the output. Two edits of a file with the same words are most likely the same edit; with other
+words, or the same words in another order, one of them may be wrong. Only calls of one style are compared: nothing is
+claimed about `sed -i` and an `Edit`.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from composer_hub.actions import programs
 
-_CODE = re.compile(r"\w+|[^\w\s'\"`,;]")
-_TEXT = re.compile(r"\w+")
+_CODE = re.compile(r"(?m)^[ \t]+(?=\S)|\w+|[^\w\s'\"`,;]")
+_OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?P<value>=.*)?|-(?P<letters>[A-Za-z]+)(?P<rest>.*)", re.DOTALL)
+_NUMBER = re.compile(r"0*(\d+)s?")  # 0755 is 755, and 60s, to `timeout`, is 60
+_PROSE = frozenset(("description", "explanation", "instruction", "prompt", "reason", "thought", "activeForm"))
+_NO_PATH = re.compile(r"[\s*?]|\.\.\.")
+_MAX_ROTATED = 400
+
+_Token = tuple[str, str]  # the text, and what it is: placed (its place matters), loose or option
 
 
 class Substance(NamedTuple):
-    """The words of a call, or () for a call that its target describes well enough, such as a read."""
+    """The words of a call, or () for a call that its target describes well enough."""
 
-    style: str = ""  # of the arguments: shell, search, edit or write
-    words: tuple[tuple[str, int], ...] = ()
+    style: str = ""  # of the arguments: shell, read, search, edit, …
+    words: tuple[tuple[str, int], ...] = ()  # with their number
+    options: tuple[str, ...] = ()  # of programs that are not known
+    order: tuple[str, ...] = ()  # those whose order matters; () if it is not known
+    lines: tuple[int, int | None] | None = None  # of a read: the first, and how many
 
 
 def differ(one: Iterable[Substance], other: Iterable[Substance]) -> bool:
-    """Return whether two actions in the same styles have other words."""
-    ours, theirs = sorted(one), sorted(other)
-    return [call.style for call in ours] == [call.style for call in theirs] and ours != theirs
+    """Return whether two actions in the same styles have other words, or read other lines."""
+    ours, theirs = (sorted(calls, key=lambda call: call[:4]) for calls in (one, other))
+    if [call.style for call in ours] != [call.style for call in theirs]:
+        return False
+    return any(_differs(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
-def of_edit(changes: Iterable[tuple[str, str]]) -> Substance:
+def _differs(a: Substance, b: Substance) -> bool:
+    if a.words != b.words or not _same_options(a.options, b.options) or (a.order and b.order and a.order != b.order):
+        return True
+    return bool(a.lines and b.lines) and _apart(a.lines, b.lines)  # type: ignore[arg-type]
+
+
+def _same_options(ours: Iterable[str], theirs: Iterable[str]) -> bool:
+    """Return whether options of unknown programs may be the same ones: a letter may stand for a name."""
+    one, other = Counter(ours), Counter(theirs)
+    left, right = sorted((one - other).elements()), sorted((other - one).elements())
+    for option in left:
+        match = next((name for name in right if _may_mean(option, name) or _may_mean(name, option)), None)
+        if match is None:
+            return False
+        right.remove(match)
+    return not right
+
+
+def _may_mean(letter: str, name: str) -> bool:
+    return (len(letter) == 1 and len(name) > 1 and name.startswith(letter)) or {letter, name} == {"r", "R"}
+
+
+def _apart(a: tuple[int, int | None], b: tuple[int, int | None]) -> bool:
+    """Return whether two windows of a file share few lines; the whole file and a part of it are one look."""
+    (first, count), (other, more) = sorted((a, b), key=lambda lines: lines[0])
+    if count is None:
+        return False
+    return 2 * (first + count - other) < (count if more is None else min(count, more))
+
+
+def of_edit(changes: Iterable[tuple[str, str]], details: Sequence[Any] = ()) -> Substance:
     """Return what replacements add and remove; lines that only locate them are in the old and in the new text."""
-    balance: Counter[str] = Counter()
-    for old, new in changes:
-        balance.update(_CODE.findall(new))
-        balance.subtract(_CODE.findall(old))
-    return Substance("edit", tuple(sorted((word, count) for word, count in balance.items() if count)))
+    balance: Counter[str] = Counter(map(str, details))
+    tokens = [(_CODE.findall(old), _CODE.findall(new)) for old, new in changes]
+    for old, new in tokens:
+        balance.update(new)
+        balance.subtract(old)
+    words = tuple(sorted((word, count) for word, count in balance.items() if count))
+    return Substance("edit", words, (), _changed(*tokens[0]) if len(tokens) == 1 else ())
+
+
+def _changed(old: list[str], new: list[str]) -> tuple[str, ...]:
+    """Return the words removed, then those added, without the common beginning and end."""
+    start = 0
+    while start < min(len(old), len(new)) and old[start] == new[start]:
+        start += 1
+    end = 0
+    while end < min(len(old), len(new)) - start and old[-1 - end] == new[-1 - end]:
+        end += 1
+    removed, added = old[start : len(old) - end], new[start : len(new) - end]
+    if not removed or not added:
+        # Where an insertion begins depends on the context: `b a` in `[a] b a [b]` may also be `a b`.
+        only = removed or added
+        if len(only) > _MAX_ROTATED:
+            return ()
+        removed, added = ([], only) if added else (only, [])
+        return ("-" if removed else "+", *min(only[at:] + only[:at] for at in range(max(len(only), 1))))
+    return ("-", *removed, "+", *added)
 
 
 def of_file(content: str) -> Substance:
     """Return the words of a written file."""
-    return Substance("write", tuple(sorted(Counter(_CODE.findall(content)).items())))
+    return _substance("write", ((word, "placed") for word in _CODE.findall(content)))
 
 
-def of_value(style: str, value: Any) -> Substance:
-    """Return the words of the text in a normal form; of a path its name, since the same file has many."""
-    words: Counter[str] = Counter()
-    for text in _texts(value):
-        plain = text.rstrip("/").rpartition("/")[2] if len(text.split()) == 1 else text
-        words.update(_TEXT.findall(plain))
-    return Substance(style, tuple(sorted(words.items())))
+def of_lines(first: int, count: int | None) -> Substance:
+    """Return the window of a read."""
+    return Substance("read", lines=(first, count))
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a normal form, without those that only shape or label the output of a command."""
+def of_arguments(style: str, arguments: Any) -> Substance:
+    """Return the words of arguments without prose, such as those of a search or of an unknown tool."""
+    return _substance(style, _in_arguments(arguments))
+
+
+def of_shell(value: Any, *, settled: bool) -> Substance:
+    """Return the words of a shell command's form; unless the directory is `settled`, a `cd` may lead to where it is."""
+    return _substance("shell", _in_shell(value, programs.SILENT - programs.MOVERS if settled else programs.SILENT))
+
+
+def _substance(style: str, tokens: Iterable[_Token]) -> Substance:
+    listed = list(tokens)
+    words = tuple(sorted(Counter(text for text, kind in listed if kind != "option").items()))
+    options, order = (tuple(text for text, own in listed if own == kind) for kind in ("option", "placed"))
+    return Substance(style, words, tuple(sorted(options)), order)
+
+
+def _in_arguments(value: Any, name: str = "") -> Iterator[_Token]:
     if isinstance(value, dict):
-        shaped = value.get("pipe", ())
-        value = {
-            **value,
-            "pipe": [one for one in shaped if one is shaped[0] or not _runs(one, programs.FILTERS)],
-            "to": [one for one in value.get("to", ()) if one[1] in ("<<", "<<<")],
-        }.values()
-    elif isinstance(value, list) and any(_runs(one, programs.SILENT) and "to" not in one for one in value):
-        value = [one for one in value if not _runs(one, programs.SILENT) or "to" in one]
-    elif not isinstance(value, (list, tuple)):
-        yield str(value)
-        return
-    for one in value:
-        yield from _texts(one)
+        for key in sorted(value):
+            if key not in _PROSE:
+                yield from _in_arguments(value[key], f"{name}.{key}")
+    elif isinstance(value, list):
+        for one in value:
+            yield from _in_arguments(one, name)
+    else:
+        # A number or a switch means nothing without its name.
+        words = _words(value) if isinstance(value, str) else [str(value)]
+        yield from ((f"{name}={word}", "placed") for word in words)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text; of a path its name, since the same file has many."""
+    is_path = "/" in text and not _NO_PATH.search(text)
+    words = _CODE.findall(text.rstrip("/").rpartition("/")[2] if is_path else text)
+    return [number[1] if (number := _NUMBER.fullmatch(word)) else word for word in words]
+
+
+def _in_shell(value: Any, silent: Collection[str]) -> Iterator[_Token]:
+    if isinstance(value, dict):
+        yield from _in_part(value, silent)
+    elif isinstance(value, list):
+        yield from _in_list([(";", one) for one in value], silent)
+    else:
+        yield from ((word, "placed") for word in _words(str(value)))
+
+
+def _in_part(value: dict[str, Any], silent: Collection[str]) -> Iterator[_Token]:
+    if "chain" in value:
+        parts = value["chain"]
+        yield from _in_list(list(zip(["", *parts[1::2]], parts[::2], strict=True)), silent)
+    elif "pipe" in value:
+        first, *rest = value["pipe"][::2]
+        shaped = [one for one in rest if not _runs(one, programs.SHAPERS)]
+        yield from _in_list([("", first), *(("|", one) for one in shaped)], silent)
+    elif "run" in value:
+        yield from _in_call(value)
+    else:
+        for key, one in value.items():
+            if key in ("do", "group", "bodies"):
+                yield from _in_shell(one, silent)
+            elif key == "to":
+                yield from _in_redirects(one)
+            else:
+                yield key, "placed"
+                yield from _in_shell(one, silent)
+
+
+def _in_list(parts: Sequence[tuple[str, Any]], silent: Collection[str]) -> Iterator[_Token]:
+    told = [(op, one) for op, one in parts if "to" in one or not _runs(one, silent)] if len(parts) > 1 else parts
+    for number, (op, one) in enumerate(told or parts):
+        if number:
+            yield op, "placed"
+        yield from _in_shell(one, silent)
+
+
+def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
+    yield from ((word, "placed") for word in _plain(value["run"]))
+    for name, *values in value.get("opts", ()):
+        yield name, "option"
+        yield from ((word, "loose") for word in _plain(values))
+    yield from ((word, "loose") for word in _plain(value.get("env", ())))
+    yield from ((word, "placed") for word in _plain(value.get("in", ())))
+    for one in value.get("args", ()):
+        if isinstance(one, str) and (option := _OPTION.fullmatch(one)):
+            # Where an option of an unknown program stands hardly ever matters.
+            long, letters = option["name"], option["letters"]
+            rest = option["value"] or option["rest"] or ""
+            yield from ((name, "option") for name in ([long] if long else letters))
+            yield from ((word, "placed") for word in _plain(rest.removeprefix("=")))
+        else:
+            yield from ((word, "placed") for word in _plain(one))
+    yield from _in_redirects(value.get("to", ()))
+
+
+def _in_redirects(redirects: Iterable[Any]) -> Iterator[_Token]:
+    """Yield what is read from a heredoc and written to a file; where errors go is no opinion."""
+    for fd, op, target, *expands in redirects:
+        if op in ("<<", "<<<") or (op in (">", ">>") and not fd and target != {"path": "/dev/null"}):
+            yield op, "placed"
+            yield from ((word, "placed") for word in _plain([target, *expands]))
+
+
+def _plain(value: Any) -> Iterator[str]:
+    """Yield the words in the form of a word, path or option."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for one in value:
+            yield from _plain(one)
+    else:
+        yield from _words(str(value))
 
 
 def _runs(value: Any, names: Collection[str]) -> bool:

@@ -130,10 +130,12 @@ TOOLS: tuple[Tool, ...] = (
             literal="fixed_strings",
             limit="head_limit",
             offset="",
+            after="-A",
+            before="-B",
+            around="-C context",
         ),
         needed=_names("pattern"),
-        # How much is shown around a hit does not change what is searched; another page of hits does.
-        ignored=_REMARKS | _names("-n -A -B -C context -o"),
+        ignored=_REMARKS | _names("-n -o"),
         defaults={
             "ignore_case": False,
             "multiline": False,

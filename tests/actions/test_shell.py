@@ -76,6 +76,19 @@ SAME = [
     ("git add ./a.py", "git add a.py"),
     ("sed -n '1,5p' a.py", "sed -n 1,5p ./a.py"),
     ("git diff HEAD~1", "git diff 'HEAD~1'"),
+    ("for f in *.py; do wc -l $f; done", "for f in *.py\ndo\n  wc --lines $f\ndone"),
+    ("if [ -f a ]; then cat a; fi", "if [ -f a ]\nthen cat ./a\nfi"),
+    ("while read l; do echo $l; done < a", "while read l\ndo echo $l\ndone <./a"),
+    ("pip install -q -r r.txt", "pip install --requirement=r.txt --quiet"),
+    ("curl -s -X GET localhost", "curl localhost --silent"),
+    ("make -j4 all", "make -j 4 all"),
+    ("cp -R a b", "cp -r a b"),
+    ("A=1 B=2 run", "B=2 A=1 run"),
+    ("npm i", "npm install"),
+    ("[ -f a ] && ls", "test -f a && ls"),
+    ("{ ls; pwd; }", "ls; pwd"),
+    ("git -c core.pager=cat diff", "git --no-pager diff"),
+    ("docker compose up -d --build", "docker compose up --build --detach"),
 ]
 
 
@@ -180,6 +193,16 @@ DIFFERENT = [
     ("cat <<'EOF' > a\nx\nEOF", "cat <<'EOF' > b\nx\nEOF"),
     ("cat <<EOF\nx\nEOF", "cat <<EOF\nx\n\nEOF"),
     ("for f in a; do rm $f; done", "for f in b; do rm $f; done"),
+    ("for f in a; do rm $f; done", "for f in a; do rm $f; done &"),
+    ("if a; then b; fi", "if a; then b; else c; fi"),
+    ("curl -d a=1 localhost", "curl -X GET -d a=1 localhost"),
+    ("A=1 A+=2 run", "A+=2 A=1 run"),
+    ("A=1 B=$A run", "B=$A A=1 run"),
+    ("{ ls; pwd; } | wc", "ls; pwd | wc"),
+    ("{ ls; pwd; } && a", "ls; pwd && a"),
+    ("pip install a b", "pip install b"),
+    ("while a; do b; done", "until a; do b; done"),
+    ("for f in *; do cd $f; cat a; done", "for f in *; do cd $f; cat /repo/a; done"),
     ("echo a # b", "echo 'a # b'"),
     ("echo a#b", "echo a #b"),
     ("timeout 5 make", "timeout 50 make"),
@@ -230,7 +253,9 @@ MEANT = [
     ("npm run test -- --watch", "shell", (("npm test",),)),
     ("npm run build -- --watch", "shell", (("npm run build",),)),
     ("echo hi", "shell", (("echo",),)),
-    ("while true; do :; done", "shell", ("while",)),
+    ("while true; do :; done", "shell", ((":",), ("true",))),
+    ("for f in a b; do pytest $f; done > log", "shell", (("(", "log"), ("pytest",))),
+    ("[[ -f a ]] && ls", "shell", ("[[",)),
 ]
 
 
@@ -246,7 +271,9 @@ def test_a_command_has_the_kind_of_the_tool_it_replaces(text: str, kind: str, ta
         ("cd pkg && ls", True, True),
         ("(cd pkg && ls)", False, True),
         ("cd /repo && ls", False, True),
-        ("if cd x; then ls; fi", True, False),
+        ("if cd x; then ls; fi", True, True),
+        ("for f in a b; do rm $f; done", False, False),
+        ("for f in a b; do cd $f; cat x; done", True, True),
         ("echo a > b", False, False),
         ("ls > /dev/null 2>&1", False, True),
         ("sed -n 1p a", False, True),
@@ -265,7 +292,8 @@ def test_a_form_knows_whether_the_directory_and_files_may_have_changed(text: str
     [
         "echo 'a", 'echo "a', "echo $(a", "echo ${a", "echo `a", "a &&", "| a", "a ;; b", "(a", "a )", "{ a",
         "f() { a; }", "a=(1 2)", "diff <(a) <(b)", "[[ -f a ]]", "cat <<EOF\nx", "cat <<EOF", "echo $'a'",
-        "if a; then b; fi", "a; {", "ca\\\nt=1", "a || !",
+        "if a; then b", "if a; then; fi", "for f; do a; done", "for ((;;)); do a; done", "while a; done", "done",
+        "case x in a) b;; esac", "if a; then b; fi c", "a; {", "ca\\\nt=1", "a || !",
         "$(" * (MAX_DEPTH + 1),
         "(" * 5000,
         "a" * (MAX_CHARS + 1),
@@ -391,6 +419,10 @@ OPERANDS = [
     "1",
 ]  # fmt: skip
 JOINTS = [" && ", " ; ", " || ", " | ", " & wait; "]
+LAYOUTS = ["{}"] * 8 + [
+    "for f in a b; do {}; done", "for f in a b\ndo\n  {}\ndone", "if cat a; then {}; fi", "if cat ./a\nthen {}\nfi",
+    "for f in a b; do cat $f; {}; done | cat", "for f in a b; do cat $f\n{}; done|cat", "while false; do {}; done",
+]  # fmt: skip
 PREFIXES = ["", "", "", "cd src && ", "cd . && ", "cd {root} && ", "cd src; ", "X=a; ", "! ", "(cd src) && "]
 
 
@@ -400,7 +432,7 @@ def scripts(num: int, root: Path) -> list[str]:
     found: dict[str, None] = {}
     while len(found) < num:
         commands = [f"{rng.choice(PROGRAMS)} {rng.choice(OPERANDS)}" for _ in range(rng.choice([1, 1, 2]))]
-        text = rng.choice(PREFIXES) + rng.choice(JOINTS).join(commands)
+        text = rng.choice(PREFIXES) + rng.choice(LAYOUTS).replace("{}", rng.choice(JOINTS).join(commands))
         found[text.replace("{root}", str(root))] = None
     return list(found)
 

@@ -15,6 +15,11 @@ PATCH = ("apply_patch", {"input": "*** Begin Patch\n*** Update File: a.py\n@@\n-
 OTHER = ("Edit", {"file_path": "a.py", "old_string": "x = 1", "new_string": "x = 3"})
 RULED = ("Edit", {"file_path": "a.py", "old_string": "if a < b:", "new_string": "if a <= b:"})
 RULED_OTHERWISE = ("Edit", {"file_path": "a.py", "old_string": "if a < b:", "new_string": "if a > b:"})
+INSERTED = ("Edit", {"file_path": "a", "old_string": "  one()", "new_string": "  one()\n  two()"})
+INSERTED_WIDER = (
+    "Edit",
+    {"file_path": "a", "old_string": "  one()\n  six()", "new_string": "  one()\n  two()\n  six()"},
+)
 SED = ("Bash", {"command": "sed -i 's/x = 1/x = 2/' a.py"})
 
 
@@ -38,6 +43,16 @@ def bash(command: str) -> tuple[str, dict[str, str]]:
         (bash("ruff check src/"), bash("ruff check ./src")),
         (("Read", {"file_path": "a.py"}), ("Read", {"file_path": "a.py", "offset": 9})),
         (("Grep", {"pattern": "x", "path": "src"}), bash("grep -rn x src")),
+        (("Grep", {"pattern": "x", "-A": 3}), ("Grep", {"pattern": "x", "-A": 5})),
+        (("Read", {"file_path": "a.py", "limit": 90}), ("Read", {"file_path": "a.py", "offset": 20, "limit": 100})),
+        (("Read", {"file_path": "src/../a.py"}), ("Read", {"file_path": "a.py"})),
+        (
+            ("WebFetch", {"url": "http://a/b/", "prompt": "What?"}),
+            ("WebFetch", {"url": "http://a/b", "prompt": "Why?"}),
+        ),
+        (bash("tool --quiet x -j4"), bash("tool -q x -j 4")),
+        (bash("chmod 0755 a"), bash("chmod 755 a")),
+        (INSERTED, INSERTED_WIDER),
     ],
 )
 def test_one_intention_in_two_spellings_is_close(one: Any, other: Any) -> None:
@@ -54,6 +69,26 @@ def test_one_intention_in_two_spellings_is_close(one: Any, other: Any) -> None:
         (bash("python -c 'print(1)'"), bash("python -c 'print(2)'")),
         (bash("git reset HEAD~1"), bash("git reset --hard HEAD~1")),
         (("Grep", {"pattern": "x", "path": "src"}), ("Grep", {"pattern": "y", "path": "src"})),
+        (("Grep", {"pattern": "x"}), ("Grep", {"pattern": "x", "glob": "*.py"})),
+        (("Glob", {"pattern": "*.py"}), ("Glob", {"pattern": "**/*.py"})),
+        (("Read", {"file_path": "a", "limit": 99}), ("Read", {"file_path": "a", "offset": 100, "limit": 99})),
+        (EDIT, ("Edit", {**EDIT[1], "replace_all": True})),
+        (
+            ("Edit", {"file_path": "a", "old_string": "f(a, b)", "new_string": "f(b, a)"}),
+            ("Edit", {"file_path": "a", "old_string": "f(a, b)", "new_string": "f(b, b)"}),
+        ),
+        (
+            ("Edit", {"file_path": "a", "old_string": "  x", "new_string": "  y"}),
+            ("Edit", {"file_path": "a", "old_string": "  x", "new_string": "    y"}),
+        ),
+        (("TodoWrite", {"todos": ["a", "b"]}), ("TodoWrite", {"todos": ["a", "c"]})),
+        (bash("cp a b"), bash("cp b a")),
+        (bash("a && b"), bash("a || b")),
+        (bash("run &"), bash("run")),
+        (bash("run > a"), bash("run >> a")),
+        (bash("cd src && make"), bash("make")),
+        (bash("tool --fast x"), bash("tool --force x")),
+        (bash("ps aux | grep one"), bash("ps aux | grep two")),
     ],
 )
 def test_other_code_on_the_same_target_is_not_close(one: Any, other: Any) -> None:

@@ -1,0 +1,64 @@
+"""Two sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
+
+Both were written before the rules were read, but mended since: the figures are tuned. docs/results/actions.md has the
+first looks.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub.actions.forms import ActionContext, normalize, same
+from composer_hub.pairs.consensus import build_pairs
+from composer_hub.records import Message, Step, ToolCall, Trace, Vote
+
+CASES = [json.loads(line) for line in Path(__file__).with_name("judged_actions.jsonl").read_text("utf-8").splitlines()]
+SETS = sorted({case["set"] for case in CASES})
+
+
+def action(calls: list[list[Any]], name: str = "c") -> Message:
+    return Message("assistant", "", tuple(ToolCall(tool, own, f"{name}{at}") for at, (tool, own) in enumerate(calls)))
+
+
+def of_set(name: str, *, same: bool) -> list[dict[str, Any]]:
+    return [case for case in CASES if case["set"] == name and case["same"] is same]
+
+
+def merged(case: dict[str, Any]) -> bool:
+    context = ActionContext(cwd=case["cwd"], shell_cwd=case["cwd"])
+    return same(normalize(action(case["one"]), context), normalize(action(case["other"]), context))
+
+
+def gives_a_pair(case: dict[str, Any], *, records_cwd: bool) -> bool:
+    """Return whether two teachers who chose the other action make a pair in a session that works in one directory."""
+    where = case["cwd"]
+    looks = [("Bash", {"command": f"cd {where} && ls"}), ("Read", {"file_path": f"{where}/README.md"})]
+    messages = [Message("user", "Fix the failing test.")]
+    for number, (tool, own) in enumerate([*looks, ("Bash", {"command": "cat src/main.py"})]):
+        messages += [action([[tool, own]], f"h{number}."), Message("tool", "ok", tool_call_id=f"h{number}.0")]
+    steps = (Step("s", 0, len(messages), ((0, len(messages)),), (), family="student"),)
+    messages.append(action(case["one"]))
+    trace = Trace("t", "claude_code", "t", tuple(messages), steps, cwd=where if records_cwd else "")
+    answer = {"role": "assistant", "content": "", "tool_calls": action(case["other"]).to_chat()["tool_calls"]}
+    votes = [Vote(name, "t", "s", 0, name, name, "voted", answer, "") for name in ("a", "b")]
+    pairs, _ = build_pairs(trace, votes)
+    return bool(pairs)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_unequal_actions_are_never_merged_and_few_equal_ones_are_split(name: str) -> None:
+    assert not [case for case in of_set(name, same=False) if merged(case)]
+    equal = of_set(name, same=True)
+    assert sum(not merged(case) for case in equal) <= 5 * len(equal) // 60
+
+
+@pytest.mark.parametrize("records_cwd", [True, False], ids=["cwd", "no cwd"])
+@pytest.mark.parametrize("name", SETS)
+def test_equal_actions_make_no_pair_and_most_unequal_ones_do(name: str, records_cwd: bool) -> None:
+    assert not [case for case in of_set(name, same=True) if gives_a_pair(case, records_cwd=records_cwd)]
+    unequal = of_set(name, same=False)
+    assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in unequal) >= 0.88 * len(unequal)
