@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.main import format_option
+from composer_hub.cli.upkeep import check, data_option, gc
 from composer_hub.local_hub import accounts, server
 from composer_hub.local_hub.env import default_root, env_changes, shell_lines
 from composer_hub.local_hub.server import TOKEN, ServerError, find_running, stop_running
@@ -19,17 +20,13 @@ from composer_hub.output import Output
 DEFAULT_USER = "me"
 
 
-def data_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--data",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder of the Hub (default: COMPOSER_HUB_HOME, else ~/.cache/composer_hub/hub).",
-    )(command)
-
-
 @click.group(short_help="Serve the embedded Hub.")
 def hub() -> None:
-    """Serve the embedded Hub, print its environment, or stop it."""
+    """Serve the embedded Hub, print its environment, check or clean its folder, or stop it."""
+
+
+hub.add_command(check)
+hub.add_command(gc)
 
 
 @hub.command(short_help="Serve the protocol of the Hub.")

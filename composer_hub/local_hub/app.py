@@ -9,6 +9,7 @@ import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -32,10 +33,16 @@ _KNOWN = (Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 
 
-def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) -> Hub:
-    """Put a Hub together from a store, accounts and the parts of `parts.py`."""
+def open_store(root: Path, *, is_shared: bool = False) -> Store:
+    """Open a folder with the tables of all parts; `is_shared` says that a server may be using it."""
+    store = Store(root, is_shared=is_shared)
     for schema in parts.SCHEMAS:
         store.add_schema(schema)
+    return store
+
+
+def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) -> Hub:
+    """Put a Hub together from a store, accounts and the parts of `parts.py`."""
     hub = Hub(
         store,
         accounts,

@@ -45,6 +45,16 @@ class Blobs:
         for folder in sorted(os.listdir(self.files)):
             yield from sorted(os.listdir(self.files / folder))
 
+    def remove(self, content_id: str) -> int:
+        """Remove a blob and return its size; 0 if it is not there."""
+        path = self.path(content_id)
+        try:
+            size = path.stat().st_size
+            path.unlink()
+        except FileNotFoundError:
+            return 0
+        return size
+
     def writer(self) -> BlobWriter:
         """Open an unfinished blob; nothing of it is visible before `BlobWriter.keep`."""
         return BlobWriter(self)

@@ -71,11 +71,12 @@ class Repo:
 class Contents(Database):
     """Everything that files of repositories are made of, under one folder."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(root, steps=STEPS, clock=clock)
-        # Format 1 kept xorbs here; what was still needed has moved.
-        shutil.rmtree(root / "xorbs", ignore_errors=True)
-        self.blobs = Blobs(root)
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time, is_shared: bool = False) -> None:
+        super().__init__(root, steps=STEPS, clock=clock, is_shared=is_shared)
+        if not is_shared:
+            # Format 1 kept xorbs here; what was still needed has moved.
+            shutil.rmtree(root / "xorbs", ignore_errors=True)
+        self.blobs = Blobs(root, sweep=not is_shared)
         self.add_schema(SCHEMA)
         self.chunks = Chunks(self, self.blobs)
 

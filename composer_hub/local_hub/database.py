@@ -29,14 +29,21 @@ class DatabaseError(LocalHubError, RuntimeError):
 class Database:
     """Transactions on one folder's `hub.sqlite`; `id` and `secret` are drawn when the folder is new."""
 
-    def __init__(self, root: Path, *, steps: Sequence[Step], clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        root: Path,
+        *,
+        steps: Sequence[Step],
+        clock: Callable[[], float] = time.time,
+        is_shared: bool = False,
+    ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.clock = clock
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
-        self._migrate(steps)
+        self._migrate(steps, is_shared)
         self.add_schema("create table if not exists meta(key text primary key, value text not null) without rowid;")
         self.id = self._remembered("id")
         self.secret = self._remembered("secret")
@@ -46,7 +53,7 @@ class Database:
         with self._lock:
             self._writer.executescript(sql)
 
-    def _migrate(self, steps: Sequence[Step]) -> None:
+    def _migrate(self, steps: Sequence[Step], is_shared: bool) -> None:
         """Bring a folder of an earlier format up to date, step by step, each in its own transaction."""
         (version,) = self._writer.execute("pragma user_version").fetchone()
         if version > len(steps):
@@ -57,6 +64,11 @@ class Database:
         if self._writer.execute("select 1 from sqlite_master limit 1").fetchone() is None:
             version = len(steps)
             self._writer.execute(f"pragma user_version = {version}")
+        if is_shared and version < len(steps):
+            raise DatabaseError(
+                f"{self.root} has the earlier format {version}. Restart its server, which converts it "
+                f"(`composer-hub hub serve --data {self.root}`), and try again."
+            )
         for number, step in enumerate(steps[version:], version + 1):
             with self.write() as db:
                 step(db, self.root)
@@ -105,8 +117,11 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         path = self.root / "hub.sqlite"
-        # Private files and the signing secret are in it: no other account of the machine may read it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        # Private files and the signing secret are in it: no other account of the machine may read it. A file that is
+        # there must not be opened: closing it would end the locks that this process holds on it, and another process
+        # would then remove the log that this one writes to.
+        with contextlib.suppress(FileExistsError):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         path.chmod(0o600)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.

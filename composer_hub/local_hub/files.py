@@ -107,7 +107,7 @@ async def plan_upload(call: Call) -> Response:
         raise ApiError(400, "`files` must be a list of objects with `path` and `size`.", "BadRequest")
     known = {file["path"]: tree[file["path"]] for file in files if file["path"] in tree}
     # A client leaves out what it is told the branch holds: damaged files must go up again.
-    known = {path: entry for path, entry in known.items() if not entry.sha256 or call.store.has_content(repo, entry)}
+    known = {path: entry for path, entry in known.items() if call.store.has_content(repo, entry)}
     return call.json({"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid})
 
 

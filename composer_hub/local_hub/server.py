@@ -75,9 +75,8 @@ def serve(
     """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
     import uvicorn
 
-    from composer_hub.local_hub.app import App, make_hub
+    from composer_hub.local_hub.app import App, make_hub, open_store
     from composer_hub.local_hub.faults import Faulty, parse_faults
-    from composer_hub.local_hub.store import Store
 
     with_xet = settings.with_xet and importlib.util.find_spec("hf_xet") is not None
     faults = parse_faults(settings.inject)
@@ -103,7 +102,7 @@ def serve(
         (settings.root / STATE).unlink(missing_ok=True)
         keep_token(settings.root, accounts.first_token)
         running = RunningHub(endpoint, accounts.first_token, os.getpid(), settings.root, with_xet)
-        store = Store(settings.root)
+        store = open_store(settings.root)
         hub = make_hub(
             store,
             accounts,

@@ -111,10 +111,10 @@ BeforeCommit = Callable[[sqlite3.Connection, str], str]
 
 
 class Store(Contents):
-    """Repositories, refs, commits and contents under one folder."""
+    """Repositories, refs, commits and contents under one folder; with `is_shared`, a server may be using it."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time) -> None:
-        super().__init__(root, clock=clock)
+    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time, is_shared: bool = False) -> None:
+        super().__init__(root, clock=clock, is_shared=is_shared)
         self._trees, self._listings = TreeCache(), TreeCache()
         self.add_schema(SCHEMA)
 

@@ -1,0 +1,165 @@
+"""Remove what nothing names: commits without a ref, and bytes without a commit, a bucket's file or a recent upload.
+
+Safe while the server runs and files go up. Everything is decided and removed in write transactions, a commit checks in
+its own transaction that the bytes it names are there, and uploads write down their bytes' names before the bytes. What
+came within the last `min_age` seconds stays, as the commit that will name it may be on its way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+from composer_hub.local_hub.store import Store
+
+MIN_AGE = 2 * 3600
+"""Longer than a token for uploads is valid."""
+_BATCH = 32
+_SIDE_ROOTS = "select repo, base from discussions union select repo, merged_as from discussions"
+
+
+@dataclass
+class Freed:
+    """What was removed, and the number of uploads that stay only because they are recent."""
+
+    num_commits: int = 0
+    num_objects: int = 0
+    num_bytes: int = 0
+    num_recent_uploads: int = 0
+
+
+@dataclass
+class _Names:
+    """The content ids that commits name, for all repositories and for each."""
+
+    ids: set[str] = field(default_factory=set)
+    lfs: set[tuple[int, str]] = field(default_factory=set)
+    _seen: set[tuple[int, str]] = field(default_factory=set)
+
+    def update(self, db: sqlite3.Connection) -> None:
+        """Read the commits that are new since the last call."""
+        for repo, oid in set(db.execute("select repo, oid from commits")) - self._seen:
+            self._seen.add((repo, oid))
+            (changes,) = db.execute("select changes from commits where repo=? and oid=?", (repo, oid)).fetchone()
+            for entry in filter(None, json.loads(changes).values()):
+                self.ids.add(entry[2] or entry[0])
+                if entry[2]:
+                    self.lfs.add((repo, entry[2]))
+
+
+class _Undo(Exception):
+    """Takes back the transaction of a dry run."""
+
+
+def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> Freed:
+    """Remove what nothing names, or with `dry_run` only count it."""
+    freed, names = Freed(), _Names()
+    moment = datetime.fromtimestamp(store.clock() - min_age, timezone.utc)
+    cutoff = moment.strftime("%Y-%m-%dT%H:%M:%S.999Z")
+    names.update(store.read())  # the slow part, before the others have to wait
+    with contextlib.suppress(_Undo), store.write() as db:
+        freed.num_commits = _clean_commits(db)
+        names = names if not freed.num_commits else _Names()
+        names.update(db)
+        _clean_rows(db, names, cutoff, freed)
+        if dry_run:
+            for blob in [blob for blob in store.blobs.all() if not _is_named(db, names, blob)]:
+                freed.num_objects += 1
+                freed.num_bytes += store.blobs.path(blob).stat().st_size
+            raise _Undo
+    if not dry_run:
+        _clean_blobs(store, names, freed)
+    return freed
+
+
+def _clean_commits(db: sqlite3.Connection) -> int:
+    """Delete commits that no branch, tag or pull request leads to."""
+    parents = {(repo, oid): parent for repo, oid, parent in db.execute("select repo, oid, parent from commits")}
+    kept: set[tuple[int, str]] = set()
+    for root in [*db.execute("select repo, oid from refs"), *db.execute(_SIDE_ROOTS)]:
+        repo, oid = root
+        while (repo, oid) in parents and (repo, oid) not in kept:
+            kept.add((repo, oid))
+            oid = parents[repo, oid]
+    gone = parents.keys() - kept
+    db.executemany("delete from commits where repo=? and oid=?", gone)
+    return len(gone)
+
+
+def _clean_rows(db: sqlite3.Connection, names: _Names, cutoff: str, freed: Freed) -> None:
+    """Delete the rows of uploads that were not used, of files that are not named, and of small files."""
+    holders = {f"repo-{number}" for (number,) in db.execute("select id from repos")}
+    holders |= {f"bucket-{number}" for (number,) in db.execute("select id from buckets")}
+    in_buckets = {
+        (f"bucket-{number}", name) for number, name in db.execute("select bucket, xet_hash from bucket_files")
+    }
+    open_areas = {area for (area,) in db.execute("select area from xet_areas where at>=?", (cutoff,))}
+
+    def keep(is_named: bool, is_recent: bool) -> bool:
+        freed.num_recent_uploads += is_recent and not is_named
+        return is_named or is_recent
+
+    rows = db.execute("select repo, sha256, at from lfs").fetchall()
+    gone = [
+        (repo, sha256)
+        for repo, sha256, at in rows
+        if f"repo-{repo}" not in holders or not keep((repo, sha256) in names.lfs, at >= cutoff)
+    ]
+    db.executemany("delete from lfs where repo=? and sha256=?", gone)
+    given = {(f"repo-{repo}", sha256) for repo, sha256 in db.execute("select repo, sha256 from lfs")}
+    used: set[tuple[str, str]] = set()
+    for scope, name, sha256, packs, at in db.execute("select scope, hash, sha256, xorbs, at from xet_files").fetchall():
+        is_named = (scope, sha256) in given or (scope, name) in in_buckets
+        if _holder(scope) in holders and (is_named or at >= cutoff or scope in open_areas):
+            used |= {(_holder(scope), blob) for _, blob in json.loads(packs)}
+        else:
+            db.execute("delete from xet_files where scope=? and hash=?", (scope, name))
+    areas: set[str] = set()
+    for area, name, blob, at in db.execute("select area, hash, blob, at from xorbs").fetchall():
+        is_used, is_recent = (_holder(area), blob) in used, at >= cutoff or area in open_areas
+        if _holder(area) not in holders or not keep(is_used, is_recent):
+            areas.add(area)
+            db.execute("delete from xorbs where area=? and hash=?", (area, name))
+    renew(db, areas)
+    db.executemany("delete from xet_areas where area=?", [(area,) for area in areas if _holder(area) not in holders])
+    kept = {blob for _, blob in used} | {blob for (blob,) in db.execute("select blob from xorbs")}
+    _delete(db, "packs", "blob", {blob for (blob,) in db.execute("select blob from packs")} - kept)
+    _delete(db, "small", "oid", {oid for (oid,) in db.execute("select oid from small")} - names.ids)
+    db.execute("delete from coming where at<?", (cutoff,))
+
+
+def renew(db: sqlite3.Connection, areas: Iterable[str]) -> None:
+    """Change the addresses of areas, so that clients forget which chunks they sent there."""
+    db.executemany("update xet_areas set generation=generation+1 where area=?", [(area,) for area in areas])
+
+
+def _clean_blobs(store: Store, names: _Names, freed: Freed) -> None:
+    """Remove the blobs that are not named, a few at a time, so that others can write in between."""
+    rest = [blob for blob in store.blobs.all() if not _is_named(store.read(), names, blob)]
+    for start in range(0, len(rest), _BATCH):
+        with store.write() as db:
+            names.update(db)
+            for blob in rest[start : start + _BATCH]:
+                if not _is_named(db, names, blob):
+                    freed.num_objects += 1
+                    freed.num_bytes += store.blobs.remove(blob)
+
+
+def _is_named(db: sqlite3.Connection, names: _Names, blob: str) -> bool:
+    if blob in names.ids:
+        return True
+    queries = ("lfs where sha256=?", "packs where blob=?", "coming where oid=?")
+    return any(db.execute(f"select 1 from {query} limit 1", (blob,)).fetchone() for query in queries)
+
+
+def _delete(db: sqlite3.Connection, table: str, column: str, values: Iterable[str]) -> None:
+    db.executemany(f"delete from {table} where {column}=?", [(value,) for value in values])
+
+
+def _holder(scope: str) -> str:
+    """Return the holder of a scope, which is a holder itself or an area of one."""
+    return "-".join(scope.split("-")[:2])
