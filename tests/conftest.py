@@ -12,6 +12,17 @@ pytest_plugins = ("tests.plugins.sessions", "tests.plugins.votes", "tests.plugin
 ROOT = Path(__file__).resolve().parents[1]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--interleavings", type=int, default=60, help="random orders of simultaneous publications to try (60)"
+    )
+
+
+@pytest.fixture
+def num_interleavings(request: pytest.FixtureRequest) -> int:
+    return request.config.getoption("--interleavings")
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     """The folder of real session files, which is not part of the repository."""

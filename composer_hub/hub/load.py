@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import orjson
 
 from composer_hub import exits
-from composer_hub.hub.manifest import read_manifest
+from composer_hub.hub.manifest import read_index, read_manifest
 from composer_hub.hub.protocol import Destination
 from composer_hub.hub.refs import RepoRef, parse_ref
 from composer_hub.records import Trace, TraceState, from_row, states
@@ -52,6 +52,10 @@ class Version:
     def records(self, cls: type[R], config: str, split: str | None = None) -> Iterator[R]:
         """Stream the rows of a config as records."""
         return (from_row(cls, row) for row in self.rows(config, split))
+
+    def ids(self, config: str) -> set[str]:
+        """Return the ids of a config's rows from its index; none if the version lacks the config."""
+        return set(read_index(self.destination, self.repo, self.revision, self.manifest, config))
 
     def splits(self, config: str) -> list[str]:
         """Return the names of a config's splits."""

@@ -8,6 +8,7 @@ head; nothing is ever forced.
 
 from __future__ import annotations
 
+import functools
 import json
 import platform
 import tempfile
@@ -412,6 +413,11 @@ def _row_changes(head: _Head, destination: Destination, built: Built) -> dict[st
     }
 
 
+@functools.cache
+def _installed(name: str) -> str:
+    return metadata.version(name)
+
+
 def _manifest(
     repo: str, version: VersionNumber, built: Sequence[Built], card: Card, lineage: Lineage
 ) -> dict[str, Any]:
@@ -428,7 +434,7 @@ def _manifest(
         "config_digest": stable_id(dict(lineage.config)),
         "counts": dict(card.counts),
         "dropped": dict(card.dropped),
-        "libraries": {"python": platform.python_version()} | {name: metadata.version(name) for name in _LIBRARIES},
+        "libraries": {"python": platform.python_version()} | {name: _installed(name) for name in _LIBRARIES},
     }
 
 

@@ -46,6 +46,7 @@ class Reading:
         named = [Path(path).expanduser() for path in paths]
         self.named = {str(path) for path in named} - options.origins.keys()
         self.files = find_files(named, self.report)
+        self.unchanged: set[str] = set()  # paths of files that were not read again
         self._seen_keys: set[str] = set()
         self._seen_traces: set[str] = set()
         self._unread: list[Mapping[str, Any]] = []  # entries of the manifest before that still hold
@@ -172,6 +173,7 @@ class Reading:
             report.problem(0, "is in no known session format; name one with --from if you know it.")
         self.report.merge([report])
         if report.counts["unchanged"]:
+            self.unchanged.add(path)
             self.manifest[path] = {**self.options.manifest[path], "stat": job.stat}
             self._unread.append(self.manifest[path])
         elif report.counts["read"]:

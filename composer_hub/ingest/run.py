@@ -321,9 +321,30 @@ class Ingested:
                 f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files, and "
                 "--fresh would drop its traces. Run the command again to replace that version as well."
             )
+        self._new_ids |= self._missing_in(head)
         self._before = head
         self._lacks_earlier = self._memory_holds = False
         self._store(itertools.chain(self._own_traces(), self._earlier_traces()))
+
+    def _missing_in(self, head: Version | None) -> set[str]:
+        """Return the traces of unchanged files that the new head lacks, after reading them from the version before."""
+        missing = self._ids_of_skipped_files() - (head.ids("traces") if head else set())
+        # A folder keeps no earlier version.
+        if missing and not missing.issubset(trace.trace_id for trace in self.traces()):
+            raise PublishError(
+                f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files. It lacks "
+                f"{len(missing):,} traces of files that this run skipped as unchanged. Run the command again."
+            )
+        return missing
+
+    def _ids_of_skipped_files(self) -> set[str]:
+        """Return the traces of the files of this run that had not changed since the last one."""
+        return {
+            trace_id
+            for path in map(str, self._reading.files)
+            if path in self._reading.unchanged
+            for trace_id in self._manifest[path]["traces"]
+        }
 
     def _own_traces(self) -> Iterator[Trace]:
         return (trace for trace in self._spooled() if trace.trace_id in self._new_ids)

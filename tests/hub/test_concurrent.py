@@ -31,7 +31,7 @@ from composer_hub.hub import (
 from composer_hub.local_hub.server import ServerProcess, start_server
 from composer_hub.pairs import Verdict
 from composer_hub.pairs.tables import pairs_table
-from composer_hub.records import Pair
+from composer_hub.records import Pair, Trace
 from tests.cli.conftest import ROOT
 from tests.factories import make_pair
 from tests.hub.clients import hub_at
@@ -117,8 +117,8 @@ def at_once(work: Callable[[str], object], names: Sequence[str], turns: Turns | 
             result.result()
 
 
-def test_interleaved_publications_lose_no_row(tmp_path: Path) -> None:
-    for seed in range(60):
+def test_interleaved_publications_lose_no_row(tmp_path: Path, num_interleavings: int) -> None:
+    for seed in range(num_interleavings):
         folder = FolderDestination(tmp_path / str(seed))
         names = [f"p{number}" for number in range(2 + seed % 2)]
         turns = Turns(seed, len(names))
@@ -186,6 +186,27 @@ def test_ingest_runs_at_once_keep_the_traces_of_each_other(
     again = ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
     with pytest.raises(NothingToPublish):
         again.publish(PublishOptions())
+
+
+def test_files_that_were_not_read_again_stay_when_another_run_starts_afresh(
+    one_each: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
+    place, repo = FolderDestination(tmp_path / "datasets"), "me/traces"
+    first, second, third = one_each
+    run = partial(ingest.ingest, destination=place, repo=repo)
+    run([first], ingest.Options(workers=1)).publish(PublishOptions())
+    skipped = load(place, repo).ids("traces")
+    mine = run([first, second], ingest.Options(workers=1))
+    assert mine.report.counts["unchanged"] == 1, "the first file was skipped"
+    monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "other"))
+    run([third], ingest.Options(workers=1, fresh=True)).publish(PublishOptions())
+    assert load(place, repo).ids("traces").isdisjoint(skipped)
+    monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
+    mine.publish(PublishOptions())
+    assert load(place, repo).num_rows("traces") == 3
+    assert mine.numbers()["traces"] == 3
+    assert len({trace.trace_id for trace in load(place, repo).records(Trace, "traces")}) == 3
 
 
 def test_reviewers_in_turn_do_not_undo_each_other(tmp_path: Path) -> None:
