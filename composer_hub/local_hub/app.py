@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import errno
 import logging
+import re
 import secrets
 import sqlite3
 from collections.abc import Awaitable, Callable, MutableMapping
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -30,6 +32,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 _KNOWN = (Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath, WrongContent, Malformed)
+_OF_A_REPOSITORY = re.compile(r"/api/(?P<kinds>models|datasets|spaces)/(?P<ns>[^/]+)/(?P<name>[^/]+)(?:/.*)?")
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 
 
@@ -72,7 +75,7 @@ class App:
             return None
         # Exact, where uvicorn's own date is up to two seconds old: clients cut a log after the date of the answer.
         response.headers.setdefault("Date", formatdate(usegmt=True))
-        response.headers.setdefault("X-Request-Id", "Root=" + secrets.token_hex(8))
+        response.headers.setdefault("X-Request-Id", _request_id(request))
         try:
             await response(scope, receive, send)
         except (LocalHubError, OSError) as error:
@@ -102,10 +105,16 @@ class App:
             return error_response(ApiError(400, "A text of the request is not valid Unicode.", "BadRequest"))
 
     def _unanswered(self, request: Request, path: str) -> ApiError:
-        """Return 404 for a repository without a namespace, which cannot exist here, and 501 for everything else."""
+        """Return 404 for a repository that is not here or has no namespace, and 501 for everything else."""
         for route in self.routes:
             if (args := route.match_bare(request.method, path)) is not None:
                 return Call(self.hub, request, self._user(request), args).repo_not_found(args["name"])
+        if words := _OF_A_REPOSITORY.fullmatch(path):
+            args = {key: unquote(value) for key, value in words.groupdict().items()}
+            try:
+                Call(self.hub, request, self._user(request), args).repo()
+            except ApiError as error:
+                return error
         return _missing(request.method, path)
 
     def _check_host(self, request: Request) -> None:
@@ -123,6 +132,12 @@ class App:
         if user is None:
             raise ApiError(401, "Invalid credentials in Authorization header")
         return user
+
+
+def _request_id(request: Request) -> str:
+    """Return the id that the client gave to its request, as the Hub does, or a new one."""
+    given = (request.headers.get(name, "") for name in ("x-request-id", "x-amzn-trace-id"))
+    return next((text for text in given if re.fullmatch(r"[\w=;.:-]{1,200}", text)), "Root=" + secrets.token_hex(8))
 
 
 def is_full(error: Exception) -> bool:

@@ -90,6 +90,8 @@ async def show(call: Call) -> Response:
 async def list_buckets(call: Call) -> Response:
     """List the buckets of a namespace that the caller may see."""
     namespace, search = _namespace(call), call.query.get("search", "").lower()
+    if not call.hub.accounts.holds_namespace(namespace):
+        raise ApiError(404, f"There is no user or organization {namespace[:200]!r}.", "RepoNotFound")
     is_member = call.user is not None and call.user.may_read(namespace)
     found = [
         bucket

@@ -177,7 +177,8 @@ class Call:
         """Return the one answer for what is not there and for what the caller may not see."""
         if self.user is None:
             return ApiError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
-        return ApiError(404, f"Repository not found: {what}", "RepoNotFound")
+        # Exactly the Hub's words: clients add a message of the server that says more than their own.
+        return ApiError(404, "Repository not found", "RepoNotFound", body={"repository": what})
 
     async def body(self, limit: int = JSON_LIMIT) -> bytes:
         """Read the whole body, up to a limit."""

@@ -131,8 +131,8 @@ async def delete_branch(call: Call) -> Response:
 async def create_tag(call: Call) -> Response:
     repo = call.repo(write=True)
     body = await call.json_body()
-    ref = f"refs/tags/{_ref_name(text_field(body, 'tag'))}"
     target = call.store.resolve(repo, call.args["rev"])
+    ref = f"refs/tags/{_ref_name(text_field(body, 'tag'))}"
     await call.in_thread(call.store.create_ref, repo, ref, target, text_field(body, "message", ""))
     return call.json({})
 

@@ -146,7 +146,11 @@ class Store(Contents):
             return repo
 
     def find_repo(self, kind: str, name: str) -> Repo | None:
-        row = self.current().execute("select * from repos where kind=? and name=?", (kind, name)).fetchone()
+        """Return the repository of this name; as on the Hub, names that differ only in case are one."""
+        exact = "select * from repos where kind=? and name=?"
+        row = None
+        for query in (exact, f"{exact} collate nocase"):
+            row = row or self.current().execute(query, (kind, name)).fetchone()
         return _repo(row) if row else None
 
     def repo_by_id(self, repo_id: int) -> Repo:
@@ -186,8 +190,9 @@ class Store(Contents):
     def move_repo(self, repo: Repo, new_name: str) -> None:
         """Rename; the old name leads to the new one until something else takes it."""
         with self.write() as db:
-            if self.find_repo(repo.kind, new_name) is not None:
-                raise Exists(f"The {repo.kind} {new_name} already exists.")
+            there = self.find_repo(repo.kind, new_name)
+            if there is not None and (there.id != repo.id or there.name == new_name):
+                raise Exists(f"A {repo.kind} repository called {there.name} already exists.")
             db.execute("update repos set name=? where id=?", (new_name, repo.id))
             db.execute("update moved set new=? where kind=? and new=?", (new_name, repo.kind, repo.name))
             db.execute("delete from moved where kind=? and old=?", (repo.kind, new_name))

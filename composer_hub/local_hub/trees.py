@@ -93,21 +93,22 @@ def check_path(path: str) -> str:
 
 
 def changes_of(tree: Tree, operations: Iterable[Operation]) -> Changes:
-    """Apply operations in order and return what differs in the end; deleting what is not there is an error."""
+    """Apply operations in order and return what differs in the end; deleting what is not there is an error.
+
+    As on the Hub, deleting a path that is a folder deletes the folder.
+    """
     changes: Changes = {}
     for operation in operations:
         if isinstance(operation, PutFile):
             changes[operation.path] = operation.entry
-        elif operation.is_folder:
+        elif not operation.is_folder and _holds(tree, changes, operation.path):
+            changes[operation.path] = None
+        else:
             prefix = operation.path.rstrip("/") + "/"
             gone = [path for path in (*tree, *changes) if path.startswith(prefix) and _holds(tree, changes, path)]
             if not gone:
                 raise MissingPath(operation.path)
             changes.update(dict.fromkeys(gone))
-        elif _holds(tree, changes, operation.path):
-            changes[operation.path] = None
-        else:
-            raise MissingPath(operation.path)
     return {path: entry for path, entry in changes.items() if tree.get(path) != entry}
 
 

@@ -249,6 +249,35 @@ def test_a_reference_name_that_git_cannot_hold_is_refused(http: Any, repo: str, 
     assert answer.status_code == 400
 
 
+def test_a_missing_revision_is_named_before_a_bad_tag(http: Any, repo: str) -> None:
+    answer = http.post(f"/api/models/{repo}/tag/nowhere", json={"tag": "a b"}, headers=auth("me"))
+    assert answer.headers["X-Error-Code"] == "RevisionNotFound"
+
+
+def test_names_that_differ_only_in_case_are_one_repository(http: Any, repo: str) -> None:
+    shouted = f"ME/{repo.partition('/')[2].upper()}"
+    assert http.get(f"/api/models/{shouted}", headers=auth("me")).json()["id"] == repo
+    assert commit(http, shouted, [file("a")]).status_code == 200
+    assert create(http, f"me/{shouted.partition('/')[2]}").status_code == 409
+    renamed = f"me/{shouted.partition('/')[2]}"
+    body = {"fromRepo": repo, "toRepo": renamed, "type": "model"}
+    assert http.post("/api/repos/move", json=body, headers=auth("me")).status_code == 200
+    assert http.get(f"/api/models/{repo}", headers=auth("me")).json()["id"] == renamed
+
+
+def test_a_bucket_list_of_an_unknown_namespace_is_a_404(http: Any) -> None:
+    assert http.get("/api/buckets/me", headers=auth("me")).status_code == 200
+    assert http.get("/api/buckets/scratch", headers=auth("me")).status_code == 404
+
+
+@pytest.mark.parametrize(("sent", "kept"), [("custom-id", True), ("a\tb", False), ("x" * 201, False)])
+def test_a_request_keeps_the_id_that_its_client_gave_it(http: Any, sent: str, kept: bool) -> None:
+    for header in ("X-Request-Id", "X-Amzn-Trace-Id"):
+        answered = http.get("/api/whoami-v2", headers=auth("me") | {header: sent}).headers["X-Request-Id"]
+        assert (answered == sent) is kept
+        assert answered
+
+
 def test_a_tag_is_never_moved(http: Any, repo: str) -> None:
     url = f"/api/models/{repo}/tag/main"
     assert http.post(url, json={"tag": "v1"}, headers=auth("me")).status_code == 200
@@ -341,7 +370,6 @@ def test_a_name_without_a_namespace_is_a_repository_that_does_not_exist(http: An
 @pytest.mark.parametrize(("method", "path"), [
     ("GET", "/"),
     ("GET", "/api/collections"),
-    ("POST", "/api/models/me/x/like"),
     ("GET", "/me/x.git/info/refs"),
     ("PATCH", "/api/models"),
     ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
@@ -351,6 +379,19 @@ def test_a_missing_feature_is_named(http: Any, method: str, path: str) -> None:
     answer = http.request(method, path, headers=auth("me"))
     assert answer.status_code == 501
     assert answer.json()["missing"].startswith(method)
+
+
+@pytest.mark.parametrize(("method", "rest"), [("POST", "/like"), ("GET", "/nothing/of/this"), ("PATCH", "")])
+def test_a_missing_feature_of_a_repository_is_named_only_to_its_readers(
+    http: Any, hub_repo: Callable[[str], str], method: str, rest: str
+) -> None:
+    name = hub_repo("hidden")
+    assert http.request(method, f"/api/models/{name}{rest}", headers=auth("me")).status_code == 404
+    create(http, name, visibility="private")
+    statuses = [
+        http.request(method, f"/api/models/{name}{rest}", headers=auth(who)).status_code for who in ("me", "eve", "")
+    ]
+    assert statuses == [501, 404, 401]
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "", "localhost.:80"])

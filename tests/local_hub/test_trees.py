@@ -66,6 +66,12 @@ def test_a_file_may_be_added_and_removed_in_one_commit() -> None:
     assert changes_of({}, [PutFile("a", TreeEntry("1", 1)), DeleteFile("a")]) == {}
 
 
+@pytest.mark.parametrize("operation", [DeleteFile("a"), DeleteFile("a/"), DeleteFile("a", is_folder=True)])
+def test_a_folder_is_deleted_with_or_without_its_slash(operation: DeleteFile) -> None:
+    entry = TreeEntry("1", 1)
+    assert changes_of({"a/b": entry, "a/c/d": entry, "ab": entry}, [operation]) == {"a/b": None, "a/c/d": None}
+
+
 @pytest.mark.parametrize(
     "operation", [DeleteFile("b"), DeleteFile("a/", is_folder=True), DeleteFile("", is_folder=True)]
 )
