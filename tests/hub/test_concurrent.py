@@ -20,6 +20,7 @@ from composer_hub.hub import (
     Draft,
     FolderDestination,
     NothingToPublish,
+    PublishError,
     PublishOptions,
     Table,
     Version,
@@ -189,10 +190,10 @@ def test_ingest_runs_at_once_keep_the_traces_of_each_other(
 
 
 def test_files_that_were_not_read_again_stay_when_another_run_starts_afresh(
-    one_each: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Any, one_each: list[Path], hub_repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
-    place, repo = FolderDestination(tmp_path / "datasets"), "me/traces"
+    repo = hub_repo("traces")
     first, second, third = one_each
     run = partial(ingest.ingest, destination=place, repo=repo)
     run([first], ingest.Options(workers=1)).publish(PublishOptions())
@@ -203,6 +204,10 @@ def test_files_that_were_not_read_again_stay_when_another_run_starts_afresh(
     run([third], ingest.Options(workers=1, fresh=True)).publish(PublishOptions())
     assert load(place, repo).ids("traces").isdisjoint(skipped)
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
+    if isinstance(place, FolderDestination):  # it keeps no earlier version to take them from
+        with pytest.raises(PublishError, match=r"lacks 1 traces of files .* Run the command again"):
+            mine.publish(PublishOptions())
+        mine = run([first, second], ingest.Options(workers=1))
     mine.publish(PublishOptions())
     assert load(place, repo).num_rows("traces") == 3
     assert mine.numbers()["traces"] == 3
