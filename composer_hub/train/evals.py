@@ -32,6 +32,7 @@ class EvalPlan:
     num_samples: int = 4
     every: int = 0
     pass_reward: float = 1.0
+    max_rollouts: int = 0  # made at once per rank; 0: as many as training makes
 
 
 @dataclass(frozen=True)
@@ -125,7 +126,7 @@ class Evals(TrainerCallback):
         state = self.trainer.state
         if state.global_step in dict(measured(state.log_history)):
             return
-        rewards = attempts(self.trainer, self.rows, self.plan.num_samples, EVAL_SEED, is_ending)
+        rewards = attempts(self.trainer, self.rows, self.plan, EVAL_SEED, is_ending)
         if rewards is None:
             return
         # This log must not replace the one that is due at this step.
@@ -136,15 +137,17 @@ class Evals(TrainerCallback):
 
 
 def attempts(
-    trainer: Any, rows: Sequence[dict[str, Any]], num_samples: int, seed: int, is_ending: Callable[[], bool]
+    trainer: Any, rows: Sequence[dict[str, Any]], plan: EvalPlan, seed: int, is_ending: Callable[[], bool]
 ) -> list[list[float]] | None:
     """Return the rewards of some attempts at each task, over all ranks; None if the run is about to end.
 
     The state of the run does not change.
     """
     rank, num_ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
-    # Training makes this many rollouts at once, so they fit into memory.
-    tasks_a_rank = max(1, trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation // num_samples)
+    num_samples = plan.num_samples
+    # What training makes at once fits into memory.
+    usual = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
+    tasks_a_rank = max(1, (plan.max_rollouts or usual) // num_samples)
     found: list[list[float]] = []
     with isolated(trainer, num_samples):
         set_seed(seed + rank)

@@ -1,0 +1,97 @@
+"""Run the arms of the ablation and keep one JSON file per run; a second call runs only what is missing.
+
+python scripts/ablate.py run --regime sparse --arms grpo,hint --seeds 10-17 --workers 2 --to runs/ablation
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="train the arms")
+    run.add_argument("jobs", nargs="*", help="REGIME/ARM/SEEDS[/option=value,...]")
+    run.add_argument("--to", type=Path, default=Path("runs/ablation"))
+    run.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "ablation")
+    run.add_argument("--workers", type=int, default=1)
+    run.add_argument("--device", default="cpu")
+    warm = commands.add_parser("warm", help="train the starting models")
+    warm.add_argument("seeds")
+    warm.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "ablation")
+    warm.add_argument("--workers", type=int, default=1)
+    args = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if args.command == "warm":
+        tasks = [(warm_up, (seed, args.cache)) for seed in numbers(args.seeds)]
+    else:
+        tasks = [(train, (*job, args.to, args.cache, args.device)) for text in args.jobs for job in jobs_of(text)]
+    import multiprocessing
+
+    with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for future in as_completed([pool.submit(function, *rest) for function, rest in tasks]):
+            print(future.result(), flush=True)
+
+
+def numbers(text: str) -> list[int]:
+    """Read `0,3,10-12`."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def jobs_of(text: str) -> Iterator[tuple[str, str, int, dict[str, float]]]:
+    """Read `sparse/hint/0-3/alpha_sdpo=1.0`."""
+    regime, arm, seeds, *rest = text.split("/")
+    options = {
+        name: json.loads(value) for name, _, value in (one.partition("=") for one in ",".join(rest).split(",") if one)
+    }
+    for seed in numbers(seeds):
+        yield regime, arm, seed, options
+
+
+def warm_up(seed: int, cache: Path) -> str:
+    import torch
+
+    from benchmarks.ablation.model import model_of
+
+    torch.set_num_threads(1)
+    model_of(seed, cache)
+    return f"warm {seed}"
+
+
+def train(regime: str, arm: str, seed: int, options: dict[str, float], to: Path, cache: Path, device: str) -> str:
+    import torch
+
+    from benchmarks.ablation.arms import ARMS, Budget, run
+
+    label = "".join(f",{name}={value}" for name, value in options.items())
+    path = to / f"{regime}-{arm}-{seed}{label}.json"
+    if not path.exists():
+        torch.set_num_threads(1)
+        own = {one.name: options.pop(one.name) for one in fields(Budget) if one.name in options}
+        result = run(ARMS[arm], regime, seed, cache, replace(Budget(), **own), device, **options)
+        to.mkdir(parents=True, exist_ok=True)
+        scratch = path.with_suffix(".part")
+        scratch.write_text(json.dumps(asdict(result)))
+        scratch.rename(path)
+    kept = json.loads(path.read_text())
+    curve = " ".join(f"{value:.2f}" for _, value in kept["curve"])
+    probes = {name: round(value, 2) for name, value in kept["preflight"].items() if "hint" in name}
+    return f"{path.stem:<40} {curve}  {kept['seconds']:.0f} s {kept['num_pairs']} pairs {probes}"
+
+
+if __name__ == "__main__":
+    main()
