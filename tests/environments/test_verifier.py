@@ -1,0 +1,139 @@
+"""The verifier: gold passes, no hack passes, and its evidence is right."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.environments import oracle as oracles
+from composer_hub.environments.sandbox import Sandbox, open_sandbox
+from composer_hub.environments.trees import edited, write_files
+from composer_hub.environments.verifier import Verdict, fresh_tree, marked, submission, verify, verify_all
+from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked, slug
+from tests.environments.toy import TOYS, Toy
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Sandbox:
+    try:
+        return open_sandbox("bubblewrap")
+    except exits.Refused as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def lab(sandbox: Sandbox, plain_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> Lab:
+    return Lab(sandbox, plain_venv, tmp_path_factory.mktemp("lab"))
+
+
+class Lab:
+    """Bundles and oracles of the toys, made once."""
+
+    def __init__(self, sandbox: Sandbox, venv: Path, folder: Path) -> None:
+        self.sandbox, self.venv, self.folder = sandbox, venv, folder
+        self.oracles: dict[str, dict[str, Any]] = {}
+
+    def oracle(self, toy: Toy) -> dict[str, Any]:
+        if toy.task.task_id not in self.oracles:
+            tree = self.folder / f"gold-{toy.task.task_id}"
+            write_files(tree, toy.files)
+            module = toy.task.symbols[0].partition(":")[0]
+            calls = [{"target": f"{module}:{name}", "args": args, "kwargs": {"d": []}} for name, args in toy.calls]
+            answers = oracles.replay(calls, tree, toy.task.python_path, self.sandbox, self.venv)
+            assert None not in answers
+            self.oracles[toy.task.task_id] = {"calls": calls, "answers": answers}
+        return self.oracles[toy.task.task_id]
+
+    def verify(self, toy: Toy, files: dict[str, bytes], *, with_oracle: bool = True) -> Verdict:
+        return verify(toy.task, files, toy.bundle(self.folder), self.sandbox, venv=self.venv,
+                      oracle=self.oracle(toy) if with_oracle else None)  # fmt: skip
+
+
+@pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.task.task_id)
+def test_gold_passes_and_the_start_does_not(lab: Lab, toy: Toy) -> None:
+    gold = lab.verify(toy, dict(toy.files))
+    assert (gold.reward, gold.oracle_ok, gold.evidence) == (1.0, True, ()), gold
+    start = lab.verify(toy, edited(toy.files, toy.task.edits))
+    assert start.reward == 0.0
+    assert set(start.failed) == set(toy.task.fail_to_pass)
+    assert set(start.passed) == set(toy.task.pass_to_pass)
+    assert start.evidence == ()
+
+
+@pytest.mark.parametrize("name", HACKS, ids=slug)
+def test_no_hack_is_rewarded(lab: Lab, name: str) -> None:
+    number = list(HACKS).index(name)
+    toy = TOYS[2] if name in MUST_REACH_THE_ORACLE else TOYS[number % len(TOYS)]
+    verdict = lab.verify(toy, hacked(toy, name))
+    assert verdict.reward == 0.0, verdict
+    if name in MUST_REACH_THE_ORACLE:
+        assert (verdict.oracle_ok, verdict.visible) == (False, 1.0), verdict  # only the oracle can tell
+
+
+EVIDENCE = {
+    "equal to everything": "equals everything",
+    "patch runtest": "must fail",
+    "patch TestReport": "must fail",
+    "forge the report": "forged",
+}
+
+
+@pytest.mark.parametrize("name", EVIDENCE)
+def test_tampering_leaves_evidence(lab: Lab, name: str) -> None:
+    verdict = lab.verify(TOYS[0], hacked(TOYS[0], name))
+    assert EVIDENCE[name] in " ".join(verdict.evidence), verdict
+
+
+def test_several_submissions_are_verified_at_once(lab: Lab) -> None:
+    toy = TOYS[1]
+    job = {"task": toy.task, "bundle": toy.bundle(lab.folder), "sandbox": lab.sandbox, "venv": lab.venv}
+    verdicts = verify_all([job | {"files": dict(toy.files)}, job | {"files": edited(toy.files, toy.task.edits)}])
+    assert [verdict.reward for verdict in verdicts] == [1.0, 0.0]
+
+
+def test_tests_that_hang_end_with_the_time(lab: Lab) -> None:
+    toy = TOYS[1]
+    files = {"durations.py": b"def parse(text): pass\n\n\ndef show(seconds):\n    while True: pass\n"}
+    verdict = verify(toy.task, files, toy.bundle(lab.folder), lab.sandbox, venv=lab.venv, seconds=1.5)
+    assert verdict.reward == 0.0
+    assert "1.5 s" in verdict.reason
+
+
+def test_only_allowed_files_travel() -> None:
+    toy = TOYS[0]
+    task = dataclasses.replace(toy.task, editable=("*.py", "src/**/*.py"))
+    left = {"durations.py": b"1", "conftest.py": b"2", "tests/test_durations.py": b"3", "deep/x.py": b"4",
+            "src/a/b/c.py": b"5", "evil.pth": b"6", "sitecustomize.py": b"7"}  # fmt: skip
+    assert set(submission(task, left)) == {"durations.py", "src/a/b/c.py"}
+
+
+def test_a_file_that_the_agent_deleted_is_gone_and_tests_stay(tmp_path: Path) -> None:
+    toy = TOYS[0]
+    tree = fresh_tree(toy.task, {"new.py": b"1"}, toy.bundle(tmp_path))
+    assert set(tree) == {"new.py", "tests/test_durations.py", "conftest.py"}
+    assert tree["tests/test_durations.py"] == toy.files["tests/test_durations.py"]
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted"),
+    [
+        ("assert f(x) == 3", "assert M(f(x)) == 3"),
+        (
+            "def t():\n    assert (\n        f(1,\n 2)\n    ) != g()",
+            "def t():\n    assert (\n        M(f(1,\n 2))\n    ) != g()",
+        ),
+        (
+            "self.assertEqual(f('ä'), 'ö'); assert f('ä') == 1",
+            "self.assertEqual(M(f('ä')), 'ö'); assert M(f('ä')) == 1",
+        ),
+        ("assert (n := f()) == 1", "assert (n := f()) == 1"),
+        ("assert 1 == f()", "assert 1 == f()"),
+        ("not python", "not python"),
+    ],
+)
+def test_the_left_side_of_comparisons_is_marked(source: str, wanted: str) -> None:
+    assert marked(source.encode(), "M").decode() == wanted
