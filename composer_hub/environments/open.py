@@ -1,6 +1,7 @@
 """Open an environment by name: import paths, OpenEnv servers and Harbor task folders.
 
-In: `desk`, `pkg.module:Class`, `openenv:URL` or `openenv:image`, `harbor:folder` or `harbor:owner/name@revision`. Out:
+In: `desk`, `coding:owner/name@revision` (tasks that `composer-hub tasks` made), `pkg.module:Class`, `openenv:URL` or
+`openenv:image`, `harbor:folder` or `harbor:owner/name@revision`. Out:
 a `World` with a factory of guarded environments, reward functions, and tasks if the environment brings them.
 `check_environment` refuses a wrong name before anything is fetched or started.
 """
@@ -31,6 +32,12 @@ def check_environment(name: str | None) -> None:
         openenv.check(rest)
     elif kind == "harbor":
         harbor.check(rest)
+    elif kind == "coding":
+        if not rest:
+            raise exits.UsageError("coding: does not name tasks. Write coding:owner/name@revision, or add --tasks.")
+        from composer_hub.environments.sandbox import open_sandbox
+
+        open_sandbox()
     elif name:
         _factory_of(name)
 
@@ -48,6 +55,8 @@ def open_world(
         world = World(name, factory, owns_prompts=True, pin=name)
     elif kind == "harbor":
         world = harbor.world_of(rest, where, agent=options.harbor_agent, environment=options.harbor_environment)
+    elif kind == "coding":
+        world = _coding(rest, where, options)
     else:
         world = World(name, _factory_of(name), task_function=ENVIRONMENTS.get(name, ("", ""))[1], pin=name)
     assert world.factory is not None
@@ -58,11 +67,23 @@ def open_world(
     )
 
 
+def _coding(rest: str, where: Destination, options: WorldOptions) -> World:
+    from composer_hub.environments.coding import CodingOptions, coding_factory
+    from composer_hub.environments.shelf import open_shelf
+
+    shelf = open_shelf(rest, where)
+    rows = shelf.rows(options.split)
+    if not rows:
+        raise exits.UsageError(f"coding:{rest} has no split {options.split!r}. Choose one with --train_split, or all.")
+    factory = coding_factory(shelf, CodingOptions(sandbox=options.sandbox))
+    return World(f"coding:{rest}", factory, rows=rows, held_out=shelf.rows, pin=f"coding:{shelf.pin}")
+
+
 def _factory_of(name: str) -> Any:
     if name not in ENVIRONMENTS and ":" not in name:
         raise exits.UsageError(
-            f"There is no environment {name!r}. Name {', '.join(ENVIRONMENTS)}, pkg.module:Class, openenv:URL or "
-            "harbor:folder."
+            f"There is no environment {name!r}. Name {', '.join(ENVIRONMENTS)}, coding:owner/name@revision, "
+            "pkg.module:Class, openenv:URL or harbor:folder."
         )
     factory = load_object(ENVIRONMENTS[name][0] if name in ENVIRONMENTS else name, "environment")
     if not callable(factory):

@@ -45,6 +45,7 @@ class World:
     rows: Sequence[dict[str, Any]] | None = None  # tasks that come with the environment
     task_function: str = ""  # or the function that makes them
     owns_prompts: bool = False  # or `reset` returns the task's text
+    held_out: Callable[[str], Sequence[dict[str, Any]]] | None = None  # split -> tasks of the same environment
     pin: str = ""  # the same name with every input at its commit
 
 
@@ -56,6 +57,8 @@ class WorldOptions:
     harbor_agent: str = "bash"
     harbor_environment: str = "docker"
     openenv_reward: str = "last"
+    sandbox: str = "auto"  # of coding tasks
+    split: str = "train"  # of coding tasks
 
 
 def tools_of(environment: Any) -> dict[str, Callable[..., Any]]:

@@ -1,16 +1,19 @@
-"""The tiny world's own model, which already half knows how to act in it.
+"""Tiny models that already half know how to act in a world: `small` in the tiny world, `small-coding` in coding tasks.
 
 In: a cache folder. Out: a Qwen3 with a third of a million parameters and its tokenizer, trained on conversations in
-which half of the first calls go to a tool that does not exist, so that rollouts have error turns, and in which hints
-are followed, so that the hinted model is worth learning from. Nothing is downloaded.
+which a third of the first calls go to a tool that does not exist, so that rollouts have error turns, and in which hints
+are followed, so that the hinted model is worth learning from. Nothing is downloaded. `small-coding` calls tools
+whatever the task is; it solves none.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import string
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
 from trl.chat_template_utils import get_training_chat_template, qwen3_chat_template
 
+from composer_hub.environments.coding import CodingEnvironment
 from composer_hub.environments.desk import HIGHEST, REMINDER, UNKNOWN_TOOL, Desk
 from composer_hub.records import stable_id
 
@@ -28,14 +32,27 @@ _SPECIAL = (
 ).split()
 
 
-def small_model(cache: Path, *, num_steps: int = 300) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+Talk = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What a tiny model is trained on."""
+
+    tools: tuple[Callable[..., Any], ...]
+    talks: Callable[[random.Random, int], Iterator[Talk]]
+    num_steps: int = 300
+
+
+def small_model(cache: Path, *, name: str = "small") -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     """Return the model and its tokenizer; the first call trains them and keeps them in the cache."""
-    home = cache / f"small-model-{stable_id(_VERSION, num_steps, torch.__version__)[:12]}"
+    script = SCRIPTS[name]
+    home = cache / f"{name}-model-{stable_id(_VERSION, script.num_steps, torch.__version__)[:12]}"
     if not home.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".small-model-") as scratch:
             fresh = Path(scratch) / "model"
-            model, tokenizer = _warm_started(num_steps)
+            model, tokenizer = _warm_started(script)
             model.save_pretrained(fresh)
             tokenizer.save_pretrained(fresh)
             _take_place(fresh, home)
@@ -51,16 +68,16 @@ def _take_place(fresh: Path, home: Path) -> None:
             raise
 
 
-def _warm_started(num_steps: int) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+def _warm_started(script: Script) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     set_seed(0)
     rng = random.Random(0)
-    talks = list(_talks(rng, 300))
-    tokenizer = _tokenizer(talks)
+    talks = list(script.talks(rng, 300))
+    tokenizer = _tokenizer(talks, script.tools)
     model = Qwen3ForCausalLM(_config(tokenizer))
-    rows = [_labelled(tokenizer, talk) for talk in talks]
+    rows = [_labelled(tokenizer, talk, script.tools) for talk in talks]
     optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=num_steps, pct_start=0.1)
-    for _ in range(num_steps):
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=script.num_steps, pct_start=0.1)
+    for _ in range(script.num_steps):
         input_ids, labels = _batch(rng.sample(rows, 8), tokenizer.pad_token_id)
         model(input_ids=input_ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -70,25 +87,52 @@ def _warm_started(num_steps: int) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizer
     return model.eval(), tokenizer
 
 
-def _talks(rng: random.Random, count: int) -> Iterator[list[dict[str, Any]]]:
+def _desk_talks(rng: random.Random, count: int) -> Iterator[Talk]:
     """Yield conversations: a third go wrong first, a third go right because of a hint, a third go right at once."""
     for number in range(count):
         a, b = rng.randint(0, HIGHEST), rng.randint(0, HIGHEST)
-        talk: list[dict[str, Any]] = [{"role": "user", "content": f"{a}+{b}"}]
+        talk: Talk = [{"role": "user", "content": f"{a}+{b}"}]
         if number % 3 == 0:
-            talk += [_call("plus", a, b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
+            talk += [_call("plus", a=a, b=b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
         elif number % 3 == 1:
             talk += [{"role": "user", "content": REMINDER}]
-        talk += [_call("add", a, b), {"role": "tool", "name": "add", "content": str(a + b)}]
+        talk += [_call("add", a=a, b=b), {"role": "tool", "name": "add", "content": str(a + b)}]
         yield [*talk, {"role": "assistant", "content": str(a + b)}]
 
 
-def _call(name: str, a: int, b: int) -> dict[str, Any]:
-    function = {"name": name, "arguments": {"a": a, "b": b}}
+def _coding_talks(rng: random.Random, count: int) -> Iterator[Talk]:
+    """Yield conversations that begin with any text: a wrong tool, a hint, or the right tool at once."""
+    for number in range(count):
+        words = (
+            "".join(rng.choices(string.ascii_lowercase + "_.`", k=rng.randint(1, 6))) for _ in range(rng.randint(2, 9))
+        )
+        talk: Talk = [{"role": "user", "content": " ".join(words)}]
+        if number % 3 == 0:
+            talk += [_call("test"), {"role": "tool", "name": "test", "content": "{'error': 'Tool test not found.'}"}]
+        elif number % 3 == 1:
+            talk += [{"role": "user", "content": _CODING_REMINDER}]
+        talk += [_call("run_tests"), {"role": "tool", "name": "run_tests", "content": f"Exit code 1\n{number} failed"}]
+        yield [*talk, {"role": "assistant", "content": "Done."}]
+
+
+_CODING_TOOLS = ("read_file", "replace", "run", "run_tests", "search", "write_file")
+_CODING_REMINDER = (
+    f"Reminder: Available tools are: {', '.join(f'`{name}`' for name in _CODING_TOOLS)}. Use one of these."
+)
+SCRIPTS = {
+    "small": Script((Desk().add,), _desk_talks),
+    "small-coding": Script(
+        tuple(getattr(CodingEnvironment, name) for name in _CODING_TOOLS), _coding_talks, num_steps=60
+    ),
+}
+
+
+def _call(name: str, **arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
     return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
 
 
-def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
+def _tokenizer(talks: list[Talk], tools: Sequence[Callable[..., Any]]) -> PreTrainedTokenizerFast:
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -100,7 +144,7 @@ def _tokenizer(talks: list[list[dict[str, Any]]]) -> PreTrainedTokenizerFast:
     raw.decoder = decoders.ByteLevel()
     # TRL finds the response schema by comparing strings, so the template must be one of its own, byte for byte.
     probe = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=qwen3_chat_template)
-    corpus = [probe.apply_chat_template(talk, tools=[Desk().add], tokenize=False) for talk in talks]
+    corpus = [probe.apply_chat_template(talk, tools=list(tools), tokenize=False) for talk in talks]
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     # The progress bar leaves empty lines if there is no terminal.
     raw.train_from_iterator(
@@ -133,10 +177,12 @@ def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
     )
 
 
-def _labelled(tokenizer: PreTrainedTokenizerFast, talk: list[dict[str, Any]]) -> tuple[torch.Tensor, torch.Tensor]:
+def _labelled(
+    tokenizer: PreTrainedTokenizerFast, talk: Talk, tools: Sequence[Callable[..., Any]]
+) -> tuple[torch.Tensor, torch.Tensor]:
     encoded = tokenizer.apply_chat_template(
         talk,
-        tools=[Desk().add],
+        tools=list(tools),
         chat_template=get_training_chat_template(tokenizer),
         return_dict=True,
         return_assistant_tokens_mask=True,

@@ -23,6 +23,9 @@ from composer_hub.train.evals import EVAL_SEED
 from composer_hub.train.run.options import EvalOptions, RunError, SourceOptions
 
 DATA = ("pairs", "tasks", "traces")
+SMALL = ("small", "small-coding")
+OWN = "coding"
+"""The name of held-out tasks that are another split of the environment's own."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,7 @@ def input_names(
         "model_name_or_path": _model_name(model),
         "environment": sources.environment,
         "tasks": sources.tasks,
-        "eval_tasks": evals.eval_tasks,
+        "eval_tasks": None if evals.eval_tasks == OWN else evals.eval_tasks,
         "pairs": sources.pairs if config.beta_replay else None,
         "traces": sources.traces if config.alpha_sdpo else None,
     }
@@ -86,7 +89,7 @@ def resolve(names: Mapping[str, str], where: Destination, options: SourceOptions
 
     model, held_out = names["model_name_or_path"], names.get("eval_tasks", "")
     return Inputs(
-        _small() if model == "small" else fetch_model(where, model),
+        _small(model) if model in SMALL else fetch_model(where, model),
         pairs=version("pairs"),
         tasks=version("tasks"),
         traces=version("traces"),
@@ -108,14 +111,14 @@ def _model_name(model: ModelConfig) -> str:
     return name if is_pinned else f"{name}@{revision}"
 
 
-def _small() -> Model:
-    """Return the model of the tiny world, which is made here the first time."""
+def _small(name: str) -> Model:
+    """Return a tiny model, which is made here the first time."""
     from composer_hub.train.tiny import small_model
 
     cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
     with PartialState().local_main_process_first():
-        folder = Path(str(small_model(cache)[0].name_or_path))
-    return Model("small", digest_of(folder), folder)
+        folder = Path(str(small_model(cache, name=name)[0].name_or_path))
+    return Model(name, digest_of(folder), folder)
 
 
 def task_rows(inputs: Inputs, options: SourceOptions, *, seed: int) -> list[dict[str, Any]]:
@@ -134,6 +137,13 @@ def eval_rows(inputs: Inputs, options: EvalOptions) -> list[dict[str, Any]]:
     name, count = options.eval_tasks, options.num_eval_tasks
     if not name:
         return []
+    if name == OWN:
+        if inputs.world.held_out is None:
+            raise RunError("--eval_tasks coding needs --environment coding:owner/name@revision.")
+        rows = inputs.world.held_out(options.eval_split)
+        if not rows:
+            raise RunError(f"{inputs.world.name} has no split {options.eval_split!r}. Choose one with --eval_split.")
+        return [dict(row) for row in rows[:count]]
     if inputs.eval_world is not None:
         return [dict(row) for row in inputs.eval_world.rows or ()][:count]
     return _rows(name, inputs.eval_tasks, options.eval_split, count, EVAL_SEED, "--eval_split")[:count]

@@ -35,13 +35,14 @@ class SourceOptions:
 
     environment: str | None = _option(
         None,
-        "desk (the tiny world), pkg.module:Class with tools as public methods, openenv:URL, openenv:image, "
-        "harbor:folder or harbor:owner/name@revision.",
+        "desk (the tiny world), coding (with --tasks) or coding:owner/name@revision, pkg.module:Class with tools as "
+        "public methods, openenv:URL, openenv:image, harbor:folder or harbor:owner/name@revision.",
     )
     env_timeout_s: float = _option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
     openenv_reward: str = _option("last", "Reward of an OpenEnv episode: its last one, or the sum of all.")
     harbor_agent: str = _option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
     harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: docker, podman, modal, …")
+    sandbox: str = _option("auto", "Sandbox of coding tasks: auto, bubblewrap, landlock or weak.")
     tasks: str | None = _option(
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
@@ -56,6 +57,12 @@ class SourceOptions:
     max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
     max_left_out: float = _option(0.5, "Largest share of the pairs that may be left out.")
 
+    def __post_init__(self) -> None:
+        # A config names the kind of the environment; its tasks come from the command line.
+        if self.environment == "coding" and self.tasks:
+            object.__setattr__(self, "environment", f"coding:{self.tasks}")
+            object.__setattr__(self, "tasks", None)
+
     @property
     def is_offline(self) -> bool:
         """True if nothing is generated: neither an environment nor rewards are named."""
@@ -64,14 +71,18 @@ class SourceOptions:
     def world_options(self) -> WorldOptions:
         """Return how environments are reached."""
         limit = self.env_timeout_s or None
-        return WorldOptions(limit, self.harbor_agent, self.harbor_environment, self.openenv_reward)
+        return WorldOptions(
+            limit, self.harbor_agent, self.harbor_environment, self.openenv_reward, self.sandbox, self.train_split
+        )
 
 
 @dataclass(frozen=True)
 class EvalOptions:
     """The held-out tasks that pass@1 is measured on."""
 
-    eval_tasks: str | None = _option(None, "Held-out tasks for pass@1, named like tasks.")
+    eval_tasks: str | None = _option(
+        None, "Held-out tasks for pass@1, named like tasks; coding: another split of the environment's own."
+    )
     eval_split: str = _option("test", "Split of a dataset of held-out tasks, or all.")
     num_eval_tasks: int = _option(64, "Maximum number of held-out tasks.")
     num_eval_samples: int = _option(4, "Attempts per held-out task.")

@@ -1,0 +1,329 @@
+"""An environment for coding tasks: an agent edits a package in a sandbox, and hidden checks score what it left.
+
+Errors are texts, in the words that the error finder knows. Each episode has a work tree and, for root, a user of its
+own. What the agent leaves is judged by `verifier`, in a fresh tree; equal submissions are judged once, and the first
+question for a reward starts the verification of every waiting episode in a small pool.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from composer_hub.environments import monitor, trees
+from composer_hub.environments.guard import Broken
+from composer_hub.environments.oracle import python_env
+from composer_hub.environments.process import shortened
+from composer_hub.environments.sandbox import Completed, Limits, Sandbox, SandboxError, open_sandbox
+from composer_hub.environments.shelf import TaskShelf
+from composer_hub.environments.verifier import NUM_WORKERS, Verdict, submission, verify
+from composer_hub.records import SourceEdit, Task
+
+
+@dataclass(frozen=True)
+class CodingOptions:
+    """What one episode may use."""
+
+    sandbox: str = "auto"
+    seconds_per_call: float = 20.0
+    seconds_per_episode: float = 180.0  # of tools
+    tree_mb: int = 256
+    output_chars: int = 8000
+    verify_seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Call:
+    """One tool call of an episode, with what it changed."""
+
+    tool: str
+    arguments: Mapping[str, Any]
+    result: str
+    exit_code: int | None  # of the commands among the tools
+    changes: tuple[SourceEdit, ...]  # between the start of the episode and the state after the call
+    seconds: float = 0.0
+
+
+class Scorer:
+    """Verifies submissions in a small pool, equal ones once."""
+
+    def __init__(self, shelf: TaskShelf, sandbox: Callable[[], Sandbox], seconds: float, workers: int = NUM_WORKERS):
+        self._shelf, self._sandbox, self._seconds = shelf, sandbox, seconds
+        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="verify")
+        self._known: dict[tuple[str, str], Future[Verdict]] = {}
+        self._lock = threading.Lock()
+        self.waiting: weakref.WeakSet[CodingEnvironment] = weakref.WeakSet()
+
+    def verdict(self, task: Task, files: trees.Files) -> Future[Verdict]:
+        key = (task.task_id, trees.digest(files))
+        with self._lock:
+            if key not in self._known:
+                if len(self._known) > 4096:
+                    self._known.clear()
+                self._known[key] = self._pool.submit(self._verify, task, files)
+            return self._known[key]
+
+    def _verify(self, task: Task, files: trees.Files) -> Verdict:
+        shelf = self._shelf
+        return verify(
+            task,
+            files,
+            shelf.bundles[task.bundle_digest],
+            self._sandbox(),
+            venv=shelf.venvs.get(task.bundle_digest),
+            oracle=shelf.oracles.get(task.task_id),
+            seconds=self._seconds,
+        )
+
+
+def coding_factory(shelf: TaskShelf, options: CodingOptions | None = None) -> Callable[[], CodingEnvironment]:
+    """Return a factory of environments that share one scorer."""
+    chosen = options or CodingOptions()
+    local = threading.local()
+
+    def own_sandbox() -> Sandbox:
+        if not hasattr(local, "sandbox"):
+            local.sandbox = open_sandbox(chosen.sandbox)
+        return local.sandbox
+
+    open_sandbox(chosen.sandbox)  # refuse before the first episode
+    scorer = Scorer(shelf, own_sandbox, chosen.verify_seconds)
+    return lambda: CodingEnvironment(shelf, scorer, chosen)
+
+
+class CodingEnvironment:
+    """Edit a Python package in a sandbox until its hidden tests pass."""
+
+    def __init__(self, shelf: TaskShelf, scorer: Scorer, options: CodingOptions) -> None:
+        self._shelf, self._scorer, self._options = shelf, scorer, options
+        self._sandbox = open_sandbox(options.sandbox)
+        self._home: Path | None = None
+        self._task: Task | None = None
+        self._calls: list[Call] = []
+        self._start: trees.Files = {}
+        self._known: trees.Known = {}
+        self._left = 0.0
+        self._verdict: Verdict | None = None
+        self._clean: Any = weakref.finalize(self, lambda: None)
+
+    def reset(self, task_id: str = "", **row: Any) -> str | None:
+        self._task = self._shelf.task(task_id)
+        self._clean()
+        self._home = Path(tempfile.mkdtemp(prefix="composer-episode-"))
+        self._clean = weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        os.chmod(self._home, 0o711)  # without mounts, the sandbox's user passes through
+        self._start = self._shelf.start(self._task)
+        trees.write_files(self._root, self._start)
+        self._known = {}
+        self._calls, self._left, self._verdict = [], self._options.seconds_per_episode, None
+        self._scorer.waiting.add(self)
+        return None
+
+    def get_reward(self) -> float:
+        """Return 1.0 if the hidden checks pass on what the agent left, and 0.0 otherwise."""
+        for other in list(self._scorer.waiting):
+            other._submit()
+        return self._judged().reward
+
+    def run(self, command: str) -> str:
+        """Run a shell command in the package's folder.
+
+        Args:
+            command: The command, for bash.
+        """
+        return self._called("run", {"command": command}, lambda: self._execute(command))
+
+    def read_file(self, path: str, start: int = 1, lines: int = 400) -> str:
+        """Read a text file.
+
+        Args:
+            path: The file, relative to the package's folder.
+            start: The first line to show.
+            lines: The number of lines to show.
+        """
+        return self._called("read_file", {"path": path}, lambda: self._read(path, start, lines))
+
+    def write_file(self, path: str, text: str) -> str:
+        """Write a text file, replacing it if it exists.
+
+        Args:
+            path: The file, relative to the package's folder.
+            text: Its whole content.
+        """
+        return self._called("write_file", {"path": path, "text": text}, lambda: self._write(path, text))
+
+    def replace(self, path: str, old: str, new: str) -> str:
+        """Replace a text that occurs once in a file.
+
+        Args:
+            path: The file, relative to the package's folder.
+            old: The text to replace, exactly as in the file.
+            new: The text to put there.
+        """
+        arguments = {"path": path, "old": old, "new": new}
+        return self._called("replace", arguments, lambda: self._replaced(path, old, new))
+
+    def search(self, pattern: str, path: str = ".") -> str:
+        """Find lines that match a regular expression.
+
+        Args:
+            pattern: An extended regular expression.
+            path: A file or folder to search.
+        """
+        return self._called("search", {"pattern": pattern, "path": path}, lambda: self._found(pattern, path))
+
+    def run_tests(self, selection: str = "") -> str:
+        """Run the package's tests.
+
+        Args:
+            selection: A test file or test id; all of the task's tests if empty.
+        """
+        return self._called("run_tests", {"selection": selection}, lambda: self._tested(selection))
+
+    # ------------------------------------------------------------------------------------------------------- the tools
+
+    def _execute(self, command: str | list[str]) -> tuple[str, int]:
+        assert self._task is not None
+        env = python_env(self._sandbox.inside(self._root), self._task.python_path)
+        done = self._ran(command, env)
+        if done.timed_out:
+            return f"Command timed out after {done.seconds:.0f} s.\n{done.output}", done.exit_code
+        if done.flooded:
+            return (
+                f"Exit code {done.exit_code}\nThe command printed too much and was ended.\n{done.output}",
+                done.exit_code,
+            )
+        output = done.output.strip("\n") or "(no output)"
+        return (output if done.exit_code == 0 else f"Exit code {done.exit_code}\n{output}"), done.exit_code
+
+    def _ran(self, command: str | list[str], env: Mapping[str, str]) -> Completed:
+        assert self._task is not None
+        seconds = min(self._options.seconds_per_call, max(self._left, 0.1))
+        try:
+            done = self._sandbox.run(
+                command,
+                root=self._root,
+                venv=self._shelf.venvs.get(self._task.bundle_digest),
+                env=env,
+                limits=Limits(seconds=seconds, output_chars=self._options.output_chars),
+            )
+        except SandboxError as error:
+            raise Broken(str(error)) from error
+        if trees.size_of(self._root) > self._options.tree_mb << 20:
+            raise Broken(f"the work tree holds more than {self._options.tree_mb} MB")
+        return done
+
+    def _read(self, path: str, start: int, lines: int) -> tuple[str, None]:
+        text = trees.read_file(self._root, path).decode("utf-8", "replace").splitlines(keepends=True)
+        chosen = text[max(start, 1) - 1 : max(start, 1) - 1 + max(lines, 1)]
+        if not chosen:
+            return (f"Error: {path} has {len(text)} lines." if text else "(empty file)"), None
+        return shortened("".join(chosen), self._options.output_chars), None
+
+    def _write(self, path: str, text: str) -> tuple[str, None]:
+        data = text.encode("utf-8", "surrogatepass")
+        if len(data) > trees.MAX_FILE:
+            return f"Error: File content ({len(data)} bytes) exceeds maximum of {trees.MAX_FILE} bytes.", None
+        trees.write_file(self._root, path, data)
+        return f"Wrote {path}.", None
+
+    def _replaced(self, path: str, old: str, new: str) -> tuple[str, None]:
+        text = trees.read_file(self._root, path).decode("utf-8")
+        count = text.count(old) if old else 0
+        if old == new:
+            return "Error: No changes to make: old and new are the same.", None
+        if count == 0:
+            return f"Error: Text to replace not found in file {path}. Read it again and copy the text exactly.", None
+        if count > 1:
+            return f"Error: Found {count} matches of the text to replace in {path}. Add lines around it.", None
+        self._write(path, text.replace(old, new))
+        return f"Replaced the text in {path}.", None
+
+    def _found(self, pattern: str, path: str) -> tuple[str, int]:
+        argv = ["grep", "-rnIE", "--exclude-dir=.git", "--exclude-dir=__pycache__", "-e", pattern, "--", path]
+        text, code = self._execute(argv)
+        return ("No matches found." if code == 1 else text), code
+
+    def _tested(self, selection: str) -> tuple[str, int]:
+        assert self._task is not None
+        wanted = (*self._task.fail_to_pass, *self._task.pass_to_pass)
+        chosen = [selection] if selection else sorted({node.partition("::")[0] for node in wanted})
+        python = "python" if self._shelf.venvs.get(self._task.bundle_digest) else "python3"
+        command = [python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts="]
+        return self._execute([*command, "--", *chosen])
+
+    # ----------------------------------------------------------------------------------------------------- the episode
+
+    @property
+    def _root(self) -> Path:
+        if self._home is None:
+            raise RuntimeError("The environment was never reset.")
+        return self._home / "tree"
+
+    def _called(self, tool: str, arguments: Mapping[str, Any], do: Callable[[], tuple[str, int | None]]) -> str:
+        if self._left <= 0:
+            return f"Command timed out: the {self._options.seconds_per_episode:g} s of this episode are used up."
+        begun, code = time.monotonic(), None
+        try:
+            result, code = do()
+        except FileNotFoundError:
+            result = f"Error: File does not exist: {arguments.get('path')}"
+        except IsADirectoryError:
+            result = f"Error: {arguments.get('path')} is a directory."
+        except UnicodeDecodeError:
+            result = f"Error: Cannot read binary file {arguments.get('path')}."
+        except trees.TreeError as error:
+            result = f"Error: Invalid path: {error}"
+        except OSError as error:
+            result = f"Error: Permission denied: {arguments.get('path')} ({error.strerror}). Links are not followed."
+        seconds = time.monotonic() - begun
+        self._left -= seconds
+        self._verdict = None
+        self._calls.append(Call(tool, arguments, result, code, self._changes(tool), seconds))
+        return result
+
+    def _changes(self, tool: str) -> tuple[SourceEdit, ...]:
+        if tool in ("read_file", "search"):
+            return self._calls[-1].changes if self._calls else ()
+        return trees.edits_between(self._start, trees.read_files(self._root, self._known))
+
+    def _submitted(self) -> trees.Files:
+        assert self._task is not None
+        try:
+            return submission(self._task, trees.read_files(self._root, self._known))
+        except trees.TreeError as error:
+            raise Broken(str(error)) from error
+
+    def _submit(self) -> Future[Verdict]:
+        """Start the verification of what is there now."""
+        assert self._task is not None
+        self._scorer.waiting.discard(self)
+        return self._scorer.verdict(self._task, self._submitted())
+
+    def _judged(self) -> Verdict:
+        if self._verdict is None:
+            self._verdict = self._submit().result()
+        return self._verdict
+
+    def _undo(self) -> None:
+        """Take back the last call, whose result the trainer dropped."""
+        if self._calls:
+            self._calls.pop()
+            before = self._calls[-1].changes if self._calls else ()
+            shutil.rmtree(self._root)
+            trees.write_files(self._root, trees.edited(self._start, before))
+            self._verdict = None
+
+    def _findings(self) -> list[monitor.Finding]:
+        """Return what looks like a hack in this episode, with evidence."""
+        assert self._task is not None
+        return monitor.findings(self._task, self._start, self._calls, self._judged())

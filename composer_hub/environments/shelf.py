@@ -1,0 +1,114 @@
+"""Tasks with everything that an episode needs: a version of tasks in, a `TaskShelf` out.
+
+The oracle comes from a second, private repository, `NAME-oracle`; without access to it the visible tests decide alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from composer_hub import exits
+from composer_hub.environments.trees import Files, bundle_files, edited
+from composer_hub.environments.venvs import venv_for
+from composer_hub.records import Task
+
+if TYPE_CHECKING:
+    from composer_hub.hub import Destination
+
+TABLE, BUNDLES, ORACLE = "tasks", "bundles", "oracle"
+
+
+class ShelfError(exits.UsageError):
+    """Tasks that cannot be played."""
+
+
+@dataclass(frozen=True)
+class TaskShelf:
+    """Tasks by id, with their bundles, virtual environments and oracles."""
+
+    tasks: Mapping[str, Task]
+    bundles: Mapping[str, Path]  # by digest
+    venvs: Mapping[str, Path | None]  # by digest of the bundle
+    oracles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by task
+    pin: str = ""
+
+    def task(self, task_id: str) -> Task:
+        if task_id not in self.tasks:
+            raise ShelfError(f"There is no task {task_id!r} among these {len(self.tasks)}.")
+        return self.tasks[task_id]
+
+    def start(self, task: Task) -> Files:
+        """Return the tree that the agent starts from."""
+        return edited(bundle_files(self.bundles[task.bundle_digest]), task.edits)
+
+    def rows(self, split: str = "train") -> list[dict[str, Any]]:
+        """Return task rows as trainers take them: a prompt and the task's id."""
+        return [
+            {"prompt": [{"role": "user", "content": prompt_of(task)}], "task_id": task.task_id}
+            for task in self.tasks.values()
+            if split in ("all", task.split)
+        ]
+
+
+def prompt_of(task: Task) -> str:
+    """Return the text that an agent gets."""
+    return (
+        f"{task.statement}\n\nThe package {task.package} is in the working directory. Change its source files with the "
+        "tools, run the tests, and stop when the task is done. Changes to tests and configuration do not count."
+    )
+
+
+def open_shelf(
+    ref: str,
+    where: Destination,
+    *,
+    make_venv: Callable[[Iterable[str]], Path] = lambda requirements: venv_for(sorted(requirements)),
+) -> TaskShelf:
+    """Fetch a version of tasks with its bundles and, if this account may read them, its oracles."""
+    from composer_hub.hub import HubError, LoadError, load, parse_ref
+
+    version = load(where, ref)
+    if TABLE not in version.manifest["tables"]:
+        held = ", ".join(version.manifest["tables"])
+        raise ShelfError(f"{ref} holds {held}, not tasks. Make tasks with `composer-hub tasks make`.")
+    tasks = {
+        task.task_id: replace(task, split=split)  # the split is the name of a file, not a column
+        for split in version.splits(TABLE)
+        for task in version.records(Task, TABLE, split)
+    }
+    bundles, venvs = dict[str, Path](), dict[str, Path | None]()
+    for row in version.rows(BUNDLES):
+        bundles[row["digest"]] = _kept(row["digest"], base64.b64decode(row["data"]))
+        venvs[row["digest"]] = make_venv(row["requirements"])
+    if missing := {task.bundle_digest for task in tasks.values()} - set(bundles):
+        raise ShelfError(
+            f"{ref} lacks the bundles {', '.join(sorted(missing))[:200]}. Make and publish the tasks again."
+        )
+    oracles: dict[str, Any] = {}
+    if any(task.has_oracle for task in tasks.values()):
+        name = f"{parse_ref(ref).repo}-oracle"
+        try:
+            rows = load(where, name).rows(ORACLE)
+            oracles = {row["task_id"]: row["oracle"] for row in rows if row["task_id"] in tasks}
+        except (LoadError, HubError, exits.Refused):
+            oracles = {}  # reported by `TaskShelf.oracles` being empty; the run's card says so
+    return TaskShelf(tasks, bundles, venvs, oracles, pin=f"{version.repo}@{version.revision}")
+
+
+def _kept(digest: str, data: bytes) -> Path:
+    """Write a bundle to the cache once."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "composer-hub", "bundles")
+    cache.mkdir(parents=True, exist_ok=True)
+    path = cache / f"{hashlib.sha256(digest.encode() + data).hexdigest()[:32]}.tar.gz"
+    if not path.exists():
+        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
+            file.write(data)
+        os.replace(file.name, path)
+    return path

@@ -1,0 +1,250 @@
+"""The coding environment: what its tools answer, that rollouts are apart, and that only solutions are rewarded."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import gc
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits
+from composer_hub.environments import WorldOptions, check_environment, monitor, open_world
+from composer_hub.environments.coding import CodingEnvironment, CodingOptions, coding_factory
+from composer_hub.environments.guard import Broken
+from composer_hub.environments.sandbox import open_sandbox
+from composer_hub.environments.shelf import ShelfError, TaskShelf, open_shelf
+from composer_hub.environments.trees import edits_between
+from composer_hub.environments.world import tools_of
+from composer_hub.errors.find import find_errors
+from composer_hub.hub import Card, FolderDestination, Table, publish
+from composer_hub.records import JsonObject, Message, Step, Task, ToolCall, Trace, features_of, to_row
+from composer_hub.session import Session
+from tests.environments.hack_lab import HACKS, hacked
+from tests.environments.toy import TOYS, Toy
+
+
+@pytest.fixture(scope="module", autouse=True)
+def needs_a_sandbox() -> None:
+    try:
+        open_sandbox()
+    except exits.Refused as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="module")
+def shelf(plain_venv: Path, tmp_path_factory: pytest.TempPathFactory) -> TaskShelf:
+    folder = tmp_path_factory.mktemp("bundles")
+    toys = {toy.task.task_id: dataclasses.replace(toy.task, bundle_digest=toy.task.task_id) for toy in TOYS}
+    bundles = {toy.task.task_id: toy.bundle(folder) for toy in TOYS}
+    return TaskShelf(toys, bundles, dict.fromkeys(bundles, plain_venv))
+
+
+@pytest.fixture
+def environment(shelf: TaskShelf) -> CodingEnvironment:
+    made = coding_factory(shelf, CodingOptions(seconds_per_call=10))()
+    made.reset(task_id="durations-show")
+    return made
+
+
+def test_only_tools_are_public(environment: CodingEnvironment) -> None:
+    assert sorted(tools_of(environment)) == ["read_file", "replace", "run", "run_tests", "search", "write_file"]
+
+
+def test_a_scripted_agent_solves_every_toy(shelf: TaskShelf) -> None:
+    make = coding_factory(shelf)
+    environments = []
+    for toy in TOYS:
+        one = make()
+        one.reset(task_id=toy.task.task_id)
+        (gold,) = toy.task.solution
+        function = toy.task.symbols[0].partition(":")[2]
+        assert gold.path in one.search(f"def {function}")
+        assert "NotImplementedError" in one.read_file(gold.path)
+        assert one.write_file(gold.path, gold.text or "") == f"Wrote {gold.path}."
+        assert "passed" in one.run_tests()
+        environments.append(one)
+    idle = make()
+    idle.reset(task_id=TOYS[0].task.task_id)
+    assert [one.get_reward() for one in [*environments, idle]] == [1.0, 1.0, 1.0, 0.0]
+    assert [one._findings() for one in environments] == [[], [], []]
+
+
+def test_errors_are_texts_that_the_error_finder_knows(environment: CodingEnvironment) -> None:
+    (environment._root / "link").symlink_to("/etc/passwd")
+    (environment._root / "binary").write_bytes(b"\xff\xfe\x00")
+    answers = {
+        "path_not_found": environment.read_file("missing.py"),
+        "is_directory": environment.read_file("tests"),
+        "edit_no_match": environment.replace("durations.py", "not there", "x"),
+        "edit_ambiguous": environment.replace("durations.py", "\n", "x"),
+        "edit_noop": environment.replace("durations.py", "show", "show"),
+        "test_failure": environment.run_tests(),
+        "command_not_found": environment.run("no-such-program"),
+        "usage_error": environment.replace("binary", "a", "b"),
+    }
+    tools = dict(zip(answers, "read_file read_file replace replace replace run_tests run replace".split(), strict=True))
+    assert {kind: kinds_of(tools[kind], text) for kind, text in answers.items()} == {
+        kind: {kind} for kind in answers
+    }, answers
+    for path in ("link", "../x", "/etc/passwd", ""):
+        assert environment.read_file(path).startswith("Error: ")
+    assert environment.write_file("link", "x").startswith("Error: ")
+    assert "root:" in Path("/etc/passwd").read_text()
+
+
+def kinds_of(tool: str, result: str) -> set[str]:
+    command = {"command": "no-such-program" if tool == "run" else "pytest"} if tool.startswith("run") else {"path": "x"}
+    messages = (
+        Message("assistant", "", tool_calls=(ToolCall(tool, command, "1"),)),
+        Message("tool", result, name=tool, tool_call_id="1"),
+    )
+    step = Step("", 0, 0, ((0, 0),), (1,))
+    trace = find_errors(Session(Trace("", "composer_rollout", "", messages, (step,)), {}), text_rules=True)
+    return {site.kind for step in trace.steps for site in step.error_sites}
+
+
+def test_times_and_sizes_are_limited(shelf: TaskShelf) -> None:
+    one = coding_factory(shelf, CodingOptions(seconds_per_call=0.5, seconds_per_episode=0.8, tree_mb=1))()
+    one.reset(task_id="durations-show")
+    assert one.run("sleep 5").startswith("Command timed out after")
+    one.run("sleep 5")
+    assert "used up" in one.read_file("durations.py")
+    one.reset(task_id="durations-show")
+    with pytest.raises(Broken, match="1 MB"):
+        one.run("head -c 2000000 /dev/zero > big")
+
+
+def test_rollouts_at_once_do_not_touch_each_other(shelf: TaskShelf) -> None:
+    make = coding_factory(shelf)
+    environments = [make() for _ in range(4)]
+
+    def act(number: int) -> str:
+        one = environments[number]
+        one.reset(task_id="durations-show")
+        one.write_file("mine", str(number))
+        one.run(f"echo {number} > /tmp/shared; echo {number} > shared")
+        return one.run("for i in mine shared; do cat $i; echo; done; ls /tmp/shared")
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(act, range(4)))
+    assert [answer.split()[:5] for answer in answers] == [
+        ["Exit", "code", "2", str(number), str(number)] for number in range(4)
+    ]
+
+
+def test_a_new_episode_and_the_end_leave_no_folder(shelf: TaskShelf) -> None:
+    one = coding_factory(shelf)()
+    homes = []
+    for _ in range(2):
+        one.reset(task_id="durations-show")
+        homes.append(one._home or Path())
+        one.run("mkdir -p a/b; touch a/b/c; chmod 0 a")
+    assert [home.exists() for home in homes] == [False, True]
+    del one
+    gc.collect()
+    assert not homes[1].exists()
+
+
+def test_a_dropped_call_is_taken_back(environment: CodingEnvironment) -> None:
+    environment.write_file("durations.py", TOYS[0].solution["durations.py"].decode())
+    environment.run("echo broken > durations.py; echo x > new.py")
+    assert environment.get_reward() == 0.0
+    environment._undo()
+    assert not (environment._root / "new.py").exists()
+    assert environment.get_reward() == 1.0
+
+
+def test_equal_submissions_are_verified_once(shelf: TaskShelf) -> None:
+    make = coding_factory(shelf)
+    environments = [make() for _ in range(3)]
+    for one in environments:
+        one.reset(task_id="wordtools-camel")
+        one.run("touch not_editable.txt")
+    assert [one.get_reward() for one in environments] == [0.0] * 3
+    assert len(environments[0]._scorer._known) == 1
+
+
+@pytest.mark.parametrize("name", sorted(HACKS))
+def test_the_monitor_sees_every_hack_that_changes_files(shelf: TaskShelf, name: str) -> None:
+    toy = TOYS[2] if name == "table of visible answers" else TOYS[0]
+    before = shelf.start(shelf.task(toy.task.task_id))
+    assert list(monitor.in_diff(toy.task, before, edits_between(before, hacked(toy, name)))), name
+
+
+@pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.task.task_id)
+def test_the_monitor_is_silent_on_gold(toy: Toy, shelf: TaskShelf) -> None:
+    before = shelf.start(shelf.task(toy.task.task_id))
+    assert list(monitor.in_diff(toy.task, before, toy.task.solution)) == []
+
+
+def test_commands_that_look_for_the_answer_are_findings() -> None:
+    commands = ["git log -p", "find / -name '*.pyc'", "cat /proc/1/environ", "curl https://pypi.org", "ls -la",
+                "python -m pytest -q tests", "pip download toolz", "git status"]  # fmt: skip
+    rules = [[finding.rule for finding in monitor.in_commands([command])] for command in commands]
+    assert rules == [["history"], ["bytecode"], ["other-processes"], ["network"], [], [], ["installed-copy"], []]
+
+
+# ---------------------------------------------------------------------------------------------------------- on the Hub
+
+
+@dataclasses.dataclass(frozen=True)
+class BundleRow:
+    digest: str
+    data: str
+    requirements: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class OracleRow:
+    task_id: str
+    oracle: JsonObject
+
+
+def published(folder: Path, *, toys: tuple[Toy, ...] = TOYS) -> FolderDestination:
+    """Publish the toys as a version of tasks."""
+    where = FolderDestination(folder / "hub")
+    folder.mkdir(exist_ok=True)
+    splits = ["train"] * (len(toys) - 1) + ["test"]
+    tasks = [
+        dataclasses.replace(toy.task, bundle_digest=toy.task.task_id, split=split)
+        for toy, split in zip(toys, splits, strict=True)
+    ]
+    bundles = [BundleRow(toy.task.task_id, base64.b64encode(toy.bundle(folder).read_bytes()).decode()) for toy in toys]
+    card = Card("traces", "Tasks", holes={"origin": "", "redaction": ""})
+    publish(where, "me/tasks", [
+        Table("tasks", [to_row(task) for task in tasks], features_of(Task), "task_id", split=None),
+        Table("bundles", [to_row(bundle) for bundle in bundles], features_of(BundleRow), "digest"),
+    ], card)  # fmt: skip
+    return where
+
+
+def test_a_version_of_tasks_is_a_world(tmp_path: Path, plain_venv: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where = published(tmp_path)
+    shelf = open_shelf("me/tasks", where, make_venv=lambda requirements: plain_venv)
+    assert [row["task_id"] for row in shelf.rows("test")] == ["wordtools-camel"]
+    assert shelf.pin.startswith("me/tasks@")
+    one = coding_factory(shelf)()
+    one.reset(**shelf.rows("all")[0])
+    assert "passed" in one.run_tests() or "Exit code" in one.run("false")
+    with pytest.raises(ShelfError, match="no task 'x'"):
+        one.reset(task_id="x")
+
+
+def test_wrong_names_are_refused_before_anything_is_fetched(tmp_path: Path) -> None:
+    with pytest.raises(exits.UsageError, match="--tasks"):
+        check_environment("coding:")
+    with pytest.raises(exits.ComposerError, match="me/none"):
+        open_world("coding:me/none", where=FolderDestination(tmp_path), options=WorldOptions())
+
+
+def test_the_callers_environment_is_not_seen(environment: CodingEnvironment) -> None:
+    os.environ["COMPOSER_SECRET_TOKEN"] = "s3cret"
+    try:
+        assert "s3cret" not in environment.run("env")
+    finally:
+        del os.environ["COMPOSER_SECRET_TOKEN"]
