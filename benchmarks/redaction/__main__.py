@@ -15,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from benchmarks.redaction.carriers import CARRIERS, carried, is_gone
 from benchmarks.redaction.plants import NAMES, Score, planted_set, planted_trace, plants, score, texts_of
 from composer_hub.records import Message, Trace
 from composer_hub.redact import Redactor
@@ -30,6 +31,19 @@ def measure(name: str, half: str, seeds: list[int], num_each: int) -> tuple[Scor
         total += score(planted, texts_of(redacted))
         broken += sum(a != b for a, b in zip(_shapes(trace), _shapes(redacted), strict=True))
     return total, broken
+
+
+def over_messages(name: str, seeds: list[int]) -> dict[str, tuple[int, int]]:
+    """Return for each carrier how many secrets of a set are gone, and of how many."""
+    gone: dict[str, tuple[int, int]] = {}
+    for seed in seeds:
+        for plant in plants(name, seed, 1):
+            for carrier in CARRIERS if plant.kind.klass == "secret" else ():
+                if (trace := carried(plant, carrier)) is not None:
+                    right, total = gone.get(carrier, (0, 0))
+                    redacted = Redactor(b"benchmark").trace(trace)
+                    gone[carrier] = right + is_gone(plant, carrier, trace, redacted), total + 1
+    return gone
 
 
 def _shapes(trace: Trace) -> list[Any]:
@@ -86,8 +100,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[9001, 9002, 9003])
     parser.add_argument("--num-each", type=int, default=4)
+    parser.add_argument("--carriers", action="store_true", help="Only show secrets over several messages.")
     parser.add_argument("--sessions", type=Path)
     options = parser.parse_args()
+    if options.carriers:
+        print("| the fourth set's secrets, shown as | gone |\n|---|---|")
+        for carrier, (right, total) in over_messages("fourth", options.seeds).items():
+            print(f"| {carrier} | {right / total:.3f} ({total}) |")
+        return
     print("| set | half | secrets gone | personal data gone | look-alikes kept | structure broken |")
     print("|---|---|---|---|---|---|")
     for name in NAMES:

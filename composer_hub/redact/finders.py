@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 from composer_hub.redact.assignments import named_values
 from composer_hub.redact.commands import COMMAND_WORDS, command_secrets
+from composer_hub.redact.encoded import hidden_texts
+from composer_hub.redact.judge import looks_like_password
 from composer_hub.redact.keys import private_keys
 from composer_hub.redact.match import PLACEHOLDER, Finder, Span, Subject, same_length_lower
 from composer_hub.redact.names import NAME_TRIGGERS
@@ -23,6 +25,9 @@ from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
 from composer_hub.redact.tables import table_secrets
 from composer_hub.redact.tokens import BROKEN_TRIGGERS, broken_tokens, known_tokens
 from composer_hub.redact.triggers import Triggers
+
+Cut = tuple[int, int]
+"""A part of a text that finders do not see."""
 
 FINDERS: tuple[Finder, ...] = (
     private_keys,
@@ -38,20 +43,49 @@ FINDERS: tuple[Finder, ...] = (
     personal_numbers,
     person_names,
 )
+MAX_HIDDEN = 3
+"""Documents inside documents that are opened."""
+_TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
     (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS), COMMAND_WORDS
 )
 
 
-def find(text: str, finders: Sequence[Finder] = FINDERS) -> list[Span]:
+def find(text: str, finders: Sequence[Finder] = FINDERS, depth: int = 0) -> list[Span]:
     """Return everything that must not leave the machine, in order and without overlaps."""
     # Where values overlap, the one that begins first wins, then the longest, then that of the earlier finder: a finder
     # that recognizes a part of a secret must not uncover the rest.
     kept: list[Span] = []
-    for span in sorted(_spans(text, finders), key=lambda span: (span.start, -span.end)):
+    for span in sorted(_all_spans(text, finders, depth), key=lambda span: (span.start, -span.end)):
         if (not kept or span.start >= kept[-1].end) and not _touches_placeholder(text, span):
             kept.append(span)
     return kept
+
+
+def _all_spans(text: str, finders: Sequence[Finder], depth: int) -> Iterator[Span]:
+    cuts = _with_leads(text, _color_codes(text))
+    yield from _spans(text, finders, cuts)
+    if joints := [match.span("joint") for match in _JOINT.finditer(text)]:
+        yield from _across(text, joints, _spans(text, _TOKEN_FINDERS, _merged(sorted([*cuts, *joints]))))
+    for hidden in hidden_texts(text) if depth < MAX_HIDDEN else ():
+        if inner := find(hidden.text, finders, depth + 1) or _login(hidden.text):
+            yield Span(hidden.start, hidden.end, inner[0].label, f"encoded:{inner[0].rule}")
+
+
+def _login(text: str) -> list[Span]:
+    """Return the password of `user:password`, which only its encoding gives away."""
+    user, colon, password = text.strip().partition(":")
+    given = colon and user and " " not in text.strip() and looks_like_password(password)
+    return [Span(len(user) + 1, len(text), "SECRET", "login")] if given else []
+
+
+def _across(text: str, joints: list[Cut], spans: Iterator[Span]) -> Iterator[Span]:
+    """Yield the parts of values that go across joints; what is within one part was found before."""
+    for span in spans:
+        inner = [joint for joint in joints if span.start < joint[0] and joint[1] < span.end]
+        edges = [span.start, *(edge for joint in inner for edge in joint), span.end]
+        for start, end in zip(edges[::2], edges[1::2], strict=True) if inner else ():
+            yield Span(start, end, span.label, f"joined:{span.rule}")
 
 
 def _touches_placeholder(text: str, span: Span) -> bool:
@@ -59,8 +93,7 @@ def _touches_placeholder(text: str, span: Span) -> bool:
     return match is not None and match.start() < span.end
 
 
-def _spans(text: str, finders: Sequence[Finder]) -> Iterator[Span]:
-    cuts = _with_leads(text, _color_codes(text))
+def _spans(text: str, finders: Sequence[Finder], cuts: list[Cut]) -> Iterator[Span]:
     plain, starts, shifts = _without(text, cuts) if cuts else (text, [0], [0])
     lowered = same_length_lower(plain)
     subject = Subject(plain, lowered, _TRIGGERS.of(lowered))
@@ -79,8 +112,6 @@ def _spans(text: str, finders: Sequence[Finder]) -> Iterator[Span]:
 
 # ---------------------------------------------------------------------------------------- what finders need not look at
 
-Cut = tuple[int, int]
-
 _ANSI = re.compile(r"(?:\x1b|\\u001[bB]|\\x1[bB]|\\033|\\e)\[[0-9;?]*[A-Za-z]")
 _LEAD = re.compile(
     r"\n(?P<lead>)(?:[ \t]*\d{1,6}[\t→][ \t]?|[\w.@+-]{0,60}/[\w./@+-]{1,120}:\d{1,6}[:-]"
@@ -88,6 +119,13 @@ _LEAD = re.compile(
     r":\d{1,6}[:-]|> "
     r"|\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,:+]*Z?\]?[ \t])"
 )
+
+
+_JOINT = re.compile(
+    r"(?P<joint>(?P<q>[\"'`])(?<=[\w+/=.-]{3}.)[ \t]*(?:\\?\r?\n[ \t]*)?(?:[+.&]|\.\.|<>|\|\||\+=)?[ \t]*\\?"
+    r"(?:\r?\n[ \t]*)?(?:[+.&]|[A-Za-z_]\w{0,30}[ \t]*(?:\+|\.)=)?[ \t]*[bfru]?(?P=q))(?=[\w+/=.-]{3})"
+)
+"""What stands between the literals of `"abc" + "def"` and of `key = "abc"` and `key += "def"` on two lines."""
 
 
 def _color_codes(text: str) -> list[Cut]:

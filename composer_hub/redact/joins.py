@@ -23,6 +23,7 @@ from composer_hub.redact.judge import (
     is_uuid,
     looks_like_password,
     looks_random,
+    num_classes,
 )
 from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
 from composer_hub.redact.names import promise_in
@@ -68,8 +69,7 @@ _TYPED = frozenset(("chars", "input", "text", "stdin", "data", "keys", "content"
 _PHRASE = re.compile(r"(?i)passphrase|mnemonic|seed|recovery|wallet")
 _WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
 _CHUNK = re.compile(r"(?s).*?\bOutput:\n")
-_EDGE_BEFORE = re.compile(r"[\w.+/=-]{1,400}\Z")
-_EDGE_AFTER = re.compile(r"[\w.+/=-]{1,400}")
+_EDGE = re.compile(r"[^\s\"'`,;(){}\[\]<>]{0,400}")
 
 
 def joined_secrets(trace: Trace) -> Iterator[Join]:
@@ -100,7 +100,7 @@ def joined_secrets(trace: Trace) -> Iterator[Join]:
 def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
     """Yield what a command prints or a file holds, if it is nothing but a secret."""
     content = message.content
-    if not content or len(content) > MAX_BARE:
+    if not content or len(content) > MAX_BARE or content.count("\n") > 2 * MAX_LINES:
         return
     lines = list(_bare_lines(content))
     if not lines or len(lines) > MAX_LINES:
@@ -124,7 +124,8 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
     if strength and not (_HASHING.search(told) and all(is_hex(line) or is_uuid(line) for line in lines)):
         for line in lines:
             value = line.strip("\"'")
-            if _is_printed(value) or (strength == "password" and len(lines) == 1 and looks_like_password(value)):
+            alone = strength == "password" and len(lines) == 1 and num_classes(value) >= 3
+            if _is_printed(value) or (alone and _is_given(value)):
                 yield Join(content, value, "SECRET", f"output:{stem}")
 
 
@@ -212,7 +213,7 @@ def _typed(before: str, call: ToolCall) -> Iterator[Join]:
 
 def _cut(outputs: list[str]) -> Iterator[Join]:
     """Yield the parts of a value that began in an earlier output of the same program and ends in the last one."""
-    if len(outputs) < 2 or not _EDGE_BEFORE.search(outputs[-2][-REACH:]):
+    if len(outputs) < 2 or not _EDGE.fullmatch(outputs[-2][-4:] or " "):
         return
     bodies = [_body(output) for output in outputs]
     if not _is_random_edge(bodies[-2], bodies[-1]):
@@ -235,5 +236,8 @@ def _body(output: str) -> str:
 
 
 def _is_random_edge(before: str, after: str) -> bool:
-    head, tail = _EDGE_BEFORE.search(before[-REACH:]), _EDGE_AFTER.match(after)
-    return bool(head and tail) and looks_random((head[0] + tail[0])[-64:])  # type: ignore[index]
+    head, tail = _EDGE.match(before[-REACH:][::-1]), _EDGE.match(after[:REACH])
+    assert head  # the pattern also fits nothing
+    assert tail
+    joined = (head[0][::-1] + tail[0])[-64:]
+    return bool(head[0] and tail[0]) and (looks_random(joined) or looks_like_password(joined))

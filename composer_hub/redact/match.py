@@ -5,9 +5,13 @@ In: a text. Out: `Subject`, which a `Finder` turns into `Span`s.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
+
+MIN_TOKEN = 16
+"""Characters from which a word may be a token."""
 
 MAX_JUDGED = 160
 """Characters of a value that are enough to judge it."""
@@ -33,6 +37,12 @@ class Subject(NamedTuple):
 
 
 Finder = Callable[[Subject], Iterator[Span]]
+
+
+@functools.lru_cache(maxsize=2)
+def long_words(text: str) -> frozenset[str]:
+    """Return the words that are long enough for a token; several finders ask for those of one text."""
+    return frozenset(word for word in text.split() if len(word) >= MIN_TOKEN)
 
 
 def places(text: str, word: str) -> Iterator[int]:

@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from composer_hub.redact.data import words
+from composer_hub.redact.needles import trie
 
 
 class Stem(NamedTuple):
@@ -36,9 +37,7 @@ STEMS = tuple(
 NAME_TRIGGERS = tuple({stem.trigger for stem in STEMS})
 
 _PASSWORD_NOUNS = frozenset(words("nouns for secrets")) - frozenset(words("nouns for tokens"))
-_MAY_PROMISE = re.compile(
-    "|".join(map(re.escape, sorted({*NAME_TRIGGERS, *(noun[:4] for noun in words("nouns for secrets"))})))
-)
+_MAY_PROMISE = re.compile(trie({*NAME_TRIGGERS, *(noun[:4] for noun in words("nouns for secrets"))}))
 _SECRET_KEY = re.compile(
     r"(?:api|access|auth|private|account|encryption|signing|master|license|service|client|storage"
     r"|shared|admin|deploy|app|consumer|session|subscription|functions|license|webhook|hmac|jwt|bot|"

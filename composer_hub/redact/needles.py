@@ -31,7 +31,7 @@ class Needles:
         self._shorter = {
             seed: [seed[:size] for size in range(len(seed) - 1, 0, -1) if seed[:size] in seeds] for seed in seeds
         }
-        self._pattern = re.compile(_trie(sorted(seeds))) if seeds else None
+        self._pattern = re.compile(trie(seeds)) if seeds else None
 
     def __bool__(self) -> bool:
         return self._pattern is not None
@@ -55,15 +55,16 @@ class Needles:
         return ""
 
 
-def _trie(seeds: list[str]) -> str:
+def trie(seeds: Iterable[str]) -> str:
     """Return an expression for the seeds, the longest first, that shares their beginnings."""
     by_first: dict[str, list[str]] = defaultdict(list)
-    for seed in seeds:
+    ordered = sorted(seeds)
+    for seed in ordered:
         if seed:
             by_first[seed[0]].append(seed[1:])
     last = [first for first, rests in by_first.items() if rests == [""]]
-    branches = [re.escape(first) + _trie(rests) for first, rests in by_first.items() if rests != [""]]
+    branches = [re.escape(first) + trie(rests) for first, rests in by_first.items() if rests != [""]]
     if last:
         branches.append(re.escape(last[0]) if len(last) == 1 else f"[{''.join(map(re.escape, last))}]")
     whole = branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
-    return f"(?:{whole})?" if "" in seeds else whole
+    return f"(?:{whole})?" if "" in ordered else whole

@@ -99,13 +99,14 @@ class Redactor:
         self._digest = rules_digest()
         self._cache: dict[tuple[str, str], tuple[str, tuple[Replacement, ...]]] = {}
         self._cached_chars = 0
+        self._placeholders: dict[tuple[str, str], str] = {}
 
     def __repr__(self) -> str:
         return f"Redactor(exact={len(self.exact)} values)"
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker starts with an empty cache and no counts.
-        return {**self.__dict__, "_cache": {}, "_cached_chars": 0, "report": RedactionReport()}
+        return {**self.__dict__, "_cache": {}, "_cached_chars": 0, "_placeholders": {}, "report": RedactionReport()}
 
     def trace(self, trace: Trace) -> Trace:
         """Return the trace redacted, and add what was replaced to the report."""
@@ -136,11 +137,14 @@ class Redactor:
 
     def placeholder(self, label: str, value: str) -> str:
         """Return the placeholder of a value, the same wherever it occurs; the value cannot be computed from it."""
+        if (label, value) in self._placeholders:
+            return self._placeholders[label, value]
         canonical = re.sub(r"[ ().-]", "", value) if label in ("PHONE", "CARD", "IBAN") else value
         if label in ("EMAIL", "USER", "MAC"):
             canonical = value.lower().replace("%40", "@")
         digest = hmac.new(self._salt, f"{label}\0{canonical}".encode("utf-8", "surrogatepass"), hashlib.sha256)
-        return f"[{label}_x{digest.hexdigest()[:16]}]"
+        placeholder = self._placeholders[label, value] = f"[{label}_x{digest.hexdigest()[:16]}]"
+        return placeholder
 
     def _known(self) -> KnownValues:
         return KnownValues(self.placeholder, self.exact, self._publisher)

@@ -110,7 +110,11 @@ class KnownValues:
                 self._add_pieces(known, _SIGN.sub("", line.lower()))
 
     def _add_pieces(self, known: Known, letters: str) -> None:
-        if len(letters) < MIN_PIECE or not looks_random(letters[:64]):
+        if len(letters) < MIN_PIECE or letters.isdigit() or letters.isalpha():
+            return
+        if not looks_random(letters[:64]):
+            # A part of a password of words is a word; the whole is not.
+            self._pieces.setdefault(letters[:MIN_PIECE], (known, letters, False))
             return
         # Tokens of one kind begin alike; only what follows tells this one.
         if not letters.startswith(("eyj", "beginp", "begino", "beginr")):
@@ -176,7 +180,7 @@ class KnownValues:
                 is_end and end - start < len(whole) and start > after and letters[start - 1] == whole[start - end - 1]
             ):
                 start -= 1
-            if start < after:
+            if start < after or (end - start < len(whole) and not looks_random(whole[:64])):
                 continue
             after = end
             places = places or [match.start() for match in _LETTER.finditer(lowered)]

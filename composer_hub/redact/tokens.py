@@ -21,7 +21,7 @@ from composer_hub.redact.judge import (
     looks_random,
     num_classes,
 )
-from composer_hub.redact.match import MAX_JUDGED, Span, Subject, places
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject, long_words, places
 from composer_hub.redact.triggers import MAX_REMEMBERED, MAX_WORDS
 
 # --------------------------------------------------------------------------------------------------------------- shapes
@@ -84,8 +84,6 @@ _LENGTHS = sorted({len(anchor) for anchor in _BY_SEPARATOR})
 _CAPITALS = re.compile("|".join(map(re.escape, sorted(_BY_CAPITAL, key=len, reverse=True))))
 _ACROSS_WORDS = ("FlyV1 ", "LS0tLS1CRUdJTi")
 """Anchors of tokens that contain white space."""
-MIN_TOKEN = 16
-"""Characters from which a word may be a token."""
 _WITHOUT: set[str] = set()
 """Words in which no token was found."""
 
@@ -96,7 +94,7 @@ def known_tokens(subject: Subject) -> Iterator[Span]:
     if any(anchor in text for anchor in _ACROSS_WORDS):
         yield from tokens_in(text)
         return
-    for word in {word for word in text.split() if len(word) >= MIN_TOKEN} - _WITHOUT:
+    for word in long_words(text) - _WITHOUT:
         spans = list(tokens_in(word))
         if not spans:
             _remember(word)

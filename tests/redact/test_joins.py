@@ -147,3 +147,33 @@ def test_thousands_of_users_are_replaced_in_one_pass() -> None:
     passwd = "\n".join(f"{user}:x:{i}:{i}::/home/{user}:/bin/sh" for i, user in enumerate(users))
     text = shown(Message("tool", passwd), Message("user", f"ask {users[7]} and {users[3999]}"))
     assert not [user for user in users if user in text]
+
+
+HIDDEN = {
+    "a login": "user kim:Tr0ub4dor!x",
+    "a configuration": f"# app\nlog=info\nAPI_TOKEN={SECRET}\nport=80\n",
+    "wrapped": "# config\n" + "name=app\n" * 12 + f"API_TOKEN={SECRET}\n",
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_a_document_that_only_its_encoding_hides_is_opened(name: str) -> None:
+    document = HIDDEN[name].removeprefix("user ").encode()
+    code = base64.b64encode(document).decode()
+    wrapped = "\n".join(code[i : i + 76] for i in range(0, len(code), 76))
+    assert wrapped.split("\n")[0] not in shown(Message("user", f"{wrapped}\n")).replace("\\n", "\n")
+    assert document.hex() not in shown(Message("user", f"data {document.hex()}"))
+
+
+def test_an_encoded_document_without_a_secret_stays() -> None:
+    code = base64.b64encode(b"the quick brown fox jumps over the lazy dog").decode()
+    assert code in shown(Message("user", f"data: {code}"))
+
+
+@pytest.mark.parametrize("joint", ['" + "', '"\n    "', '" \\\n  "', '"\nKEY += "'], ids=repr)
+def test_a_token_in_parts_is_found_and_its_code_stays_whole(joint: str) -> None:
+    text = json.loads(shown(Message("user", f'KEY = "ghp_{SECRET[:14]}{joint}{SECRET[14:]}aZ3kQ9xW"')))[0][0]
+    assert SECRET[:14] not in text
+    assert SECRET[14:] not in text
+    assert text.count('"') == 4
+    assert joint in text
