@@ -15,8 +15,8 @@ from starlette.responses import Response, StreamingResponse
 from composer_hub.local_hub.calls import ApiError, Call, Route
 from composer_hub.local_hub.contents import Content
 from composer_hub.local_hub.repos import check_gate, lfs_details
-from composer_hub.local_hub.store import Repo
-from composer_hub.local_hub.trees import Folder, TreeEntry
+from composer_hub.local_hub.store import Commit, Repo
+from composer_hub.local_hub.trees import Folder, TreeEntry, pointer
 from composer_hub.local_hub.xorbs import Malformed
 
 REGULAR_LIMIT = 10 << 20
@@ -41,9 +41,9 @@ async def show_tree(call: Call) -> Response:
     headers = {"X-Repo-Commit": oid}
     if len(paths) > size:
         headers["Link"] = f'<{_with_cursor(call, page[-1])}>; rel="next"'
-    last = await call.in_thread(last_commits, call, repo, oid, page) if expand else {}
+    last = await call.in_thread(call.store.last_commits, repo, oid) if expand else None
     shown = {path: items[path] for path in page}
-    return call.json(_items(call, repo, shown, last if expand else None), headers=headers)
+    return call.json(_items(call, repo, shown, last), headers=headers)
 
 
 async def show_paths(call: Call) -> Response:
@@ -58,18 +58,37 @@ async def show_paths(call: Call) -> Response:
         everything = await call.in_thread(call.store.listing, repo, oid, "", recursive=True)
         found |= {path: everything[path] for path in missing if path in everything}
     expand = form["expand"]
-    last = await call.in_thread(last_commits, call, repo, oid, list(found)) if expand else {}
-    return call.json(_items(call, repo, found, last if expand else None))
+    last = await call.in_thread(call.store.last_commits, repo, oid) if expand else None
+    return call.json(_items(call, repo, found, last))
+
+
+async def send_raw(call: Call) -> Response:
+    """Send a file as git has it: in place of a large file, the text that points to it."""
+    repo, entry, headers = _found(call)
+    content = pointer(entry.sha256, entry.size) if entry.sha256 else call.store.content(repo, entry)
+    headers |= {"ETag": f'"{entry.oid}"'}
+    return await send_content(call, content, None if entry.sha256 else entry.size, headers)
 
 
 async def send_file(call: Call) -> Response:
     """Send a file of a revision, whole or a range of it."""
+    repo, entry, headers = _found(call)
+    if entry.sha256:
+        headers |= {"X-Linked-Etag": f'"{entry.sha256}"', "X-Linked-Size": str(entry.size)}
+    content = call.store.content(repo, entry)
+    if call.hub.with_xet and (file := call.store.chunked(repo, entry)):
+        token = f"/api/{repo.kind}s/{repo.name}/xet-read-token/{headers['X-Repo-Commit']}"
+        headers |= {"X-Xet-Hash": file.hash, "X-Xet-Refresh-Route": call.url(token)}
+    return await send_content(call, content, entry.size, headers)
+
+
+def _found(call: Call) -> tuple[Repo, TreeEntry, dict[str, str]]:
+    """Return the repository and the entry of the path, and the headers of every answer with its bytes."""
     repo = call.repo()
     check_gate(call, repo)
     oid = call.store.resolve(repo, call.args["rev"])
-    tree = call.store.tree(repo, oid)
     path = call.args["path"]
-    entry = tree.get(path)
+    entry = call.store.tree(repo, oid).get(path)
     if entry is None:
         raise entry_not_found(f"Entry not found: {path[:300]}", oid)
     headers = {
@@ -80,13 +99,7 @@ async def send_file(call: Call) -> Response:
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "default-src 'none'; sandbox",
     }
-    if entry.sha256:
-        headers |= {"X-Linked-Etag": f'"{entry.sha256}"', "X-Linked-Size": str(entry.size)}
-    content = call.store.content(repo, entry)
-    if call.hub.with_xet and (file := call.store.chunked(repo, entry)):
-        token = f"/api/{repo.kind}s/{repo.name}/xet-read-token/{oid}"
-        headers |= {"X-Xet-Hash": file.hash, "X-Xet-Refresh-Route": call.url(token)}
-    return await send_content(call, content, entry.size, headers)
+    return repo, entry, headers
 
 
 async def plan_upload(call: Call) -> Response:
@@ -109,18 +122,6 @@ async def plan_upload(call: Call) -> Response:
     # A client leaves out what it is told the branch holds: damaged files must go up again.
     known = {path: entry for path, entry in known.items() if call.store.has_content(repo, entry)}
     return call.json({"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid})
-
-
-def last_commits(call: Call, repo: Repo, oid: str, paths: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Find for each file or folder the newest commit that touched it."""
-    missing, found = set(paths), {}
-    for commit, changes in call.store.log_with_changes(repo, oid):
-        for path in [path for path in missing if path in changes or _touches(changes, path)]:
-            found[path] = {"id": commit.oid, "title": commit.title, "date": commit.created_at}
-            missing.discard(path)
-        if not missing:
-            break
-    return found
 
 
 def entry_not_found(message: str, oid: str) -> ApiError:
@@ -225,19 +226,23 @@ def _items(
     call: Call,
     repo: Repo,
     found: Mapping[str, TreeEntry | Folder],
-    last: Mapping[str, Mapping[str, str]] | None,
+    last: Mapping[str, Commit] | None,
 ) -> list[dict[str, Any]]:
     """Describe entries of a tree, with their last commits if those are given."""
     sha256s = [item.sha256 for item in found.values() if isinstance(item, TreeEntry) and item.sha256]
     hashes = call.store.chunks.hashes(repo.scope, sha256s) if call.hub.with_xet else {}
-    items = [_item(path, item, (last or {}).get(path)) for path, item in found.items()]
+    items = [_item(path, item) for path, item in found.items()]
     for details in items:
+        if last is not None and (commit := last.get(details["path"])):
+            details["lastCommit"] = {"id": commit.oid, "title": commit.title, "date": commit.created_at}
+            if details["type"] == "file":
+                details["securityFileStatus"] = None
         if xet_hash := hashes.get(details.get("lfs", {}).get("oid", "")):
             details["xetHash"] = xet_hash
     return items
 
 
-def _item(path: str, item: TreeEntry | Folder, last: Mapping[str, str] | None) -> dict[str, Any]:
+def _item(path: str, item: TreeEntry | Folder) -> dict[str, Any]:
     details: dict[str, Any]
     if isinstance(item, Folder):
         details = {"type": "directory", "oid": item.oid, "size": 0, "path": path}
@@ -245,16 +250,7 @@ def _item(path: str, item: TreeEntry | Folder, last: Mapping[str, str] | None) -
         details = {"type": "file", "oid": item.oid, "size": item.size, "path": path}
         if item.sha256:
             details["lfs"] = lfs_details(item, "oid")
-    if last is not None:
-        details["lastCommit"] = last
-        if isinstance(item, TreeEntry):
-            details["securityFileStatus"] = None
     return details
-
-
-def _touches(changes: Mapping[str, Any], folder: str) -> bool:
-    prefix = folder + "/"
-    return any(path.startswith(prefix) for path in changes)
 
 
 async def _form(call: Call) -> dict[str, Any]:
@@ -283,4 +279,6 @@ ROUTES = (
     Route("POST", "/api/{kinds}/{ns}/{name}/preupload/{rev}", plan_upload),
     Route("GET", "/{kinds}/{ns}/{name}/resolve/{rev}/{path...}", send_file),
     Route("GET", "/{ns}/{name}/resolve/{rev}/{path...}", send_file),
+    Route("GET", "/{kinds}/{ns}/{name}/raw/{rev}/{path...}", send_raw),
+    Route("GET", "/{ns}/{name}/raw/{rev}/{path...}", send_raw),
 )

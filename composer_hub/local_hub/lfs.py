@@ -14,8 +14,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from composer_hub.local_hub.calls import ApiError, Call, Route
-from composer_hub.local_hub.store import Repo
+from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
+from composer_hub.local_hub.repos import check_gate
+from composer_hub.local_hub.store import Repo, Store
 from composer_hub.local_hub.trees import lfs_entry
 
 _VALID_SECONDS = 24 * 3600
@@ -78,6 +79,36 @@ async def forget_objects(call: Call) -> Response:
         raise ApiError(400, "`deletions.sha` must be a list of sha256.", "BadRequest")
     await call.in_thread(call.store.forget_lfs, repo, set(sha256s))
     return call.json({})
+
+
+async def duplicate_objects(call: Call) -> Response:
+    """Give large files of a repository to another; list those that cannot be copied."""
+    source, body = call.repo(), await call.json_body()
+    check_gate(call, source)
+    target, files = body.get("target"), body.get("files")
+    if not isinstance(target, dict) or not isinstance(files, list) or len(files) > _MAX_OBJECTS:
+        message = f"`target` must be an object, and `files` a list of at most {_MAX_OBJECTS} objects."
+        raise ApiError(400, message, "BadRequest")
+    repo = call.repo(write=True, kind=text_field(target, "type", "model"), name=text_field(target, "name"))
+    sha256s = [str(file.get("sha256")) if isinstance(file, dict) else "" for file in files]
+    failed = await call.in_thread(_give, call.store, source, repo, sha256s)
+    return call.json({"failed": [{"sha256": sha256, "error": "The repository has no such file."} for sha256 in failed]})
+
+
+def _give(store: Store, source: Repo, target: Repo, sha256s: list[str]) -> list[str]:
+    """Give contents of one repository to another; return those that it lacks."""
+    failed = []
+    with store.write():
+        for sha256 in sha256s:
+            size = store.lfs_size(source, sha256)
+            entry = lfs_entry(sha256, size or 0)
+            if size is None or not store.has_content(source, entry):
+                failed.append(sha256)
+            elif file := store.chunked(source, entry):
+                store.add_chunked(target, file)
+            else:
+                store.add_lfs(target, sha256, size)
+    return failed
 
 
 def _objects(call: Call, repo: Repo) -> list[dict[str, Any]]:
@@ -152,4 +183,5 @@ ROUTES = (
     Route("POST", "/_lfs/{sha256}/{signed}/verify", verify, own_auth=True),
     Route("GET", "/api/{kinds}/{ns}/{name}/lfs-files", list_objects),
     Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/batch", forget_objects),
+    Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/duplicate", duplicate_objects),
 )

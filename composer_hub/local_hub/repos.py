@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from composer_hub.local_hub import bucketstore
+from composer_hub.local_hub.accounts import User
 from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.cards import card_errors, card_of, tags_of
 from composer_hub.local_hub.spaces import kept_settings
@@ -39,13 +41,8 @@ async def create(call: Call) -> Response:
     kind = _kind(body)
     namespace = text_field(body, "organization", "") or user.name
     name = f"{namespace}/{text_field(body, 'name')}"
-    if not _NAME.fullmatch(name.partition("/")[2]) or name.endswith((".git", ".ipynb")):
-        raise ApiError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
-    if not user.may_create_in(namespace):
-        raise ApiError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace}"')
     visibility = text_field(body, "visibility", "") or _default_visibility(call, namespace, body)
-    if visibility not in ("public", "private", "protected"):
-        raise ApiError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
+    _check_new(user, kind, name, visibility)
     settings = kept_settings(body, call.store.now()) if kind == "space" else {}
     try:
         repo = await call.in_thread(
@@ -60,6 +57,27 @@ async def create(call: Call) -> Response:
     except Exists as error:
         raise _already_there(call, kind, name) from error
     return call.json(_created(call, repo))
+
+
+async def duplicate(call: Call) -> Response:
+    """Create a repository with the history, the files and the visibility of another, without its pull requests."""
+    source = call.repo()
+    check_gate(call, source)
+    body, user = await call.json_body(), call.need_user(write=True)
+    name = text_field(body, "repository")
+    visibility = text_field(body, "visibility", "") or source.visibility
+    _check_new(user, source.kind, name, visibility)
+    settings = {}
+    if source.kind == "space":
+        settings = {"sdk": source.settings.get("sdk"), **kept_settings(body, call.store.now())}
+    create_copy = functools.partial(
+        call.store.create_repo, source.kind, name, author=user.name, visibility=visibility, settings=settings
+    )
+    try:
+        repo = await call.in_thread(create_copy, source=source)
+    except Exists as error:
+        raise _already_there(call, source.kind, name) from error
+    return call.json(_created(call, repo) | {"filesCopyPending": False})
 
 
 async def delete(call: Call) -> Response:
@@ -331,6 +349,17 @@ def _kind(body: Mapping[str, Any]) -> str:
     return kind
 
 
+def _check_new(user: User, kind: str, name: str, visibility: str) -> None:
+    """Check the name, the right and the visibility of a repository that is to be created."""
+    namespace, _, word = name.partition("/")
+    if not _NAME.fullmatch(word) or word.endswith((".git", ".ipynb")):
+        raise ApiError(400, f"Invalid repo name: {name[:200]!r}. Use letters, digits, '-', '_' and '.'.", "BadRequest")
+    if not user.may_create_in(namespace):
+        raise ApiError(403, f'You don\'t have the rights to create a {kind} under the namespace "{namespace[:200]}"')
+    if visibility not in ("public", "private", "protected"):
+        raise ApiError(400, f"Invalid visibility: {visibility!r}", "BadRequest")
+
+
 def _first_files(kind: str, name: str, settings: Mapping[str, Any]) -> dict[str, bytes]:
     files = {".gitattributes": GITATTRIBUTES}
     if kind == "space":
@@ -374,6 +403,7 @@ ROUTES = (
     Route("GET", "/api/{kinds}/{ns}/{name}", show),
     Route("GET", "/api/{kinds}/{ns}/{name}/revision/{rev}", show),
     Route("PUT", "/api/{kinds}/{ns}/{name}/settings", change_settings),
+    Route("POST", "/api/{kinds}/{ns}/{name}/duplicate", duplicate),
     Route("GET", "/api/{kinds}/{ns}/{name}/auth-check", check_right),
     Route("GET", "/api/{kinds}/{ns}/{name}/auth-check/{right}", check_right),
 )

@@ -33,6 +33,7 @@ from composer_hub.local_hub.trees import (
     changes_of,
     check_no_overlap,
     listing,
+    parents,
 )
 
 KINDS = ("model", "dataset", "space")
@@ -115,7 +116,7 @@ class Store(Contents):
 
     def __init__(self, root: Path, *, clock: Callable[[], float] = time.time, is_shared: bool = False) -> None:
         super().__init__(root, clock=clock, is_shared=is_shared)
-        self._trees, self._listings = TreeCache(), TreeCache()
+        self._trees, self._listings, self._last_commits = TreeCache(), TreeCache(), TreeCache()
         self.add_schema(SCHEMA)
 
     # ------------------------------------------------------------------------------------------------ repositories
@@ -129,8 +130,9 @@ class Store(Contents):
         visibility: str = "public",
         settings: Mapping[str, Any] | None = None,
         files: Mapping[str, bytes] | None = None,
+        source: Repo | None = None,
     ) -> Repo:
-        """Create a repository with its first commit on main."""
+        """Create a repository with its first commit on main, or with the history of another."""
         with self.write() as db:
             if self.find_repo(kind, name) is not None:
                 raise Exists(f"The {kind} {name} already exists.")
@@ -141,9 +143,26 @@ class Store(Contents):
             )
             db.execute("delete from moved where kind=? and old=?", (kind, name))
             repo = self.repo_by_id(made.lastrowid or 0)
+            if source is not None:
+                self._copy_history(db, self.repo_by_id(source.id), repo)
+                return repo
             tree = {path: self.put_small(db, data) for path, data in (files or {}).items()}
             self._write_commit(db, repo.id, "refs/heads/main", "", dict(tree), tree, "initial commit", "", author)
             return repo
+
+    def _copy_history(self, db: sqlite3.Connection, source: Repo, target: Repo) -> None:
+        """Give a new repository the commits, branches, tags and contents of another."""
+        columns = f"{_COMMIT},changes,is_whole,chain,weight"
+        for query in (
+            f"insert into commits(repo,{columns}) select ?,{columns} from commits where repo=? order by number",
+            "insert into refs select ?,ref,oid,message from refs where repo=? and ref not like 'refs/pr/%'",
+        ):
+            db.execute(query, (target.id, source.id))
+        db.execute("insert into lfs select ?,sha256,size,? from lfs where repo=?", (target.id, self.now(), source.id))
+        db.execute(
+            "insert into xet_files select ?,hash,sha256,size,xorbs,terms,? from xet_files where scope=?",
+            (target.scope, self.now(), source.scope),
+        )
 
     def find_repo(self, kind: str, name: str) -> Repo | None:
         """Return the repository of this name; as on the Hub, names that differ only in case are one."""
@@ -222,7 +241,7 @@ class Store(Contents):
         return row[0] if row else None
 
     def resolve(self, repo: Repo, revision: str) -> str:
-        """Return the commit a branch, tag, full ref or (shortened) commit id names."""
+        """Return the commit that a branch, tag, full ref or (shortened) commit id names; HEAD is main."""
         for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
             if (oid := self.head(repo, ref)) is not None:
                 return oid
@@ -233,6 +252,8 @@ class Store(Contents):
             found = rows.fetchall()
             if len(found) == 1:
                 return found[0][0]
+        if revision == "HEAD":
+            return self.resolve(repo, "main")
         raise NoRevision(f"Invalid rev id: {revision}")
 
     def create_ref(self, repo: Repo, ref: str, oid: str, message: str = "") -> None:
@@ -318,6 +339,22 @@ class Store(Contents):
                 changes = self.difference(repo, commit.parent, commit.oid)
             yield commit, changes
 
+    def last_commits(self, repo: Repo, oid: str) -> Mapping[str, Commit]:
+        """Return for each file and folder the newest commit, from `oid` back, that touched it."""
+        steps: list[tuple[Commit, Changes]] = []
+        found: dict[str, Commit] = {}
+        for commit, changes in self.log_with_changes(repo, oid):
+            if (cached := self._last_commits.get(repo.id, commit.oid)) is not None:
+                found = dict(cached)
+                break
+            steps.append((commit, changes))
+        for commit, changes in reversed(steps):
+            for path in changes:
+                found.update(dict.fromkeys((path, *parents(path)), commit))
+        if steps:
+            self._last_commits.put(repo.id, oid, found)
+        return found
+
     def difference(self, repo: Repo, old: str, new: str) -> Changes:
         """Return what leads from one commit's tree to another's."""
         before, after = self.tree(repo, old), self.tree(repo, new)
@@ -368,7 +405,7 @@ class Store(Contents):
             db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
             gone = [(repo.scope, sha256) for sha256 in sha256s]
             db.executemany("delete from xet_files where scope=? and sha256=?", gone)
-        self._trees, self._listings = TreeCache(), TreeCache()
+        self._trees, self._listings, self._last_commits = TreeCache(), TreeCache(), TreeCache()
 
     def _write_commit(
         self,
