@@ -128,10 +128,9 @@ class TokenPrice:
         pico = plain * rates.input + cached * rates.cached + written * rates.write + output_tokens * rates.output
         return _nano(pico + rates.request)
 
-    @property
-    def typical(self) -> int:
-        """Return the cost of a typical agent step (mostly cached, short answer); teachers are sorted by it."""
-        return self.cost(20_000, 400, cached=19_000 if self.caches else 0)
+    def typical(self, output_tokens: float = 400) -> int:
+        """Return the cost of a typical agent step (mostly cached); teachers are sorted by it."""
+        return self.cost(20_000, round(output_tokens), cached=19_000 if self.caches else 0)
 
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

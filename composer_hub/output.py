@@ -73,6 +73,10 @@ class Output:
         if self.mode in ("human", "agent"):
             print(text, file=sys.stderr)
 
+    def warn(self, text: str) -> None:
+        """Print a note that no format may leave out, such as a changed price, on stderr."""
+        print(text, file=sys.stderr)
+
     def _room(self) -> int:
         return self.columns or shutil.get_terminal_size((80, 24)).columns
 

@@ -10,12 +10,16 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
-from composer_hub.money import cap_of, show_usd
+from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
 
 if TYPE_CHECKING:
     from composer_hub.replay import ReplayOptions, ReplayProgress, Teacher, TraceSource
 
+FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+learn_option = click.option(
+    "--learn-from", multiple=True, type=FOLDER, help="Folder of an earlier run with these teachers."
+)
 run_option = click.option(
     "--run",
     "folder",
@@ -35,16 +39,30 @@ def replay() -> None:
 @source_options
 @teacher_options
 @replay_options
+@learn_option
 @click.option("--max-usd", type=float, required=True, help="Cap of the planned run.")
+@click.option("--run", "folder", type=FOLDER, help="Folder of a run, to see what is left to pay.")
 @format_option
-def plan(out: Output, traces: TraceSource, teachers: list[Teacher], options: ReplayOptions, max_usd: float) -> None:
-    """Print the questions and the cost of a run. Only the price lists are requested."""
+def plan(
+    out: Output,
+    traces: TraceSource,
+    teachers: list[Teacher],
+    options: ReplayOptions,
+    learn_from: tuple[Path, ...],
+    max_usd: float,
+    folder: Path | None,
+) -> None:
+    """Print what each order would cost and find, and each teacher's part. Only the price lists are requested."""
     from composer_hub import replay
 
-    planned, cap = replay.plan(traces, teachers, options), cap_of(max_usd)
-    planned.check(cap)
-    out.table(planned.as_rows(), id_key="teacher")
-    for note in planned.notes(cap):
+    forecast = replay.forecast(traces, teachers, options, max_usd=max_usd, folder=folder, learn_from=learn_from)
+    if out.mode == "json":
+        out.record(forecast.as_row(), id_key="order")
+        return
+    out.table(forecast.orders, id_key="order")
+    out.text("")
+    out.table(forecast.teachers, id_key="teacher")
+    for note in forecast.notes:
         out.note(note)
 
 
@@ -54,6 +72,8 @@ def plan(out: Output, traces: TraceSource, teachers: list[Teacher], options: Rep
 @replay_options
 @click.option("--max-usd", type=float, required=True, help="Hard cap of the folder, over all processes and restarts.")
 @click.option("--change-cap", is_flag=True, help="Give an existing run the new cap.")
+@click.option("--buy-again", is_flag=True, help="Buy answers again after a change of --max-tokens or params.")
+@learn_option
 @click.option("--i-own-this-endpoint", is_flag=True, help="Send unredacted traces; loopback URLs only.")
 @run_option
 @format_option
@@ -64,6 +84,8 @@ def run(
     options: ReplayOptions,
     max_usd: float,
     change_cap: bool,
+    buy_again: bool,
+    learn_from: tuple[Path, ...],
     folder: Path,
 ) -> None:
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
@@ -72,7 +94,8 @@ def run(
     with out.progress("asking") as bar:
         summary = replay.run(
             traces, teachers, folder, options,
-            max_usd=max_usd, change_cap=change_cap, on_progress=_shown(bar), on_note=out.note,
+            max_usd=max_usd, change_cap=change_cap, buy_again=buy_again, learn_from=learn_from,
+            on_progress=_shown(bar), on_note=out.warn,
         )  # fmt: skip
     out.record(summary.as_row(), id_key="run")
     if summary.stopped:
@@ -101,6 +124,7 @@ def _shown(bar: Progress) -> Callable[[ReplayProgress], None]:
             spent=show_usd(progress.spent),
             cached=f"{progress.cached_share:.0%}",
             pairs=progress.num_pairs,
+            **({"waiting for": ", ".join(progress.waiting)} if progress.waiting else {}),
         )
 
     return advance

@@ -97,6 +97,7 @@ def replay_options(command: Command) -> Command:
         repeat: float,
         entropy: Path | None,
         entropy_top: float | None,
+        patience: str,
         i_own_this_endpoint: bool = False,
         **kwargs: Any,
     ) -> Any:
@@ -107,20 +108,35 @@ def replay_options(command: Command) -> Command:
         if entropy_top and not known:
             raise exits.UsageError("--entropy-top needs --entropy FILE.")
         least = min_entropy_of(known, entropy_top) if entropy_top else None
-        options = ReplayOptions(order, Policy(**policy_changes), audit, repeat, known, least, i_own_this_endpoint)
+        policy = Policy(**policy_changes)
+        options = ReplayOptions(
+            order, policy, audit, repeat, known, least, i_own_this_endpoint, seconds_of(patience, "--patience")
+        )
         return command(*args, options=options, **kwargs)
 
     return with_options(
         wrapped,
-        click.option("--order", type=click.Choice(["cascade", "sequential", "all"]), default="cascade",
-                     show_default=True, help="Order in which teachers are asked."),
+        click.option("--order", type=click.Choice(["auto", "cascade", "sequential", "all"]), default="auto",
+                     show_default=True, help="Order in which teachers are asked (auto: chosen by the cap)."),
         renamed("--policy", "--policy is now --order: the order in which teachers are asked."),
         policy_options,
         click.option("--audit", type=click.FloatRange(0, 1), default=0.03, show_default=True,
                      help="Share of steps asked in full although the order would stop."),
         click.option("--repeat", type=click.FloatRange(0, 1), default=0.02, show_default=True,
                      help="Share of steps on which the first teacher is asked twice."),
+        click.option("--patience", default="10m", show_default=True, metavar="10m",
+                     help="Time to wait for a server that cannot be reached."),
         click.option("--entropy", type=FILE, help="JSONL of {step_id, entropy} of the student."),
         click.option("--entropy-top", type=click.FloatRange(0, 1, min_open=True),
                      help="Share of steps to ask about, highest entropy first."),
     )  # fmt: skip
+
+
+def seconds_of(text: str, option: str) -> float:
+    """Read a time such as 30s, 10m or 2h."""
+    number, unit = text[:-1], text[-1:]
+    if text.isdigit():
+        number, unit = text, "s"
+    if unit not in "smh" or not number.replace(".", "", 1).isdigit():
+        raise exits.UsageError(f"{option} {text}: write a time as 30s, 10m or 2h.")
+    return float(number) * {"s": 1, "m": 60, "h": 3600}[unit]

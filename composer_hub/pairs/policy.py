@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import LEVELS, NormalForm, close, part_of, same
-from composer_hub.records import from_row
+from composer_hub.records import JsonObject, from_row
 
 POLL_FILE = "poll.json"
 
@@ -79,6 +79,8 @@ class PanelTeacher:
     cached_usd: float | None
     output_usd: float
     price_stamp: str
+    max_tokens: int = 0
+    params: JsonObject = field(default_factory=dict)
 
     @property
     def is_scripted(self) -> bool:
@@ -112,6 +114,7 @@ class Poll:
     min_entropy: float | None = None  # of the student's entropy: steps below were left out
     panel: tuple[PanelTeacher, ...] = ()
     counts: PollCounts | None = None
+    experience: JsonObject = field(default_factory=dict)  # lengths of answers, cache hits, agreement: for later plans
 
     def write(self, folder: Path) -> None:
         """Record the poll in the folder of its run."""

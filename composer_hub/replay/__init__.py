@@ -9,6 +9,7 @@ summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 """
 
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
+from composer_hub.replay.forecast import Forecast, forecast
 from composer_hub.replay.judging import judge_of
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
@@ -24,6 +25,7 @@ __all__ = [
     "ORDERS",
     "PROVIDERS",
     "CapReached",
+    "Forecast",
     "Interrupted",
     "Ledger",
     "LedgerError",
@@ -42,6 +44,7 @@ __all__ = [
     "TraceSource",
     "collect",
     "find_teachers",
+    "forecast",
     "judge_of",
     "key_of",
     "min_entropy_of",

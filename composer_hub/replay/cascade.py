@@ -6,9 +6,9 @@ in step order (so that each list becomes a lane over a growing prefix), and fina
 - `all` asks every eligible teacher about every step.
 - `sequential` asks the first k teachers about every step (k is the policy's `min_agree`), and each further one only if
   too few agree and enough still could. The winning action is the same as with `all` for 2 of 3 and for 3 of 3.
-- `cascade` asks the cheapest teacher about every step, and the others, as above, only if that one does not repeat the
-    student. It misses a pair if the cheapest teacher repeats the student and two others agree on something else. A
-    share of the steps (`audit`) is asked in full regardless, so that the missed pairs are measured.
+- `cascade` asks the cheapest teacher about every step, and the others, as above, until one repeats the student. It
+  misses a pair if a teacher repeats the student and two others agree on something else. A share of the steps (`audit`)
+  is asked in full regardless, so that the missed pairs are measured.
 
 A step of the audit is asked of every teacher. A vote that only the audit asked for carries the share of the audit as
 its `inclusion`, so that a report can weight it: agreement among the answers that an order asked for is biased, because
@@ -18,6 +18,8 @@ it asks the last teachers only where the first ones differ.
 from __future__ import annotations
 
 import functools
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -27,6 +29,7 @@ from composer_hub.pairs.stats import wilson
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay.answers import TeacherAnswer
 from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.orders import Codes, canonical, has_pair, num_next, stops_early
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
@@ -74,6 +77,7 @@ class _State:
     audited: bool
     gated: bool = False  # the entropy gate leaves the step out
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
+    codes: Codes = ()  # of the outcomes so far
 
     def first(self) -> Mapping[str, AskOutcome]:
         return {name: outcome for (name, attempt), outcome in self.outcomes.items() if attempt == 0}
@@ -90,6 +94,8 @@ class AuditTally:
     num_missed: int = 0  # of the audited steps, those with a pair
 
     num_unfinished: int = 0  # steps that still have a question
+    codes: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)  # (teachers, codes) -> steps
+    full: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)  # all teachers answered: weighted
 
     @property
     def recall(self) -> float | None:
@@ -161,6 +167,11 @@ class TraceRounds:
             if not state.gated or state.audited
         }
 
+    def keep_first(self, num_steps: int) -> None:
+        """Forget all steps but the first ones that a teacher may be asked about."""
+        asked = [step_id for step_id, state in self._states.items() if state.eligible][:num_steps]
+        self._states = {step_id: self._states[step_id] for step_id in asked}
+
     def exclusions(self) -> Iterator[str]:
         """Yield the reason for each teacher that is left out of a step."""
         for state in self._states.values():
@@ -169,9 +180,11 @@ class TraceRounds:
     def votes(self) -> Iterator[Vote]:
         """Yield one vote per outcome, and one for each teacher that is left out of a step."""
         for state in self._states.values():
-            asked = self._asked_by_order(state)
+            asked = {teacher.name for teacher in state.eligible[: self._num_by_order(state)]}
             for (name, attempt), outcome in state.outcomes.items():
-                yield self._vote(state, self.teachers[name], attempt, outcome, audited=name not in asked)
+                yield self._vote(
+                    state, self.teachers[name], attempt, outcome, audited=state.audited and name not in asked
+                )
             for name, reason in state.excluded.items():
                 yield self._vote(state, self.teachers[name], 0, AskOutcome("not_asked"), excluded=reason)
 
@@ -179,10 +192,17 @@ class TraceRounds:
         """Count the pairs, and those that the audit found after an early end."""
         tally = AuditTally(num_steps=len(self._states))
         for state in self._states.values():
-            pair, unfinished = self._has_pair(state), bool(self._next(state))
+            codes, unfinished = self._codes(state), bool(self._next(state))
+            pair = has_pair(codes, self.options.agreement)
             tally.num_pairs += pair
             tally.num_unfinished += unfinished
-            if not unfinished and (state.gated or self._stops_early(state, state.first())):
+            if codes and not state.gated:
+                key = tuple(teacher.name for teacher in state.eligible), canonical(codes)
+                tally.codes[key] += 1
+                if len(codes) == len(state.eligible):
+                    by_order = self._num_by_order(state) == len(codes)
+                    tally.full[key] += 1 if by_order else round(1 / self.options.audit)
+            if not unfinished and self._stops_early(state):
                 tally.num_stopped_early += 1
                 tally.num_audited += state.audited
                 tally.num_missed += state.audited and pair
@@ -216,73 +236,50 @@ class TraceRounds:
         return ""
 
     def _next(self, state: _State) -> tuple[Teacher, ...]:
-        outcomes = state.first()
-        if due := self._due(state, outcomes):
-            return due
-        unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
-        if not state.audited:
-            return ()
-        # One after the other, so that the questions of the audit join the lanes of the order.
-        return unasked if self.options.order == "all" else unasked[:1]
+        codes = self._codes(state)
+        unasked = state.eligible[len(codes) :]
+        num = 0 if state.gated else num_next(self.options.order, codes, len(unasked), self.options.agreement)
+        if not num and state.audited:
+            # One after the other, so that the questions of the audit join the lanes of the order.
+            num = len(unasked) if self.options.order == "all" else 1
+        return unasked[:num]
 
-    def _due(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> tuple[Teacher, ...]:
-        """Return the teachers that the order asks next after some outcomes, whatever the audit does."""
+    def _num_by_order(self, state: _State) -> int:
+        """Return how many teachers the order asks; the others were asked by the audit."""
+        codes, at = self._codes(state), 0
         if state.gated:
-            return ()
-        unasked = tuple(teacher for teacher in state.eligible if teacher.name not in outcomes)
-        if self.options.order == "all":
-            return unasked
-        if not outcomes:
-            return unasked[:1] if self.options.order == "cascade" else unasked[: self.options.agreement.min_agree]
-        if self._stops_early(state, outcomes):
-            return ()
-        sizes = [len(cluster) for cluster in self._clusters(state, outcomes)]
-        largest, num_votes, needed = max(sizes, default=0), sum(sizes), self.options.agreement.needed
-        still_open = largest < needed(num_votes) and largest + len(unasked) >= needed(num_votes + len(unasked))
-        return unasked[:1] if still_open else ()
+            return 0
+        while at < len(codes):
+            num = num_next(self.options.order, codes[:at], len(state.eligible) - at, self.options.agreement)
+            if not num:
+                break
+            at += num
+        return at
 
-    def _asked_by_order(self, state: _State) -> set[str]:
-        """Return the teachers that the order asks, as opposed to those that only the audit asks."""
-        if not state.audited:
-            return set(state.first())
-        known, outcomes = state.first(), dict[str, AskOutcome]()
-        while due := [teacher.name for teacher in self._due(state, outcomes) if teacher.name in known]:
-            outcomes.update((name, known[name]) for name in due)
-        return set(outcomes)
+    def _stops_early(self, state: _State) -> bool:
+        return state.gated or stops_early(self.options.order, self._codes(state))
 
-    def _stops_early(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> bool:
-        """Return whether the cascade ends here because the cheapest teacher repeats the student."""
-        if self.options.order != "cascade" or not state.eligible:
-            return False
-        first = outcomes.get(state.eligible[0].name)
-        action = first.answer.action if first and first.answer else None
-        return action is not None and self.comparison.repeats(state.step, self._student(state), action)
+    def _codes(self, state: _State) -> Codes:
+        """Return the codes of the teachers asked so far, which are the first ones in order."""
+        outcomes = state.first()
+        asked = list(itertools.takewhile(lambda teacher: teacher.name in outcomes, state.eligible))
+        if len(state.codes) != len(asked):
+            actions: list[tuple[int, Message]] = []
+            state.codes = tuple([self._code(state, outcomes[teacher.name], actions) for teacher in asked])
+        return state.codes
 
-    def _student(self, state: _State) -> Message:
-        return self.trace.messages[state.step.action]
-
-    def _clusters(self, state: _State, outcomes: Mapping[str, AskOutcome]) -> list[list[Message]]:
-        clusters: list[list[Message]] = []
-        for teacher in state.eligible:
-            outcome = outcomes.get(teacher.name)
-            action = outcome.answer.action if outcome and outcome.answer else None
-            if action is None or not self.comparison.agree(state.step, action, action):
-                continue  # an abstention or an invalid action is not a vote
-            for cluster in clusters:
-                if self.comparison.agree(state.step, cluster[0], action):
-                    cluster.append(action)
-                    break
-            else:
-                clusters.append([action])
-        return clusters
-
-    def _has_pair(self, state: _State) -> bool:
-        clusters = self._clusters(state, state.first())
-        winner = max(clusters, key=len, default=[])
-        if len(winner) < self.options.agreement.needed(sum(len(cluster) for cluster in clusters)):
-            return False
-        student = self._student(state)
-        return not any(self.comparison.repeats(state.step, student, action) for action in winner)
+    def _code(self, state: _State, outcome: AskOutcome, actions: list[tuple[int, Message]]) -> int:
+        action = outcome.answer.action if outcome.answer else None
+        if action is None or not self.comparison.agree(state.step, action, action):
+            return 0  # an abstention or an invalid action is not a vote
+        same = (code for code, other in actions if self.comparison.agree(state.step, other, action))
+        code = next(same, 0)
+        if not code:
+            student = self.trace.messages[state.step.action]
+            code = len(actions) + 1
+            code = -code if self.comparison.repeats(state.step, student, action) else code
+            actions.append((code, action))
+        return code
 
     def _asks(self, state: _State, teacher: Teacher) -> list[Ask]:
         # Only the first teacher is asked twice: its lane is warm, and one teacher is enough to measure the noise.

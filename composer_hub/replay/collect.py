@@ -17,16 +17,16 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mappin
 from dataclasses import dataclass, field
 
 from composer_hub import exits
-from composer_hub.money import show_usd
-from composer_hub.records import Step, Trace, Vote
-from composer_hub.replay import voi
+from composer_hub.records import Trace, Vote
 from composer_hub.replay.cascade import AuditTally, Compare, TraceRounds
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.comparison import by_normal_form
+from composer_hub.replay.experience import Experience
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.planning import plan
+from composer_hub.replay.planning import ReplayPlan
+from composer_hub.replay.purse import Purse
 from composer_hub.replay.teachers import Teacher, key_of
 
 
@@ -42,7 +42,7 @@ class ReplayReport:
 
     tally: AuditTally = field(default_factory=AuditTally)
     progress: ReplayProgress = field(default_factory=ReplayProgress)
-    notes: list[str] = field(default_factory=list)
+    experience: Experience = field(default_factory=Experience)
 
 
 def collect(
@@ -54,24 +54,42 @@ def collect(
     compare: Compare = by_normal_form,
     environ: Mapping[str, str] = os.environ,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+    on_note: Callable[[str], None] = lambda note: None,
+    planned: ReplayPlan | None = None,
+    first_steps: int | None = None,
     report: ReplayReport | None = None,
     clock: Clock | None = None,
     rng: random.Random | None = None,
 ) -> Iterator[Vote]:
     """Ask the teachers about the traces and yield their votes; raise `Stopped` if questions are left.
 
-    Nothing is asked while the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
+    With `planned`, traces are opened only if the cap is likely to pay for all of their rounds. Nothing is asked while
+    the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
     """
     options, report = options or ReplayOptions(), report or ReplayReport()
     check_endpoints(teachers, options.own_endpoint)
-    wanted = _sweeps(traces, teachers, ledger, options, report)
-    todo = (
-        TraceRounds(checked(trace, options.own_endpoint), teachers, options, compare, keep)
-        for keep in wanted
-        for trace in traces
-    )
+
+    def todo() -> Iterator[TraceRounds]:
+        for trace in traces:
+            rounds = TraceRounds(checked(trace, options.own_endpoint), teachers, options, compare)
+            if first_steps is not None:
+                rounds.keep_first(first_steps)
+            yield rounds
+
+    def make(clients: Mapping[str, Client]) -> Scheduler:
+        return Scheduler(
+            clients,
+            ledger,
+            clock=clock,
+            rng=rng,
+            purse=Purse(ledger, planned.estimate) if planned else None,
+            patience_s=options.patience_s,
+            on_progress=on_progress,
+            on_note=on_note,
+        )
+
     loop = asyncio.new_event_loop()
-    stream = _asked(todo, teachers, ledger, environ, on_progress, report, clock, rng)
+    stream = _asked(todo(), teachers, ledger, environ, make, report)
     try:
         while True:
             try:
@@ -89,16 +107,14 @@ async def _asked(
     teachers: Sequence[Teacher],
     ledger: Ledger,
     environ: Mapping[str, str],
-    on_progress: Callable[[ReplayProgress], None],
+    make: Callable[[Mapping[str, Client]], Scheduler],
     report: ReplayReport,
-    clock: Clock | None,
-    rng: random.Random | None,
 ) -> AsyncGenerator[list[Vote], None]:
     """Yield the votes of each trace."""
     async with connections(teachers):
         clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}
-        scheduler = Scheduler(clients, ledger, clock=clock, rng=rng, on_progress=on_progress)
-        report.progress, report.tally = scheduler.progress, scheduler.tally
+        scheduler = make(clients)
+        report.progress, report.tally, report.experience = scheduler.progress, scheduler.tally, scheduler.experience
         try:
             with _sigint(scheduler) as pressed:
                 async for rounds in scheduler.run(todo):
@@ -157,32 +173,3 @@ def checked(trace: Trace, own_endpoint: bool) -> Trace:
             "(composer-hub ingest redacts), or add --i-own-this-endpoint for a server on this machine."
         )
     return trace
-
-
-def _sweeps(
-    traces: Iterable[Trace], teachers: Sequence[Teacher], ledger: Ledger, options: ReplayOptions, report: ReplayReport
-) -> list[Callable[[Trace, Step], bool] | None]:
-    """Return the filters of one sweep over all steps, or of two: the more promising steps first."""
-    everything: list[Callable[[Trace, Step], bool] | None] = [None]
-    if iter(traces) is traces:
-        return everything  # a one-time iterator cannot be swept twice
-    money = ledger.budget()
-    budget = money.cap - money.ambiguous
-    expected = plan(traces, teachers, options).expected
-    if expected <= budget:
-        return everything
-    valued = (pair for trace in traces for pair in _valued(trace, teachers, options))
-    least = voi.threshold(valued, budget)
-    report.notes.append(
-        f"The cap leaves {show_usd(budget)} of about {show_usd(expected)} needed: steps of value {least:g} and more "
-        "are asked first (errors, first steps, edits)."
-    )
-    first = voi.at_least(least, options.entropy)
-    return [first, lambda trace, step: not first(trace, step)]
-
-
-def _valued(trace: Trace, teachers: Sequence[Teacher], options: ReplayOptions) -> Iterator[tuple[float, int]]:
-    """Yield (value, expected cost) of each step; the cost of a trace is divided equally among its steps."""
-    cost = plan([trace], teachers, options).expected // max(len(trace.steps), 1)
-    for place in range(len(trace.steps)):
-        yield voi.value_of(trace, place, options.entropy), cost

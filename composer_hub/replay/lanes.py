@@ -4,8 +4,9 @@ In: the `TraceRounds` of each trace, a ledger, one client per teacher. Out: the 
 are finished before new ones begin. Among the lanes that are ready, the one whose cache expires first is next. The
 concurrency of a teacher grows while it answers and shrinks when it replies "too many requests" (AIMD).
 
-The cap, a stopped teacher and Ctrl-C only end the handing out of work: calls in flight are waited for, the ledger has
-the rest, and the same command continues.
+A trace is opened only if the cap is likely to pay for all its rounds (`purse`). A lane whose next call the cap refuses
+ends, and the others continue. A stopped teacher and Ctrl-C end the handing out of work: calls in flight are waited for,
+the ledger has the rest, and the same command continues.
 """
 
 from __future__ import annotations
@@ -22,14 +23,16 @@ from typing import Any
 from composer_hub.money import show_usd
 from composer_hub.pairs.prompts import paired
 from composer_hub.replay import answers
+from composer_hub.replay.answers import Usage
 from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, Reply
+from composer_hub.replay.experience import Experience, Habits
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, Question, Reserved, Stored
+from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Counted, Prompt, marked
-from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide
-from composer_hub.replay.teachers import Teacher
+from composer_hub.replay.purse import Purse
+from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide, pause
 
-FIRST_LIMIT = 4
 POLL_S = 0.5  # while another process has the question or the money
 MAX_FAILURES = 10  # in a row, over all lanes of a teacher
 STORED_AT_ONCE = 50  # stored answers read before other lanes get their turn
@@ -57,89 +60,12 @@ class ReplayProgress:
     spent: int = 0  # nano-dollars, in this run
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    waiting: dict[str, str] = field(default_factory=dict)  # teacher -> reason
     stopped: dict[str, str] = field(default_factory=dict)  # teacher -> reason
 
     @property
     def cached_share(self) -> float:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Lane:
-    rounds: TraceRounds
-    teacher: Teacher
-    asks: list[Ask]
-    number: int
-    at: int = 0
-    tries: int = 0
-    waits: int = 0
-    warm_until: float = 0.0  # 0: not started
-    counted: Counted | None = None
-    last_length: int = 0  # chat messages of the last prompt sent
-
-    @property
-    def name(self) -> str:
-        return f"{self.rounds.trace.trace_id[:40]}.{self.teacher.name[:40]}"
-
-    @property
-    def is_done(self) -> bool:
-        return self.at >= len(self.asks)
-
-    def next(self) -> None:
-        self.at, self.tries, self.waits = self.at + 1, 0, 0
-
-
-@dataclass(slots=True, eq=False)
-class _Pool:
-    """One teacher's queue and its limit."""
-
-    teacher: Teacher
-    client: Client
-    limit: float = FIRST_LIMIT
-    in_flight: int = 0
-    paused_until: float = 0.0
-    last_cut: float = float("-inf")
-    was_cut: bool = False
-    failures: int = 0
-    last_failure: float = float("-inf")
-    stopped: str = ""
-    ready: list[tuple[int, float, int, _Lane]] = field(default_factory=list)
-
-    @property
-    def has_room(self) -> bool:
-        return self.in_flight < int(self.limit)
-
-    def push(self, lane: _Lane, now: float) -> None:
-        rank = 2 if not lane.warm_until else 0 if lane.warm_until > now else 1
-        heapq.heappush(self.ready, (rank, lane.warm_until, lane.number, lane))
-
-    def pop(self, now: float, *, only_started: bool) -> _Lane | None:
-        """Take the warm lane whose cache expires first, else a cold one, else a new one."""
-        while self.ready:
-            rank, warm_until, _, lane = self.ready[0]
-            if rank == 2 and only_started:
-                return None
-            heapq.heappop(self.ready)
-            if rank == 0 and warm_until <= now:
-                self.push(lane, now)
-                continue
-            return lane
-        return None
-
-    def grew(self) -> None:
-        """Allow one more call: at every answer until the first cut, then once per round."""
-        step = 1 / self.limit if self.was_cut else 1.0
-        self.limit = min(self.limit + step, float(self.teacher.max_concurrency))
-
-    def failed(self, sent: float, now: float) -> None:
-        """Count a failure; calls that were in flight at the last failure belong to the same event."""
-        if sent >= self.last_failure:
-            self.failures, self.last_failure = self.failures + 1, now
-
-    def cut(self, sent: float, now: float) -> None:
-        """Allow a third less; calls that were sent before the last cut are not new evidence."""
-        if sent >= self.last_cut:
-            self.limit, self.last_cut, self.was_cut = max(1.0, self.limit * 0.67), now, True
 
 
 class Scheduler:
@@ -152,16 +78,23 @@ class Scheduler:
         *,
         clock: Clock | None = None,
         rng: random.Random | None = None,
+        purse: Purse | None = None,
+        patience_s: float = 0.0,
         on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+        on_note: Callable[[str], None] = lambda note: None,
     ) -> None:
+        self._purse, self._patience_s, self._on_note = purse, patience_s, on_note
+        self.experience = Experience()
+        self._held: TraceRounds | None = None  # waits until open traces have ended
+        self._stalled: set[int] = set()  # traces with a lane that the cap refused
         self.ledger, self.clock, self.rng = ledger, clock or Clock(), rng or random.Random()
         self.progress, self._on_progress = ReplayProgress(), on_progress
         self.tally = AuditTally()
         self.cap_reached: CapReached | None = None
         self.draining = False
-        self._pools = {name: _Pool(client.teacher, client) for name, client in clients.items()}
-        self._later: list[tuple[float, int, _Lane]] = []
-        self._without_money: list[_Lane] = []
+        self._pools = {name: Pool(client.teacher, client) for name, client in clients.items()}
+        self._later: list[tuple[float, int, Lane]] = []
+        self._without_money: list[Lane] = []
         self._open: dict[int, tuple[TraceRounds, int]] = {}  # id -> (run, lanes of the round not yet done)
         self._finished: list[TraceRounds] = []
         self._counted: set[str] = set()
@@ -209,13 +142,20 @@ class Scheduler:
     # -------------------------------------------------------------------------------------------------- handing out
 
     def _admit(self, todo: Iterator[TraceRounds]) -> None:
-        """Open traces while a teacher that starts them has room and nothing to do."""
-        while not self.draining and not self.cap_reached and self._wants_more():
-            rounds = next(todo, None)
+        """Open traces while a teacher that starts them has room and nothing to do, and the cap can finish them."""
+        while not self.draining and self._wants_more():
+            rounds, self._held = self._held or next(todo, None), None
             if rounds is None:
                 self._entry_teachers = set()
                 return
-            self._start_round(rounds)
+            verdict = self._purse.decide(rounds) if self._purse else self.cap_reached is None
+            if verdict is None:
+                self._held = rounds
+                return
+            if self._purse and self._purse.refused:
+                self.cap_reached = self.cap_reached or self._purse.refused
+            if verdict:
+                self._start_round(rounds)
 
     def _wants_more(self) -> bool:
         pools = [self._pools[name] for name in self._entry_teachers if not self._pools[name].stopped]
@@ -223,9 +163,12 @@ class Scheduler:
         return len(self._open) < most and any(pool.in_flight + len(pool.ready) < int(pool.limit) for pool in pools)
 
     def _start_round(self, rounds: TraceRounds) -> None:
-        lanes = rounds.next_round()
+        lanes = {} if id(rounds) in self._stalled else rounds.next_round()
         if not lanes:
             self._open.pop(id(rounds), None)
+            if self._purse:
+                self._purse.close(rounds, finished=id(rounds) not in self._stalled)
+            self._stalled.discard(id(rounds))
             self._count(rounds)
             self._finished.append(rounds)
             return
@@ -233,11 +176,11 @@ class Scheduler:
             self._entry_teachers = set(lanes)
         self._open[id(rounds)] = (rounds, len(lanes))
         for name, asks in lanes.items():
-            lane = _Lane(rounds, self._pools[name].teacher, asks, next(self._numbers))
+            lane = Lane(rounds, self._pools[name].teacher, asks, next(self._numbers))
             self._plan(lane)
             self._pools[name].push(lane, self.clock.monotonic())
 
-    def _plan(self, lane: _Lane) -> None:
+    def _plan(self, lane: Lane) -> None:
         prompts = lane.rounds.prompts
         self.ledger.plan(self._question(lane, ask, prompts.of(ask.step)) for ask in lane.asks)
 
@@ -248,7 +191,7 @@ class Scheduler:
             self._pools[due.teacher.name].push(due, now)
         for pool in self._pools.values():
             while pool.has_room and not self.draining and not pool.stopped and pool.paused_until <= now:
-                lane: _Lane | None = pool.pop(now, only_started=self.cap_reached is not None)
+                lane: Lane | None = pool.pop(now)
                 if lane is None:
                     break
                 pool.in_flight += 1
@@ -269,8 +212,7 @@ class Scheduler:
             return False
         alive = [pool for pool in self._pools.values() if not pool.stopped]
         waiting = any(not self._pools[lane.teacher.name].stopped for _, _, lane in self._later)
-        ready = any(rank < 2 or not self.cap_reached for pool in alive for rank, *_ in pool.ready)
-        return waiting or ready
+        return waiting or any(pool.ready for pool in alive)
 
     async def _change(self) -> None:
         """Wait until a call ends, a pause is over, or the run is stopped."""
@@ -288,7 +230,7 @@ class Scheduler:
 
     # ------------------------------------------------------------------------------------------------------- asking
 
-    async def _advance(self, pool: _Pool, lane: _Lane) -> None:
+    async def _advance(self, pool: Pool, lane: Lane) -> None:
         """Move a lane forward by one request, or past stored answers."""
         try:
             for _ in range(STORED_AT_ONCE):
@@ -304,7 +246,7 @@ class Scheduler:
         else:
             pool.push(lane, self.clock.monotonic())
 
-    async def _step(self, pool: _Pool, lane: _Lane) -> bool:
+    async def _step(self, pool: Pool, lane: Lane) -> bool:
         """Bring the lane's next question to an outcome; return False if it was put off."""
         ask = lane.asks[lane.at]
         prompts, teacher = lane.rounds.prompts, lane.teacher
@@ -324,7 +266,7 @@ class Scheduler:
             return True
         return await self._send(pool, lane, ask, prompt, right)
 
-    async def _send(self, pool: _Pool, lane: _Lane, ask: Ask, prompt: Prompt, right: Reserved) -> bool:
+    async def _send(self, pool: Pool, lane: Lane, ask: Ask, prompt: Prompt, right: Reserved) -> bool:
         chat = paired(prompt.chat)
         wire = marked(chat, lane.last_length) if lane.teacher.cache_marks else chat
         sent = self.clock.monotonic()
@@ -343,11 +285,12 @@ class Scheduler:
             return self._failed(pool, lane, ask, right, reply, sent)
         pool.failures = 0
         pool.grew()
+        self._back(pool)
         self._settle(pool, lane, ask, prompt, right, reply)
         self._money_freed()
         return True
 
-    def _settle(self, pool: _Pool, lane: _Lane, ask: Ask, prompt: Prompt, right: Reserved, reply: Reply) -> None:
+    def _settle(self, pool: Pool, lane: Lane, ask: Ask, prompt: Prompt, right: Reserved, reply: Reply) -> None:
         answer = answers.read(reply.response, lane.teacher, lane.rounds.known_tools)
         self.ledger.settle(
             right.try_id,
@@ -367,14 +310,18 @@ class Scheduler:
             )
         cost = right.amount if answer.cost is None else answer.cost
         self.progress.spent += cost
+        if self._purse:
+            self._purse.spend(lane.rounds, cost)
         self.progress.prompt_tokens += answer.counted.prompt_tokens or 0
         self.progress.cached_tokens += answer.counted.cached_tokens
         outcome = AskOutcome(answer.status, answer, cost, answer.cost_source, lane.teacher.price.stamp, reply.latency_s)
         self._record(lane, ask, prompt, outcome)
 
-    def _failed(self, pool: _Pool, lane: _Lane, ask: Ask, right: Reserved, failure: Failure, sent: float) -> bool:
+    def _failed(self, pool: Pool, lane: Lane, ask: Ask, right: Reserved, failure: Failure, sent: float) -> bool:
         """Apply the retry policy; after the last try the outcome is an abstention."""
         now = self.clock.monotonic()
+        if failure.kind == "not_connected" and self._wait_for(pool, lane, right, now):
+            return False
         lane.tries += 1
         putting_off = failure.cost == 0 and failure.retry_after_s is not None
         decision = decide(failure, lane.tries, lane.waits + 1, self.rng)
@@ -403,7 +350,7 @@ class Scheduler:
         self._record(lane, ask, None, AskOutcome(failure.kind, price_stamp=lane.teacher.price.stamp))
         return True
 
-    def _take_stored(self, lane: _Lane, ask: Ask, prompt: Prompt, stored: Stored) -> None:
+    def _take_stored(self, lane: Lane, ask: Ask, prompt: Prompt, stored: Stored) -> None:
         if stored.response is None:
             outcome = AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
         else:
@@ -413,24 +360,68 @@ class Scheduler:
             )
         self._record(lane, ask, prompt, outcome)
 
-    def _record(self, lane: _Lane, ask: Ask, prompt: Prompt | None, outcome: AskOutcome) -> None:
+    def _record(self, lane: Lane, ask: Ask, prompt: Prompt | None, outcome: AskOutcome) -> None:
         lane.rounds.record(lane.teacher.name, ask, outcome)
         counted = outcome.answer.counted.prompt_tokens if outcome.answer else None
-        if prompt is not None and counted:
+        if prompt is not None and counted and outcome.answer:
+            self._learn(lane, prompt, outcome.answer.counted)
             lane.counted = Counted(prompt.positions, counted)
         lane.next()
         self.progress.num_asked += 1
         self._on_progress(self.progress)
 
+    def _learn(self, lane: Lane, prompt: Prompt, counted: Usage) -> None:
+        before = lane.counted
+        known = before is not None and prompt.positions[: len(before.positions)] == before.positions
+        cacheable = before.tokens if before and known and lane.teacher.price.caches else 0
+        self.experience.habits.setdefault(lane.teacher.name, Habits())
+        self.experience.habits[lane.teacher.name] += Habits(
+            answers=1,
+            output_tokens=counted.output_tokens or 0,
+            prompt_tokens=counted.prompt_tokens or 0,
+            prompt_bytes=prompt.num_bytes,
+            cacheable_tokens=cacheable if cacheable >= lane.teacher.cache_min_tokens else 0,
+            cached_tokens=min(counted.cached_tokens, cacheable) if cacheable >= lane.teacher.cache_min_tokens else 0,
+        )
+
     # ------------------------------------------------------------------------------------------------------ waiting
 
-    def _put_off(self, lane: _Lane, seconds: float) -> None:
+    def _wait_for(self, pool: Pool, lane: Lane, right: Reserved, now: float) -> bool:
+        """Wait for a server that is away, which costs nothing, then stop it; return False without patience."""
+        pool.away_since = pool.away_since or now
+        left = pool.away_since + self._patience_s - now
+        if not self._patience_s:
+            return False
+        self.ledger.fail(right.try_id, "not_connected", cost=0)
+        self._money_freed()
+        name = pool.teacher.name
+        if left <= 0:
+            self._stop(pool, f"could not be reached for {self._patience_s / 60:.1f} min. Start it and run again")
+            return True
+        if name not in self.progress.waiting:
+            self.progress.waiting[name] = "cannot be reached"
+            self._on_note(f"Teacher {name} cannot be reached; waiting for it, up to {left / 60:.1f} min (--patience).")
+        if pool.paused_until <= now:
+            pool.pauses += 1
+            pool.paused_until = now + min(pause(pool.pauses, self.rng), left)
+        self._put_off(lane, pool.paused_until - now)
+        return True
+
+    def _back(self, pool: Pool) -> None:
+        pool.away_since, pool.pauses = 0.0, 0
+        if self.progress.waiting.pop(pool.teacher.name, ""):
+            self._on_note(f"Teacher {pool.teacher.name} answers again.")
+
+    def _put_off(self, lane: Lane, seconds: float) -> None:
         heapq.heappush(self._later, (self.clock.monotonic() + seconds, next(self._numbers), lane))
 
-    def _no_money(self, lane: _Lane, reached: CapReached) -> None:
+    def _no_money(self, lane: Lane, reached: CapReached) -> None:
         """Hold the lane back until a call in flight frees money; for good if none can."""
         if not reached.later:
+            # Only this lane ends: other teachers' calls may cost a hundredth.
             self.cap_reached = reached
+            self._stalled.add(id(lane.rounds))
+            self._lane_done(lane)
         elif self._on_the_wire:
             self._without_money.append(lane)
         else:
@@ -441,13 +432,13 @@ class Scheduler:
             self._put_off(lane, 0.0)
         self._without_money.clear()
 
-    def _stop(self, pool: _Pool, reason: str) -> None:
+    def _stop(self, pool: Pool, reason: str) -> None:
         pool.stopped = pool.stopped or reason
         self.progress.stopped[pool.teacher.name] = pool.stopped
 
     # ------------------------------------------------------------------------------------------------------- ending
 
-    def _lane_done(self, lane: _Lane) -> None:
+    def _lane_done(self, lane: Lane) -> None:
         rounds, left = self._open[id(lane.rounds)]
         self._open[id(rounds)] = (rounds, left - 1)
         if left == 1:
@@ -456,13 +447,15 @@ class Scheduler:
     def _count(self, rounds: TraceRounds) -> None:
         tally = rounds.tally()
         self.tally += tally
+        self.experience.codes += tally.codes
+        self.experience.full += tally.full
         self._counted.add(rounds.trace.trace_id)  # with two sweeps, a trace comes twice
         self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs
         self._on_progress(self.progress)
 
-    def _question(self, lane: _Lane, ask: Ask, prompt: Prompt) -> Question:
+    def _question(self, lane: Lane, ask: Ask, prompt: Prompt) -> Question:
         teacher, trace = lane.teacher, lane.rounds.trace
         params: dict[str, Any] = {**teacher.params, "max_tokens": teacher.max_tokens}
         key = lane.rounds.prompts.key(teacher.route, prompt, params, ask.attempt)

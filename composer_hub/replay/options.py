@@ -11,23 +11,25 @@ from composer_hub import exits
 from composer_hub.pairs.policy import Policy
 
 ORDERS = ("cascade", "sequential", "all")
+AUTO = "auto"  # `run` takes sequential or cascade, whichever gives more pairs under the cap
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayOptions:
     """The order of asking, the policy to answer, and the steps to leave out."""
 
-    order: str = "cascade"  # one of ORDERS
+    order: str = "cascade"  # one of ORDERS, or AUTO
     agreement: Policy = field(default_factory=Policy)  # the policy by which pairs will be made
     audit: float = 0.03  # share of the steps that are asked in full although the order would stop
     repeat: float = 0.02  # share of the steps on which the first teacher is asked twice
     entropy: Mapping[str, float] = field(default_factory=dict)  # of the student, by step id
     min_entropy: float | None = None  # steps below are left out, except for the audit
     own_endpoint: bool = False  # send unredacted traces, to loopback addresses only
+    patience_s: float = 0.0  # how long a server that cannot be reached is waited for
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise exits.UsageError(f"{self.order!r} is not an order. Choose one of {', '.join(ORDERS)}.")
+        if self.order not in (*ORDERS, AUTO):
+            raise exits.UsageError(f"{self.order!r} is not an order. Choose one of {', '.join((AUTO, *ORDERS))}.")
 
 
 def read_entropy(path: Path) -> dict[str, float]:

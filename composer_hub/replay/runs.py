@@ -8,6 +8,10 @@ Running again with the same folder continues the run and pays for nothing twice.
 
 from __future__ import annotations
 
+import collections
+import dataclasses
+import functools
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,20 +20,23 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from composer_hub import exits
-from composer_hub.money import Budget, cap_of, to_usd
-from composer_hub.pairs.policy import PanelTeacher, Poll, PollCounts
+from composer_hub.money import Budget, cap_of, show_usd, to_usd
+from composer_hub.pairs.policy import POLL_FILE, PanelTeacher, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
+from composer_hub.replay.experience import Experience, learn, ranked
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.planning import plan
+from composer_hub.replay.options import AUTO, ReplayOptions
+from composer_hub.replay.planning import ReplayPlan, plan
 from composer_hub.replay.teachers import Teacher
 
 LEDGER_FILE = VOTES_FILE
+PILOT_STEPS = 2  # about which every teacher is asked first, to learn how long its answers are
+PILOT_FROM = 200  # steps; for fewer, learning costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,7 @@ class ReplaySummary:
     """The figures of a run folder after a run; `stopped` has the reason if questions are left."""
 
     folder: Path
+    order: str
     num_votes: int
     progress: ReplayProgress
     tally: AuditTally
@@ -48,6 +56,7 @@ class ReplaySummary:
         """Return the figures that a command prints."""
         return {
             "run": str(self.folder),
+            "order": self.order,
             "votes": self.num_votes,
             "traces": self.progress.num_traces,
             "steps": self.tally.num_steps,
@@ -72,6 +81,8 @@ def run(
     *,
     max_usd: float,
     change_cap: bool = False,
+    buy_again: bool = False,
+    learn_from: Sequence[Path] = (),
     environ: Mapping[str, str] = os.environ,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     on_note: Callable[[str], None] = lambda note: None,
@@ -79,49 +90,133 @@ def run(
     """Ask the teachers about the traces and write their votes to a folder.
 
     `max_usd` is the cap of the folder over all its processes and restarts. Give `traces` as a collection that can be
-    read more than once (a list, a `TraceFile`, `PublishedTraces`).
+    read more than once (a list, a `TraceFile`, `PublishedTraces`). `learn_from` are folders of earlier runs.
     """
-    options, folder = options or ReplayOptions(), Path(folder)
+    options, folder, cap = options or ReplayOptions(), Path(folder), cap_of(max_usd)
     check_endpoints(teachers, options.own_endpoint)
-    cap = cap_of(max_usd)
-    planned = plan(traces, teachers, options)
+    before, planned = prepare(traces, teachers, options, folder, learn_from)
     planned.check(cap)
     if planned.problem:
         on_note(planned.problem)
     folder.mkdir(parents=True, exist_ok=True)
-    report = ReplayReport()
-    stopped = None
+    report, stopped = ReplayReport(), None
     with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
-        _poll(options, teachers).write(folder)
+        if before and not buy_again:
+            _check_settings(before, planned.panel, ledger)
         for note in price_changes(ledger, teachers):
             on_note(note)
-        votes = collect(
-            traces, teachers, ledger, options,
-            environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
-        )  # fmt: skip
         try:
+            if not before and _needs_pilot(planned):
+                planned = _pilot(traces, planned, ledger, environ)
+            planned, reason = decided(planned, cap, before)
+            on_note(reason)
+            save = functools.partial(_save_poll, folder, planned)
+            save(before.counts if before else None, before.experience if before else {})
+            votes = collect(
+                traces, planned.panel, ledger, planned.options,
+                environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
+                on_note=on_note, planned=planned,
+            )  # fmt: skip
             save_votes(ledger.path, votes)
-        except exits.Stopped as reason:
-            stopped = reason
-        _poll(options, teachers, _counts(report.tally, planned.num_traces, planned.num_steps)).write(folder)
-        saved = num_votes(ledger.path)
-        budget = ledger.budget()
-    for note in report.notes:
-        on_note(note)
-    return ReplaySummary(folder, saved, report.progress, report.tally, budget, planned.num_steps, stopped)
+        except exits.Stopped as stop:
+            stopped = stop
+        counts = _counts(report.tally, planned.num_traces, planned.num_steps)
+        if report.tally.num_steps:
+            _save_poll(folder, planned, counts, report.experience.as_json())
+        saved, budget = num_votes(ledger.path), ledger.budget()
+    return ReplaySummary(
+        folder, planned.options.order, saved, report.progress, report.tally, budget, planned.num_steps, stopped
+    )
 
 
-def _poll(options: ReplayOptions, teachers: Sequence[Teacher], counts: PollCounts | None = None) -> Poll:
-    return Poll(
+# ------------------------------------------------------------------------------------------------- before the questions
+
+
+def prepare(
+    traces: Iterable[Trace],
+    teachers: Sequence[Teacher],
+    options: ReplayOptions,
+    folder: Path | None = None,
+    learn_from: Sequence[Path] = (),
+) -> tuple[Poll | None, ReplayPlan]:
+    """Return the poll of earlier runs in a folder, and the plan of the next run with all that is known."""
+    before = Poll.read(folder) if folder and (folder / POLL_FILE).is_file() else None
+    experience = learn([*([folder] if folder else []), *learn_from])
+    # The order of the teachers stays that of the first run: another one would ask further questions.
+    places = {name: place for place, name in enumerate(before.teachers if before else ())}
+    panel = sorted(ranked(teachers, experience), key=lambda teacher: places.get(teacher.name, len(places)))
+    return before, plan(traces, panel, options, experience=experience)
+
+
+def decided(planned: ReplayPlan, cap: int, before: Poll | None) -> tuple[ReplayPlan, str]:
+    """Return the plan with its order, if that was left open, and the reason for it."""
+    names = ", ".join(teacher.name for teacher in planned.panel)
+    if planned.options.order != AUTO:
+        return planned, f"Order {planned.options.order}; teachers in turn: {names}."
+    if before:
+        order, reason = before.order, "as in the earlier runs of this folder"
+    else:
+        order, reason = planned.choose(cap)
+    planned = dataclasses.replace(planned, options=dataclasses.replace(planned.options, order=order))
+    return planned, f"Order {order}: {reason}. Teachers in turn: {names}."
+
+
+def _check_settings(before: Poll, teachers: Sequence[Teacher], ledger: Ledger) -> None:
+    """Refuse settings under which a teacher's paid answers would be bought again."""
+    known = {one.name: one for one in before.panel}
+    paid = {row["teacher"]: row for row in ledger.by_teacher()}
+    for teacher in teachers:
+        old, row = known.get(teacher.name), paid.get(teacher.name)
+        if old is None or not row or not row["settled"] or old.model != teacher.model or not old.max_tokens:
+            continue
+        changes = [
+            f"{name} {before} to {after}"
+            for name, before, after in (
+                ("max_tokens", old.max_tokens, teacher.max_tokens),
+                ("params", old.params, dict(teacher.params)),
+            )
+            if before != after
+        ]
+        if changes:
+            raise exits.UsageError(
+                f"Teacher {teacher.name} has {row['settled']:,} answers in this run for {show_usd(row['spent'])}. With "
+                f"{' and '.join(changes)}, all of them would be bought again. Leave the settings as they were, or add "
+                "--buy-again."
+            )
+
+
+def _needs_pilot(planned: ReplayPlan) -> bool:
+    unknown = not planned.experience.knows(planned.panel)
+    return unknown and len(planned.panel) > 1 and planned.options.order != "all" and planned.num_steps >= PILOT_FROM
+
+
+def _pilot(traces: Iterable[Trace], planned: ReplayPlan, ledger: Ledger, environ: Mapping[str, str]) -> ReplayPlan:
+    """Ask every teacher about the first steps of one trace, to rank them by the length of their answers."""
+    options = dataclasses.replace(planned.options, order="all", audit=0.0, repeat=0.0, min_entropy=None)
+    report = ReplayReport()
+    first = list(itertools.islice(traces, 1))
+    asked = collect(first, planned.panel, ledger, options, environ=environ, report=report, first_steps=PILOT_STEPS)
+    collections.deque(asked, maxlen=0)
+    learned = Experience(planned.experience.habits | report.experience.habits)
+    return plan(traces, ranked(planned.panel, learned), planned.options, experience=learned)
+
+
+# --------------------------------------------------------------------------------------------------- the run's record
+
+
+def _save_poll(folder: Path, planned: ReplayPlan, counts: PollCounts | None, experience: dict[str, Any]) -> None:
+    options = planned.options
+    Poll(
         options.order,
-        tuple(teacher.name for teacher in teachers),
+        tuple(teacher.name for teacher in planned.panel),
         options.agreement,
         options.audit,
         options.repeat,
         options.min_entropy,
-        tuple(_panel_teacher(teacher) for teacher in teachers),
+        tuple(_panel_teacher(teacher) for teacher in planned.panel),
         counts,
-    )
+        experience,
+    ).write(folder)
 
 
 def _panel_teacher(teacher: Teacher) -> PanelTeacher:
@@ -138,6 +233,8 @@ def _panel_teacher(teacher: Teacher) -> PanelTeacher:
         rates.cached / 1e6 if teacher.price.caches else None,
         rates.output / 1e6,
         teacher.price.stamp,
+        teacher.max_tokens,
+        dict(teacher.params),
     )
 
 

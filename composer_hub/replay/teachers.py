@@ -161,7 +161,7 @@ def resolve(
             lists[teacher.base_url] = list_models(teacher.base_url, key_of(teacher, environ))
         teachers.append(_complete(teacher, lists[teacher.base_url], spec, given or {}, accepted))
     _check_names(teachers, {*(given or {}), *accepted})
-    return sorted(teachers, key=lambda teacher: (teacher.price.typical, teacher.name))
+    return sorted(teachers, key=lambda teacher: (teacher.price.typical(), teacher.name))
 
 
 def _named(spec: Mapping[str, Any]) -> Teacher:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import itertools
 import os
 import signal
 from pathlib import Path
@@ -15,12 +17,14 @@ from composer_hub.money import NANO
 from composer_hub.pairs.prompts import paired
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
-from composer_hub.replay.collect import Interrupted, collect
-from composer_hub.replay.fake import SCRIPTED, TeacherServer, serving
-from composer_hub.replay.lanes import ReplayProgress, Scheduler, _Lane, _Pool
-from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.collect import Interrupted, ReplayReport, collect
+from composer_hub.replay.experience import Experience, Habits
+from composer_hub.replay.fake import SCRIPTED, TeacherServer, listen, oracle_of, serving
+from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
+from composer_hub.replay.ledger import CapReached, Ledger
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import plan
+from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Prompts
 from tests.replay.sample import compare, teachers_at, trace_of
 
@@ -37,7 +41,8 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
     gathered = TeacherServer([dataclasses.replace(teacher, latency_s=3.0) for teacher in SCRIPTED])
     with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
         panel = teachers_at(url, cache_min_tokens=256)
-        planned = plan([trace], panel, ALL, output_tokens=40)
+        short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+        planned = plan([trace], panel, ALL, experience=short)
         assert len(list(collect([trace], panel, ledger, ALL, compare=compare, environ={}))) == 150
 
     async def all_at_once(url: str) -> None:
@@ -77,20 +82,20 @@ def test_without_a_session_field_a_lane_loses_its_cache_behind_a_router(tmp_path
 
 def test_warm_lanes_come_first_then_cold_ones_then_new_ones() -> None:
     teacher = Client.__new__(Client)
-    pool = _Pool(None, teacher)  # type: ignore[arg-type]
+    pool = Pool(None, teacher)  # type: ignore[arg-type]
     trace_run = TraceRounds(trace_of(1), [], ALL, compare)
     warm = {"new": 0.0, "soon_cold": 110.0, "warm": 200.0, "cold": 90.0, "goes_cold_meanwhile": 105.0}
     for number, (name, warm_until) in enumerate(warm.items()):
-        lane = _Lane(trace_run, None, [], number, warm_until=warm_until)  # type: ignore[arg-type]
+        lane = Lane(trace_run, None, [], number, warm_until=warm_until)  # type: ignore[arg-type]
         lane.last_length = list(warm).index(name)
         pool.push(lane, now=100.0)
-    order = [list(warm)[pool.pop(107.0, only_started=False).last_length] for _ in warm]  # type: ignore[union-attr]
+    order = [list(warm)[pool.pop(107.0).last_length] for _ in warm]  # type: ignore[union-attr]
     assert order == ["soon_cold", "warm", "cold", "goes_cold_meanwhile", "new"]
 
 
 def test_a_burst_of_refusals_shrinks_the_limit_once_and_a_burst_of_failures_counts_once() -> None:
     client = Client.__new__(Client)
-    pool = _Pool(type("T", (), {"max_concurrency": 16})(), client)  # type: ignore[arg-type]
+    pool = Pool(type("T", (), {"max_concurrency": 16})(), client)  # type: ignore[arg-type]
     for _ in range(50):
         pool.grew()
     assert pool.limit == 16
@@ -123,15 +128,31 @@ def test_a_run_stops_below_its_cap_and_continues_when_the_cap_is_raised(tmp_path
         assert 0 < before < sum(bill.calls for bill in server.bills.values()) == 4 * 8 * 3
 
 
-def test_the_most_valuable_steps_are_asked_first_if_the_cap_cannot_cover_all(tmp_path: Path) -> None:
-    traces = [trace_of(12, name=f"t{number}") for number in range(4)]
-    with serving(TeacherServer()) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 600) as ledger:
-        with pytest.raises(exits.Stopped):
-            list(collect(traces, teachers_at(url, ["small"]), ledger, ALL, compare=compare, environ={}))
-        sql = "SELECT q.step_id FROM tries t JOIN questions q USING (key) ORDER BY t.id LIMIT 4"
-        asked = {row[0] for row in ledger._db.execute(sql)}
-    # These steps have an error and are among the first.
-    assert asked == {"t0-1", "t1-1", "t2-1", "t3-1"}
+@pytest.mark.parametrize("order", ["sequential", "cascade"])
+def test_under_a_cap_traces_are_finished_one_after_the_other_and_the_pairs_are_worth_the_money(
+    tmp_path: Path, order: str
+) -> None:
+    traces = [trace_of(8, name=f"t{number}") for number in range(10)]
+    wrong = {key: [{"name": "bash", "arguments": {"command": "make"}}] for key in oracle_of(traces)}
+    options = ReplayOptions(order=order, audit=0, repeat=0)
+
+    def pairs(folder: str, cap: int) -> tuple[int, int]:
+        server = TeacherServer(oracle=wrong)
+        report = ReplayReport()
+        with serving(server) as url, Ledger(tmp_path / f"{folder}.sqlite", cap=cap) as ledger:
+            panel = teachers_at(url)
+            short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+            planned = plan(traces, panel, options, experience=short)
+            with contextlib.suppress(exits.Stopped):
+                list(collect(traces, panel, ledger, options, compare=compare, planned=planned, report=report))
+            assert ledger.budget().settled == server.billed <= cap
+        return report.tally.num_pairs, server.billed
+
+    all_pairs, bill = pairs("full", NANO)
+    for share in (0.3, 0.6):
+        some, spent = pairs(f"part{share}", int(share * bill))
+        assert some >= share * all_pairs
+        assert spent <= share * bill
 
 
 def test_two_runs_on_one_ledger_share_its_cap_and_pay_for_nothing_twice(tmp_path: Path) -> None:
@@ -204,3 +225,39 @@ def test_only_a_few_of_many_traces_are_in_memory(tmp_path: Path) -> None:
         asyncio.run(play(url))
     assert finished == 60
     assert most <= 34
+
+
+def test_a_call_that_the_cap_refuses_ends_its_lane_only(tmp_path: Path) -> None:
+    server, dear = TeacherServer(), dataclasses.replace(ALL)
+    with serving(server) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO // 100) as ledger:
+        panel = teachers_at(url, max_tokens=1000)
+        with pytest.raises(CapReached):
+            list(collect([trace_of(6)], panel, ledger, dear, compare=compare, environ={}))
+    # One answer of the dearest teacher may cost more than the cap, and the cheapest takes a fiftieth.
+    assert server.bills["large"].calls == 0
+    assert server.bills["small"].calls == 6
+
+
+def test_a_server_that_is_away_is_waited_for_and_costs_nothing(tmp_path: Path) -> None:
+    listener = listen()
+    port = listener.getsockname()[1]
+    moments: list[float] = []
+    notes: list[str] = []
+
+    async def sleep(seconds: float) -> None:
+        moments.append(seconds)
+        await asyncio.sleep(0)
+
+    now = itertools.count(step=0.5)
+    clock = Clock(monotonic=lambda: float(next(now)), sleep=sleep)
+    with serving(TeacherServer()) as url:
+        (small,) = teachers_at(url, ["small"])
+    listener.close()
+    panel = [dataclasses.replace(small, base_url=f"http://127.0.0.1:{port}/v1")]
+    options = dataclasses.replace(ALL, patience_s=120)
+    with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        with pytest.raises(exits.Stopped, match="could not be reached"):
+            list(collect([trace_of(2)], panel, ledger, options, compare=compare, clock=clock, on_note=notes.append))
+        assert ledger.budget().committed == 0
+    assert "waiting for it, up to 2.0 min" in notes[0]
+    assert max(moments) > 10

@@ -53,7 +53,14 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     teachers, names = server
     common = ["--traces-file", traces, "--teachers", names, "--max-tokens", 300, "--format", "json", "--max-usd", 1]
     assert call("replay", "plan", *common) == exits.DONE
-    rows = json.loads(capsys.readouterr().out)
+    planned = json.loads(capsys.readouterr().out)
+    rows = planned["teachers"]
+    assert [row["order"] for row in planned["orders"]] == ["all", "sequential", "cascade"]
+    for row in planned["orders"]:
+        assert row["usd_range"][0] <= row["expected_usd"] <= row["usd_range"][1]
+        assert row["pairs_range"][0] <= row["expected_pairs"] <= row["pairs_range"][1]
+    assert planned["order"] == "sequential"
+    expected = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "sequential")
     assert [row["teacher"] for row in rows] == ["small", "medium", "large"]
     assert all(row["expected_usd"] <= row["worst_usd"] and row["uncached_usd"] <= row["worst_usd"] for row in rows)
     assert sum(bill.calls for bill in teachers.bills.values()) == 0
@@ -69,6 +76,13 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     assert call("replay", "run", *common, "--run", folder) == exits.DONE
     again = json.loads(capsys.readouterr().out)
     assert (again["votes"], again["requests"], again["settled_usd"]) == (first["votes"], 0, first["settled_usd"])
+
+    assert call("replay", "plan", *common, "--run", folder) == exits.DONE
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["left_usd"] == 0
+    # It has learned: without a run it expects three times as much.
+    learned = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "sequential")
+    assert abs(learned - first["settled_usd"]) < abs(expected - first["settled_usd"]) / 3
 
     assert call("replay", "status", "--run", folder, "--format", "json") == exits.DONE
     status = json.loads(capsys.readouterr().out)
@@ -151,6 +165,29 @@ def test_a_changed_price_is_announced(
 ) -> None:
     name = server[1].split(",")[0]
     common = ["--traces-file", traces, "--teachers", name, "--max-tokens", 302, "--max-usd", 1, "--run", tmp_path / "r"]
-    assert call("replay", "run", *common, "--format", "agent") == exits.DONE
-    assert call("replay", "run", *common, "--price", "small=0.3/0.5", "--format", "agent") == exits.DONE
+    assert call("replay", "run", *common, "--format", "json") == exits.DONE
+    assert call("replay", "run", *common, "--price", "small=0.3/0.5", "--format", "json") == exits.DONE
     assert "input 0.15 to 0.3" in capsys.readouterr().err
+
+
+def test_other_settings_do_not_buy_paid_answers_again_unless_asked(
+    server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    teachers, names = server
+    common = ["--traces-file", traces, "--teachers", names, "--max-usd", 1, "--run", tmp_path / "r", "--format", "json"]
+    assert call("replay", "run", *common, "--max-tokens", 303) == exits.DONE
+    before = teachers.billed
+    assert call("replay", "run", *common, "--max-tokens", 304) == exits.USAGE
+    assert "max_tokens 303 to 304, all of them would be bought again" in capsys.readouterr().err
+    assert teachers.billed == before
+    assert call("replay", "run", *common, "--max-tokens", 304, "--buy-again") == exits.DONE
+    assert teachers.billed > before
+
+
+def test_a_time_is_read_with_its_unit(
+    server: tuple[TeacherServer, str], traces: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["--traces-file", traces, "--teachers", server[1], "--max-usd", 1, "--max-tokens", 300]
+    assert call("replay", "plan", *common, "--patience", "90s") == exits.DONE
+    assert call("replay", "plan", *common, "--patience", "soon") == exits.USAGE
+    assert "--patience soon: write a time as 30s, 10m or 2h." in capsys.readouterr().err

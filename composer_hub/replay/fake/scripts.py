@@ -39,6 +39,7 @@ class ScriptedTeacher:
     latency_s: float = 0.0
     context_length: int = 1_000_000
     cache_ttl_s: float = 300.0
+    answer_tokens: int = 0  # that it bills per answer, as a model that thinks does (0: those of its text)
 
 
 SCRIPTED = (

@@ -195,7 +195,7 @@ class TeacherServer:
         self, teacher: ScriptedTeacher, counted: _CountedPrompt, answer: FakeAnswer, fault: str, max_tokens: int
     ) -> dict[str, Any]:
         price = teacher.price
-        output = min(max_tokens, tokens_of(canonical_json(answer.message)))
+        output = min(max_tokens, teacher.answer_tokens or tokens_of(canonical_json(answer.message)))
         output = max_tokens if fault == "length" else output
         explicit = price.rates.write != price.rates.input
         written = counted.tokens - counted.cached if explicit else 0

@@ -1,0 +1,137 @@
+"""What replay promises and keeps: dollars and pairs by order, under caps, against the plan and the server's bill.
+
+    python benchmarks/replay_price.py [--traces 16] [--steps 25] [--base 4]
+
+Three scripted teachers with the prices and answer lengths of three well-known models answer traces that grow by 600
+tokens per step. The student is right at 60 % of the steps. Every run is checked against the server's bill.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from composer_hub.money import NANO
+from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.votes import RecordedVotes
+from composer_hub.records import Trace, stable_share
+from composer_hub.replay import ReplayOptions, run
+from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, oracle_of, serving
+from composer_hub.replay.forecast import forecast
+from composer_hub.replay.prices import TokenPrice, from_table
+from composer_hub.replay.teachers import Teacher, fetch_models, resolve
+from tests.replay.sample import trace_of
+
+
+def price(model: str) -> TokenPrice:
+    found = from_table(model)
+    assert found is not None
+    return found
+
+
+PANEL = (
+    ScriptedTeacher("opus", "family-a", 0.92, price("claude-opus-4.7"), answer_tokens=570),
+    ScriptedTeacher("gpt", "family-b", 0.85, price("gpt-5"), answer_tokens=165),
+    ScriptedTeacher("deepseek", "family-c", 0.85, price("deepseek-v4-pro"), answer_tokens=1300),
+)
+RIGHT = 0.6  # of the student's actions
+
+
+def sample(num_traces: int, num_steps: int, name: str) -> list[Trace]:
+    return [trace_of(num_steps, name=f"{name}{number}", system="S" * 7500, growth=2200) for number in range(num_traces)]
+
+
+def server_for(traces: Sequence[Trace]) -> TeacherServer:
+    """Return teachers who know a better action at four of ten steps."""
+    oracle = dict(oracle_of(traces))
+    for key in list(oracle):
+        if stable_share(f"student {key}") >= RIGHT:
+            oracle[key] = [{"name": "bash", "arguments": {"command": f"make fix-{key[:8]}"}}]
+    return TeacherServer(PANEL, oracle=oracle)
+
+
+def teachers_at(url: str) -> list[Teacher]:
+    specs = [{"at": f"{url}#{one.name}", "cache_key": "session_id", "max_tokens": 2000} for one in PANEL]
+    return resolve(specs, list_models=fetch_models, environ={})
+
+
+def replayed(
+    traces: Sequence[Trace],
+    order: str,
+    cap: float,
+    folder: Path,
+    *,
+    audit: float = 0.03,
+    learn_from: Sequence[Path] = (),
+) -> dict[str, Any]:
+    """Replay in a new folder; return dollars, pairs and whether the ledger equals the bill."""
+    server, options = server_for(traces), ReplayOptions(order, audit=audit)
+    with serving(server) as url:
+        planned = forecast(traces, teachers_at(url), options, max_usd=1000, learn_from=learn_from)
+        summary = run(traces, teachers_at(url), folder, options, max_usd=cap, learn_from=learn_from)
+    votes = RecordedVotes(folder)
+    pairs = sum(len(build_pairs(trace, votes.of(trace.trace_id))[0]) for trace in traces)
+    expected = {row["order"]: row for row in planned.orders}[summary.order]
+    by_teacher = {
+        row["teacher"]: round(row["expected_usd"] * NANO / max(server.bills[row["teacher"]].cost, 1), 2)
+        for row in planned.teachers
+    }
+    return {
+        "order": summary.order,
+        "audit": audit,
+        "cap": round(cap, 4),
+        "usd": round(summary.budget.settled / NANO, 4),
+        "pairs": pairs,
+        "equals_bill": summary.budget.settled == server.billed,
+        "recall": summary.tally.recall,
+        "plan_over_bill": round(expected["expected_usd"] * NANO / server.billed, 3) if server.billed else None,
+        "plan_over_bill_by_teacher": by_teacher,
+        "usd_range": [round(one, 3) for one in expected["usd_range"]],
+        "expected_pairs": [expected["expected_pairs"], *expected["pairs_range"]],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--traces", type=int, default=16)
+    parser.add_argument("--steps", type=int, default=25)
+    parser.add_argument("--base", type=int, default=4, help="Traces of 50 steps, each replayed alone.")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        root, base = Path(scratch), sample(options.base, 50, "base")
+        replayed(sample(2, 25, "earlier"), "all", 100, root / "earlier")
+        for learned in (False, True):
+            for order, audit in (("all", 0.03), ("sequential", 0.03), ("cascade", 0.03), ("cascade", 0.0)):
+                total: dict[str, float] = defaultdict(float)
+                for number, trace in enumerate(base):
+                    folder = root / f"{order}-{audit}-{number}-{learned}"
+                    from_runs = [root / "earlier"] if learned else []
+                    row = replayed([trace], order, 100, folder, audit=audit, learn_from=from_runs)
+                    assert row["equals_bill"]
+                    total["usd"] += row["usd"] / len(base)
+                    total["pairs"] += row["pairs"]
+                print(json.dumps({"base trace": order, "audit": audit, "learned": learned, **total}), flush=True)
+        traces, full = sample(options.traces, options.steps, "t"), {}
+        for order in ("all", "sequential", "cascade"):
+            full[order] = replayed(traces, order, 100, root / order)
+            print(json.dumps({"full": full[order]}), flush=True)
+        learned_row = replayed(traces, "cascade", 100, root / "learned", learn_from=[root / "earlier"])
+        print(json.dumps({"full, learned": learned_row}), flush=True)
+        for share in (0.1, 0.3, 0.6):
+            for order in ("sequential", "cascade", "auto"):
+                cap = share * full["sequential" if order == "auto" else order]["usd"]
+                row = replayed(traces, order, cap, root / f"{order}-{share}")
+                row["pairs_share"] = round(row["pairs"] / full["sequential" if order == "auto" else order]["pairs"], 3)
+                print(json.dumps({"cap share": share, "asked": order, **row}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
