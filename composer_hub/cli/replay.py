@@ -116,6 +116,24 @@ def status(out: Output, folder: Path) -> None:
     out.note(f"{budget}; {show_usd(max(budget.left, 0))} left.")
 
 
+@replay.command(short_help="Compare money with the providers' records.")
+@teacher_options
+@click.option("--own-key", is_flag=True, help="Nothing else used the keys: settle the rest by what they spent.")
+@run_option
+@format_option
+def audit(out: Output, teachers: list[Teacher], own_key: bool, folder: Path) -> None:
+    """Look up requests whose answer was lost, and compare the ledger with what the keys have spent."""
+    from composer_hub import replay
+
+    rows = replay.audit(folder, teachers, own_key=own_key)
+    out.table([row.as_row() for row in rows], id_key="endpoint")
+    for row in rows:
+        if row.key_spent_usd is None:
+            out.note(f"{row.endpoint} does not tell what the key has spent; compare the bill by hand.")
+        elif row.ambiguous:
+            out.note(f"{row.endpoint}: if only this run used the key, --own-key settles the rest by its usage.")
+
+
 def _shown(bar: Progress) -> Callable[[ReplayProgress], None]:
     def advance(progress: ReplayProgress) -> None:
         bar.total = progress.num_expected

@@ -8,6 +8,7 @@ print(replay.plan(traces, teachers).expected)
 summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 """
 
+from composer_hub.replay.audit import AuditRow, audit
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
 from composer_hub.replay.forecast import Forecast, forecast
 from composer_hub.replay.judging import judge_of
@@ -24,6 +25,7 @@ from composer_hub.replay.teachers import Teacher, find_teachers, key_of
 __all__ = [
     "ORDERS",
     "PROVIDERS",
+    "AuditRow",
     "CapReached",
     "Forecast",
     "Interrupted",
@@ -42,6 +44,7 @@ __all__ = [
     "TeacherShare",
     "TraceFile",
     "TraceSource",
+    "audit",
     "collect",
     "find_teachers",
     "forecast",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -76,9 +77,9 @@ class Client:
         except HfHubHTTPError as error:
             return self._refused(error.response)
         except (InferenceTimeoutError, TimeoutError, asyncio.TimeoutError) as error:
-            return _lost(error.__cause__ or error)
+            return _lost(error.__cause__ or error, seen)
         except httpx.TransportError as error:
-            return _lost(error)
+            return _lost(error, seen)
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             # The client's types do not fit the body; it is parsed below.
             if not seen:
@@ -88,15 +89,15 @@ class Client:
     def _read(self, response: httpx.Response, latency_s: float) -> Reply | Failure:
         if response.status_code != 200:
             return self._refused(response)
-        body = self.blot(response.content)
+        body, request_id = self.blot(response.content), _id_of(response)
         if "text/html" in response.headers.get("content-type", ""):
-            return Failure("html", None, detail="the endpoint sent a web page")
+            return Failure("html", None, detail="the endpoint sent a web page", request_id=request_id)
         try:
             content = answers.parse(body)
         except ValueError:
-            return Failure("bad_json", None, detail="the answer is not JSON")
+            return Failure("bad_json", None, detail="the answer is not JSON", request_id=request_id)
         failure = answers.failure_in(content, self.teacher, now=self._wall())
-        return failure or Reply(body, content, latency_s)
+        return dataclasses.replace(failure, request_id=request_id) if failure else Reply(body, content, latency_s)
 
     def _refused(self, response: httpx.Response) -> Failure:
         try:
@@ -112,11 +113,16 @@ class Client:
         )
 
 
-def _lost(error: BaseException) -> Failure:
+def _lost(error: BaseException, seen: Sequence[httpx.Response]) -> Failure:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
         return Failure("not_connected", 0, detail=type(error).__name__)
     kind = "timeout" if isinstance(error, (httpx.TimeoutException, TimeoutError, asyncio.TimeoutError)) else "dropped"
-    return Failure(kind, None, detail=type(error).__name__)
+    return Failure(kind, None, detail=type(error).__name__, request_id=_id_of(seen[-1]) if seen else "")
+
+
+def _id_of(response: httpx.Response) -> str:
+    text = response.headers.get("x-generation-id", "")
+    return text if text.isascii() and text.isprintable() else ""
 
 
 def blotter(keys: Sequence[str]) -> Callable[[bytes], bytes]:

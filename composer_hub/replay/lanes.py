@@ -326,7 +326,7 @@ class Scheduler:
         putting_off = failure.cost == 0 and failure.retry_after_s is not None
         decision = decide(failure, lane.tries, lane.waits + 1, self.rng)
         final = not isinstance(decision, (Wait, Again, StopTeacher)) and decision.final
-        self.ledger.fail(right.try_id, failure.kind, cost=failure.cost, final=final)
+        self.ledger.fail(right.try_id, failure.kind, cost=failure.cost, final=final, request_id=failure.request_id)
         self._money_freed()
         if isinstance(decision, Wait):
             lane.tries, lane.waits = lane.tries - 1, lane.waits + 1

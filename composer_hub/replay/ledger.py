@@ -79,6 +79,16 @@ class Reserved:
 
 
 @dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """A request whose cost is unknown; `request_id` is the provider's, "" if it never arrived."""
+
+    try_id: int
+    teacher: str
+    reserved: int
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Busy:
     """Another live process is asking the same question."""
 
@@ -198,17 +208,18 @@ class Ledger:
                 (zlib.compress(response, 1), latency_s, try_id, try_id),
             )
 
-    def fail(self, try_id: int, kind: str, *, cost: int | None, final: bool = False) -> None:
+    def fail(self, try_id: int, kind: str, *, cost: int | None, final: bool = False, request_id: str = "") -> None:
         """Record a request without an answer; `cost` is 0 if nothing was billed and None if that is unknown.
 
-        A `final` failure would occur again (such as a prompt that is too long) and is never asked again.
+        A `final` failure would occur again (such as a prompt that is too long) and is never asked again. The cost of a
+        request with a `request_id` may be looked up later.
         """
         state = {None: "ambiguous", 0: "failed"}.get(cost, "settled")
         with self._explained(), self._write() as db:
             db.execute(
-                "UPDATE tries SET state = ?, cost = ?, kind = ?, ended = ? "
+                "UPDATE tries SET state = ?, cost = ?, kind = ?, cost_source = ?, ended = ? "
                 "WHERE id = ? AND state IN ('reserved', 'ambiguous')",
-                (state, cost or 0, kind, self._clock(), try_id),
+                (state, cost or 0, kind, f"id {request_id}" if request_id else "", self._clock(), try_id),
             )
             db.execute(
                 "UPDATE questions SET state = ?, kind = ?, final = ?, paid_by = ? "
@@ -267,6 +278,38 @@ class Ledger:
             )
             names = [column[0] for column in cursor.description]
             return [dict(zip(names, row, strict=True)) for row in cursor]
+
+    def ambiguous(self) -> list[Ambiguous]:
+        """Return the requests whose cost is unknown."""
+        with self._explained():
+            rows = self._db.execute(
+                # The stored response may be that of a later try.
+                "SELECT t.id, q.teacher, t.reserved, t.cost_source, CASE WHEN q.paid_by = t.id THEN q.response END "
+                "FROM tries t JOIN questions q ON q.key = t.key WHERE t.state = 'ambiguous' ORDER BY t.id"
+            ).fetchall()
+        return [
+            Ambiguous(try_id, teacher, reserved, source[3:] if source.startswith("id ") else _id_in(response))
+            for try_id, teacher, reserved, source, response in rows
+        ]
+
+    def resolve(self, try_id: int, cost: int, *, source: str) -> None:
+        """Settle an ambiguous request at the cost that the provider names."""
+        with self._explained(), self._write() as db:
+            db.execute(
+                "UPDATE tries SET state = 'settled', cost = ?, cost_source = ? WHERE id = ? AND state = 'ambiguous'",
+                (cost, source, try_id),
+            )
+
+    def note_usage(self, base_url: str, spent: int) -> None:
+        """Keep the first reading of what a key has spent at an endpoint."""
+        with self._explained(), self._write() as db:
+            db.execute("INSERT OR IGNORE INTO meta VALUES (?, ?)", (f"usage {base_url}", str(spent)))
+
+    def first_usage(self, base_url: str) -> int | None:
+        """Return that first reading."""
+        with self._explained():
+            row = self._db.execute("SELECT value FROM meta WHERE name = ?", (f"usage {base_url}",)).fetchone()
+        return int(row[0]) if row else None
 
     def by_trace(self) -> dict[str, int]:
         """Return the settled nano-dollars of each trace."""
@@ -392,3 +435,12 @@ class Ledger:
             yield
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path}: {advice(error, self.path)}") from error
+
+
+def _id_in(response: bytes | None) -> str:
+    if not response:
+        return ""
+    try:
+        return str(json.loads(zlib.decompress(response)).get("id") or "")
+    except (ValueError, AttributeError):
+        return ""

@@ -74,6 +74,8 @@ class Provider:
     marked_families: frozenset[str] = frozenset()  # families that need explicit cache marks
     bills_errors: bool = True  # whether a 5xx may be billed
     cap_advice: str = ""  # how to set a second cap on the provider's side
+    generation_path: str = ""  # where the cost of one call can be looked up by its id
+    usage_path: str = ""  # where all that a key has spent can be read
 
 
 HF = Provider(
@@ -101,8 +103,17 @@ OPENROUTER = Provider(
     marked_families=frozenset({"anthropic"}),
     bills_errors=False,
     cap_advice="As a second safeguard, give the OpenRouter key a credit limit equal to the cap.",
+    generation_path="/generation",
+    usage_path="/key",
 )
-SERVER = Provider(name="url", form="URL#model", lists_every_model=False)
+SERVER = Provider(
+    name="url",
+    form="URL#model",
+    lists_every_model=False,
+    # Few servers offer these; the embedded teachers do.
+    generation_path="/generation",
+    usage_path="/key",
+)
 
 PROVIDERS: tuple[Provider, ...] = (HF, OPENROUTER, SERVER)
 

@@ -40,6 +40,7 @@ class Failure:
     cost: int | None
     retry_after_s: float | None = None
     detail: str = ""  # the server's message, shortened, without keys
+    request_id: str = ""  # by which the provider knows the call, if its headers arrived
 
 
 @dataclass(frozen=True, slots=True)

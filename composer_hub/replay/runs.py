@@ -25,6 +25,7 @@ from composer_hub.pairs.policy import POLL_FILE, PanelTeacher, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
 from composer_hub.records import Trace
+from composer_hub.replay.audit import note_usage
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
 from composer_hub.replay.experience import Experience, learn, ranked
@@ -105,6 +106,7 @@ def run(
             _check_settings(before, planned.panel, ledger)
         for note in price_changes(ledger, teachers):
             on_note(note)
+        note_usage(teachers, ledger, environ)
         try:
             if not before and _needs_pilot(planned):
                 planned = _pilot(traces, planned, ledger, environ)

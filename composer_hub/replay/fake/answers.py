@@ -5,7 +5,6 @@ In: a scripted teacher, the body of a request, a fault. Out: a Starlette respons
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -85,16 +84,20 @@ def answer_to(teacher: ScriptedTeacher, body: Mapping[str, Any], oracle: Oracle,
     return FakeAnswer("another-model" if fault == "route_mismatch" else teacher.name, message, finish)
 
 
-def respond(answer: FakeAnswer, usage: Mapping[str, Any], fault: str) -> Response:
+def respond(answer: FakeAnswer, usage: Mapping[str, Any], fault: str, request_id: str) -> Response:
     """Return the response that carries an answer, or loses it."""
-    if fault == "drop_billed":
-        return Dropped()
+    response = Dropped() if fault == "drop_billed" else _carrier(answer, usage, fault, request_id)
+    response.headers["x-generation-id"] = request_id
+    return response
+
+
+def _carrier(answer: FakeAnswer, usage: Mapping[str, Any], fault: str, request_id: str) -> Response:
     if fault == "html":
         return HTMLResponse("<html><body>Gateway</body></html>")
     if fault == "bad_json":
         return Response('{"id": "x", "choices": [', media_type="application/json")
     content: dict[str, Any] = {
-        "id": f"gen-{hashlib.sha256(canonical_json([answer.message, usage]).encode()).hexdigest()[:12]}",
+        "id": request_id,
         "object": "chat.completion",
         "created": int(time.time()),
         "model": answer.model,
@@ -119,6 +122,7 @@ class Dropped(Response):
     """A response that promises a body and then closes the connection."""
 
     async def __call__(self, scope: Any, receive: Any, send: Callable[[Any], Awaitable[None]]) -> None:
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+        known = [header for header in self.raw_headers if header[0] == b"x-generation-id"]
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"1000"), *known]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b'{"id":', "more_body": True})

@@ -84,6 +84,7 @@ class TeacherServer:
         self.min_cached_tokens, self.backends, self.clock = min_cached_tokens, backends, clock
         self.queued: deque[str] = deque()
         self.bills: dict[str, Bill] = defaultdict(Bill)
+        self.generations: dict[str, int] = {}  # id of a call -> its cost
         self._caches: dict[tuple[str, int], _Cache] = defaultdict(_Cache)
         self._rng = random.Random(seed)
 
@@ -97,6 +98,8 @@ class TeacherServer:
             routes=[
                 Route("/v1/models", self._models),
                 Route("/v1/chat/completions", self._complete, methods=["POST"]),
+                Route("/v1/generation", self._generation),
+                Route("/v1/key", self._key),
                 Route("/billing", self._billing),
                 Route("/faults", self._queue, methods=["POST"]),
             ]
@@ -120,6 +123,17 @@ class TeacherServer:
             for name, bill in self.bills.items()
         }
         return JSONResponse({"billed_nano": self.billed, "models": models})
+
+    async def _generation(self, request: Request) -> Response:
+        """Return what one call cost, in the shape of OpenRouter."""
+        cost = self.generations.get(request.query_params.get("id", ""))
+        if cost is None:
+            return refuse(404, {}, "no such generation")
+        return JSONResponse({"data": {"id": request.query_params["id"], "total_cost": cost / NANO}})
+
+    async def _key(self, request: Request) -> Response:
+        """Return what the key has spent, in the shape of OpenRouter."""
+        return JSONResponse({"data": {"usage": self.billed / NANO, "limit": None, "limit_remaining": None}})
 
     async def _queue(self, request: Request) -> Response:
         """Queue faults for the next requests: {"faults": ["429", "drop_billed", …]}; "" lets one pass."""
@@ -154,9 +168,12 @@ class TeacherServer:
         if latency:
             await asyncio.sleep(latency)
         answer = answer_to(teacher, body, self.oracle, fault, draw=self._draws(teacher, counted.digest))
+        before = self.billed
         usage = self._charge(teacher, counted, answer, fault, int(body.get("max_tokens") or 4096))
         self._remember(teacher, counted)
-        return respond(answer, usage, fault)
+        request_id = f"gen-{len(self.generations):08d}"
+        self.generations[request_id] = self.billed - before
+        return respond(answer, usage, fault, request_id)
 
     def _fault(self) -> str:
         if self.queued:
