@@ -25,6 +25,7 @@ COMMANDS = {
     "export": ("composer_hub.cli.export:export", "Write a version in another format."),
     "replay": ("composer_hub.cli.replay:replay", "Ask teachers for the steps of traces."),
     "pairs": ("composer_hub.cli.pairs:pairs", "Build and review preference pairs."),
+    "tasks": ("composer_hub.cli.tasks:tasks", "Make coding tasks from tested packages."),
     "space": ("composer_hub.cli.space:space", "Inspect and review datasets in a Space."),
     "teachers": ("composer_hub.cli.teachers:teachers", "Serve or list teachers."),
     "train": ("composer_hub.cli.train:train", "Train with a preset or a config file."),

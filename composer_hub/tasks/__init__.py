@@ -1,1 +1,31 @@
-"""A tested package in, verifiable tasks out."""
+"""Tested packages in, verifiable coding tasks out: no model is asked, and no container is needed.
+
+made = tasks.make(["./my-repo", "inflection"], tasks.Options(max_per_kind=10))
+draft = tasks.draft(made, "my-tasks")
+"""
+
+from composer_hub.records import SourceEdit, Task
+from composer_hub.tasks.check import TaskCheck, check_tasks
+from composer_hub.tasks.dataset import draft, oracle_draft, reasons, tasks_of
+from composer_hub.tasks.harbor import write_harbor
+from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
+from composer_hub.tasks.sources import PackageRefused
+
+__all__ = [
+    "KINDS",
+    "Bundle",
+    "Options",
+    "PackageRefused",
+    "PackageReport",
+    "SourceEdit",
+    "Task",
+    "TaskCheck",
+    "TaskSet",
+    "check_tasks",
+    "draft",
+    "make",
+    "oracle_draft",
+    "reasons",
+    "tasks_of",
+    "write_harbor",
+]

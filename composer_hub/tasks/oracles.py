@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,12 +53,11 @@ def record(bench: Bench, model: Model, symbols: Iterable[str], seed: int) -> lis
     (report,) = bench.run([job])
     recorded = report.values.get("recorded", ())
     calls: dict[str, tuple[Mapping[str, Any], frozenset[str], bool]] = {}
-    counts: dict[str, list[int]] = {}
+    counts: Counter[str] = Counter()
     for one in recorded:
         touched = frozenset(one["touched"])
-        if touched & wanted and any(counts.setdefault(name, [0])[0] < MAX_RECORDED for name in touched & wanted):
-            for name in touched & wanted:
-                counts[name][0] += 1
+        if any(counts[name] < MAX_RECORDED for name in touched & wanted):
+            counts.update(touched & wanted)
             calls[canonical_json(one["call"])] = (one["call"], touched, False)
     for call, touched, _ in list(calls.values()):
         for number in range(3):

@@ -37,8 +37,8 @@ _DO = {
 }
 
 
-def statements(model: Model, candidate: Candidate, failing: Iterable[str], spoiled: str = "") -> tuple[str, str, str]:
-    """Return the statement at every level; `spoiled` is a text that must not be in it, such as the solution."""
+def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tuple[str, str, str]:
+    """Return the statement at every level of help."""
     package, ordered = model.package, sorted(failing)
     what = _symbol(candidate.symbols[0])
     ask = _ASKS[candidate.kind].format(what=what, **({"change": ""} | candidate.notes))

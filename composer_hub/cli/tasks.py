@@ -1,0 +1,163 @@
+"""`composer-hub tasks`: tested packages -> verifiable coding tasks."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import click
+
+from composer_hub import exits
+from composer_hub import tasks as stage
+from composer_hub.cli.main import format_option
+from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.cli.publishing import show_plan, show_published
+from composer_hub.hub import LoadError, NothingToPublish, destination, dry_run, load, newest, update
+from composer_hub.output import Output
+
+
+@click.group(short_help="Make coding tasks from tested packages.")
+def tasks() -> None:
+    """Make, look at and check coding tasks."""
+
+
+@tasks.command(short_help="Make tasks and publish them.")
+@click.argument("sources", nargs=-1, required=True, metavar="SRC…")
+@click.option("--kinds", default=",".join(stage.KINDS), show_default=True, help="Kinds of tasks.")
+@click.option("--max-per-kind", default=25, show_default=True, help="Tasks of a kind and package.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the choice among candidates.")
+@click.option(
+    "--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests' code."
+)
+@click.option("--max-share", default=0.3, show_default=True, help="Largest share of the tests that a task may break.")
+@click.option(
+    "--recheck-every", default=20, show_default=True, help="Check every k-th task by two full runs (0: none)."
+)
+@click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
+@click.option("--test-share", default=0.1, show_default=True, help="Share of the packages in the split `test`.")
+@click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
+@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
+@click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
+@publish_options
+@format_option
+def make(sources: tuple[str, ...], kinds: str, publication: Publication, out: Output, **options: Any) -> None:
+    """Make tasks from packages: SRC is a folder, an sdist, a wheel, or a name that pip downloads.
+
+    Tests of the packages run in a sandbox. Hidden oracles go to the private dataset NAME-oracle.
+    """
+    named = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
+    chosen = stage.Options(kinds=named, **options)
+    with out.progress("packages", len(sources)) as bar:
+
+        def on_package(report: stage.PackageReport) -> None:
+            bar.advance(1, package=report.package or report.source)
+            if report.refused:
+                out.note(f"{report.source} gave no tasks ({report.refused}): {report.sentence}")
+            else:
+                kept = ", ".join(f"{kind} {number}" for kind, number in report.kept.items())
+                out.note(f"{report.package} {report.version}: {kept}. {report.num_flaky} flaky tests were set aside.")
+
+        made = stage.make(sources, chosen, on_package)
+    if not made.tasks:
+        raise exits.NothingToDo(f"No task was made: {stage.reasons(made)}")
+    publish(out, publication, made)
+
+
+def publish(out: Output, publication: Publication, made: stage.TaskSet) -> None:
+    """Publish or plan both datasets: the oracles first, because tasks without theirs would be judged by tests alone."""
+    where, repo, numbers = publication.destination, publication.repo, made.numbers()
+    name = repo.split("/")[1]
+    options = publication.options()
+    if publication.dry_run:
+        draft = stage.draft(made, name, newest(where, repo))
+        plan = dry_run(where, repo, draft.tables, draft.card, lineage=draft.lineage, options=options)
+        show_plan(out, plan, where.address, numbers)
+        return
+    hidden = f"{repo}-oracle"
+    if made.oracles:
+        try:
+            update(where, hidden, lambda before: stage.oracle_draft(made, name, before))
+            out.note(f"{len(made.oracles):,} hidden oracles are in {hidden} (private).")
+        except NothingToPublish:
+            out.note(f"{hidden} already holds these oracles.")
+    published = update(where, repo, lambda before: stage.draft(made, name, before), options=options)
+    show_published(out, published, publication.to, numbers)
+
+
+@tasks.command(short_help="List tasks, or print one.")
+@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
+@click.argument("task_id", required=False)
+@click.option("--solution", is_flag=True, help="Also print the solution's files.")
+@from_option
+@format_option
+def show(ref: str, task_id: str | None, solution: bool, origin: str, out: Output) -> None:
+    """List the tasks of a version, or print the statement of one; the beginning of an id is enough."""
+    found = list(stage.tasks_of(load(destination(origin), ref)))
+    if task_id is None:
+        rows = [{"task": one.task_id, "kind": one.kind, "package": one.package, "fails": len(one.fail_to_pass),
+                 "difficulty": one.difficulty, "oracle": one.has_oracle, "split": one.split} for one in found]  # fmt: skip
+        out.table(rows, id_key="task")
+        return
+    task = one_of(found, task_id)
+    out.record({"task": task.task_id, "kind": task.kind, "package": f"{task.package} {task.version}", "license": task.license,
+                "symbols": task.symbols, "fail_to_pass": len(task.fail_to_pass), "pass_to_pass": len(task.pass_to_pass),
+                "difficulty": task.difficulty, "statement": task.statement}, id_key="task")  # fmt: skip
+    for edit in task.solution if solution else ():
+        out.text(f"\n--- {edit.path}\n{edit.text}")
+
+
+@tasks.command(short_help="Score the start and the solution of tasks.")
+@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
+@click.argument("task_ids", nargs=-1)
+@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
+@from_option
+@format_option
+def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: Output) -> None:
+    """Run the verifier on the tree that an agent gets and on the solution; only the second may be rewarded."""
+    where = destination(origin)
+    version = load(where, ref)
+    found = list(stage.tasks_of(version))
+    chosen = [one_of(found, one) for one in task_ids] or found
+    bundles = {row["digest"]: row for row in version.rows("bundles")}
+    try:
+        hidden = {row["task_id"]: row["oracle"] for row in load(where, f"{version.repo}-oracle").rows("oracle")}
+    except LoadError:
+        hidden = {}
+        out.note("The oracles cannot be read, so the tests decide alone.")
+    data = {digest: base64.b64decode(row["data"]) for digest, row in bundles.items()}
+    needed = {digest: row["requirements"] for digest, row in bundles.items()}
+    with out.progress("checking", len(chosen)) as bar:
+        checks = list(stage.check_tasks(chosen, data, needed, hidden, sandbox=sandbox, on_task=lambda _: bar.advance()))
+    wrong = [one for one in checks if not one.ok]
+    rows = [
+        {"task": one.task_id, "kind": one.kind, "start": one.start, "solution": one.gold, "reason": one.reason}
+        for one in wrong
+    ]
+    out.table(rows, id_key="task", empty=f"All {len(checks):,} tasks reward their solution and nothing else.")
+    if wrong:
+        raise exits.ComposerError(
+            f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again, or leave them out."
+        )
+
+
+@tasks.command(short_help="Write tasks as Harbor trees.")
+@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--max", "number", type=int, help="Tasks to write (default: all).")
+@from_option
+@format_option
+def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output) -> None:
+    """Write a version as Harbor tasks with a registry.json, each tried with its solution and without."""
+    written = stage.write_harbor(destination(origin), ref, folder, number)
+    out.record({"folder": str(folder), **written}, id_key="folder")
+
+
+def one_of(found: list[stage.Task], task_id: str) -> stage.Task:
+    """Return the task whose id begins with a text."""
+    fitting = [one for one in found if one.task_id.startswith(task_id)]
+    if len(fitting) != 1:
+        raise exits.UsageError(
+            f"{len(fitting)} tasks begin with {task_id!r}. Write more of the id; `tasks show` lists them."
+        )
+    return fitting[0]

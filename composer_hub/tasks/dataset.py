@@ -1,0 +1,172 @@
+"""A task set as versions: tasks and bundles in one dataset, hidden oracles in a second one that stays private.
+
+Tasks of packages that a run did not make again stay in the next version.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from composer_hub import exits
+from composer_hub.hub import Card, Draft, Lineage, Table, Version
+from composer_hub.records import Task, features_of, from_row, to_row
+from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, Options, TaskSet
+
+if TYPE_CHECKING:
+    from datasets import Features
+
+TAGS = ("coding", "agents", "reinforcement-learning", "verifiable", "swe")
+
+
+def draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
+    """Return the next version of a task dataset."""
+    if not made.tasks:
+        raise exits.NothingToDo(f"No task was made: {reasons(made)}.")
+    again = {report.package for report in made.reports if report.package}
+    kept = _tasks_of(before, again)
+    bundles = [*_bundles_of(before, {task.bundle_digest for task in kept}), *map(bundle_row, made.bundles)]
+    tasks = [*kept, *made.tasks]
+    licenses = Counter(f"{row['license']}{' (copyleft)' * row['copyleft']}" for row in bundles)
+    numbers = made.numbers()
+    card = Card(
+        "tasks",
+        pretty_name=f"{name}: coding tasks from tested packages",
+        license=next(iter(licenses)).removesuffix(" (copyleft)") if len(licenses) == 1 else "other",
+        tags=TAGS,
+        counts={
+            "tasks": len(tasks),
+            "packages": len({task.package for task in tasks}),
+            "by kind": dict(sorted(Counter(task.kind for task in tasks).items())),
+            "with a hidden oracle": sum(task.has_oracle for task in tasks),
+            "from copyleft packages": sum(task.copyleft for task in tasks),
+        },
+        dropped={name.replace(":", ", "): number for name, number in numbers["reasons"].items()}
+        | {f"package, {name}": number for name, number in numbers["refused"].items()},
+        holes={"made": _made(made.options), "yields": _yields(numbers), "licenses": _licenses(bundles)},
+    )
+    lineage = Lineage(
+        config={
+            key: value for key, value in dataclasses.asdict(made.options).items() if key not in ("workers", "venvs")
+        }
+        | {"generator_version": GENERATOR_VERSION},
+        sources={row["package"]: {"version": row["version"], "bundle": row["digest"]} for row in bundles},
+    )
+    tables = [
+        Table("tasks", map(to_row, tasks), features_of(Task), "task_id", ("package", "kind"), split=None,
+              index_columns=("kind", "package", "license", "has_oracle", "difficulty")),
+        Table("bundles", bundles, bundle_features(), "digest", ("package",), index_columns=("package", "version")),
+    ]  # fmt: skip
+    return Draft(tables, card, lineage, f"Tasks from {', '.join(sorted(again))}"[:100])
+
+
+def oracle_draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
+    """Return the next version of the private dataset of oracles."""
+    from datasets import Features, Json, Value
+
+    own = {task.task_id: task for task in made.tasks}
+    again = {report.package for report in made.reports if report.package}
+    rows = [dict(row) for row in before.rows("oracle") if row["package"] not in again] if before else []
+    for task_id, oracle in made.oracles.items():
+        task = own[task_id]
+        found = {
+            "task_id": task_id,
+            "bundle_digest": task.bundle_digest,
+            "package": task.package,
+            "oracle": dict(oracle),
+        }
+        rows.append(found)
+    features = Features(
+        {"task_id": Value("string"), "bundle_digest": Value("string"), "package": Value("string"), "oracle": Json()}
+    )
+    card = Card(
+        "oracles",
+        pretty_name=f"{name}: hidden oracles",
+        tags=("composer-hub", "oracle"),
+        counts={"oracles": len(rows)},
+    )
+    return Draft([Table("oracle", rows, features, "task_id", ("package",))], card, Lineage(), "Oracles")
+
+
+def bundle_row(bundle: Bundle) -> dict[str, Any]:
+    """Return a bundle as it is published."""
+    return dataclasses.asdict(bundle) | {
+        "python_path": list(bundle.python_path),
+        "requirements": list(bundle.requirements),
+        "data": base64.b64encode(bundle.data).decode(),
+    }
+
+
+def bundle_features() -> Features:
+    """Return the columns of `bundles`."""
+    from datasets import Features, List, Value
+
+    names = ("digest", "package", "version", "license")
+    text = Value("string")
+    return Features(
+        {
+            **dict.fromkeys(names, text),
+            "copyleft": Value("bool"),
+            "python_path": List(text),
+            "requirements": List(text),
+            "data": text,
+        }
+    )
+
+
+def tasks_of(version: Version) -> Iterator[Task]:
+    """Yield the tasks of a version."""
+    return (from_row(Task, row) for row in version.rows("tasks"))
+
+
+def reasons(made: TaskSet) -> str:
+    """Return in words why nothing was made."""
+    return (
+        "; ".join(report.sentence or f"{report.source}: {dict(report.reasons)}" for report in made.reports)
+        or "no source"
+    )
+
+
+def _tasks_of(before: Version | None, again: set[str]) -> list[Task]:
+    return [task for task in tasks_of(before) if task.package not in again] if before else []
+
+
+def _bundles_of(before: Version | None, used: set[str]) -> list[Mapping[str, Any]]:
+    return [row for row in before.rows("bundles") if row["digest"] in used] if before else []
+
+
+def _made(options: Options) -> str:
+    return (
+        f"Kinds: {', '.join(f'`{kind}`' for kind in options.kinds)}, at most {options.max_per_kind} of a kind and package, seed "
+        f"{options.seed}. The unchanged tests ran three times, with two hash seeds and in reversed order; tests that differ "
+        "were set aside. Then, for every edit, the tests that can reach it ran in a sandbox without network."
+        + (
+            f" Every {options.recheck_every}th task was checked again by two runs of all tests."
+            * bool(options.recheck_every)
+        )
+    )
+
+
+def _yields(numbers: Mapping[str, Any]) -> str:
+    """Return how many candidates became tasks, as a table."""
+    rows = []
+    for kind, tried in numbers["tried"].items():
+        valid, kept = numbers["valid"].get(kind, 0), numbers["kept"].get(kind, 0)
+        checks = {
+            name.split(":")[1]: count for name, count in numbers["rechecked"].items() if name.startswith(f"{kind}:")
+        }
+        exact = f"{checks.get('exact', 0)} of {sum(checks.values())}" if checks else "-"
+        rows.append(f"| {kind} | {tried:,} | {valid:,} ({valid / max(tried, 1):.0%}) | {kept:,} | {exact} |")
+    head = ["| kind | candidates run | valid | kept | exact in two full runs |", "|---|---:|---:|---:|---:|"]
+    return "\n".join([*head, *rows])
+
+
+def _licenses(bundles: Iterable[Mapping[str, Any]]) -> str:
+    rows: Sequence[str] = [
+        f"| {row['package']} | {row['version']} | {row['license']} | {'yes' if row['copyleft'] else 'no'} |"
+        for row in sorted(bundles, key=lambda row: row["package"])
+    ]
+    return "\n".join(["| package | version | license | copyleft |", "|---|---|---|---|", *rows])

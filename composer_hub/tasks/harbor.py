@@ -1,0 +1,205 @@
+"""Tasks as Harbor trees (schema 1.4): a separate verifier without network, slow layers first, and only code travels.
+
+Harbor's loader and lint accept trees that cannot run, so every tree is tried: its own grader must give 1 to the solution
+and 0 to the start. The oracle lies beside the grader, in the verifier's image only: keep the trees private.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from composer_hub import exits
+from composer_hub.environments.oracle import SCRIPT
+from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
+from composer_hub.environments.trees import bundle_files, edited, matches
+from composer_hub.environments.venvs import venv_for
+from composer_hub.hub import Destination, LoadError, load
+from composer_hub.records import Task
+from composer_hub.tasks.dataset import tasks_of
+from composer_hub.tasks.inside import grade_harbor
+
+GRADER = Path(grade_harbor.__file__)
+SCHEMA = "1.4"
+_TOML = """schema_version = "{schema}"
+artifacts = [
+{artifacts}
+]
+
+[task]
+name = {name}
+version = "1"
+description = {description}
+keywords = ["python", {kind}]
+
+[metadata]
+generator = {generator}
+license = {license}
+bundle_digest = {digest}
+content_digest = {content}
+difficulty = {difficulty}
+
+[environment]
+network_mode = "no-network"
+workdir = "/workspace"
+cpus = 1
+memory_mb = 2048
+
+[agent]
+user = "agent"
+timeout_sec = 900.0
+
+[verifier]
+environment_mode = "separate"
+user = "root"
+timeout_sec = 240.0
+
+[verifier.environment]
+network_mode = "no-network"
+cpus = 1
+memory_mb = 2048
+"""
+_DOCKERFILE = """FROM python:{python}-slim
+ENV PYTHONDONTWRITEBYTECODE=1 TZ=UTC PYTHONHASHSEED=0 PYTHONPATH={path}
+WORKDIR /workspace
+RUN pip install --no-cache-dir {requirements} && useradd -m {user}
+COPY source /workspace
+{last}
+"""
+
+
+class HarborTreeError(exits.ComposerError, ValueError):
+    """A tree that Harbor would load and that cannot run."""
+
+
+def tree_of(
+    task: Task, bundle: Path, requirements: Sequence[str], oracle: Mapping[str, Any] | None, python: str = "3.12"
+) -> dict[str, bytes]:
+    """Return the files of a task's Harbor tree."""
+    start = edited(bundle_files(bundle), task.edits)
+    gold = edited(start, task.solution)
+    graded = sorted({path for path in {**start, **gold} if matches(path, task.editable) and path not in task.tests})
+    contract = {"fail_to_pass": task.fail_to_pass, "pass_to_pass": task.pass_to_pass, "python_path": task.python_path}
+    files = {f"environment/source/{path}": data for path, data in start.items()}
+    files |= {f"tests/source/{path}": data for path, data in start.items() if path not in graded}
+    solved = {path: gold[path] for path in graded if path in gold and gold[path] != start.get(path)}
+    files |= {f"solution/files/{path}": data for path, data in solved.items()}
+    copies = [
+        f"mkdir -p /workspace/{PurePosixPath(path).parent} && cp /solution/files/{path} /workspace/{path}"
+        for path in solved
+    ]
+    files["solution/solve.sh"] = "\n".join(["#!/bin/sh", "set -e", *copies, ""]).encode()
+    files["tests/contract.json"] = json.dumps(contract, indent=1).encode()
+    files["tests/grade.py"] = GRADER.read_bytes()
+    files["tests/calls.py"] = SCRIPT.read_bytes()
+    files["tests/oracle.json"] = json.dumps(dict(oracle) if oracle else {"calls": [], "answers": []}).encode()
+    files["tests/test.sh"] = b"#!/bin/sh\nexec python -I /tests/grade.py\n"
+    path = ":".join(f"/workspace/{one}" if one != "." else "/workspace" for one in (*task.python_path, "."))
+    common = {"python": python, "path": path, "requirements": " ".join(requirements)}
+    own = "RUN chown -R agent:agent /workspace"
+    files["environment/Dockerfile"] = _DOCKERFILE.format(**common, user="agent", last=own).encode()
+    last = "COPY test.sh grade.py calls.py contract.json oracle.json /tests/"
+    files["tests/Dockerfile"] = _DOCKERFILE.format(**common, user="grader", last=last).encode()
+    files["instruction.md"] = (task.statement + "\n\nWork in `/workspace`.\n").encode()
+    content = hashlib.sha256(b"".join(name.encode() + b"\0" + files[name] for name in sorted(files))).hexdigest()
+    files["task.toml"] = _TOML.format(
+        schema=SCHEMA,
+        artifacts="\n".join(f"  {{ source = {json.dumps(f'/workspace/{one}')} }}," for one in graded),
+        name=json.dumps(f"composer/{task.package.lower()}-{task.kind}-{task.task_id[:12]}".replace("_", "-")),
+        description=json.dumps(f"{task.kind} of {', '.join(task.symbols)}"[:200]),
+        kind=json.dumps(task.kind),
+        generator=json.dumps(f"composer_hub/{task.kind}/{task.generator_version}"),
+        license=json.dumps(task.license),
+        digest=json.dumps(task.bundle_digest),
+        content=json.dumps(content),
+        difficulty=task.difficulty,
+    ).encode()
+    return files
+
+
+def check_tree(files: Mapping[str, bytes], sandbox: Sandbox, venv: Path) -> None:
+    """Raise `HarborTreeError` unless the tree is complete, its solution gets 1 and its start gets 0."""
+    for name in (
+        "task.toml",
+        "instruction.md",
+        "environment/Dockerfile",
+        "tests/Dockerfile",
+        "tests/test.sh",
+        "solution/solve.sh",
+    ):
+        if not files.get(name, b"").strip():
+            raise HarborTreeError(f"The Harbor tree lacks {name}.")
+    if b"test.sh" not in files["tests/Dockerfile"]:
+        raise HarborTreeError("tests/Dockerfile does not copy test.sh to /tests.")
+    graded = [
+        line.split('"')[1] for line in files["task.toml"].decode().split("]", 1)[0].splitlines() if "source =" in line
+    ]
+    if not graded or not all(path.startswith("/workspace/") for path in graded):
+        raise HarborTreeError("task.toml names no artifact below /workspace, so nothing would be graded.")
+    for solved in (True, False):
+        if (reward := _graded(files, graded, sandbox, venv, solved)) != solved:
+            tree = "solution" if solved else "start"
+            raise HarborTreeError(f"The grader gives {reward:g} to the {tree} of the Harbor tree. Leave this task out.")
+
+
+def _graded(files: Mapping[str, bytes], graded: Sequence[str], sandbox: Sandbox, venv: Path, solved: bool) -> float:
+    with tempfile.TemporaryDirectory(prefix="composer-harbor-") as folder:
+        Path(folder).chmod(0o755)
+        root = Path(folder, "root")
+        for name, data in files.items():
+            place = root / name.replace("tests/source/", "workspace/", 1)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        for path in graded:
+            inside = path.removeprefix("/workspace/")
+            data = files.get(f"environment/source/{inside}")
+            data = files.get(f"solution/files/{inside}", data) if solved else data
+            if data is not None:
+                (root / "workspace" / inside).parent.mkdir(parents=True, exist_ok=True)
+                (root / "workspace" / inside).write_bytes(data)
+        (root / "logs").mkdir()
+        env = {"COMPOSER_ROOT": sandbox.inside(root)}
+        sandbox.run(["python", "-I", "tests/grade.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200))
+        try:
+            return float(json.loads((root / "logs/verifier/reward.json").read_text())["reward"])
+        except (OSError, ValueError, KeyError):
+            return -1.0
+
+
+def write_harbor(where: Destination, ref: str, folder: Path, number: int | None = None) -> dict[str, Any]:
+    """Write the tasks of a version as checked Harbor trees with a `registry.json`."""
+    version = load(where, ref)
+    bundles = {row["digest"]: row for row in version.rows("bundles")}
+    try:
+        oracles = {row["task_id"]: row["oracle"] for row in load(where, f"{version.repo}-oracle").rows("oracle")}
+    except LoadError:
+        oracles = {}
+    box, written, refused = open_sandbox(), [], 0
+    chosen = [one for one in tasks_of(version) if one.kind not in ("write_tests", "contradiction")][:number]
+    with tempfile.TemporaryDirectory(prefix="composer-harbor-") as temporary:
+        for task in chosen:
+            row = bundles[task.bundle_digest]
+            bundle = Path(temporary, f"{task.bundle_digest}.tar.gz")
+            if not bundle.exists():
+                bundle.write_bytes(base64.b64decode(row["data"]))
+            files = tree_of(task, bundle, row["requirements"], oracles.get(task.task_id))
+            try:
+                check_tree(files, box, venv_for(row["requirements"]))
+            except HarborTreeError:
+                refused += 1
+                continue
+            for name, data in files.items():
+                place = folder / "tasks" / task.task_id / name
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(data)
+            written.append(task)
+    tasks = [{"name": task.task_id, "path": f"tasks/{task.task_id}"} for task in written]
+    registry = [{"name": version.repo, "version": version.tag, "description": f"{len(tasks)} tasks", "tasks": tasks}]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "registry.json").write_text(json.dumps(registry, indent=1) + "\n")
+    return {"tasks": len(written), "failed_their_check": refused}

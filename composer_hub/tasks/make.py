@@ -1,0 +1,447 @@
+"""Sources in, a `TaskSet` out: measure each package, make candidates of every kind, check them, write the rows.
+
+The same sources, options and libraries give the same rows: candidates are drawn in the order of a seed, tests run with
+fixed hashes, and rows hold no times. A package that gives nothing is counted with its reason; the others continue.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from composer_hub import exits
+from composer_hub.environments.sandbox import SandboxError
+from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
+from composer_hub.records import SourceEdit, Task, stable_id, stable_share
+from composer_hub.tasks import leaks, oracles
+from composer_hub.tasks.baseline import measure
+from composer_hub.tasks.bench import Bench
+from composer_hub.tasks.deletion import Candidate, Model, branches, clusters, stubs
+from composer_hub.tasks.derived import combinations, contradictions, test_writing
+from composer_hub.tasks.gates import Checked, check, recheck
+from composer_hub.tasks.migration import migrations
+from composer_hub.tasks.mutation import bugs
+from composer_hub.tasks.removal import removals
+from composer_hub.tasks.sources import Package, PackageRefused, open_package, pack
+from composer_hub.tasks.statement import statements
+
+GENERATOR_VERSION = "1"
+GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] = {
+    "stub": stubs,
+    "cluster": clusters,
+    "branch": branches,
+    "removal": removals,
+    "bug": bugs,
+    "migrate": migrations,
+}
+KINDS = (*GENERATORS, "combine", "write_tests", "contradiction")
+MAX_PASS_TO_PASS = 60
+MIN_PASS_TO_PASS = 20
+_CHUNK = 24
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to make, and how carefully."""
+
+    kinds: tuple[str, ...] = KINDS
+    max_per_kind: int = 25  # of a package
+    seed: int = 0
+    help_level: int = 1
+    recheck_every: int = 20  # 0: none
+    max_share: float = 0.3  # of the tests may fail
+    with_oracle: bool = True
+    test_share: float = 0.1  # of the packages
+    requirements: tuple[str, ...] = ()  # to install besides those that a package names
+    sandbox: str = "auto"
+    workers: int = 2
+    venvs: Path | None = None  # folder of virtual environments; None: the cache
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.kinds) - set(KINDS)):
+            raise exits.UsageError(f"There is no kind {', '.join(unknown)}. The kinds are {', '.join(KINDS)}.")
+        if self.help_level not in (0, 1, 2):
+            raise exits.UsageError("--help-level is 0, 1 or 2.")
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """The original tree of a package, with what is needed to run it."""
+
+    digest: str
+    package: str
+    version: str
+    license: str
+    copyleft: bool
+    python_path: tuple[str, ...]
+    requirements: tuple[str, ...]  # pinned
+    data: bytes
+
+
+@dataclass
+class PackageReport:
+    """The numbers of one source."""
+
+    source: str
+    package: str = ""
+    version: str = ""
+    refused: str = ""  # reason, if it gave nothing
+    sentence: str = ""
+    num_tests: int = 0
+    num_flaky: int = 0
+    tried: Counter[str] = field(default_factory=Counter)  # candidates by kind
+    valid: Counter[str] = field(default_factory=Counter)  # that break a test and leave one, by kind
+    kept: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)  # kind:gate
+    rechecked: Counter[str] = field(default_factory=Counter)  # kind:outcome
+    oracle_functions: tuple[int, int] = (0, 0)  # with an oracle, tested ones at the top of a module
+    cpu_s: float = 0.0  # in the sandbox
+    baseline_cpu_s: float = 0.0
+    kind_cpu_s: Counter[str] = field(default_factory=Counter)
+    wall_s: float = 0.0
+    skipped_files: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks of one or more packages."""
+
+    tasks: tuple[Task, ...]
+    oracles: Mapping[str, Mapping[str, Any]]  # by task
+    bundles: tuple[Bundle, ...]
+    reports: tuple[PackageReport, ...]
+    options: Options
+
+    def numbers(self) -> dict[str, Any]:
+        """Return the totals, for cards and terminals."""
+        totals: dict[str, Counter[str]] = {
+            name: Counter() for name in ("tried", "valid", "kept", "reasons", "rechecked")
+        }
+        for report in self.reports:
+            for name, counter in totals.items():
+                counter.update(getattr(report, name))
+        return {
+            "packages": sum(not report.refused for report in self.reports),
+            "refused": dict(Counter(report.refused for report in self.reports if report.refused)),
+            "tasks": len(self.tasks),
+            "tasks_by_kind": dict(Counter(task.kind for task in self.tasks)),
+            "with_oracle": sum(task.has_oracle for task in self.tasks),
+            "copyleft": sum(task.copyleft for task in self.tasks),
+            **{name: dict(sorted(counter.items())) for name, counter in totals.items()},
+        }
+
+
+def make(
+    sources: Sequence[str], options: Options = Options(), on_package: Callable[[PackageReport], None] = lambda _: None
+) -> TaskSet:
+    """Make tasks from packages: folders, archives, or names that pip downloads."""
+    tasks: list[Task] = []
+    kept: dict[str, Mapping[str, Any]] = {}
+    bundles: dict[str, Bundle] = {}
+    reports = []
+    for source in dict.fromkeys(sources):
+        report = PackageReport(source)
+        begun = time.monotonic()
+        with tempfile.TemporaryDirectory(prefix="composer-tasks-") as folder:
+            Path(folder).chmod(0o755)  # the sandbox has a user of its own
+            try:
+                made, own, bundle = _make_package(source, options, Path(folder), report)
+                tasks += made
+                kept |= own
+                bundles[bundle.digest] = bundle
+            except PackageRefused as error:
+                report.refused, report.sentence = error.reason, str(error)
+            except (VenvError, SandboxError) as error:
+                report.refused, report.sentence = (
+                    "dependencies" if isinstance(error, VenvError) else "sandbox",
+                    str(error),
+                )
+            except (OSError, RecursionError, MemoryError, UnicodeError) as error:
+                report.refused, report.sentence = "unreadable", f"{source}: {type(error).__name__}: {error}"
+        report.wall_s = round(time.monotonic() - begun, 2)
+        reports.append(report)
+        on_package(report)
+    used = {task.bundle_digest for task in tasks}
+    chosen = tuple(bundle for digest, bundle in sorted(bundles.items()) if digest in used)
+    return TaskSet(_split(tasks, options.test_share), kept, chosen, tuple(reports), options)
+
+
+def _split(tasks: Sequence[Task], share: float) -> tuple[Task, ...]:
+    """Give whole packages to the test split, and contradictions to none that trains."""
+    packages = sorted({task.package for task in tasks}, key=stable_share)
+    held_out = set(packages[: round(share * len(packages))])
+    named = [
+        replace(
+            task, split="probe" if task.kind == "contradiction" else "test" if task.package in held_out else "train"
+        )
+        for task in tasks
+    ]
+    return tuple(sorted(named, key=lambda task: (task.package, task.kind, task.task_id)))
+
+
+# ------------------------------------------------------------------------------------------------------------- package
+
+
+def _make_package(
+    source: str, options: Options, folder: Path, report: PackageReport
+) -> tuple[list[Task], dict[str, Mapping[str, Any]], Bundle]:
+    package = open_package(source, folder / "package")
+    report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
+    bench = Bench(package, _venv(package, options), folder / "bench", options.workers, options.sandbox)
+    baseline = measure(bench)
+    bench.warm = baseline.warm
+    model = Model(package, baseline)
+    report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
+    report.baseline_cpu_s = round(bench.cpu_s, 2)
+    checked: list[Checked] = []
+    hidden: dict[str, Mapping[str, Any]] = {}  # site of a write_tests candidate -> its mutants
+    for kind in options.kinds:
+        before = bench.cpu_s
+        found = _of_kind(kind, bench, model, checked, options, report, hidden)
+        report.kind_cpu_s[kind] += round(bench.cpu_s - before, 2)
+        checked += _audited(model, found, bench.venv, report)
+    checked = _rechecked(bench, model, checked, options, report)
+    answered = _with_oracles(bench, model, checked, options, report) if options.with_oracle else {}
+    tasks, kept = [], dict[str, Mapping[str, Any]]()
+    for number, one in enumerate(checked):
+        oracle = hidden.get(one.candidate.site) if one.candidate.kind == "write_tests" else answered.get(number)
+        task = _task(model, one, options, oracle is not None)
+        tasks.append(task)
+        report.kept[one.candidate.kind] += 1
+        if oracle is not None:
+            kept[task.task_id] = oracle
+    report.cpu_s = round(bench.cpu_s, 2)
+    bundle = Bundle(
+        package.digest,
+        package.name,
+        package.metadata.version,
+        package.metadata.license,
+        package.copyleft,
+        package.python_path,
+        pinned(bench.venv),
+        pack(package.folder),
+    )
+    if not tasks:
+        raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {dict(report.reasons)}.")
+    return tasks, kept, bundle
+
+
+def _venv(package: Package, options: Options) -> Path:
+    needed = ["pytest", "coverage", *options.requirements, *package.metadata.requirements]
+    try:
+        return venv_for([*needed, *package.metadata.test_requirements], options.venvs)
+    except VenvError:
+        if not package.metadata.test_requirements:
+            raise
+        return venv_for(needed, options.venvs)  # tests that need what cannot be installed are not used
+
+
+def _of_kind(
+    kind: str,
+    bench: Bench,
+    model: Model,
+    checked: Sequence[Checked],
+    options: Options,
+    report: PackageReport,
+    hidden: dict[str, Mapping[str, Any]],
+) -> list[Checked]:
+    """Return the checked candidates of one kind, up to the number that is wanted."""
+    drawn = random.Random(stable_id(options.seed, kind, model.package.name))
+    wanted = options.max_per_kind
+    if kind == "contradiction":
+        stubs_only = [one for one in checked if one.candidate.kind == "stub"]
+        found = contradictions(bench, model, stubs_only, max(1, wanted // 5))
+        report.tried[kind] += len(found)
+        report.valid[kind] += len(found)
+        return found
+    if kind == "write_tests":
+        found = []
+        for one, mutants in test_writing(bench, model, drawn, max(1, wanted // 5)):
+            found.append(one)
+            hidden[one.candidate.site] = {"mutants": mutants, "min_kills": max(2, math.ceil(0.6 * len(mutants)))}
+            if len(found) == max(1, wanted // 5):
+                break
+        report.tried[kind] += len(found)
+        report.valid[kind] += len(found)
+        return found
+    candidates = combinations(checked, drawn) if kind == "combine" else GENERATORS[kind](model, drawn)
+    found = []
+    for chunk in _chunks(candidates, wanted, lambda: wanted - len(found)):
+        for one in check(bench, model, chunk, options.max_share):
+            report.tried[kind] += 1
+            # A task that breaks many tests is right, but not wanted.
+            report.valid[kind] += one.reason in ("", "unfocused")
+            if one.reason:
+                report.reasons[f"{kind}:{one.reason}"] += 1
+            else:
+                found.append(one)
+    return found[:wanted]
+
+
+def _chunks(candidates: Iterator[Candidate], wanted: int, left: Callable[[], int]) -> Iterator[list[Candidate]]:
+    """Yield candidates in groups until enough were kept or four times as many were tried."""
+    tried = 0
+    while left() > 0 and tried < 4 * wanted:
+        chunk = [one for one, _ in zip(candidates, range(min(_CHUNK, left() + 2)), strict=False)]
+        if not chunk:
+            return
+        tried += len(chunk)
+        yield chunk
+
+
+def _audited(model: Model, found: Sequence[Checked], venv: Path, report: PackageReport) -> list[Checked]:
+    """Drop candidates whose solution can be read elsewhere; take away files that quote it."""
+    outside = _outside(tuple(leaks.readable_folders(site_packages(venv))))
+    inside, texts = _inside(model)
+    kept = []
+    for one in found:
+        audit = leaks.audit(model, one.candidate, outside, inside, texts)
+        if audit.remaining:
+            report.reasons[f"{one.candidate.kind}:leak"] += 1
+            continue
+        kept.append(replace(one, leaks=audit))
+    return kept
+
+
+@functools.lru_cache(maxsize=4)
+def _outside(folders: tuple[Path, ...]) -> leaks.Library:
+    return leaks.library(folders)
+
+
+@functools.lru_cache(maxsize=1)
+def _inside(model: Model) -> tuple[leaks.Library, dict[str, str]]:
+    package = model.package
+    return leaks.library([package.folder]), leaks.text_files(package.folder, (*package.sources, *package.tests))
+
+
+def _rechecked(
+    bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
+) -> list[Checked]:
+    """Check every k-th task again by two full runs; what those find counts."""
+    if not options.recheck_every:
+        return list(checked)
+    places = [
+        number for number, one in enumerate(checked)
+        if number % options.recheck_every == 0 and one.candidate.kind not in ("write_tests", "contradiction")
+    ]  # fmt: skip
+    done = list(checked)
+    for place, one in zip(places, recheck(bench, model, [checked[place] for place in places]), strict=True):
+        report.rechecked[f"{one.candidate.kind}:{one.recheck}"] += 1
+        done[place] = one
+    return [one for one in done if not one.reason and (one.fail_to_pass or one.candidate.kind == "write_tests")]
+
+
+def _with_oracles(
+    bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
+) -> dict[int, dict[str, Any]]:
+    """Return the oracles by the place of their candidate."""
+    calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
+    report.oracle_functions = oracles.covered(model, calls)
+    pairs, places = [], []
+    for number, one in enumerate(checked):
+        if one.candidate.kind in ("migrate", "write_tests", "contradiction"):
+            continue
+        oracle = oracles.oracle_of(one, calls)
+        if oracle is not None:
+            pairs.append((one, oracle))
+            places.append(number)
+    verified = oracles.verify(bench, pairs)
+    return {place: oracle for place, (_, oracle) in zip(places, verified, strict=True) if oracle is not None}
+
+
+# ---------------------------------------------------------------------------------------------------------------- rows
+
+
+def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Task:
+    package, candidate = model.package, one.candidate
+    masked = one.leaks.edits if one.leaks else ()
+    texts = statements(model, candidate, one.fail_to_pass)
+    level = options.help_level
+    passing = _pass_to_pass(model, one)
+    changed = {edit.path for edit in one.edits if edit.path not in model.sources}
+    files = {id.split("::")[0] for id in (*one.fail_to_pass, *passing)} | changed
+    if candidate.kind == "write_tests":  # the oracle's mutants decide alone
+        files, passing = set(model.package.tests), ()
+    return Task(
+        task_id=stable_id(package.digest, GENERATOR_VERSION, candidate.kind, options.seed, candidate.site),
+        kind=candidate.kind,
+        package=package.name,
+        version=package.metadata.version,
+        bundle_digest=package.digest,
+        license=package.metadata.license,
+        copyleft=package.copyleft,
+        statement=texts[level],
+        statements=texts,
+        help_level=level,
+        edits=tuple(sorted((*one.edits, *masked), key=lambda edit: edit.path)),
+        solution=_solution(model, one),
+        editable=(candidate.notes["file"],) if candidate.kind == "write_tests" else editable(package),
+        tests=tuple(sorted(files)),
+        fail_to_pass=tuple(sorted(one.fail_to_pass)),
+        pass_to_pass=passing,
+        python_path=package.python_path,
+        symbols=candidate.symbols,
+        difficulty=_difficulty(model, one),
+        seed=options.seed,
+        generator_version=GENERATOR_VERSION,
+        validation={
+            "num_tests": len(model.baseline.passing),
+            "num_run": len(candidate.guided),
+            "num_flaky": len(model.baseline.flaky),
+            "share_failing": round(len(one.fail_to_pass) / max(1, len(model.baseline.passing)), 4),
+            "recheck": one.recheck,
+            "lines": candidate.lines,
+            **({"mutation": candidate.notes["mutation"]} if "mutation" in candidate.notes else {}),
+        },
+        leaks=one.leaks.as_row() if one.leaks else {},
+        has_oracle=has_oracle,
+    )  # fmt: skip
+
+
+def editable(package: Package) -> tuple[str, ...]:
+    """Return the patterns of the package's own code."""
+    found = []
+    for start in package.python_path:
+        prefix = "" if start == "." else f"{start}/"
+        for name in package.modules:
+            is_folder = (package.folder / start / name).is_dir()
+            found.append(f"{prefix}{name}/**/*.py" if is_folder else f"{prefix}{name}.py")
+    return tuple(found)
+
+
+def _solution(model: Model, one: Checked) -> tuple[SourceEdit, ...]:
+    """Return the files that turn the agent's tree into one that passes."""
+    if one.candidate.gold is not None:
+        return one.candidate.gold
+    return tuple(SourceEdit(edit.path, model.texts[edit.path]) for edit in one.edits if edit.path in model.sources)
+
+
+def _pass_to_pass(model: Model, one: Checked) -> tuple[str, ...]:
+    """Return tests that pass before and after: those that the edit could have changed first."""
+    quick = [id for id in one.pass_to_pass if model.baseline.seconds.get(id, 0) < 2]
+    chosen = sorted(quick, key=stable_share)[:MAX_PASS_TO_PASS]
+    if len(chosen) < MIN_PASS_TO_PASS and one.candidate.kind not in ("migrate", "write_tests", "contradiction"):
+        files = {id.split("::")[0] for id in one.fail_to_pass}
+        rest = model.baseline.passing - one.fail_to_pass - set(chosen)
+        # Tests of the same files cost no further import.
+        near = sorted(rest, key=lambda id: (id.split("::")[0] not in files, stable_share(id)))
+        if one.candidate.kind != "removal":
+            chosen += [id for id in near if model.baseline.seconds.get(id, 0) < 2][: MIN_PASS_TO_PASS - len(chosen)]
+        else:
+            alive = [id for id in near if id.split("::")[0] not in files]
+            chosen += alive[: MIN_PASS_TO_PASS - len(chosen)]
+    return tuple(sorted(chosen))
+
+
+def _difficulty(model: Model, one: Checked) -> float:
+    """Estimate from the size of the change how hard a task is; measured solve rates replace this."""
+    weight = one.candidate.lines / 25 + (len(one.candidate.symbols) - 1) / 4 + math.log1p(len(one.fail_to_pass)) / 12
+    return round(1 - math.exp(-weight), 3)
