@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
-from composer_hub.hub import LoadError, NothingToPublish, destination, dry_run, load, newest, update
+from composer_hub.hub import NothingToPublish, destination, dry_run, load, newest, update
 from composer_hub.output import Output
 
 
@@ -27,13 +26,9 @@ def tasks() -> None:
 @click.option("--kinds", default=",".join(stage.KINDS), show_default=True, help="Kinds of tasks.")
 @click.option("--max-per-kind", default=25, show_default=True, help="Tasks of a kind and package.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the choice among candidates.")
-@click.option(
-    "--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests' code."
-)
+@click.option("--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests.")
 @click.option("--max-share", default=0.3, show_default=True, help="Largest share of the tests that a task may break.")
-@click.option(
-    "--recheck-every", default=20, show_default=True, help="Check every k-th task by two full runs (0: none)."
-)
+@click.option("--recheck-every", default=20, show_default=True, help="Check every k-th task again in full (0: none).")
 @click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
 @click.option("--test-share", default=0.1, show_default=True, help="Share of the packages in the split `test`.")
 @click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
@@ -96,13 +91,16 @@ def show(ref: str, task_id: str | None, solution: bool, origin: str, out: Output
     found = list(stage.tasks_of(load(destination(origin), ref)))
     if task_id is None:
         rows = [{"task": one.task_id, "kind": one.kind, "package": one.package, "fails": len(one.fail_to_pass),
-                 "difficulty": one.difficulty, "oracle": one.has_oracle, "split": one.split} for one in found]  # fmt: skip
+                 "difficulty": one.difficulty, "oracle": one.has_oracle, "split": one.split}
+                for one in found]  # fmt: skip
         out.table(rows, id_key="task")
         return
-    task = one_of(found, task_id)
-    out.record({"task": task.task_id, "kind": task.kind, "package": f"{task.package} {task.version}", "license": task.license,
-                "symbols": task.symbols, "fail_to_pass": len(task.fail_to_pass), "pass_to_pass": len(task.pass_to_pass),
-                "difficulty": task.difficulty, "statement": task.statement}, id_key="task")  # fmt: skip
+    task = stage.one_of(found, task_id)
+    facts = {"task": task.task_id, "kind": task.kind, "package": f"{task.package} {task.version}",
+             "license": task.license, "symbols": task.symbols, "fail_to_pass": len(task.fail_to_pass),
+             "pass_to_pass": len(task.pass_to_pass), "difficulty": task.difficulty}  # fmt: skip
+    out.record(facts | ({"statement": task.statement} if out.mode == "json" else {}), id_key="task")
+    out.text(f"\n{task.statement}")
     for edit in task.solution if solution else ():
         out.text(f"\n--- {edit.path}\n{edit.text}")
 
@@ -115,29 +113,20 @@ def show(ref: str, task_id: str | None, solution: bool, origin: str, out: Output
 @format_option
 def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: Output) -> None:
     """Run the verifier on the tree that an agent gets and on the solution; only the second may be rewarded."""
-    where = destination(origin)
-    version = load(where, ref)
-    found = list(stage.tasks_of(version))
-    chosen = [one_of(found, one) for one in task_ids] or found
-    bundles = {row["digest"]: row for row in version.rows("bundles")}
-    try:
-        hidden = {row["task_id"]: row["oracle"] for row in load(where, f"{version.repo}-oracle").rows("oracle")}
-    except LoadError:
-        hidden = {}
-        out.note("The oracles cannot be read, so the tests decide alone.")
-    data = {digest: base64.b64decode(row["data"]) for digest, row in bundles.items()}
-    needed = {digest: row["requirements"] for digest, row in bundles.items()}
-    with out.progress("checking", len(chosen)) as bar:
-        checks = list(stage.check_tasks(chosen, data, needed, hidden, sandbox=sandbox, on_task=lambda _: bar.advance()))
+    with out.progress("checking") as bar:
+
+        def on_task(number: int) -> None:
+            bar.total = number
+            bar.advance(1)
+
+        checks = stage.check_version(destination(origin), ref, task_ids, sandbox=sandbox, on_task=on_task)
     wrong = [one for one in checks if not one.ok]
-    rows = [
-        {"task": one.task_id, "kind": one.kind, "start": one.start, "solution": one.gold, "reason": one.reason}
-        for one in wrong
-    ]
+    rows = [{"task": one.task_id, "kind": one.kind, "start": one.start, "solution": one.gold, "reason": one.reason}
+            for one in wrong]  # fmt: skip
     out.table(rows, id_key="task", empty=f"All {len(checks):,} tasks reward their solution and nothing else.")
     if wrong:
         raise exits.ComposerError(
-            f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again, or leave them out."
+            f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again or leave them out."
         )
 
 
@@ -151,13 +140,3 @@ def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output)
     """Write a version as Harbor tasks with a registry.json, each tried with its solution and without."""
     written = stage.write_harbor(destination(origin), ref, folder, number)
     out.record({"folder": str(folder), **written}, id_key="folder")
-
-
-def one_of(found: list[stage.Task], task_id: str) -> stage.Task:
-    """Return the task whose id begins with a text."""
-    fitting = [one for one in found if one.task_id.startswith(task_id)]
-    if len(fitting) != 1:
-        raise exits.UsageError(
-            f"{len(fitting)} tasks begin with {task_id!r}. Write more of the id; `tasks show` lists them."
-        )
-    return fitting[0]

@@ -5,7 +5,7 @@ draft = tasks.draft(made, "my-tasks")
 """
 
 from composer_hub.records import SourceEdit, Task
-from composer_hub.tasks.check import TaskCheck, check_tasks
+from composer_hub.tasks.check import TaskCheck, check_task, check_version, one_of
 from composer_hub.tasks.dataset import draft, oracle_draft, reasons, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
@@ -21,9 +21,11 @@ __all__ = [
     "Task",
     "TaskCheck",
     "TaskSet",
-    "check_tasks",
+    "check_task",
+    "check_version",
     "draft",
     "make",
+    "one_of",
     "oracle_draft",
     "reasons",
     "tasks_of",

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer_hub.environments.sandbox import open_sandbox
+from composer_hub import exits
+from composer_hub.environments.sandbox import Sandbox, open_sandbox
+from composer_hub.environments.shelf import open_shelf
 from composer_hub.environments.trees import bundle_files, edited
-from composer_hub.environments.venvs import venv_for
 from composer_hub.environments.verifier import submission, verify
+from composer_hub.hub import Destination
 from composer_hub.records import Task
 
 
@@ -31,34 +32,41 @@ class TaskCheck:
         return self.start == 0 and self.gold == (self.kind != "contradiction")
 
 
-def check_tasks(
-    tasks: Sequence[Task],
-    bundles: Mapping[str, bytes],  # digest -> tar.gz
-    requirements: Mapping[str, Sequence[str]],  # digest -> what to install
-    oracles: Mapping[str, Mapping[str, Any]],
+def check_version(
+    where: Destination,
+    ref: str,
+    task_ids: Sequence[str] = (),  # beginnings of ids; empty: every task
     *,
     sandbox: str = "auto",
-    on_task: Callable[[TaskCheck], None] = lambda _: None,
-) -> Iterator[TaskCheck]:
-    """Yield the check of each task."""
-    box = open_sandbox(sandbox)
-    with tempfile.TemporaryDirectory(prefix="composer-check-") as folder:
-        paths = {digest: Path(folder, f"{digest}.tar.gz") for digest in bundles}
-        for digest, data in bundles.items():
-            paths[digest].write_bytes(data)
-        for task in tasks:
-            bundle, venv = paths[task.bundle_digest], venv_for(requirements[task.bundle_digest])
-            oracle = oracles.get(task.task_id)
-            start = edited(bundle_files(bundle), task.edits)
-            gold = edited(start, task.solution)
-            first, last = (
-                verify(task, submission(task, tree), bundle, box, venv=venv, oracle=oracle) for tree in (start, gold)
-            )
-            why = (
-                ""
-                if last.reward
-                else f"{last.reason} {' '.join(last.failed[:2])} {' '.join(last.evidence[:2])}".strip()
-            )
-            done = TaskCheck(task.task_id, task.kind, first.reward, last.reward, why)
-            on_task(done)
-            yield done
+    on_task: Callable[[int], None] = lambda _: None,  # gets the number of tasks
+) -> list[TaskCheck]:
+    """Check the tasks of a version, with their oracles if this account may read them."""
+    shelf = open_shelf(ref, where)
+    tasks = [one_of(shelf.tasks.values(), one) for one in task_ids] or list(shelf.tasks.values())
+    box, checks = open_sandbox(sandbox), []
+    for task in tasks:
+        checks.append(check_task(task, shelf.bundles[task.bundle_digest], shelf.venvs[task.bundle_digest],
+                                 shelf.oracles.get(task.task_id), box))  # fmt: skip
+        on_task(len(tasks))
+    return checks
+
+
+def check_task(
+    task: Task, bundle: Path, venv: Path | None, oracle: Mapping[str, Any] | None, sandbox: Sandbox
+) -> TaskCheck:
+    """Score the tree that an agent gets, and the solution."""
+    start = edited(bundle_files(bundle), task.edits)
+    gold = edited(start, task.solution)
+    first, last = (
+        verify(task, submission(task, tree), bundle, sandbox, venv=venv, oracle=oracle) for tree in (start, gold)
+    )
+    why = "" if last.reward else " ".join([last.reason, *last.failed[:2], *last.evidence[:2]]).strip()
+    return TaskCheck(task.task_id, task.kind, first.reward, last.reward, why)
+
+
+def one_of(tasks: Iterable[Task], task_id: str) -> Task:
+    """Return the task whose id begins with a text."""
+    found = [one for one in tasks if one.task_id.startswith(task_id)]
+    if len(found) != 1:
+        raise exits.UsageError(f"{len(found)} tasks begin with {task_id!r}. `composer-hub tasks show` lists them.")
+    return found[0]

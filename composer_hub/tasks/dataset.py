@@ -124,10 +124,8 @@ def tasks_of(version: Version) -> Iterator[Task]:
 
 def reasons(made: TaskSet) -> str:
     """Return in words why nothing was made."""
-    return (
-        "; ".join(report.sentence or f"{report.source}: {dict(report.reasons)}" for report in made.reports)
-        or "no source"
-    )
+    each = [report.sentence or f"{report.source}: {dict(report.reasons)}" for report in made.reports]
+    return "; ".join(each) or "no source"
 
 
 def _tasks_of(before: Version | None, again: set[str]) -> list[Task]:
@@ -139,25 +137,24 @@ def _bundles_of(before: Version | None, used: set[str]) -> list[Mapping[str, Any
 
 
 def _made(options: Options) -> str:
+    kinds = ", ".join(f"`{kind}`" for kind in options.kinds)
+    checks = f" Every {options.recheck_every}th task was checked again by two runs of all tests."
     return (
-        f"Kinds: {', '.join(f'`{kind}`' for kind in options.kinds)}, at most {options.max_per_kind} of a kind and package, seed "
-        f"{options.seed}. The unchanged tests ran three times, with two hash seeds and in reversed order; tests that differ "
-        "were set aside. Then, for every edit, the tests that can reach it ran in a sandbox without network."
-        + (
-            f" Every {options.recheck_every}th task was checked again by two runs of all tests."
-            * bool(options.recheck_every)
-        )
+        f"Kinds: {kinds}, at most {options.max_per_kind} of a kind and package, seed {options.seed}. The unchanged "
+        "tests ran three times, with two hash seeds and in reversed order; tests that differ were set aside. Then, for "
+        "every edit, the tests that can reach it ran in a sandbox without network."
+        + checks
+        * bool(options.recheck_every)
     )
 
 
 def _yields(numbers: Mapping[str, Any]) -> str:
     """Return how many candidates became tasks, as a table."""
     rows = []
+    again = [(name.split(":"), count) for name, count in numbers["rechecked"].items()]
     for kind, tried in numbers["tried"].items():
         valid, kept = numbers["valid"].get(kind, 0), numbers["kept"].get(kind, 0)
-        checks = {
-            name.split(":")[1]: count for name, count in numbers["rechecked"].items() if name.startswith(f"{kind}:")
-        }
+        checks = {outcome: count for (checked, outcome), count in again if checked == kind}
         exact = f"{checks.get('exact', 0)} of {sum(checks.values())}" if checks else "-"
         rows.append(f"| {kind} | {tried:,} | {valid:,} ({valid / max(tried, 1):.0%}) | {kept:,} | {exact} |")
     head = ["| kind | candidates run | valid | kept | exact in two full runs |", "|---|---:|---:|---:|---:|"]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.deletion import VARIANTS, Candidate, Model, edits_of
-from composer_hub.tasks.leaks import LeakReport
 
 GATES: Mapping[str, str] = {
     "does_not_parse": "the edited file is not Python",
@@ -43,7 +42,8 @@ class Checked:
     reason: str = ""  # of GATES; empty if the candidate is a task
     detail: str = ""
     cpu_s: float = 0.0
-    leaks: LeakReport | None = None
+    masked: tuple[str, ...] = ()  # files that quote the solution and that the agent does not get
+    num_searched: int = 0  # files
     recheck: str = ""  # exact, more, fewer or other: what two full runs find, compared with the lists
 
 

@@ -1,12 +1,11 @@
 """Tasks as Harbor trees (schema 1.4): a separate verifier without network, slow layers first, and only code travels.
 
-Harbor's loader and lint accept trees that cannot run, so every tree is tried: its own grader must give 1 to the solution
-and 0 to the start. The oracle lies beside the grader, in the verifier's image only: keep the trees private.
+Harbor's loader and lint accept trees that cannot run, so every tree is tried: its own grader must give 1 to the
+solution and 0 to the start. The oracle lies beside the grader, in the verifier's image only: keep the trees private.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import tempfile
@@ -17,11 +16,10 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.environments.oracle import SCRIPT
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
+from composer_hub.environments.shelf import open_shelf
 from composer_hub.environments.trees import bundle_files, edited, matches
-from composer_hub.environments.venvs import venv_for
-from composer_hub.hub import Destination, LoadError, load
+from composer_hub.hub import Destination, load
 from composer_hub.records import Task
-from composer_hub.tasks.dataset import tasks_of
 from composer_hub.tasks.inside import grade_harbor
 
 GRADER = Path(grade_harbor.__file__)
@@ -122,7 +120,7 @@ def tree_of(
     return files
 
 
-def check_tree(files: Mapping[str, bytes], sandbox: Sandbox, venv: Path) -> None:
+def check_tree(files: Mapping[str, bytes], sandbox: Sandbox, venv: Path | None) -> None:
     """Raise `HarborTreeError` unless the tree is complete, its solution gets 1 and its start gets 0."""
     for name in (
         "task.toml",
@@ -147,7 +145,9 @@ def check_tree(files: Mapping[str, bytes], sandbox: Sandbox, venv: Path) -> None
             raise HarborTreeError(f"The grader gives {reward:g} to the {tree} of the Harbor tree. Leave this task out.")
 
 
-def _graded(files: Mapping[str, bytes], graded: Sequence[str], sandbox: Sandbox, venv: Path, solved: bool) -> float:
+def _graded(
+    files: Mapping[str, bytes], graded: Sequence[str], sandbox: Sandbox, venv: Path | None, solved: bool
+) -> float:
     with tempfile.TemporaryDirectory(prefix="composer-harbor-") as folder:
         Path(folder).chmod(0o755)
         root = Path(folder, "root")
@@ -157,11 +157,11 @@ def _graded(files: Mapping[str, bytes], graded: Sequence[str], sandbox: Sandbox,
             place.write_bytes(data)
         for path in graded:
             inside = path.removeprefix("/workspace/")
-            data = files.get(f"environment/source/{inside}")
-            data = files.get(f"solution/files/{inside}", data) if solved else data
-            if data is not None:
+            start = files.get(f"environment/source/{inside}")
+            content = files.get(f"solution/files/{inside}", start) if solved else start
+            if content is not None:
                 (root / "workspace" / inside).parent.mkdir(parents=True, exist_ok=True)
-                (root / "workspace" / inside).write_bytes(data)
+                (root / "workspace" / inside).write_bytes(content)
         (root / "logs").mkdir()
         env = {"COMPOSER_ROOT": sandbox.inside(root)}
         sandbox.run(["python", "-I", "tests/grade.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200))
@@ -173,31 +173,23 @@ def _graded(files: Mapping[str, bytes], graded: Sequence[str], sandbox: Sandbox,
 
 def write_harbor(where: Destination, ref: str, folder: Path, number: int | None = None) -> dict[str, Any]:
     """Write the tasks of a version as checked Harbor trees with a `registry.json`."""
-    version = load(where, ref)
-    bundles = {row["digest"]: row for row in version.rows("bundles")}
-    try:
-        oracles = {row["task_id"]: row["oracle"] for row in load(where, f"{version.repo}-oracle").rows("oracle")}
-    except LoadError:
-        oracles = {}
+    version, shelf = load(where, ref), open_shelf(ref, where)
+    requirements = {row["digest"]: row["requirements"] for row in version.rows("bundles")}
     box, written, refused = open_sandbox(), [], 0
-    chosen = [one for one in tasks_of(version) if one.kind not in ("write_tests", "contradiction")][:number]
-    with tempfile.TemporaryDirectory(prefix="composer-harbor-") as temporary:
-        for task in chosen:
-            row = bundles[task.bundle_digest]
-            bundle = Path(temporary, f"{task.bundle_digest}.tar.gz")
-            if not bundle.exists():
-                bundle.write_bytes(base64.b64decode(row["data"]))
-            files = tree_of(task, bundle, row["requirements"], oracles.get(task.task_id))
-            try:
-                check_tree(files, box, venv_for(row["requirements"]))
-            except HarborTreeError:
-                refused += 1
-                continue
-            for name, data in files.items():
-                place = folder / "tasks" / task.task_id / name
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(data)
-            written.append(task)
+    # A Harbor grader runs tests; new tests and contradictions need our verifier.
+    for task in [one for one in shelf.tasks.values() if one.kind not in ("write_tests", "contradiction")][:number]:
+        digest = task.bundle_digest
+        files = tree_of(task, shelf.bundles[digest], requirements[digest], shelf.oracles.get(task.task_id))
+        try:
+            check_tree(files, box, shelf.venvs[digest])
+        except HarborTreeError:
+            refused += 1
+            continue
+        for name, data in files.items():
+            place = folder / "tasks" / task.task_id / name
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        written.append(task)
     tasks = [{"name": task.task_id, "path": f"tasks/{task.task_id}"} for task in written]
     registry = [{"name": version.repo, "version": version.tag, "description": f"{len(tasks)} tasks", "tasks": tasks}]
     folder.mkdir(parents=True, exist_ok=True)

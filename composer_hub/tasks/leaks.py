@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from composer_hub.records import SourceEdit
 from composer_hub.tasks.code import Function
 from composer_hub.tasks.deletion import Candidate, Model
 
@@ -111,13 +110,6 @@ class LeakReport:
     num_files: int
     masked: tuple[str, ...] = ()  # files of the tree that the agent does not get
     remaining: tuple[str, ...] = ()
-
-    def as_row(self) -> dict[str, object]:
-        return {"num_files": self.num_files, "masked": list(self.masked), "remaining": list(self.remaining)}
-
-    @property
-    def edits(self) -> tuple[SourceEdit, ...]:
-        return tuple(SourceEdit(path, None) for path in self.masked)
 
 
 def audit(

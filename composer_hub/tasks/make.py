@@ -105,7 +105,7 @@ class PackageReport:
     oracle_functions: tuple[int, int] = (0, 0)  # with an oracle, tested ones at the top of a module
     cpu_s: float = 0.0  # in the sandbox
     baseline_cpu_s: float = 0.0
-    kind_cpu_s: Counter[str] = field(default_factory=Counter)
+    kind_cpu_s: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     skipped_files: Counter[str] = field(default_factory=Counter)
 
@@ -206,7 +206,7 @@ def _make_package(
     for kind in options.kinds:
         before = bench.cpu_s
         found = _of_kind(kind, bench, model, checked, options, report, hidden)
-        report.kind_cpu_s[kind] += round(bench.cpu_s - before, 2)
+        report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
         checked += _audited(model, found, bench.venv, report)
     checked = _rechecked(bench, model, checked, options, report)
     answered = _with_oracles(bench, model, checked, options, report) if options.with_oracle else {}
@@ -307,7 +307,7 @@ def _audited(model: Model, found: Sequence[Checked], venv: Path, report: Package
         if audit.remaining:
             report.reasons[f"{one.candidate.kind}:leak"] += 1
             continue
-        kept.append(replace(one, leaks=audit))
+        kept.append(replace(one, masked=audit.masked, num_searched=audit.num_files))
     return kept
 
 
@@ -362,7 +362,7 @@ def _with_oracles(
 
 def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Task:
     package, candidate = model.package, one.candidate
-    masked = one.leaks.edits if one.leaks else ()
+    masked = [SourceEdit(path, None) for path in one.masked]
     texts = statements(model, candidate, one.fail_to_pass)
     level = options.help_level
     passing = _pass_to_pass(model, one)
@@ -401,7 +401,7 @@ def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Tas
             "lines": candidate.lines,
             **({"mutation": candidate.notes["mutation"]} if "mutation" in candidate.notes else {}),
         },
-        leaks=one.leaks.as_row() if one.leaks else {},
+        leaks={"num_files": one.num_searched, "masked": list(one.masked), "remaining": []},
         has_oracle=has_oracle,
     )  # fmt: skip
 
