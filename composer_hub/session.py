@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from composer_hub.records import Trace
 
@@ -37,7 +38,7 @@ class Session:
     `flags` maps an index of `trace.messages` to the harness's facts about that tool result, or about an action that the
     provider cut off. `keys` has one string per step, the same in every copy of the step ("" = none). `is_prepared`
     marks a trace that was published before: it keeps its error sites and hints. `secrets` are the values (with labels)
-    that redaction found here and that other sessions may repeat.
+    that redaction found here and that other sessions may repeat; `samples` show replaced values to a person.
     """
 
     trace: Trace
@@ -45,6 +46,7 @@ class Session:
     keys: tuple[str, ...] = ()
     is_prepared: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    samples: tuple[Any, ...] = field(default=(), repr=False)
 
     def with_trace(self, trace: Trace) -> Session:
         """Return the session with another version of the same trace (same messages, same steps)."""

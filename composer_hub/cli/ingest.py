@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from composer_hub.cli.ingest_output import show_formats, show_numbers, show_prob
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
+from composer_hub.cli.review import ask, check_review, show_replaced
 from composer_hub.hub import NothingToPublish
 from composer_hub.output import Output
 from composer_hub.redact import this_publisher
@@ -29,6 +31,8 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--report", "show_report", is_flag=True, help="Print all numbers; without --repo, publish nothing.")
 @click.option("--redact/--no-redact", default=True, show_default=True, help="Replace secrets and personal data.")
 @click.option("--scan/--no-scan", default=None, help="Check the result with kingfisher (default: if installed).")
+@click.option("--review", is_flag=True, help="Look at what was replaced, value by value, before publishing.")
+@click.option("--yes", is_flag=True, help="Make rows public without the review.")
 @click.option("--deny", type=_FILE, help="File of trace ids to leave out, one per line.")
 @click.option("--env-file", "env_files", multiple=True, type=_PATH, help="Folder with .env values to redact.")
 @click.option("--writers", default="hindsight,template,environment", show_default=True, help="Hint writers, in order.")
@@ -49,6 +53,8 @@ def ingest(
     list_formats: bool,
     show_report: bool,
     raw: bool,
+    review: bool,
+    yes: bool,
     deny: Path | None,
     judge: str | None,
     judge_max_usd: float | None,
@@ -75,20 +81,30 @@ def ingest(
     chosen = stage.Options(denied=denied, publisher=this_publisher(os.environ, Path.home()), **options)
     if publication.public:
         chosen.refuse_unredacted()
+    public = publication.public and not publication.dry_run
+    chosen = dataclasses.replace(chosen, review=check_review(out, public=public, review=review, yes=yes))
     # The embedded Hub starts only if something needs it.
     needs_hub = publication.repo or any(source.startswith("hf://") for source in sources)
     destination = publication.destination if needs_hub else None
     folder = stage.memory_folder(destination, publication.repo)
     writer = judge_of(judge, judge_max_usd, folder) if judge else None
-    with out.progress("reading") as bar:
 
-        def on_file(path: str, num_files: int) -> None:
-            bar.total = num_files
-            bar.advance(1, file=path[-40:])
+    def read() -> stage.Ingested:
+        with out.progress("reading") as bar:
 
-        ingested = stage.ingest(
-            sources, chosen, destination=destination, repo=publication.repo, judge=writer, on_file=on_file
-        )
+            def on_file(path: str, num_files: int) -> None:
+                bar.total = num_files
+                bar.advance(1, file=path[-40:])
+
+            return stage.ingest(
+                sources, chosen, destination=destination, repo=publication.repo, judge=writer, on_file=on_file
+            )
+
+    ingested = read()
+    if chosen.review and ask(ingested.samples.values(), ingested.decisions):
+        ingested = read()
+    if public:
+        show_replaced(out, ingested.numbers(), ingested.rules())
     show_problems(out, ingested)
     # A command prints one JSON value, so with --repo the numbers are part of the publication.
     if show_report and (out.mode in ("human", "agent") or not publication.repo):

@@ -42,7 +42,8 @@ class Preparation:
         before = self.redactor.report.counts.copy()
         clean, secrets = self.redactor.trace_and_secrets(trace)
         trace = _counted(trace, clean, self.redactor.report.counts - before)
-        return dataclasses.replace(session, trace=trace, secrets=secrets)
+        samples, self.redactor.samples = tuple(self.redactor.samples.values()), {}
+        return dataclasses.replace(session, trace=trace, secrets=secrets, samples=samples)
 
     def without_secrets(self, trace: Trace, secrets: Mapping[str, str]) -> Trace:
         """Return a redacted trace without the values that other sessions of the run gave away."""

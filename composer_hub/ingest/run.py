@@ -15,6 +15,7 @@ import json
 import os
 import pickle
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,10 +51,12 @@ from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace, stable_id, to_row
 from composer_hub.redact import (
     NO_ONE,
+    Decisions,
     Numbering,
     Publisher,
     RedactionError,
     Redactor,
+    Sample,
     dotenv_secrets,
     drop_denied,
     environment_secrets,
@@ -76,6 +79,7 @@ class Options:
     scan: bool | None = None  # check the result with kingfisher; None = if it is installed
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
     env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
+    review: bool = False  # collect samples of what was replaced
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur
     writers: str = DEFAULT_WRITERS  # hint writers, in order
     outcome_hints: bool = False  # also from failed tests and compilers
@@ -92,6 +96,8 @@ class Options:
             raise exits.Refused("Traces that were not redacted are not made public: leave --no-redact or --public out.")
 
 
+_MAX_SAMPLES = 5
+"""Replaced values of each rule and worker that a person is shown."""
 _SHAPING = ("format", "redact", "writers", "outcome_hints", "user_hints", "text_rules")
 """Options that change the traces of a file."""
 
@@ -143,6 +149,7 @@ class Ingested:
         self.options, self.repo, self.judge = options, repo, judge
         self._destination = destination
         self._memory = memory_folder(destination, repo)
+        self.decisions = Decisions(self._memory / "review.jsonl")
         self._scratch = tempfile.TemporaryDirectory(prefix="composer-ingest-")
         self._counts = TraceCounts()
         self._before = self._version_before()
@@ -156,6 +163,8 @@ class Ingested:
         )
         self._lacks_earlier = True
         self._secrets: dict[str, str] = {}
+        self.samples: dict[str, Sample] = {}
+        """Replaced values of the files that were read, for a person to look at, by placeholder."""
         self._store(self._traces_read())
         if self._secrets:
             self._store(map(self._without_secrets, self._spooled()))
@@ -178,6 +187,13 @@ class Ingested:
             return {**self._before.manifest["sources"]["numbers"], **file_numbers(report)}
         self._add_earlier()
         return numbers_of(report, self._counts)
+
+    def rules(self) -> Counter[str]:
+        """Return the replacements of this run by rule."""
+        counted: Counter[str] = Counter()
+        for trace in self._spooled():
+            counted.update(trace.counts.get("redactions_by_rule", {}))
+        return counted
 
     def plan(self, options: PublishOptions) -> PublishPlan:
         """Return what `publish` would do; nothing is written."""
@@ -246,14 +262,20 @@ class Ingested:
             origins=self._origins,
             manifest=self._remembered_files(),
             # A new release may read the same file better.
-            version=stable_id(__version__, rules_digest(), shape, judge),
+            version=stable_id(__version__, rules_digest(), shape, judge, sorted(self.decisions.kept)),
         )
 
     def _preparation(self) -> Preparation:
         redactor = None
         if self._numbering is not None:
             exact = [*environment_secrets(os.environ), *dotenv_secrets(self.options.env_files)]
-            redactor = Redactor(self._numbering.salt, exact=exact, publisher=self.options.publisher)
+            redactor = Redactor(
+                self._numbering.salt,
+                exact=exact,
+                publisher=self.options.publisher,
+                kept=self.decisions.kept,
+                max_samples=_MAX_SAMPLES if self.options.review else 0,
+            )
         return Preparation(
             redactor,
             # A judge sees only redacted text, so with a judge all hints are written after redaction.
@@ -303,6 +325,7 @@ class Ingested:
                 trace = self._with_judged_hints(trace, self.judge)
             self._new_ids.add(trace.trace_id)
             self._secrets.update(session.secrets)
+            self.samples.update((sample.placeholder, sample) for sample in session.samples)
             yield trace
 
     def _with_judged_hints(self, trace: Trace, judge: Judge) -> Trace:

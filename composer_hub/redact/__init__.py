@@ -11,18 +11,21 @@ from composer_hub.redact.redactor import (
     read_denylist,
     rules_digest,
 )
+from composer_hub.redact.review import Decisions, Sample
 from composer_hub.redact.scanner import LeakFound, find_kingfisher, refuse_leaks
 from composer_hub.redact.trace import DROPPED_COLUMNS, without_tokens_of_changed_text
 
 __all__ = [
     "DROPPED_COLUMNS",
     "NO_ONE",
+    "Decisions",
     "LeakFound",
     "Numbering",
     "Publisher",
     "RedactionError",
     "RedactionReport",
     "Redactor",
+    "Sample",
     "dotenv_secrets",
     "drop_denied",
     "environment_secrets",

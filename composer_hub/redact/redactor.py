@@ -32,6 +32,7 @@ from composer_hub.records import Trace
 from composer_hub.redact.data import digest
 from composer_hub.redact.joins import Join, joined_secrets
 from composer_hub.redact.publisher import NO_ONE, Publisher
+from composer_hub.redact.review import Sample
 from composer_hub.redact.session import KnownValues
 from composer_hub.redact.text import MAX_PASSES, redact_once
 from composer_hub.redact.trace import map_named
@@ -91,11 +92,17 @@ class Redactor:
         *,
         exact: Collection[str] = (),
         publisher: Publisher = NO_ONE,
+        kept: Collection[str] = (),  # placeholders of values that a person looked at and that stay
+        max_samples: int = 0,  # of each rule, for a person to look at
     ) -> None:
         self.report = RedactionReport()
         self._salt = salt
         self.exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
         self._publisher = publisher
+        self._kept = frozenset(kept)
+        self._max_samples = max_samples
+        self._num_samples: Counter[str] = Counter()
+        self.samples: dict[str, Sample] = {}
         self._digest = rules_digest()
         self._cache: dict[tuple[str, str], tuple[str, tuple[Replacement, ...]]] = {}
         self._cached_chars = 0
@@ -106,7 +113,14 @@ class Redactor:
 
     def __getstate__(self) -> dict[str, Any]:
         # A worker starts with an empty cache and no counts.
-        return {**self.__dict__, "_cache": {}, "_cached_chars": 0, "_placeholders": {}, "report": RedactionReport()}
+        return {
+            **self.__dict__,
+            "_cache": {},
+            "_cached_chars": 0,
+            "_placeholders": {},
+            "samples": {},
+            "report": RedactionReport(),
+        }
 
     def trace(self, trace: Trace) -> Trace:
         """Return the trace redacted, and add what was replaced to the report."""
@@ -146,6 +160,16 @@ class Redactor:
         placeholder = self._placeholders[label, value] = f"[{label}_x{digest.hexdigest()[:16]}]"
         return placeholder
 
+    def _replaces(self, label: str, value: str) -> bool:
+        return not self._kept or self.placeholder(label, value) not in self._kept
+
+    def _sample(self, label: str, rule: str, text: str, value: str) -> None:
+        if self._num_samples[rule] < self._max_samples:
+            placeholder = self.placeholder(label, value)
+            if placeholder not in self.samples:
+                self._num_samples[rule] += 1
+                self.samples[placeholder] = Sample.of(label, rule, placeholder, text, value)
+
     def _known(self) -> KnownValues:
         return KnownValues(self.placeholder, self.exact, self._publisher)
 
@@ -161,9 +185,15 @@ class Redactor:
 
         map_named(trace, collect)
         users = {name.lower() for text, _ in texts for name in user_names(text)}
-        known.add_users(people_among(users, trace, (text for text, _ in texts)))
+        for user in sorted(people_among(users, trace, (text for text, _ in texts))):
+            if self._replaces("USER", user):
+                known.add_users([user])
+                self._sample("USER", "home_folder", next((t for t, _ in texts if f"/{user}" in t.lower()), ""), user)
         joins: dict[str, list[Join]] = {}
         for join in joined_secrets(trace):
+            if not self._replaces(join.label, join.value):
+                continue
+            self._sample(join.label, join.rule, join.text, join.value)
             joins.setdefault(join.text, []).append(join)
             known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
         for text, name in texts:
@@ -200,6 +230,9 @@ class Redactor:
         replacements: list[Replacement] = []
 
         def place(label: str, value: str, rule: str) -> str:
+            if not self._replaces(label, value):
+                return value
+            self._sample(label, rule, text, value)
             replacements.append((label, value, rule))
             return self.placeholder(label, value)
 

@@ -140,7 +140,7 @@ def test_rollouts_that_hold_a_secret_are_published_without_it_and_without_the_to
     raw = in_process("ingest", tmp_path / "rank000-00000.jsonl", "--no-redact", "--repo", "me/rolled")
     assert raw.returncode == exits.DONE, raw.stderr
 
-    shown = in_process("ingest", sessions, "--repo", "me/rolled", "--public")
+    shown = in_process("ingest", sessions, "--repo", "me/rolled", "--public", "--yes")
     assert shown.returncode == exits.REFUSED
     assert "me/rolled holds traces of earlier versions that were never redacted (2)" in shown.stderr
 

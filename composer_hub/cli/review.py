@@ -1,0 +1,87 @@
+"""The review before publishing: samples of every rule in context, one key for each."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from itertools import groupby
+from typing import Any
+
+import click
+
+from composer_hub import exits
+from composer_hub.output import Output
+from composer_hub.redact import Decisions, Sample, find_kingfisher
+
+_KEYS = "k keep it as it is   d or Enter: replace it   a: replace all of this rule   q: stop, publish nothing"
+_MAX_RULES = 12
+
+
+def check_review(out: Output, *, public: bool, review: bool, yes: bool) -> bool:
+    """Tell whether to review; refuse to make traces public that nobody looked at."""
+    terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    if review and not terminal:
+        raise exits.UsageError("--review needs a terminal. Run the command in one, or leave --review out.")
+    if public and not yes and not terminal:
+        raise exits.UsageError(
+            "--public needs a review of what was replaced and what was not. Run it in a terminal, or add --yes if you "
+            "have looked at the rows."
+        )
+    if public and not find_kingfisher():
+        out.note("kingfisher is not installed, so no second scanner checks the rows: `pip install kingfisher-bin`.")
+    return review or (public and not yes)
+
+
+def ask(
+    samples: Iterable[Sample], decisions: Decisions, read_key: Callable[[], str] = click.getchar, width: int = 100
+) -> bool:
+    """Show each undecided sample; return whether any value is to be kept."""
+    undecided = sorted((s for s in samples if s.placeholder not in decisions), key=lambda s: (s.label, s.rule))
+    groups = [(rule, list(group)) for rule, group in groupby(undecided, key=lambda s: (s.label, s.rule))]
+    any_kept = False
+    for number, ((label, rule), group) in enumerate(groups, start=1):
+        rest = False
+        for sample in group:
+            if not rest:
+                click.echo(f"\n{label} by the rule {rule} ({number} of {len(groups)} rules)", err=True)
+                click.echo(shown(sample, width), err=True)
+                click.echo(click.style(_KEYS, dim=True), err=True)
+            key = "d" if rest else _key(read_key)
+            if key == "q":
+                raise exits.Refused("Stopped in the review: nothing was published. The decisions so far are kept.")
+            rest = rest or key == "a"
+            decisions.add(sample, keep=key == "k")
+            any_kept = any_kept or key == "k"
+    return any_kept
+
+
+def _key(read_key: Callable[[], str]) -> str:
+    while True:
+        key = read_key().lower()
+        if key in ("\x03", "\x04", ""):
+            return "q"
+        if key in ("\r", "\n", " "):
+            return "d"
+        if key in ("k", "d", "a", "q"):
+            return key
+
+
+def shown(sample: Sample, width: int = 100) -> str:
+    """Return a sample in its context on a few lines; control characters cannot move the cursor."""
+    value = _inert(sample.value)
+    value = value if len(value) <= width else f"{value[: width - 20]}… ({len(sample.value):,} characters)"
+    return f"  {_inert(sample.before)}{click.style(value, reverse=True)}{_inert(sample.after)}"
+
+
+def _inert(text: str) -> str:
+    return "".join(c if c.isprintable() else "⏎" if c == "\n" else " " for c in text)
+
+
+def show_replaced(out: Output, numbers: Mapping[str, Any], rules: Counter[str]) -> None:
+    """Print what was replaced, by kind and by the rules that replaced most."""
+    kinds = ", ".join(f"{kind} {number:,}" for kind, number in numbers["redactions_by_kind"].items()) or "nothing"
+    out.note(f"Replaced: {kinds}.")
+    if rules:
+        most = ", ".join(f"{rule} {number:,}" for rule, number in rules.most_common(_MAX_RULES))
+        out.note(f"By rule: {most}{', …' if len(rules) > _MAX_RULES else ''}.")
