@@ -1,4 +1,4 @@
-"""What `replay plan` prints: what each order would cost and find under a cap, and what is left of a run."""
+"""What a run would cost and find under each order, and what is left of it; `run` starts from the same plan."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.money import cap_of, show_usd, to_usd
-from composer_hub.pairs.policy import Poll
+from composer_hub.pairs.policy import POLL_FILE, Poll
+from composer_hub.pairs.votes import VOTES_FILE
 from composer_hub.records import Trace
+from composer_hub.replay.experience import learn, ranked
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.options import ORDERS, ReplayOptions
-from composer_hub.replay.planning import ReplayPlan
-from composer_hub.replay.runs import LEDGER_FILE, decided, prepare
+from composer_hub.replay.options import AUTO, ORDERS, ReplayOptions
+from composer_hub.replay.planning import ReplayPlan, plan
 from composer_hub.replay.teachers import Teacher
 
 
@@ -50,10 +51,39 @@ def forecast(
     left = planned.expected
     if folder and before:
         left = round(planned.expected * _unanswered(planned, before))
-        with Ledger(folder / LEDGER_FILE) as ledger:
+        with Ledger(folder / VOTES_FILE) as ledger:
             notes.append(f"Left to pay: about {show_usd(left)}. So far: {ledger.budget()}.")
     rows = [planned.order(name).as_row(cap) for name in reversed(ORDERS)]
     return Forecast(planned.options.order, rows, planned.as_rows(), to_usd(left), tuple(notes))
+
+
+def prepare(
+    traces: Iterable[Trace],
+    teachers: Sequence[Teacher],
+    options: ReplayOptions,
+    folder: Path | None = None,
+    learn_from: Sequence[Path] = (),
+) -> tuple[Poll | None, ReplayPlan]:
+    """Return the poll of earlier runs in a folder, and the plan of the next run with all that is known."""
+    before = Poll.read(folder) if folder and (folder / POLL_FILE).is_file() else None
+    experience = learn([*([folder] if folder else []), *learn_from])
+    # The order of the teachers stays that of the first run: another one would ask further questions.
+    places = {name: place for place, name in enumerate(before.teachers if before else ())}
+    panel = sorted(ranked(teachers, experience), key=lambda teacher: places.get(teacher.name, len(places)))
+    return before, plan(traces, panel, options, experience=experience)
+
+
+def decided(planned: ReplayPlan, cap: int, before: Poll | None) -> tuple[ReplayPlan, str]:
+    """Return the plan with its order, if that was left open, and the reason for it."""
+    names = ", ".join(teacher.name for teacher in planned.panel)
+    if planned.options.order != AUTO:
+        return planned, f"Order {planned.options.order}; teachers in turn: {names}."
+    if before:
+        order, reason = before.order, "as in the earlier runs of this folder"
+    else:
+        order, reason = planned.choose(cap)
+    planned = dataclasses.replace(planned, options=dataclasses.replace(planned.options, order=order))
+    return planned, f"Order {order}: {reason}. Teachers in turn: {names}."
 
 
 def _unanswered(planned: ReplayPlan, before: Poll) -> float:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from composer_hub.replay.cascade import Ask, TraceRounds
-from composer_hub.replay.client import Client
-from composer_hub.replay.prompts import Counted
-from composer_hub.replay.teachers import Teacher
+if TYPE_CHECKING:
+    from composer_hub.replay.cascade import Ask, TraceRounds
+    from composer_hub.replay.client import Client
+    from composer_hub.replay.prompts import Counted
+    from composer_hub.replay.teachers import Teacher
 
 FIRST_LIMIT = 4
 

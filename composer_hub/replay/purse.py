@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from composer_hub.money import show_usd
-from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.ledger import CapReached, Ledger
+
+if TYPE_CHECKING:
+    from composer_hub.replay.cascade import TraceRounds
 
 MAX_MISSES = 50  # traces in a row of which not even the first step fits
 

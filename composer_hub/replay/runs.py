@@ -21,17 +21,18 @@ from urllib.parse import urlsplit
 
 from composer_hub import exits
 from composer_hub.money import Budget, cap_of, show_usd, to_usd
-from composer_hub.pairs.policy import POLL_FILE, PanelTeacher, Poll, PollCounts
+from composer_hub.pairs.policy import PanelTeacher, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
 from composer_hub.records import Trace
 from composer_hub.replay.audit import note_usage
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
-from composer_hub.replay.experience import Experience, learn, ranked
+from composer_hub.replay.experience import Experience, ranked
+from composer_hub.replay.forecast import decided, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.options import AUTO, ReplayOptions
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, plan
 from composer_hub.replay.teachers import Teacher
 
@@ -132,35 +133,6 @@ def run(
 
 
 # ------------------------------------------------------------------------------------------------- before the questions
-
-
-def prepare(
-    traces: Iterable[Trace],
-    teachers: Sequence[Teacher],
-    options: ReplayOptions,
-    folder: Path | None = None,
-    learn_from: Sequence[Path] = (),
-) -> tuple[Poll | None, ReplayPlan]:
-    """Return the poll of earlier runs in a folder, and the plan of the next run with all that is known."""
-    before = Poll.read(folder) if folder and (folder / POLL_FILE).is_file() else None
-    experience = learn([*([folder] if folder else []), *learn_from])
-    # The order of the teachers stays that of the first run: another one would ask further questions.
-    places = {name: place for place, name in enumerate(before.teachers if before else ())}
-    panel = sorted(ranked(teachers, experience), key=lambda teacher: places.get(teacher.name, len(places)))
-    return before, plan(traces, panel, options, experience=experience)
-
-
-def decided(planned: ReplayPlan, cap: int, before: Poll | None) -> tuple[ReplayPlan, str]:
-    """Return the plan with its order, if that was left open, and the reason for it."""
-    names = ", ".join(teacher.name for teacher in planned.panel)
-    if planned.options.order != AUTO:
-        return planned, f"Order {planned.options.order}; teachers in turn: {names}."
-    if before:
-        order, reason = before.order, "as in the earlier runs of this folder"
-    else:
-        order, reason = planned.choose(cap)
-    planned = dataclasses.replace(planned, options=dataclasses.replace(planned.options, order=order))
-    return planned, f"Order {order}: {reason}. Teachers in turn: {names}."
 
 
 def _check_settings(before: Poll, teachers: Sequence[Teacher], ledger: Ledger) -> None:
