@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from composer_hub import exits
+from composer_hub.cli.browse import open_page
 from composer_hub.cli.main import format_option
 from composer_hub.cli.upkeep import check, data_option, gc
 from composer_hub.local_hub import accounts, server
@@ -27,6 +28,7 @@ def hub() -> None:
 
 hub.add_command(check)
 hub.add_command(gc)
+hub.add_command(open_page)
 
 
 @hub.command(short_help="Serve the protocol of the Hub.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import functools
 import logging
 import re
 import secrets
@@ -20,8 +21,9 @@ from starlette.responses import Response
 from composer_hub.local_hub import parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
-from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response
+from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response, not_offered
 from composer_hub.local_hub.errors import LocalHubError
+from composer_hub.local_hub.sessions import browser_user
 from composer_hub.local_hub.store import Exists, HeadMoved, NoContent, NoRepo, NoRevision, Store
 from composer_hub.local_hub.trees import BadPath, MissingPath
 from composer_hub.local_hub.xorbs import Malformed
@@ -84,22 +86,25 @@ class App:
 
     async def answer(self, request: Request) -> Response:
         """Find the route and let it answer; turn every known error into the Hub's words for it."""
+        respond = error_response
         try:
             self._check_host(request)
             path = request.scope["raw_path"].decode("latin-1")
             for route in self.routes:
                 if (args := route.match(request.method, path)) is not None:
                     user = None if route.own_auth else self._user(request)
-                    return await route.handler(Call(self.hub, request, user, args))
+                    call = Call(self.hub, request, user, args)
+                    respond = functools.partial(route.on_error, call) if route.on_error else respond
+                    return await route.handler(call)
             raise self._unanswered(request, path)
         except ApiError as error:
-            return error_response(error)
+            return respond(error)
         except _KNOWN as error:
-            return error_response(_translated(error))
+            return respond(_translated(error))
         except (OSError, sqlite3.OperationalError) as error:
             if not is_full(error):
                 raise
-            return error_response(ApiError(507, FULL))
+            return respond(ApiError(507, FULL))
         except UnicodeEncodeError:
             # JSON may hold half of a surrogate pair, which no database, file name or answer can.
             return error_response(ApiError(400, "A text of the request is not valid Unicode.", "BadRequest"))
@@ -115,7 +120,7 @@ class App:
                 Call(self.hub, request, self._user(request), args).repo()
             except ApiError as error:
                 return error
-        return _missing(request.method, path)
+        return not_offered(request.method, path)
 
     def _check_host(self, request: Request) -> None:
         """Refuse a Host that is not ours: a web page of a stranger can point its own name at 127.0.0.1."""
@@ -127,7 +132,7 @@ class App:
     def _user(self, request: Request) -> User | None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            return None
+            return browser_user(self.hub, request)
         user = self.hub.accounts.user_of(token.strip())
         if user is None:
             raise ApiError(401, "Invalid credentials in Authorization header")
@@ -163,12 +168,6 @@ def _translated(error: Exception) -> ApiError:
     if isinstance(error, BadPath):
         return ApiError(422, str(error), "InvalidPath")
     return ApiError(400, str(error), "BadRequest")
-
-
-def _missing(method: str, path: str) -> ApiError:
-    what = f"{method} {path[:300]}"
-    message = f"The embedded Hub does not offer {what}. docs/hub.md lists what it does; use the real Hub for this."
-    return ApiError(501, message, "NotImplemented", body={"missing": what})
 
 
 async def _live(receive: Receive, send: Send) -> None:

@@ -93,6 +93,8 @@ class Route:
     handler: Handler
     own_auth: bool = False
     """The handler checks a signature itself; `call.user` is None."""
+    on_error: Callable[[Call, ApiError], Response] | None = None
+    """Answers an error in the form of the route; the form of the API by default."""
 
     @functools.cached_property
     def _regex(self) -> re.Pattern[str]:
@@ -245,6 +247,13 @@ class Call:
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return Response(content, status, headers, "application/json")
+
+
+def not_offered(method: str, path: str) -> ApiError:
+    """Return the answer to a request that no part of this Hub serves."""
+    what = f"{method} {path[:300]}"
+    message = f"The embedded Hub does not offer {what}. docs/hub.md lists what it does; use the real Hub for this."
+    return ApiError(501, message, "NotImplemented", body={"missing": what})
 
 
 def error_response(error: ApiError) -> Response:

@@ -113,6 +113,14 @@ async def inspect(call: Call) -> Response:
     return call.json(_shown(call, _find(call)))
 
 
+def describe(call: Call, num_lines: int) -> tuple[dict[str, Any], str]:
+    """Return a job as clients read it, and the end of its log."""
+    _namespace(call)
+    job, path = _find(call), runner_of(call).log_path(call.args["id"])
+    lines = _last_lines(path, num_lines)[0] if path.is_file() else []
+    return _shown(call, job), "\n".join(str(json.loads(line).get("data", "")) for line in lines)
+
+
 async def cancel(call: Call) -> Response:
     """Cancel a job, unless it has ended."""
     _namespace(call, write=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, spaces, xet
+from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, sessions, spaces, web, xet
 from composer_hub.local_hub.calls import Call, OpenPullRequest, Route
 from composer_hub.local_hub.store import Repo
 
@@ -20,6 +20,8 @@ ROUTES: tuple[Route, ...] = (
     *community.ROUTES,
     *jobs.ROUTES,
     *buckets.ROUTES,
+    *sessions.ROUTES,
+    *web.ROUTES,
 )
 
 SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)

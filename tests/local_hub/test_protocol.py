@@ -368,12 +368,10 @@ def test_a_name_without_a_namespace_is_a_repository_that_does_not_exist(http: An
 
 
 @pytest.mark.parametrize(("method", "path"), [
-    ("GET", "/"),
     ("GET", "/api/collections"),
     ("GET", "/me/x.git/info/refs"),
     ("PATCH", "/api/models"),
     ("GET", "/%2e%2e/%2e%2e/etc/passwd"),
-    ("GET", "//"),
 ])  # fmt: skip
 def test_a_missing_feature_is_named(http: Any, method: str, path: str) -> None:
     answer = http.request(method, path, headers=auth("me"))
