@@ -158,7 +158,14 @@ def measure(kind: str, size: Size, folder: Path) -> Cost:
 
         parent, config = (
             SDPOTrainer,
-            SDPOConfig(max_prompt_length=8192, distillation_weight=0.5, max_reprompt_len=32_768, **common, **options),
+            SDPOConfig(
+                max_prompt_length=8192,
+                distillation_weight=0.5,
+                max_reprompt_len=32_768,
+                teacher_model_kind="live",
+                **common,
+                **options,
+            ),
         )
         extra: dict[str, Any] = {}
     else:

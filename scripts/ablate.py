@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
@@ -30,17 +31,34 @@ def main() -> None:
     warm.add_argument("seeds")
     warm.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "ablation")
     warm.add_argument("--workers", type=int, default=1)
+    report = commands.add_parser("report", help="print the tables of the recorded runs, or record a folder of runs")
+    report.add_argument("folder", nargs="?", type=Path)
+    report.add_argument("--draw", type=Path, help="folder for the plots")
     args = parser.parse_args()
+    if args.command == "report":
+        show(args.folder, args.draw)
+        return
     os.environ["OMP_NUM_THREADS"] = "1"
     if args.command == "warm":
         tasks = [(warm_up, (seed, args.cache)) for seed in numbers(args.seeds)]
     else:
         tasks = [(train, (*job, args.to, args.cache, args.device)) for text in args.jobs for job in jobs_of(text)]
-    import multiprocessing
-
     with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         for future in as_completed([pool.submit(function, *rest) for function, rest in tasks]):
             print(future.result(), flush=True)
+
+
+def show(folder: Path | None, pictures: Path | None) -> None:
+    from benchmarks.ablation.report import RECORDED, draw, read, recorded, tables
+
+    if folder is not None:
+        RECORDED.write_text(
+            "".join(f"{recorded(json.loads(path.read_text()))}\n" for path in sorted(folder.glob("*.json")))
+        )
+    runs = read()
+    print("\n".join(tables(runs)))
+    if pictures is not None:
+        draw(runs, pictures)
 
 
 def numbers(text: str) -> list[int]:

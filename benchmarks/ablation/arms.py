@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 import random
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
 from transformers import set_seed
+from trl import GRPOTrainer
 
 from benchmarks.ablation.model import answer_text, call_text, model_of
 from benchmarks.ablation.world import (
@@ -30,10 +32,13 @@ from benchmarks.ablation.world import (
     Task,
     answer_is_right,
     hint_of,
+    key_hint,
+    method_hint,
 )
 from composer_hub.train import ComposerConfig
 from composer_hub.train.evals import EvalPlan, Evals, measured
 from composer_hub.train.hinting import hinter_of
+from composer_hub.train.isolation import isolated
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.run.trainer import RunTrainer
@@ -186,8 +191,6 @@ class _Maker:
 
 
 def _with_writer(trainer: RunTrainer, writer: Any) -> Any:
-    from dataclasses import replace
-
     return replace(hinter_of(trainer), writers=(writer,))
 
 
@@ -198,10 +201,6 @@ def replayed(
     trainer: RunTrainer, api: Api, tasks: Sequence[Task], tokenizer: Any, rng: random.Random, budget: Budget
 ) -> list[TokenPair]:
     """Let the model act once on each task, and pair what two teachers agree on with what it did."""
-    from trl import GRPOTrainer
-
-    from composer_hub.train.isolation import isolated
-
     found: list[tuple[Sequence[int], Sequence[int], Sequence[int]]] = []
     with isolated(trainer, 1):
         set_seed(7_000 + trainer.args.seed)
@@ -258,8 +257,6 @@ def _vote(api: Api, task: Task, place: int, value: int, right: str, accuracy: fl
 
 def probes(trainer: RunTrainer, api: Api, tokenizer: Any) -> dict[str, float]:
     """Return the mean probability of the true word on one-operation tasks, by belief, without and with a hint."""
-    from benchmarks.ablation.world import key_hint, method_hint
-
     rows: list[tuple[str, list[int], list[int]]] = []
     for noun in range(len(NOUNS)):
         task = Task((noun,), noun % len(VALUES))
@@ -283,8 +280,6 @@ def probes(trainer: RunTrainer, api: Api, tokenizer: Any) -> dict[str, float]:
             for name, before in (("", prompt), ("/hint", trainer.hinter.hinted(list(prompt), text))):
                 begun = tokenizer(words, add_special_tokens=False)["input_ids"]
                 rows.append((f"{part}/{belief}{name}", [*before, *begun], target))
-    import math
-
     logps = action_logps(trainer._bare, [(before, target) for _, before, target in rows], rows_a_batch=64)
     groups: dict[str, list[float]] = {f"{part}/{belief}{end}": [] for part in ("verb", "key") for belief in BELIEFS
                                       for end in ("", "/hint")}  # fmt: skip

@@ -89,8 +89,11 @@ class Api:
             length = rng.choice(regime.lengths)
             yield Task(tuple(rng.choice(pool) for _ in range(length)), rng.randrange(len(VALUES)))
 
+    def true_words(self, noun: int) -> tuple[int, int]:
+        return self.verbs[noun][0], self.keys[noun][0]
+
     def true_call(self, noun: int, value: int) -> dict[str, str]:
-        return arguments(noun, self.verbs[noun][0], self.keys[noun][0], value)
+        return arguments(noun, *self.true_words(noun), value)
 
     def old_call(self, noun: int, value: int) -> dict[str, str]:
         return arguments(noun, self.verbs[noun][1], self.keys[noun][1], value)

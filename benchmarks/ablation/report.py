@@ -1,0 +1,165 @@
+"""The figures of the ablation from its recorded runs: `python scripts/ablate.py report` prints the tables."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+RECORDED = Path(__file__).with_name("runs.jsonl")
+# Quantiles of Student's t for a two-sided 95 % interval, by degrees of freedom.
+T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
+MIN_SEEDS = 5
+FOLLOWS = 0.6  # probability of the right word with the hint, from which on a model is said to follow it
+HELPS = 0.03
+NAMES = {"grpo": "GRPO", "hint": "+ hint", "control": "+ control hint", "replay": "+ replay", "all": "all three"}
+COLORS = {"grpo": "#7f7f7f", "control": "#cc79a7", "hint": "#d55e00", "replay": "#009e73", "all": None}
+Run = Mapping[str, Any]
+Runs = Mapping[tuple[str, str], Mapping[int, Run]]  # (regime, arm) -> seed -> run
+
+
+def read(path: Path = RECORDED) -> Runs:
+    """Read recorded runs, by regime, arm and seed."""
+    runs: dict[tuple[str, str], dict[int, Run]] = {}
+    for line in path.read_text().splitlines():
+        run = json.loads(line)
+        runs.setdefault((run["regime"], run["arm"]), {})[run["seed"]] = run
+    return {
+        key: dict(sorted(runs[key].items())) for key in sorted(runs, key=lambda one: (one[0], [*NAMES].index(one[1])))
+    }
+
+
+def recorded(run: Run) -> str:
+    """Return a run as a line of the record: its curve, its probes and the ends of its log."""
+    kept = {name: run[name] for name in ("regime", "arm", "seed", "num_pairs", "options", "budget")}
+    kept |= {"curve": [[step, round(value, 4)] for step, value in run["curve"]], "seconds": round(run["seconds"])}
+    for name, wanted in (("preflight", "/hint"), ("forgetting", "/known")):
+        kept[name] = {key: round(value, 3) for key, value in run[name].items() if key.endswith(wanted)}
+    for name, rows in (("first", run["log"][:5]), ("last", run["log"][-5:])):
+        keys = ("frac_reward_zero_std", "tools/failure_frequency", "channel/hint/sites_per_rollout")
+        kept[name] = {key: round(statistics.mean(row.get(key, 0.0) for row in rows), 3) for key in keys}
+    return json.dumps(kept, separators=(",", ":"))
+
+
+def final(run: Run) -> float:
+    return float(run["curve"][-1][1])
+
+
+def area(run: Run) -> float:
+    return statistics.mean(value for _, value in run["curve"])
+
+
+def paired(runs: Runs, regime: str, arm: str, other: str) -> list[float]:
+    """Return the difference of the last pass@1 for every seed that both arms have."""
+    first, second = runs.get((regime, arm), {}), runs.get((regime, other), {})
+    return [final(first[seed]) - final(second[seed]) for seed in sorted(first.keys() & second.keys())]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the mean and its 95 % interval."""
+    mean = statistics.mean(values)
+    half = T_95[len(values) - 2] * statistics.stdev(values) / len(values) ** 0.5
+    return mean, mean - half, mean + half
+
+
+def follows(run: Run) -> float:
+    """Return how probable the right word is with the hint where the model does not know it."""
+    return statistics.mean(
+        run["preflight"][f"{part}/{belief}/hint"] for part in ("verb", "key") for belief in ("half", "stale")
+    )
+
+
+def tables(runs: Runs) -> Iterator[str]:
+    """Yield the tables of the page."""
+    yield from _head(
+        "regime", "arm", "seeds", "start", "final pass@1 by seed", "mean", "area", "groups without gradient"
+    )
+    for (regime, arm), seeds in runs.items():
+        several = list(seeds.values())
+        starts, finals = [run["curve"][0][1] for run in several], [final(run) for run in several]
+        dead = [statistics.mean(run[end]["frac_reward_zero_std"] for run in several) for end in ("first", "last")]
+        yield _row(
+            regime, NAMES[arm], f"{min(seeds)} to {max(seeds)}", _mean(starts), " ".join(map(_two, finals)),
+            f"**{_mean(finals)}**", _mean(map(area, several)), " to ".join(f"{100 * share:.0f} %" for share in dead),
+        )  # fmt: skip
+    yield ""
+    yield from _head("regime", "difference", "seeds", "by seed", "mean", "95 % interval")
+    for regime in ("dense", "sparse"):
+        for arm, other in (("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo")):
+            values = paired(runs, regime, arm, other)
+            if len(values) < 2:
+                continue
+            mean, low, high = interval(values)
+            by_seed = " ".join(f"{value:+.2f}" for value in values)
+            yield _row(
+                regime, f"{NAMES[arm]} minus {NAMES[other]}", str(len(values)), by_seed, f"**{mean:+.3f}**",
+                f"{low:+.3f} to {high:+.3f}",
+            )  # fmt: skip
+    yield ""
+    yield from _head("seed", "right word with the hint", "follows", "sparse: hint minus GRPO", "verdict")
+    for seed, run in runs.get(("sparse", "hint"), {}).items():
+        gain = final(run) - final(runs["sparse", "grpo"][seed])
+        says, is_so = follows(run) >= FOLLOWS, gain > HELPS
+        verdict = "right" if says == is_so else "wrong"
+        yield _row(str(seed), f"{follows(run):.3f}", "yes" if says else "no", f"{gain:+.3f}", verdict)
+
+
+def draw(runs: Runs, folder: Path) -> list[Path]:
+    """Draw the mean curves, with every seed behind them, for a light and a dark page."""
+    from matplotlib.figure import Figure
+
+    from composer_hub.train.run.plots import THEMES
+
+    written = []
+    for theme, colors in THEMES.items():
+        figure = Figure(figsize=(9, 3.6), dpi=120, facecolor=colors["paper"], layout="constrained")
+        for axes, regime in zip(figure.subplots(1, 2, sharey=True), ("dense", "sparse"), strict=True):
+            for arm, color in COLORS.items():
+                seeds = runs.get((regime, arm), {})
+                if not seeds:
+                    continue
+                curves = [[value for _, value in run["curve"]] for run in seeds.values()]
+                steps = [step for step, _ in next(iter(seeds.values()))["curve"]]
+                for curve in curves:
+                    axes.plot(steps, curve, color=color or colors["first"], alpha=0.18, linewidth=1)
+                means = [statistics.mean(values) for values in zip(*curves, strict=True)]
+                axes.plot(
+                    steps, means, color=color or colors["first"], linewidth=2.2, label=f"{NAMES[arm]} ({len(seeds)})"
+                )
+            axes.set_title(regime, color=colors["ink"])
+            axes.set_facecolor(colors["paper"])
+            axes.set_xlabel("step", color=colors["ink"])
+            axes.tick_params(colors=colors["ink"])
+            axes.grid(color=colors["grid"], linewidth=0.6)
+            for spine in axes.spines.values():
+                spine.set_color(colors["grid"])
+            axes.legend(
+                loc="upper left",
+                facecolor=colors["paper"],
+                edgecolor=colors["grid"],
+                labelcolor=colors["ink"],
+                fontsize=8,
+            )
+        figure.axes[0].set_ylabel("pass@1, 256 held-out tasks", color=colors["ink"])
+        written.append(folder / f"ablation-{theme}.png")
+        figure.savefig(written[-1], metadata={"Software": None})
+    return written
+
+
+def _head(*cells: str) -> Iterator[str]:
+    yield _row(*cells)
+    yield "|" + "---|" * len(cells)
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _mean(values: Iterable[float]) -> str:
+    return _two(statistics.mean(values))
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}".removeprefix("0")

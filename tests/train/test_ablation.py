@@ -1,0 +1,55 @@
+"""The ablation: its world, and the figures of its page."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from benchmarks.ablation import report
+from benchmarks.ablation.world import REGIMES, Api, StaleApi, hint_of
+from composer_hub.hints import SiteContext
+from composer_hub.records import ErrorSite, ToolCall
+
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "ablation.md"
+
+
+def test_the_tables_of_the_page_are_those_of_the_recorded_runs() -> None:
+    assert "\n".join(report.tables(report.read())) in PAGE.read_text()
+
+
+def test_only_true_names_and_arguments_work_and_the_hint_names_them() -> None:
+    api = Api(3)
+    environment = StaleApi(api, REGIMES["dense"])
+    environment.reset(operations=[5], value=7)
+    old, true = api.old_call(5, 7), api.true_call(5, 7)
+    with pytest.raises(ValueError, match="no method") as raised:
+        environment.call(**old)
+    site = ErrorSite("schema_validation", "model", "flag", 1.0, "", message=str(raised.value))
+    context = SiteContext(site, ToolCall("call", old))
+    hint = hint_of(api)(context)
+    control = hint_of(api, control=random.Random(0))(context)
+    assert hint.text.endswith(true["method"])
+    assert control.text != hint.text
+    assert control.text.split()[:-1] == hint.text.split()[:-1]
+    assert environment.call(**true).startswith("ok ")
+    assert environment._solves(environment.call(**(true | {"value": "v7"})).removeprefix("ok ")) is False
+
+
+def test_an_arm_trains_on_the_words_of_the_world(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from benchmarks.ablation.arms import ARMS, Budget, run
+    from benchmarks.ablation.model import demonstration, model_of, tokenizer_of
+
+    tokenizer, rng = tokenizer_of(), random.Random(0)
+    text = "".join(piece for piece, _ in demonstration(Api(0), rng))
+    assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
+    model_of(0, tmp_path, num_steps=8)
+    (tmp_path / "warm-0-8").rename(tmp_path / "warm-0-850")
+    budget = Budget(num_steps=3, rollouts_a_step=8, group_size=4, num_held_out=4, bank=8, pairs_a_step=4)
+    result = run(ARMS["all"], "dense", 0, tmp_path, budget)
+    assert [step for step, _ in result.curve] == [0, 2]
+    assert len(result.log) == 2
+    assert result.num_pairs > 0
+    assert all(row["grad_norm"] > 0 for row in result.log)
