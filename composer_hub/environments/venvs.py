@@ -37,7 +37,7 @@ def venv_for(requirements: Sequence[str], folder: Path | None = None) -> Path:
     """Return a virtual environment with these requirements; only wheels are installed, so nothing is executed."""
     wanted = sorted(set(requirements))
     folder = folder or venvs_folder()
-    key = hashlib.sha256("\n".join([sys.version, sys.prefix, *wanted]).encode()).hexdigest()[:16]
+    key = hashlib.sha256("\n".join(["compiled", sys.version, sys.prefix, *wanted]).encode()).hexdigest()[:16]
     place = folder / key
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{key}.lock"):
@@ -69,7 +69,7 @@ def _install(requirements: Sequence[str], place: Path) -> None:
         return
     # pip works from outside, so that the environment holds no copy of it.
     command = [sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet"]
-    command += ["--no-input", "--no-compile", "--disable-pip-version-check", "--only-binary", ":all:"]
+    command += ["--no-input", "--disable-pip-version-check", "--only-binary", ":all:"]
     try:
         done = subprocess.run(
             [*command, *requirements], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False

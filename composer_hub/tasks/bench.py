@@ -154,7 +154,7 @@ class Bench:
         }
         (root / "jobs.json").write_text(json.dumps(setting))
         done = sandbox.run(
-            ["python", "-B", str(SCRIPTS / "run.py"), f"{place}/jobs.json"],
+            ["python", str(SCRIPTS / "run.py"), f"{place}/jobs.json"],
             root=root,
             venv=self.venv,
             read_only=[self.package.folder, SCRIPTS / "run.py", *TOOLS.values()],

@@ -1,0 +1,112 @@
+"""Yield, exactness and cost of task making on packages that pip downloads, against two full runs per candidate.
+
+python -m benchmarks.tasks inflection toolz --candidates 20 --full 8
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from composer_hub.environments.venvs import venv_for
+from composer_hub.tasks import oracles
+from composer_hub.tasks.baseline import measure
+from composer_hub.tasks.bench import Bench
+from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.gates import check, recheck
+from composer_hub.tasks.make import GENERATORS
+from composer_hub.tasks.sources import PackageRefused, open_package
+
+VALID = ("", "unfocused")  # right, if maybe not wanted because it breaks many tests
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("packages", nargs="+")
+    parser.add_argument("--candidates", type=int, default=20, help="of a kind and package")
+    parser.add_argument(
+        "--full", type=int, default=8, help="valid candidates of a kind and package that are run in full"
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    totals: dict[str, Counter[str]] = {kind: Counter() for kind in GENERATORS}
+    results = []
+    for name in options.packages:
+        with tempfile.TemporaryDirectory(prefix="composer-benchmark-") as folder:
+            Path(folder).chmod(0o755)
+            try:
+                result = one_package(name, Path(folder), options, totals)
+            except PackageRefused as error:
+                result = {"package": name, "refused": error.reason, "sentence": str(error)}
+        print(json.dumps(result), flush=True)
+        results.append(result)
+    print(table(totals))
+    if options.json:
+        options.json.write_text(json.dumps({"packages": results, "kinds": totals}, indent=1))
+
+
+def one_package(
+    name: str, folder: Path, options: argparse.Namespace, totals: dict[str, Counter[str]]
+) -> dict[str, Any]:
+    """Measure one package and add its counts to the totals."""
+    package = open_package(name, folder / "package")
+    metadata = package.metadata
+    venv = venv_for(["pytest", "coverage", *metadata.requirements, *metadata.test_requirements])
+    bench = Bench(package, venv, folder / "bench", options.workers)
+    baseline = measure(bench)
+    bench.warm = baseline.warm
+    model = Model(package, baseline)
+    result: dict[str, Any] = {
+        "package": name, "version": metadata.version, "tests": len(baseline.passing), "flaky": len(baseline.flaky),
+        "suite_cpu_s": baseline.suite_s, "baseline_cpu_s": round(bench.cpu_s, 1), "kinds": {},
+    }  # fmt: skip
+    for kind, generator in GENERATORS.items():
+        counts: Counter[str] = Counter()
+        candidates = list(generator(model, random.Random(options.seed)))
+        before, begun = bench.cpu_s, time.monotonic()
+        checked = check(bench, model, candidates[: options.candidates], 0.3)
+        counts["cpu_ms"], counts["wall_ms"] = (
+            round(1000 * (bench.cpu_s - before)),
+            round(1000 * (time.monotonic() - begun)),
+        )
+        valid = [one for one in checked if one.reason in VALID]
+        counts.update(candidates=len(candidates), run=len(checked), valid=len(valid))
+        counts["focused"] = sum(not one.reason for one in valid)
+        counts.update(f"no:{one.reason}" for one in checked if one.reason not in VALID)
+        before = bench.cpu_s
+        again = recheck(bench, model, valid[: options.full])
+        counts["full_cpu_ms"], counts["full"] = round(1000 * (bench.cpu_s - before)), len(again)
+        counts.update(one.recheck for one in again)
+        result["kinds"][kind] = dict(counts)
+        totals[kind].update(counts)
+    before = bench.cpu_s
+    calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
+    result["oracle_functions"], result["tested_functions"] = oracles.covered(model, calls)
+    result["oracle_cpu_s"] = round(bench.cpu_s - before, 1)
+    return result
+
+
+def table(totals: dict[str, Counter[str]]) -> str:
+    """Return the totals as a Markdown table."""
+    head = "| kind | candidates | run | valid | focused | exact of full runs | CPU-s per valid | two full runs |"
+    lines = [head, "|---|---:|---:|---:|---:|---:|---:|---:|"]
+    for kind, one in totals.items():
+        share = one["valid"] / max(one["run"], 1)
+        cost, full = one["cpu_ms"] / 1000 / max(one["valid"], 1), one["full_cpu_ms"] / 1000 / max(one["full"], 1)
+        lines.append(
+            f"| {kind} | {one['candidates']} | {one['run']} | {one['valid']} ({share:.0%}) | {one['focused']} "
+            f"| {one['exact']} of {one['full']} | {cost:.2f} | {full:.2f} ({full / max(cost, 0.001):.1f}x) |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""One task set of a toy package, made once by the real sandbox."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from composer_hub import exits, tasks
+from composer_hub.environments.sandbox import open_sandbox
+from composer_hub.environments.venvs import VenvError, venv_for
+from tests.tasks import toy
+
+
+@pytest.fixture(scope="session")
+def venv() -> Path:
+    """Return an environment with pytest, or skip where none can be made."""
+    try:
+        open_sandbox()
+        return venv_for(["pytest", "coverage"])
+    except (exits.Refused, VenvError) as error:
+        pytest.skip(f"no tasks can be made here: {error}")
+
+
+@pytest.fixture(scope="session")
+def made(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
+    """Return a few tasks of every kind, each checked by two full runs."""
+    folder = toy.write(
+        tmp_path_factory.mktemp("toy"),
+        **{
+            "README.md": "A copy:\n\n" + "\n".join(toy.SPANS.splitlines()[6:22]),
+            "old/spans.py": "def title(words):\n    return words\n",
+        },
+    )
+    options = tasks.Options(max_per_kind=2, recheck_every=4, workers=1, max_share=0.7)
+    made = tasks.make([str(folder), str(folder / "nothing-here")], options)
+    assert made.tasks, made.reports
+    return made

@@ -1,0 +1,175 @@
+"""Tasks of a toy package: every kind, exact lists, hidden oracles, leaks, and the same rows for the same seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from composer_hub import hub, tasks
+from composer_hub.cli.main import root
+from composer_hub.environments.sandbox import open_sandbox
+from composer_hub.environments.trees import bundle_files, edited
+from composer_hub.environments.verifier import submission, verify
+from composer_hub.records import SourceEdit, Task
+from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
+from composer_hub.tasks.sources import pack
+from tests.tasks import toy
+
+
+@pytest.fixture(scope="session")
+def bundle(made: tasks.TaskSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("bundle") / "toy.tar.gz"
+    path.write_bytes(made.bundles[0].data)
+    return path
+
+
+def one_task(made: tasks.TaskSet, kind: str) -> Task:
+    return next(task for task in made.tasks if task.kind == kind)
+
+
+def oracle_of(made: tasks.TaskSet, task: Task) -> Mapping[str, Any] | None:
+    return made.oracles.get(task.task_id)
+
+
+@pytest.mark.parametrize("kind", tasks.KINDS)
+def test_the_verifier_rewards_the_solution_of_every_kind_and_not_the_start(
+    kind: str, made: tasks.TaskSet, bundle: Path, venv: Path
+) -> None:
+    task = one_task(made, kind)
+    done = tasks.check_task(task, bundle, venv, oracle_of(made, task), open_sandbox())
+    assert done.ok, done
+
+
+def test_two_full_runs_find_the_same_lists(made: tasks.TaskSet) -> None:
+    (report, _) = made.reports
+    assert sum(report.rechecked.values()) > 2
+    assert {outcome.split(":")[1] for outcome in report.rechecked} == {"exact"}
+
+
+def test_a_test_that_starts_a_process_and_tests_of_a_shared_fixture_are_in_the_lists(made: tasks.TaskSet) -> None:
+    failing = {symbol: task.fail_to_pass for task in made.tasks if task.kind == "stub" for symbol in task.symbols}
+    assert set(failing) <= {
+        "tinytext.words:slug", "tinytext.words:title", "tinytext.words:shout", "tinytext.words:_clean",
+        "tinytext.spans:seconds", "tinytext.spans:Clock.move",
+    }  # fmt: skip
+    needed = {
+        "tinytext.words:title": "tests/test_words.py::test_in_a_process",
+        "tinytext.words:shout": "tests/test_words.py::test_shout_again",
+        "tinytext.spans:seconds": "tests/test_spans.py::test_noon_is_later",
+    }
+    shown = [(symbol, test) for symbol, test in needed.items() if symbol in failing]
+    assert shown
+    assert all(test in failing[symbol] for symbol, test in shown)
+
+
+def test_a_source_that_gives_nothing_is_counted_and_the_others_continue(made: tasks.TaskSet) -> None:
+    assert [report.refused for report in made.reports] == ["", "not_found"]
+    assert "Check the spelling" in made.reports[1].sentence
+
+
+def test_a_file_that_quotes_the_solution_is_taken_from_the_agent(made: tasks.TaskSet) -> None:
+    quoting = [
+        task for task in made.tasks if "tinytext.spans:seconds" in task.symbols and task.kind in ("stub", "removal")
+    ]
+    assert all(SourceEdit("README.md", None) in task.edits for task in quoting)
+    others = [task for task in made.tasks if task.symbols == ("tinytext.words:title",)]
+    assert all(SourceEdit("README.md", None) not in task.edits for task in others)
+
+
+def test_a_table_of_the_visible_cases_passes_the_tests_and_not_the_oracle(
+    made: tasks.TaskSet, bundle: Path, venv: Path
+) -> None:
+    task = next(
+        task for task in made.tasks if task.has_oracle and task.kind in ("stub", "cluster", "removal", "branch")
+    )
+    oracle = oracle_of(made, task)
+    assert oracle is not None
+    assert oracle["num_unseen"] > 0
+    gold = edited(edited(bundle_files(bundle), task.edits), task.solution)
+    spoiled = {**gold, "tinytext/words.py": gold["tinytext/words.py"].replace(b'"!"', b'"?"')}
+    spoiled["tinytext/words.py"] = spoiled["tinytext/words.py"].replace(b".lower()", b".casefold()[::-1]")
+    spoiled["tinytext/spans.py"] = gold["tinytext/spans.py"].replace(b'"m": 60', b'"m": 61')
+    honest = verify(task, submission(task, gold), bundle, open_sandbox(), venv=venv, oracle=oracle)
+    assert honest.reward == 1
+    tests_only = dataclasses.replace(task, fail_to_pass=("tests/test_spans.py::test_other_units",), pass_to_pass=())
+    caught = verify(tests_only, submission(task, spoiled), bundle, open_sandbox(), venv=venv, oracle=oracle)
+    assert (caught.visible, caught.oracle_ok, caught.reward) == (1.0, False, 0.0)
+
+
+def test_statements_say_more_with_more_help(made: tasks.TaskSet) -> None:
+    task = one_task(made, "stub")
+    least, more, most = task.statements
+    assert task.statement == more
+    assert task.fail_to_pass[0] in least
+    assert task.symbols[0].split(":")[1] in more
+    assert "def test_" in most
+    assert "NotImplementedError" not in most
+
+
+def test_contradictions_are_for_measuring_only(made: tasks.TaskSet) -> None:
+    assert {task.split for task in made.tasks if task.kind == "contradiction"} == {"probe"}
+    assert "probe" not in {task.split for task in made.tasks if task.kind != "contradiction"}
+
+
+def test_the_same_seed_gives_the_same_rows_with_any_number_of_workers(venv: Path, tmp_path: Path) -> None:
+    folder = toy.write(tmp_path / "toy")
+    options = tasks.Options(kinds=("bug",), max_per_kind=2, with_oracle=False, recheck_every=0, workers=1)
+    first, second = (tasks.make([str(folder)], one) for one in (options, dataclasses.replace(options, workers=2)))
+    assert first.tasks == second.tasks
+    assert [one.data for one in first.bundles] == [one.data for one in second.bundles]
+
+
+def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:
+    where = hub.FolderDestination(tmp_path)
+    few = tuple(dataclasses.replace(task, package="other", task_id=f"o{task.task_id}") for task in made.tasks[:2])
+    report = dataclasses.replace(made.reports[0], package="other")
+    other = dataclasses.replace(made, tasks=few, reports=(report,))
+    for one in (other, made):
+        hub.update(where, "me/tasks", lambda before, one=one: tasks.draft(one, "tasks", before))
+    published = {task.task_id: task for task in tasks.tasks_of(hub.load(where, "me/tasks"))}
+    assert {task.package for task in published.values()} == {"other", "tinytext"}
+    assert all(published[task.task_id] == task for task in made.tasks)
+    card = (tmp_path / "me/tasks/README.md").read_text()
+    assert "| tinytext | 1.2 | mit | no |" in card
+
+
+def test_a_harbor_tree_is_tried_before_it_is_written(made: tasks.TaskSet, bundle: Path, venv: Path) -> None:
+    task = one_task(made, "stub")
+    files = tree_of(task, bundle, made.bundles[0].requirements, oracle_of(made, task))
+    check_tree(files, open_sandbox(), venv)
+    unsolved = {name: data for name, data in files.items() if not name.startswith("solution/files/")}
+    with pytest.raises(HarborTreeError, match="gives 0 to the solution"):
+        check_tree(unsolved, open_sandbox(), venv)
+    with pytest.raises(HarborTreeError, match=r"lacks tests/test\.sh"):
+        check_tree({name: data for name, data in files.items() if name != "tests/test.sh"}, open_sandbox(), venv)
+
+
+def test_the_command_publishes_and_checks(venv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = toy.write(tmp_path / "toy")
+    place = [
+        "--kinds",
+        "stub",
+        "--max-per-kind",
+        "1",
+        "--recheck-every",
+        "0",
+        "--repo",
+        "me/t",
+        "--to",
+        str(tmp_path / "out"),
+    ]
+    root.main(["tasks", "make", str(folder), *place], standalone_mode=False)
+    root.main(["tasks", "show", "me/t", "--from", str(tmp_path / "out"), "--format", "quiet"], standalone_mode=False)
+    shown = capsys.readouterr().out.split()[-1]
+    root.main(["tasks", "check", "me/t", shown[:8], "--from", str(tmp_path / "out")], standalone_mode=False)
+    assert "All 1 tasks reward their solution and nothing else." in capsys.readouterr().out
+    assert hub.load(hub.FolderDestination(tmp_path / "out"), "me/t-oracle").num_rows("oracle") == 1
+
+
+def test_a_bundle_has_the_same_bytes_whenever_it_is_packed(tmp_path: Path) -> None:
+    first = pack(toy.write(tmp_path / "a"))
+    assert pack(toy.write(tmp_path / "b")) == first

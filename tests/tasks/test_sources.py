@@ -1,0 +1,135 @@
+"""Sources that give nothing, and tests that misbehave: a counted reason each."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from composer_hub.tasks.baseline import measure
+from composer_hub.tasks.bench import Bench, Job
+from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
+from composer_hub.tasks.sources import PackageRefused, open_package
+from tests.tasks import toy
+
+
+@pytest.mark.parametrize(
+    ("reason", "files"),
+    [
+        ("no_python", {"README.md": "nothing"}),
+        ("no_tests", {"tiny/__init__.py": "x = 1\n"}),
+        ("syntax", {"tiny.py": "def f(:\n", "test_tiny.py": "match x:\n"}),
+        ("shadows_stdlib", {"statistics.py": "x = 1\n", "test_statistics.py": "import statistics\n"}),
+        ("no_sources", {"tests/test_nothing.py": "def test(): pass\n"}),
+    ],
+)
+def test_a_folder_that_gives_no_tasks_is_refused_with_its_reason(
+    reason: str, files: dict[str, str], tmp_path: Path
+) -> None:
+    for name, text in files.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    with pytest.raises(PackageRefused) as caught:
+        open_package(str(tmp_path / "source"), tmp_path / "work")
+    assert caught.value.reason == reason
+
+
+def test_an_archive_that_is_not_one_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tiny-1.tar.gz").write_bytes(b"not a tar")
+    with pytest.raises(PackageRefused, match=r"tiny-1\.tar\.gz cannot be read") as caught:
+        open_package(str(tmp_path / "tiny-1.tar.gz"), tmp_path / "work")
+    assert caught.value.reason == "broken_archive"
+
+
+def test_links_caches_builds_and_secrets_stay_out_of_the_tree(tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "source", **{
+        "build/lib/tinytext/words.py": toy.WORDS, "tinytext/__pycache__/words.pyc": "x", ".env": "TOKEN=1",
+        "tinytext/words.py.orig": toy.WORDS, "data/key.pem": "x", "tinytext/kept.txt": "kept",
+    })  # fmt: skip
+    (tmp_path / "secret.py").write_text("x = 1\n")
+    os.symlink(tmp_path / "secret.py", source / "tinytext" / "outside.py")
+    os.symlink("words.py", source / "tinytext" / "inside.py")
+    package = open_package(str(source), tmp_path / "work")
+    files = {path.relative_to(package.folder).as_posix() for path in package.folder.rglob("*") if path.is_file()}
+    assert files == {
+        "pyproject.toml", "tinytext/__init__.py", "tinytext/words.py", "tinytext/spans.py", "tinytext/inside.py",
+        "tinytext/kept.txt", "tests/test_words.py", "tests/test_spans.py", "tinytext-1.2.dist-info/METADATA",
+    }  # fmt: skip
+    assert package.skipped["link"] == 1
+    assert not any(path.is_symlink() for path in package.folder.rglob("*"))
+
+
+def test_files_that_git_ignores_are_not_copied(tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "source", **{".gitignore": "private/\n", "private/notes.py": "x = 1\n"})
+    subprocess.run(["git", "init", "-q", str(source)], check=True)
+    package = open_package(str(source), tmp_path / "work")
+    assert not (package.folder / "private").exists()
+    assert (package.folder / "tinytext/words.py").exists()
+
+
+def test_metadata_comes_from_pyproject_with_what_the_tests_need(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text(
+        '[project]\nname = "x"\nversion = "2"\ndependencies = ["six"]\nlicense = {text = "GPL-3.0-or-later"}\n'
+        '[project.optional-dependencies]\ntest = ["pytest", "attrs"]\ndocs = ["sphinx"]\n'
+    )
+    metadata = read_metadata(tmp_path)
+    assert metadata == Metadata("x", "2", "gpl-3.0-or-later", ("six",), ("attrs",))
+    assert is_copyleft(metadata.license)
+    assert not is_copyleft("mit")
+
+
+HOSTILE = """
+import os, pathlib, signal, sys, time
+
+def test_good():
+    from tinytext import title
+    assert title("a") == "A"
+
+def test_writes_home():
+    (pathlib.Path.home() / "left-behind").write_text("x")
+
+def test_prints():
+    for _ in range(20_000):
+        print("x" * 2000)
+
+def test_writes_the_source():
+    import tinytext
+    pathlib.Path(tinytext.__file__).write_text("broken(")
+
+def test_hangs():
+    time.sleep(600)
+"""
+KILLER = """
+import os, signal
+def test_kills_its_parent():
+    os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+def test_tests_that_misbehave_cost_themselves_only(venv: Path, tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "source", **{"tests/test_hostile.py": HOSTILE, "tests/test_killer.py": KILLER})
+    tmp_path.chmod(0o755)
+    package = open_package(str(source), tmp_path / "work")
+    bench = Bench(package, venv, tmp_path / "bench")
+    hostile = Job("a", ("tests/test_hostile.py",), seconds=30, test_seconds=1.0)
+    killer = Job("b", ("tests/test_killer.py",), seconds=30)
+    fine = Job("c", ("tests/test_words.py",), seconds=30)
+    first, second, third = bench.run([hostile, killer, fine])
+    assert first.statuses["tests/test_hostile.py::test_good"] == "passed"
+    assert first.statuses["tests/test_hostile.py::test_hangs"] == "failed"
+    assert second.problem == "killed"
+    assert third.passed() >= {"tests/test_words.py::test_title", "tests/test_words.py::test_in_a_process"}
+    assert not (Path.home() / "left-behind").exists()
+    assert (package.folder / "tinytext/__init__.py").read_text() == toy.INIT
+
+
+def test_a_file_that_kills_the_run_is_set_aside(venv: Path, tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "source", **{"tests/test_killer.py": KILLER})
+    tmp_path.chmod(0o755)
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    baseline = measure(bench)
+    assert baseline.set_aside == {"tests/test_killer.py": "killed"}
+    assert "tests/test_spans.py::test_units" in baseline.passing
