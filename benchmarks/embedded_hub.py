@@ -1,212 +1,232 @@
-"""How fast the embedded Hub is, against what this machine does at the same minute: `python benchmarks/embedded_hub.py`.
+"""What the embedded Hub costs, beside an earlier version of it in the same run: `python benchmarks/embedded_hub.py`.
 
-Speeds of files are given beside those of a plain copy with a flush to disk in the same run, and commits beside the
-requests a second that the same client and server exchange at all. All happens in one temporary folder, which goes.
+The figures are CPU seconds of the server, because a machine is rarely quiet, and sha256 of the same bytes in the same
+minute stands beside them. `--before FOLDER` names a checkout of an earlier commit
+(`git worktree add --detach FOLDER COMMIT`); its server and today's take turns, with the same stock client.
 """
 
 from __future__ import annotations
 
 import argparse
-import base64
+import contextlib
 import hashlib
-import itertools
+import http.client
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from composer_hub.local_hub.server import ServerProcess, start_server
+from composer_hub.local_hub.server import RunningHub, find_running
 
-MIB = 1 << 20
+HERE = Path(__file__).resolve().parents[1]
+MB = 1_000_000
+ROWS = {
+    "start": ("start to first answer, CPU s", 2),
+    "sha256": ("sha256, CPU ms per MB", 2),
+    "lfs_up": ("LFS up, CPU ms per MB", 2),
+    "lfs_up_ratio": ("LFS up, times sha256", 2),
+    "lfs_down": ("LFS down, CPU ms per MB", 2),
+    "lfs_disk": ("LFS, bytes on disk per byte", 2),
+    "lfs_memory": ("LFS up and down, memory added at its peak, MB", 0),
+    "xet_up": ("Xet up, CPU ms per MB", 2),
+    "xet_down": ("Xet down, CPU ms per MB", 2),
+    "xet_disk": ("Xet, bytes on disk per byte", 2),
+    "xet_memory": ("Xet up and down, memory added at its peak, MB", 0),
+    "commit": ("small commit by raw HTTP, CPU ms", 2),
+    "tree": ("tree of many files with expand, CPU s", 2),
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What one round does."""
+
+    megabytes: int
+    commits: int
+    files: int
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--size", type=int, default=500, help="MiB of the file that goes up and down")
-    parser.add_argument("--big", type=int, default=0, help="MiB of the file for the memory test; 0 leaves it out")
-    parser.add_argument("--commits", type=int, default=300)
-    parser.add_argument("--starts", type=int, default=3)
-    parser.add_argument("--xet", action="store_true", help="upload through Xet instead of LFS")
+    parser.add_argument("--before", type=Path, help="checkout of an earlier version")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds, of which the median counts")
+    parser.add_argument("--megabytes", type=int, default=200, help="MB of the random file that goes up and down")
+    parser.add_argument("--commits", type=int, default=1000)
+    parser.add_argument("--files", type=int, default=10_000, help="files of the tree that is listed with expand")
+    parser.add_argument("--part", choices=["lfs", "xet", "commits"], help=argparse.SUPPRESS)
+    parser.add_argument("--checkout", type=Path, default=HERE, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    # The client libraries read these when they are imported.
-    os.environ |= {
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "NO_PROXY": "127.0.0.1",
-        "HF_HUB_DISABLE_XET": str(int(not arguments.xet)),
+    if arguments.part:
+        sizes = Sizes(arguments.megabytes, arguments.commits, arguments.files)
+        print(json.dumps(run_part(arguments.part, arguments.checkout, sizes)))
+        return
+    checkouts = [arguments.before.resolve()] if arguments.before else []
+    results = run_rounds([*checkouts, HERE], arguments)
+    names = (["before"] if arguments.before else []) + ["now"]
+    print("| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
+    for key, (title, digits) in ROWS.items():
+        cells = [f"{statistics.median(result[key]):,.{digits}f}" for result in results]
+        print(f"| {title} | " + " | ".join(cells) + " |")
+
+
+def run_rounds(checkouts: list[Path], arguments: argparse.Namespace) -> list[dict[str, list[float]]]:
+    """Let the versions take turns, each part in a process of its own: clients read their settings when imported."""
+    results: list[dict[str, list[float]]] = [{key: [] for key in ROWS} for _ in checkouts]
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("megabytes", "commits", "files")]
+    for number in range(arguments.rounds):
+        for part in ("lfs", "xet", "commits"):
+            for checkout, result in zip(checkouts, results, strict=True):
+                command = [sys.executable, __file__, "--part", part, "--checkout", str(checkout), *options]
+                done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+                for key, value in json.loads(done.stdout).items():
+                    result[key].append(value)
+                print(f"round {number + 1}, {part}, {checkout.name}", file=sys.stderr)
+    return results
+
+
+def run_part(part: str, checkout: Path, sizes: Sizes) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="embedded-hub-") as folder:
+        os.environ |= {
+            "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+            "HF_HUB_DISABLE_XET": str(int(part == "lfs")),
+            "HF_HOME": folder + "/home",
+            "NO_PROXY": "127.0.0.1",
+        }
+        with served(checkout, Path(folder) / "hub") as running:
+            start = cpu_seconds(running.pid)
+            if part == "commits":
+                return {"start": start, "commit": commits(running, sizes.commits), "tree": tree(running, sizes.files)}
+            return up_and_down(running, Path(folder), part, sizes.megabytes)
+
+
+@contextlib.contextmanager
+def served(checkout: Path, root: Path) -> Iterator[RunningHub]:
+    """Serve a new folder with the code of a checkout."""
+    command = [sys.executable, "-m", "composer_hub", "hub", "serve", "--data", str(root), "--format", "quiet"]
+    env = os.environ | {"PYTHONPATH": str(checkout)}
+    process = subprocess.Popen(command, cwd=checkout, env=env, stdout=subprocess.DEVNULL)
+    try:
+        while (running := find_running(root)) is None:
+            if process.poll() is not None:
+                raise SystemExit(f"The server of {checkout} did not start.")
+            time.sleep(0.05)
+        yield running
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def up_and_down(running: RunningHub, folder: Path, part: str, megabytes: int) -> dict[str, float]:
+    from huggingface_hub import HfApi
+
+    api = HfApi(endpoint=running.endpoint, token=running.token)
+    api.create_repo("me/bench")
+    path = folder / "file.bin"
+    with open(path, "wb") as file:
+        file.writelines(os.urandom(MB) for _ in range(megabytes))
+    sha256 = own_cpu(lambda: digest(path))
+    before = status(running.pid, "VmRSS")
+    up = server_cpu(
+        running, lambda: api.upload_file(path_or_fileobj=str(path), path_in_repo="file.bin", repo_id="me/bench")
+    )
+    down = server_cpu(running, lambda: api.hf_hub_download("me/bench", "file.bin", local_dir=folder / "down"))
+    assert digest(folder / "down" / "file.bin") == digest(path)
+    disk = sum(one.stat().st_blocks * 512 for one in running.root.rglob("*") if one.is_file())
+    figures = {
+        "up": 1000 * up / megabytes,
+        "down": 1000 * down / megabytes,
+        "disk": disk / MB / megabytes,
+        "memory": (status(running.pid, "VmHWM") - before) / MB,
     }
-    with tempfile.TemporaryDirectory(prefix="embedded-hub-", dir=os.environ.get("TMPDIR")) as folder:
-        os.environ["HF_HOME"] = folder + "/home"
-        rows = run(Path(folder), arguments)
-    width = max(len(row[0]) for row in rows)
-    print("\n".join(f"{name:<{width}}  {value:>12}  {beside}" for name, value, beside in rows))
+    shown = {f"{part}_{key}": value for key, value in figures.items()}
+    if part == "lfs":
+        shown |= {"sha256": 1000 * sha256 / megabytes, "lfs_up_ratio": up / sha256}
+    return shown
 
 
-def run(folder: Path, arguments: argparse.Namespace) -> list[tuple[str, str, str]]:
-    starts = [start_and_stop(folder / f"start{i}") for i in range(arguments.starts)]
-    hashed = MIB * 100 / timed(lambda: hashlib.sha256(bytes(MIB * 100)).digest()) / MIB
-    python = timed(lambda: subprocess.run([sys.executable, "-c", "pass"], check=True))
-    rows = [
-        ("start to first answer", f"{statistics.median(starts):.2f} s", f"bare python {python:.2f} s"),
-        ("sha256 on one core", f"{hashed:.0f} MiB/s", "an upload is hashed by the client first, then by the server"),
-    ]
-    with start_server(folder / "hub") as server:
-        from huggingface_hub import HfApi
+def commits(running: RunningHub, number: int) -> float:
+    """Commit by the two requests of a client on one kept connection; return the milliseconds of each."""
+    ask = asker(running)
+    ask("POST", "/api/repos/create", json.dumps({"name": "small"}).encode())
 
-        api = HfApi(endpoint=server.endpoint, token=server.token)
-        api.create_repo("me/bench")
-        rows += commits(api, arguments.commits)
-        rows += raw_commits(server, arguments.commits)
-        rows += up_and_down(api, server, folder, arguments.size)
-        if arguments.big:
-            rows += memory(api, server, folder, arguments.big)
-    return rows
+    def commit_all() -> None:
+        for i in range(number):
+            file = {"path": f"f{i}.txt", "size": 1, "sample": ""}
+            ask("POST", "/api/models/me/small/preupload/main", json.dumps({"files": [file]}).encode())
+            added = {"path": f"f{i}.txt", "encoding": "utf-8", "content": str(i)}
+            lines = {"key": "header", "value": {"summary": "small"}}, {"key": "file", "value": added}
+            ask("POST", "/api/models/me/small/commit/main", "\n".join(map(json.dumps, lines)).encode())
+
+    return 1000 * server_cpu(running, commit_all) / number
 
 
-def start_and_stop(root: Path) -> float:
-    start = time.perf_counter()
-    with start_server(root):
-        return time.perf_counter() - start
+def tree(running: RunningHub, num_files: int) -> float:
+    """List a tree with the last commit of each file, page by page as clients do; return the seconds."""
+    from huggingface_hub import HfApi
+
+    ask = asker(running)
+    ask("POST", "/api/repos/create", json.dumps({"name": "many"}).encode())
+    lines: list[dict[str, Any]] = [{"key": "header", "value": {"summary": "many"}}]
+    for i in range(num_files):
+        value = {"path": f"d{i % 50}/f{i}.txt", "encoding": "utf-8", "content": str(i)}
+        lines.append({"key": "file", "value": value})
+    ask("POST", "/api/models/me/many/commit/main", "\n".join(map(json.dumps, lines)).encode())
+    api = HfApi(endpoint=running.endpoint, token=running.token)
+
+    def list_all() -> None:
+        assert len(list(api.list_repo_tree("me/many", recursive=True, expand=True))) >= num_files
+
+    return server_cpu(running, list_all)
 
 
-def commits(api: Any, number: int) -> list[tuple[str, str, str]]:
-    from huggingface_hub import CommitOperationAdd
+def asker(running: RunningHub) -> Callable[[str, str, bytes], None]:
+    link = http.client.HTTPConnection(running.endpoint.removeprefix("http://"))
+    headers = {"Authorization": f"Bearer {running.token}"}
 
-    def commit(i: int) -> None:
-        api.create_commit("me/bench", [CommitOperationAdd(f"f{i}.txt", b"%d" % i)], commit_message="small")
-
-    commit(-1)
-    ours = per_second(commit, number)
-    # The same two round trips without work: what client and server can exchange on this machine now.
-    bare = per_second(lambda i: (api.whoami(cache=False), api.whoami(cache=False)), number)
-    return [("small commits, stock client", f"{ours:.0f}/s", f"{ours / bare:.2f} of two bare requests ({bare:.0f}/s)")]
-
-
-def raw_commits(server: ServerProcess, number: int) -> list[tuple[str, str, str]]:
-    """Commit by the same two requests on one kept connection: without a client library, what the server takes."""
-    import http.client
-
-    link = http.client.HTTPConnection(server.endpoint.removeprefix("http://"))
-    headers = {"Authorization": f"Bearer {server.token}"}
-
-    def ask(method: str, path: str, body: bytes | None = None) -> None:
+    def ask(method: str, path: str, body: bytes) -> None:
         link.request(method, path, body, headers)
         answer = link.getresponse()
         answer.read()
-        assert answer.status == 200, answer.status
+        assert answer.status == 200, (answer.status, path)
 
-    def commit(i: int) -> None:
-        file = {"path": f"raw{i}.txt", "size": 1, "sample": ""}
-        ask("POST", "/api/models/me/bench/preupload/main", json.dumps({"files": [file]}).encode())
-        added = {"path": f"raw{i}.txt", "encoding": "base64", "content": base64.b64encode(b"%d" % i).decode()}
-        lines = {"key": "header", "value": {"summary": "small"}}, {"key": "file", "value": added}
-        ask("POST", "/api/models/me/bench/commit/main", "\n".join(map(json.dumps, lines)).encode())
-
-    commit(-1)
-    before = cpu_seconds(server.running.pid)
-    ours = per_second(commit, number)
-    cpu = (cpu_seconds(server.running.pid) - before) / number
-    bare = per_second(lambda i: ask("GET", "/api/whoami-v2"), 2 * number) / 2
-    beside = f"{ours / bare:.2f} of two bare requests ({bare:.0f}/s), {1000 * cpu:.1f} ms of CPU in the server"
-    return [("small commits, raw HTTP", f"{ours:.0f}/s", beside)]
+    return ask
 
 
-def up_and_down(api: Any, server: ServerProcess, folder: Path, size: int) -> list[tuple[str, str, str]]:
-    path, copy = folder / "file.bin", folder / "copy.bin"
-    write_random(path, size)
-    plain = size / timed(lambda: copy_file(path, copy))
-    copy.unlink()
-    cpu = [cpu_seconds(server.running.pid)]
-    up = size / timed(lambda: api.upload_file(path_or_fileobj=str(path), path_in_repo="file.bin", repo_id="me/bench"))
-    cpu.append(cpu_seconds(server.running.pid))
-    down = size / timed(lambda: api.hf_hub_download("me/bench", "file.bin", local_dir=folder / "down"))
-    cpu.append(cpu_seconds(server.running.pid))
-    path.unlink()
-    (folder / "down" / "file.bin").unlink()
-    up_cpu, down_cpu = (1000 * (after - before) / size for before, after in itertools.pairwise(cpu))
-    return [
-        (f"copy {size} MiB", f"{plain:.0f} MiB/s", "read, write, flush"),
-        (
-            f"upload {size} MiB",
-            f"{up:.0f} MiB/s",
-            f"{up / plain:.2f} of the copy, {up_cpu:.1f} ms of CPU a MiB",
-        ),
-        (
-            f"download {size} MiB",
-            f"{down:.0f} MiB/s",
-            f"{down / plain:.2f} of the copy, {down_cpu:.1f} ms of CPU a MiB",
-        ),
-    ]
+def digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def memory(api: Any, server: ServerProcess, folder: Path, size: int) -> list[tuple[str, str, str]]:
-    path = folder / "big.bin"
-    write_random(path, size)
-    with watched(server.running.pid) as growth:
-        api.upload_file(path_or_fileobj=str(path), path_in_repo="big.bin", repo_id="me/bench")
-        path.unlink()
-        api.hf_hub_download("me/bench", "big.bin", local_dir=folder / "down")
-    return [(f"memory of the server, {size} MiB", f"+{growth[0] / MIB:.0f} MiB", "at its highest, up and down")]
+def own_cpu(work: Callable[[], object]) -> float:
+    before = time.process_time()
+    work()
+    return time.process_time() - before
 
 
-@contextmanager
-def watched(pid: int) -> Iterator[list[float]]:
-    """Measure how far a process grows while the block runs."""
-    before, highest, done = resident(pid), [0.0], threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            highest[0] = max(highest[0], resident(pid) - before)
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield highest
-    finally:
-        done.set()
-        thread.join()
+def server_cpu(running: RunningHub, work: Callable[[], object]) -> float:
+    before = cpu_seconds(running.pid)
+    work()
+    return cpu_seconds(running.pid) - before
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU seconds a process has used: what it costs, however busy the machine is."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def resident(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def write_random(path: Path, size: int) -> None:
-    with open(path, "wb") as file:
-        file.writelines(os.urandom(MIB) for _ in range(size))
-
-
-def copy_file(source: Path, target: Path) -> None:
-    with open(source, "rb") as read, open(target, "wb") as write:
-        while chunk := read.read(MIB):
-            write.write(chunk)
-        write.flush()
-        os.fsync(write.fileno())
-
-
-def per_second(function: Callable[[int], object], number: int) -> float:
-    return number / timed(lambda: [function(i) for i in range(number)])
-
-
-def timed(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
+def status(pid: int, name: str) -> float:
+    """Return a size in bytes of the memory of a process."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+    return 1024 * float(lines[name].split()[0])
 
 
 if __name__ == "__main__":

@@ -70,13 +70,15 @@ class BlobWriter:
         self._sha256 = hashlib.sha256()
         self.size = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, *parts: bytes) -> None:
         """Append; the hash goes along, so that the file is never read again to check it."""
-        self._sha256.update(data)
-        view = memoryview(data)
-        while view:
-            view = view[self._file.write(view) :]
-        self.size += len(data)
+        for part in parts:
+            self._sha256.update(part)
+        size = sum(map(len, parts))
+        rest = memoryview(b"") if (done := os.writev(self._file.fileno(), parts)) == size else b"".join(parts)[done:]
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self.size += size
 
     @property
     def sha256(self) -> str:

@@ -35,8 +35,8 @@ from composer_hub.local_hub.blobs import BlobWriter
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.store import KINDS, Repo, Store
 
-PIECE = 1 << 20
-"""Uploads are hashed and written this many bytes at a time."""
+_PIECE, _MAX_PARTS = 1048576, 1000
+"""Uploads are hashed and written this many bytes at a time, in as many parts as the system takes at once."""
 JSON_LIMIT = 16 << 20
 """A JSON body may be this long; what is longer is answered 413."""
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
@@ -201,10 +201,10 @@ class Call:
             held += len(part)
             if writer.size + held > limit:
                 raise ApiError(413, f"More than {limit} bytes came.", "PayloadTooLarge")
-            if held >= PIECE:
-                await self.in_thread(writer.write, b"".join(parts))
+            if held >= _PIECE or len(parts) >= _MAX_PARTS:
+                await self.in_thread(writer.write, *parts)
                 parts, held = [], 0
-        await self.in_thread(writer.write, b"".join(parts))
+        await self.in_thread(writer.write, *parts)
 
     async def json_body(self) -> dict[str, Any]:
         """Read a JSON object; an empty body is an empty object."""

@@ -341,6 +341,8 @@ class Store(Contents):
 
     def last_commits(self, repo: Repo, oid: str) -> Mapping[str, Commit]:
         """Return for each file and folder the newest commit, from `oid` back, that touched it."""
+        if (cached := self._last_commits.get(repo.id, oid)) is not None:
+            return cached
         steps: list[tuple[Commit, Changes]] = []
         found: dict[str, Commit] = {}
         for commit, changes in self.log_with_changes(repo, oid):
@@ -351,8 +353,7 @@ class Store(Contents):
         for commit, changes in reversed(steps):
             for path in changes:
                 found.update(dict.fromkeys((path, *parents(path)), commit))
-        if steps:
-            self._last_commits.put(repo.id, oid, found)
+        self._last_commits.put(repo.id, oid, found)
         return found
 
     def difference(self, repo: Repo, old: str, new: str) -> Changes:
