@@ -30,6 +30,13 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--list", "list_formats", is_flag=True, help="List the formats that can be read.")
 @click.option("--report", "show_report", is_flag=True, help="Print all numbers; without --repo, publish nothing.")
 @click.option("--redact/--no-redact", default=True, show_default=True, help="Replace secrets and personal data.")
+@click.option(
+    "--personal",
+    type=click.Choice(["standard", "strict"]),
+    default="standard",
+    show_default=True,
+    help="Personal data to replace; strict takes look-alikes with it.",
+)
 @click.option("--scan/--no-scan", default=None, help="Check the result with kingfisher (default: if installed).")
 @click.option("--review", is_flag=True, help="Look at what was replaced, value by value, before publishing.")
 @click.option("--yes", is_flag=True, help="Make rows public without the review.")

@@ -79,6 +79,7 @@ class Options:
     scan: bool | None = None  # check the result with kingfisher; None = if it is installed
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
     env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
+    personal: str = "standard"  # or strict: also coordinates, unlabeled addresses, names behind a label
     review: bool = False  # collect samples of what was replaced
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur
     writers: str = DEFAULT_WRITERS  # hint writers, in order
@@ -98,7 +99,7 @@ class Options:
 
 _MAX_SAMPLES = 5
 """Replaced values of each rule and worker that a person is shown."""
-_SHAPING = ("format", "redact", "writers", "outcome_hints", "user_hints", "text_rules")
+_SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hints", "text_rules")
 """Options that change the traces of a file."""
 
 
@@ -274,6 +275,7 @@ class Ingested:
                 exact=exact,
                 publisher=self.options.publisher,
                 kept=self.decisions.kept,
+                strict=self.options.personal == "strict",
                 max_samples=_MAX_SAMPLES if self.options.review else 0,
             )
         return Preparation(

@@ -20,6 +20,7 @@ from composer_hub.redact.names import NAME_TRIGGERS
 from composer_hub.redact.network import network_addresses
 from composer_hub.redact.numbers import personal_numbers
 from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_names
+from composer_hub.redact.personal import PERSONAL_TRIGGERS, PERSONAL_WORDS, any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
 from composer_hub.redact.tables import table_secrets
@@ -42,12 +43,16 @@ FINDERS: tuple[Finder, ...] = (
     network_addresses,
     personal_numbers,
     person_names,
+    personal_data,
 )
+STRICT_FINDERS: tuple[Finder, ...] = (*FINDERS, any_personal_data)
+"""Also what may be personal data, at the cost of look-alikes."""
 MAX_HIDDEN = 3
 """Documents inside documents that are opened."""
 _TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
-    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS), COMMAND_WORDS
+    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS, *PERSONAL_TRIGGERS),
+    (*COMMAND_WORDS, *PERSONAL_WORDS),
 )
 
 

@@ -30,6 +30,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.records import Trace
 from composer_hub.redact.data import digest
+from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
 from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.review import Sample
@@ -93,12 +94,14 @@ class Redactor:
         exact: Collection[str] = (),
         publisher: Publisher = NO_ONE,
         kept: Collection[str] = (),  # placeholders of values that a person looked at and that stay
+        strict: bool = False,  # also what may be personal data
         max_samples: int = 0,  # of each rule, for a person to look at
     ) -> None:
         self.report = RedactionReport()
         self._salt = salt
         self.exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
         self._publisher = publisher
+        self._finders = STRICT_FINDERS if strict else FINDERS
         self._kept = frozenset(kept)
         self._max_samples = max_samples
         self._num_samples: Counter[str] = Counter()
@@ -236,7 +239,7 @@ class Redactor:
             replacements.append((label, value, rule))
             return self.placeholder(label, value)
 
-        answer = (redact_once(text, place, name), tuple(replacements))
+        answer = (redact_once(text, place, name, finders=self._finders), tuple(replacements))
         self._cached_chars += len(text)
         if self._cached_chars > MAX_CACHED_CHARS:
             self._cache.clear()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
 from composer_hub.redact.assignments import named_value
-from composer_hub.redact.finders import find
+from composer_hub.redact.finders import FINDERS, find
+from composer_hub.redact.match import Finder
 from composer_hub.redact.siblings import sibling_values
 
 Place = Callable[[str, str, str], str]
@@ -33,30 +34,30 @@ _NAME_BEHIND = re.compile(r'[^{}\[\]]{0,200}?"(?:name|key|label|Name|Key)"\s*:\s
 _JWK_PRIVATE = frozenset(("d", "k", "p", "q", "dp", "dq", "qi"))
 
 
-def redact_text(text: str, place: Place, name: str = "", depth: int = 0) -> str:
+def redact_text(text: str, place: Place, name: str = "", depth: int = 0, finders: Sequence[Finder] = FINDERS) -> str:
     """Return the text with every secret and personal value replaced; repeating this changes nothing."""
     for _ in range(MAX_PASSES):
-        redacted = redact_once(text, place, name, depth)
+        redacted = redact_once(text, place, name, depth, finders)
         if redacted == text:
             break
         text = redacted
     return text
 
 
-def redact_once(text: str, place: Place, name: str = "", depth: int = 0) -> str:
+def redact_once(text: str, place: Place, name: str = "", depth: int = 0, finders: Sequence[Finder] = FINDERS) -> str:
     """Return the text after one pass; a placeholder may reveal a value to the next."""
     if len(text) < 6:
         return text
     if name and (rule := named_value(name, text)):
         return place("SECRET", text, rule)
     if depth < MAX_DEPTH and (document := _parsed(text)) is not None:
-        return _redact_literals(text, document, place, depth)
+        return _redact_literals(text, document, place, depth, finders)
     if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):
-        text = _redact_json_lines(text, place, depth)
+        text = _redact_json_lines(text, place, depth, finders)
     text = _without_images(text)
     parts: list[str] = []
     last = 0
-    for start, end, label, rule in find(text):
+    for start, end, label, rule in find(text, finders):
         parts += [text[last:start], place(label, text[start:end], rule)]
         last = end
     return "".join([*parts, text[last:]]) if parts else text
@@ -84,18 +85,18 @@ def _parsed(text: str) -> Any:
         return None
 
 
-def _redact_json_lines(text: str, place: Place, depth: int) -> str:
+def _redact_json_lines(text: str, place: Place, depth: int, finders: Sequence[Finder]) -> str:
     """Redact the lines of a text that are JSON documents, as in a log."""
     lines = text.split("\n")
     changed = False
     for i, line in enumerate(lines):
         if line[:1] == "{" and (document := _parsed(line)) is not None:
-            lines[i] = _redact_literals(line, document, place, depth)
+            lines[i] = _redact_literals(line, document, place, depth, finders)
             changed = changed or lines[i] != line
     return "\n".join(lines) if changed else text
 
 
-def _redact_literals(text: str, document: Any, place: Place, depth: int) -> str:
+def _redact_literals(text: str, document: Any, place: Place, depth: int, finders: Sequence[Finder]) -> str:
     """Redact each string literal of a JSON text by itself, with its key as its name."""
     parts: list[str] = []
     last = 0
@@ -118,7 +119,7 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int) -> str:
         if value in siblings and not is_key:
             redacted = place(siblings[value][0], value, siblings[value][1])
         else:
-            redacted = redact_text(value, place, name, depth + 1)
+            redacted = redact_text(value, place, name, depth + 1, finders)
         if redacted != value:
             parts += [text[last : literal.start(1)], json.dumps(redacted, ensure_ascii=raw.isascii())[1:-1]]
             last = literal.end(1)

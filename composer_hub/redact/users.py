@@ -38,6 +38,11 @@ _REACHED = re.compile(
     r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
     r"(?P<v>[A-Za-z][\w.-]{1,31})@[\w-]+(?:\.[\w-]+)*(?=[:\s\"'`\\]|\Z)"
 )
+_LISTED = re.compile(
+    r"(?:\A|\n|\\n)[ \t]*(?:\d+\s+)?[dlcbps-](?:[r-][w-][xsStT-]){3}[+@.]?\s+\d+\s+"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})\s+[\w.-]+\s+\d"
+)
+_LOGGED_IN = re.compile(r"(?:\A|\n|\\n)(?P<v>[a-z][\w.-]{1,31})[ \t]+(?:pts/\d+|tty\w+|console|:\d)[ \t]+(?=\S)")
 _PRINTING = ("uid=", "USER", "LOGNAME", "[sudo]", "whoami", "id -un")
 _REACHING = ("ssh ", "ssh-copy-id ", "scp ", "sftp ", "rsync ", "mosh ")
 _PROMPT = re.compile(r"@[\w.-]{1,60}(?:[ :][~/][^\n$%#@]{0,80}| [\w.-]{1,60}\])[$%#](?=\s|\Z)")
@@ -83,6 +88,10 @@ def _names(text: str) -> Iterator[str]:
         yield from _TILDE.findall(text)
     if any(word in text for word in _PRINTING):
         yield from _PRINTED_USER.findall(text)
+    if "rw" in text or "r-x" in text:
+        yield from _LISTED.findall(text)
+    if "pts/" in text or "tty" in text or "console" in text:
+        yield from _LOGGED_IN.findall(text)
     if "@" in text and any(word in text for word in _REACHING):
         yield from _REACHED.findall(text)
     if "@" in text and ("~" in text or "]$" in text or "]#" in text):
