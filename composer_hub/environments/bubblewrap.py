@@ -40,8 +40,8 @@ class Bubblewrap:
     isolation = "bubblewrap"
 
     def __init__(self) -> None:
-        self._bwrap, self._user = which("bwrap"), OwnUser()
-        self._filter = seccomp.program(sockets=True)  # sockets reach only the sandbox's own loopback
+        which("bwrap")
+        self._user = OwnUser()
         self._as_user: list[str] = []
         if self._user.uid is not None:
             uid = self._user.uid
@@ -66,41 +66,30 @@ class Bubblewrap:
         begun = time.monotonic()
         self._user.own(root)
         interpreter = interpreter_of(venv)
-        info, info_end = os.pipe()
-        blocked, go = os.pipe()
         uid = self._user.uid if self._user.uid is not None else os.getuid()
-        files = [memory_file(data) for data in (stdin, self._filter, _PASSWD.format(uid).encode())]
-        inherited = [info_end, blocked, *files[1:]]
-        argv = [
-            *(self._bwrap, "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"),
+        passwd = memory_file(_PASSWD.format(uid).encode())
+        options = [
             *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
-            *("--die-with-parent", "--hostname", "sandbox", "--proc", "/proc", "--dev", "/dev"),
+            *("--unshare-net", "--proc", "/proc", "--dev", "/dev"),
             *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
             *self._mounts([*interpreter.read_only, *read_only], [*interpreter.hidden, *hidden]),
-            *("--bind", str(root), WORK, "--chdir", WORK, "--perms", "0644", "--file", str(files[2]), "/etc/passwd"),
-            *("--info-fd", str(info_end), "--block-fd", str(blocked), "--seccomp", str(files[1]), "--"),
-            *self._as_user,
-            *(("/bin/bash", "-c", command) if isinstance(command, str) else command),
+            *("--bind", str(root), WORK, "--chdir", WORK, "--perms", "0644", "--file", str(passwd), "/etc/passwd"),
         ]
+        own = {"PATH": interpreter.path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "agent"}
         try:
-            started = subprocess.Popen(
-                argv,
-                stdin=files[0],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=[*inherited, *pass_fds],
-                start_new_session=True,
-                env={"PATH": interpreter.path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "agent",
-                     "PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {}),
-            )  # fmt: skip
-            for number in (info_end, blocked):
-                os.close(number)
-            return self._supervise(started, info, go, limits, begun)
+            return launch(
+                options,
+                [*self._as_user, *(("/bin/bash", "-c", command) if isinstance(command, str) else command)],
+                env=own | {"PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {}),
+                stdin=stdin,
+                limits=limits,
+                pass_fds=[passwd, *pass_fds],
+                begun=begun,
+            )
         except OSError as error:
             raise SandboxError(f"bwrap cannot start a command in {root} ({error}).") from error
         finally:
-            for number in (info, go, *files):
-                os.close(number)
+            os.close(passwd)
 
     def _mounts(self, shown: Sequence[Path], hidden: Sequence[Path]) -> list[str]:
         argv: list[str] = []
@@ -120,24 +109,67 @@ class Bubblewrap:
             argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
         return argv
 
-    def _supervise(
-        self, started: subprocess.Popen[bytes], info: int, go: int, limits: Limits, begun: float
-    ) -> Completed:
-        told = b""
-        while data := os.read(info, 4096):
-            told += data
-        try:
-            first = int(json.loads(told)["child-pid"])
-            first_fd = os.pidfd_open(first)
-            for number, most in limits.of_the_kernel().items():
-                resource.prlimit(first, number, (most, most))
-        except (ValueError, KeyError, ProcessLookupError) as error:
-            started.kill()
-            output = started.communicate()[0].decode(errors="replace").strip()
-            raise SandboxError(f"bwrap did not start: {output[-300:] or error}") from error
-        try:
-            os.write(go, b"1")
-            # The first process of the namespace ends last, so its end is the end of every process in it.
-            return read_to_the_end(started, limits, lambda: end_now(first_fd), begun)
-        finally:
-            os.close(first_fd)
+
+def launch(
+    options: Sequence[str],
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str],
+    limits: Limits,
+    stdin: bytes = b"",
+    stderr: int = subprocess.STDOUT,
+    pass_fds: Sequence[int] = (),
+    cpus: int = 0,  # 0: all
+    begun: float = 0.0,
+) -> Completed:
+    """Start bubblewrap with some mounts, limit its first process, and wait for the end of all of them."""
+    info, info_end = os.pipe()
+    blocked, go = os.pipe()
+    filtered = memory_file(seccomp.program(sockets=True))  # without a network, sockets reach the own loopback only
+    given = memory_file(stdin)
+    argv = [
+        *(which("bwrap"), "--unshare-ipc", "--unshare-pid", "--unshare-uts", "--unshare-cgroup-try"),
+        *("--die-with-parent", "--hostname", "sandbox", *options),
+        *("--info-fd", str(info_end), "--block-fd", str(blocked), "--seccomp", str(filtered), "--", *command),
+    ]
+    try:
+        started = subprocess.Popen(
+            argv,
+            stdin=given,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            pass_fds=[info_end, blocked, filtered, *pass_fds],
+            start_new_session=True,
+            env=dict(env),
+        )
+        for number in (info_end, blocked):
+            os.close(number)
+        return _supervised(started, info, go, limits, cpus, begun or time.monotonic())
+    finally:
+        for number in (info, go, filtered, given):
+            os.close(number)
+
+
+def _supervised(
+    started: subprocess.Popen[bytes], info: int, go: int, limits: Limits, cpus: int, begun: float
+) -> Completed:
+    told = b""
+    while data := os.read(info, 4096):
+        told += data
+    try:
+        first = int(json.loads(told)["child-pid"])
+        first_fd = os.pidfd_open(first)
+        for number, most in limits.of_the_kernel().items():
+            resource.prlimit(first, number, (most, most))
+        if cpus:
+            os.sched_setaffinity(first, sorted(os.sched_getaffinity(0))[:cpus])
+    except (ValueError, KeyError, ProcessLookupError) as error:
+        started.kill()
+        output = started.communicate()[0].decode(errors="replace").strip()
+        raise SandboxError(f"bwrap did not start: {output[-300:] or error}") from error
+    try:
+        os.write(go, b"1")
+        # The first process of the namespace ends last, so its end is the end of every process in it.
+        return read_to_the_end(started, limits, lambda: end_now(first_fd), begun)
+    finally:
+        os.close(first_fd)

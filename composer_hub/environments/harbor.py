@@ -1,8 +1,8 @@
-"""Harbor tasks through TRL's adapter: a folder or a dataset of tasks in, a `World` out.
+"""Harbor tasks: a folder or a dataset of tasks in, a `World` out.
 
-Each task is a folder with `task.toml`, `instruction.md`, `environment/` and `tests/`. Harbor starts a sandbox for every
-episode, the tools of the agent act in it, and the task's verifier gives the reward. Harbor needs Python 3.12 and, for
-its default environment, Docker; it is imported when the first episode begins.
+Each task is a folder with `task.toml`, `instruction.md`, `environment/` and `tests/`. With the environment `bubblewrap`
+the trees are played by `harbor_tree`, without Harbor and Docker. All others go through TRL's adapter, which needs
+Harbor, Python 3.12 and mostly Docker, and which ignores what protects a task: such tasks are refused there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from composer_hub.hub import Destination
 
 
-def check(rest: str) -> None:
+BUBBLEWRAP = "bubblewrap"
+
+
+def check(rest: str, environment: str = "docker") -> None:
     """Refuse a name without tasks, and a missing package."""
     if not rest:
         raise exits.UsageError("harbor: does not name tasks. Write harbor:folder or harbor:owner/name@revision.")
+    if environment == BUBBLEWRAP:
+        return
     if sys.version_info < (3, 12):
         raise exits.UsageError(f"harbor:{rest} needs Python 3.12 or newer; this is {sys.version[:4]}.")
     if importlib.util.find_spec("harbor") is None:
@@ -31,13 +36,18 @@ def check(rest: str) -> None:
 
 def world_of(rest: str, where: Destination, *, agent: str = "bash", environment: str = "docker") -> World:
     """Return the tasks with their sandboxes, and the verifier as the reward."""
-    from trl.experimental.harbor import AGENTS, HarborSpec
-
     folder, pin = Path(rest).expanduser(), f"harbor:{rest}"
     if not folder.is_dir():
         folder, pin = _fetched(rest, where)
     if not _roots(folder):
         raise exits.UsageError(f"harbor:{rest} holds no tasks: folders with a task.toml, in it or in its tasks/.")
+    if environment == BUBBLEWRAP:
+        from composer_hub.environments.harbor_tree import rows_of, tree_factory
+
+        return World(f"harbor:{rest}", tree_factory(), rows=rows_of(_roots(folder)), pin=pin)
+    _refuse_protected(_roots(folder))
+    from trl.experimental.harbor import AGENTS, HarborSpec
+
     if agent not in AGENTS and ":" not in agent:
         raise exits.UsageError(f"There is no Harbor agent {agent!r}. Name {', '.join(AGENTS)}, or pkg.module:Class.")
     tools: Any = AGENTS[agent] if agent in AGENTS else load_object(agent, "Harbor agent")
@@ -48,6 +58,25 @@ def world_of(rest: str, where: Destination, *, agent: str = "bash", environment:
     rows = [_without_unused(row) for row in spec.train_dataset]
     factory = cast("EnvironmentFactory", spec.environment_factory)
     return World(f"harbor:{rest}", factory, (spec.reward_funcs,), rows, pin=pin)
+
+
+def _refuse_protected(folders: list[Path]) -> None:
+    """Refuse tasks whose verifier, network mode or user TRL's adapter would ignore."""
+    import tomllib
+
+    for folder in folders:
+        config = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
+        parts = {name: config.get(name) or {} for name in ("verifier", "environment", "agent")}
+        ignored = [
+            *(["its separate verifier"] if parts["verifier"].get("environment_mode") == "separate" else []),
+            *(["its network mode"] if parts["environment"].get("network_mode", "public") != "public" else []),
+            *(["its user"] if parts["agent"].get("user") else []),
+        ]
+        if ignored:
+            raise exits.Refused(
+                f"{folder.name} would lose {' and '.join(ignored)} in TRL's adapter. Add --harbor_environment "
+                f"{BUBBLEWRAP}, which keeps them."
+            )
 
 
 def _roots(folder: Path) -> list[Path]:

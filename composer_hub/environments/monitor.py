@@ -37,7 +37,7 @@ _ATTRIBUTES = {"f_back": "frames", "f_locals": "frames", "tb_frame": "frames", "
 _COMMANDS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("history", re.compile(r"\bgit\s+(?:log|show|reflog|fsck|cat-file|stash|checkout|restore)\b")),
     ("bytecode", re.compile(r"__pycache__|\.py[co]\b|\bmarshal\b|\bdis\.dis\b|\bimport dis\b|uncompyle|decompyle")),
-    ("installed-copy", re.compile(r"site-packages|dist-packages|\b_vendor\b|pip\s+(?:download|install|show)\b|\.whl\b")),
+    ("installed-copy", re.compile(r"site-packages|dist-packages|\b_vendor\b|pip (?:download|install|show)\b|\.whl\b")),
     ("network", re.compile(r"\b(?:curl|wget|urllib\.request|git\s+clone)\b|https?://(?!local|127\.)")),
     ("other-processes", re.compile(r"/proc/(?!self/status)|\bptrace\b|\bgdb\b|\bstrace\b")),
     ("caches", re.compile(r"\.mypy_cache|\.ruff_cache|\.hypothesis|\.coverage\b|\.egg-info|\.orig\b|\.rej\b")),

@@ -25,13 +25,13 @@ ENVIRONMENTS = {"desk": ("composer_hub.environments.desk:Desk", "composer_hub.en
 """Name -> the environment and the function that makes its tasks."""
 
 
-def check_environment(name: str | None) -> None:
+def check_environment(name: str | None, harbor_environment: str = "docker") -> None:
     """Refuse a name that cannot be an environment, and one whose package is not installed."""
     kind, _, rest = (name or "").partition(":")
     if kind == "openenv":
         openenv.check(rest)
     elif kind == "harbor":
-        harbor.check(rest)
+        harbor.check(rest, harbor_environment)
     elif kind == "coding":
         if not rest:
             raise exits.UsageError("coding: does not name tasks. Write coding:owner/name@revision, or add --tasks.")

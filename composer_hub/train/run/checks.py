@@ -40,9 +40,9 @@ def check_options(options: TrainingOptions) -> None:
     if sources.env_timeout_s < 0:
         raise RunError("env_timeout_s is 0 (no limit) or more.")
     # An import that fails is reported before a model is fetched.
-    check_environment(sources.environment)
+    check_environment(sources.environment, sources.harbor_environment)
     if (evals.eval_tasks or "").startswith("harbor:"):
-        check_environment(evals.eval_tasks)
+        check_environment(evals.eval_tasks, sources.harbor_environment)
     rewards_of(sources.rewards)
     bands_of(options.launch.bands)
 

@@ -41,7 +41,7 @@ class SourceOptions:
     env_timeout_s: float = _option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
     openenv_reward: str = _option("last", "Reward of an OpenEnv episode: its last one, or the sum of all.")
     harbor_agent: str = _option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
-    harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: docker, podman, modal, …")
+    harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: bubblewrap (no Docker), docker, podman, …")
     sandbox: str = _option("auto", "Sandbox of coding tasks: auto, bubblewrap, landlock or weak.")
     tasks: str | None = _option(
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
