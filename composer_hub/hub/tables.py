@@ -7,6 +7,7 @@ so that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows pe
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from datasets import Features
 
 ROWS_A_GROUP = 1_000
+ROWS_A_BATCH = 100
+INDEX_ROWS_A_GROUP = 10_000
 SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller if prompts repeat
 _DICTIONARY_PAGE = 256 * 1024 * 1024
 _INT64 = 2**63
@@ -73,13 +76,20 @@ class Built:
     features: Features
     splits: tuple[Split, ...]
     files: dict[str, Path]  # path in the repository -> file on this machine
-    index: dict[str, str]  # id -> row digest
     index_path: str
     counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:
         return sum(split.num_rows for split in self.splits)
+
+    @property
+    def index(self) -> dict[str, str]:
+        """Read the digest of each row, by its id."""
+        import pyarrow.parquet as pq
+
+        columns = pq.read_table(self.files[self.index_path], columns=["id", "digest"]).to_pydict()
+        return dict(zip(columns["id"], columns["digest"], strict=True))
 
     @property
     def features_digest(self) -> str:
@@ -98,8 +108,8 @@ def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES, max_sha
             splits.append(split)
             files |= paths
         files[table.index_path] = folder / table.index_path
-        index = _write_index(spool, table, folder / table.index_path)
-        return Built(table.config, table.features, tuple(splits), files, index, table.index_path, dict(spool.counts))
+        _write_index(spool, table, folder / table.index_path)
+        return Built(table.config, table.features, tuple(splits), files, table.index_path, dict(spool.counts))
 
 
 # ------------------------------------------------------------------------------------------------------------- spool
@@ -122,7 +132,8 @@ class _Spool:
             " without rowid;"
         )
         self.db.execute("begin")
-        self.db.executemany("insert into rows values(?,?,?,?,?,?)", self._prepared())
+        for row in self.table.rows:
+            self._add(self._prepare(row))
         self.db.execute("create index by_rank on rows(split, rank, id)")
         self.db.execute("commit")
         return self
@@ -154,21 +165,16 @@ class _Spool:
             light = {name: row.get(name) for name in self.table.index_columns}
             yield id, digest, split, light | {name: of(row) for name, (_, of) in self.table.index_derived.items()}
 
-    def _prepared(self) -> Iterator[tuple[str, str, str, str, int, bytes]]:
-        seen: dict[str, str] = {}
-        for row in self.table.rows:
-            prepared = self._prepare(row)
-            id, digest = prepared[0], prepared[3]
-            if seen.get(id, digest) != digest:
-                raise TableError(
-                    f"Config {self.table.config} has two different rows with the {self.table.id_column} {id!r}: "
-                    "an id must name one row."
-                )
-            if id in seen:
-                self.counts["duplicate_rows"] = self.counts.get("duplicate_rows", 0) + 1
-                continue
-            seen[id] = digest
-            yield prepared
+    def _add(self, prepared: tuple[str, str, str, str, int, bytes]) -> None:
+        id, digest = prepared[0], prepared[3]
+        if self.db.execute("insert or ignore into rows values(?,?,?,?,?,?)", prepared).rowcount:
+            return
+        if self.db.execute("select digest from rows where id = ?", (id,)).fetchone() != (digest,):
+            raise TableError(
+                f"Config {self.table.config} has two different rows with the {self.table.id_column} {id!r}: "
+                "an id must name one row."
+            )
+        self.counts["duplicate_rows"] = self.counts.get("duplicate_rows", 0) + 1
 
     def _prepare(self, row: Mapping[str, Any]) -> tuple[str, str, str, str, int, bytes]:
         split = self.table.split or row["split"]
@@ -243,7 +249,9 @@ class RowWriter:
     """A Parquet file that `load_dataset` reads unchanged, with the features in its schema."""
 
     def __init__(self, path: Path, features: Features) -> None:
-        self.path, self.features, self.pending = path, features, []  # type: ignore[var-annotated]
+        self.path, self.features = path, features
+        self.pending: list[Mapping[str, Any]] = []
+        self.converted: list[pa.Table] = []  # rows as Arrow take a fraction of their memory as objects
 
     def __enter__(self) -> RowWriter:
         import pyarrow.parquet as pq
@@ -266,13 +274,24 @@ class RowWriter:
 
     def add(self, row: Mapping[str, Any]) -> None:
         self.pending.append(row)
-        if len(self.pending) == ROWS_A_GROUP:
-            self._flush()
+        if len(self.pending) == ROWS_A_BATCH:
+            self._convert()
+            if len(self.converted) * ROWS_A_BATCH == ROWS_A_GROUP:
+                self._flush()
+
+    def _convert(self) -> None:
+        if self.pending:
+            self.converted.append(to_arrow(self.pending, self.features))
+            self.pending = []
 
     def _flush(self) -> None:
-        if self.pending:
-            self.writer.write_table(to_arrow(self.pending, self.features), row_group_size=ROWS_A_GROUP)
-            self.pending = []
+        import pyarrow as pa
+
+        self._convert()
+        if self.converted:
+            table = pa.concat_tables(self.converted).combine_chunks()
+            self.writer.write_table(table, row_group_size=ROWS_A_GROUP)
+            self.converted = []
 
 
 def to_arrow(rows: Sequence[Mapping[str, Any]], features: Features) -> pa.Table:
@@ -339,7 +358,7 @@ def _dumps(value: Any) -> bytes:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _write_index(spool: _Spool, table: Table, path: Path) -> dict[str, str]:
+def _write_index(spool: _Spool, table: Table, path: Path) -> None:
     """Write id, split, digest and the light columns of every row, by which readers compare versions."""
     import pyarrow.parquet as pq
     from datasets import Features, Value
@@ -347,7 +366,11 @@ def _write_index(spool: _Spool, table: Table, path: Path) -> dict[str, str]:
     light = {name: table.features[name] for name in table.index_columns}
     light |= {name: feature for name, (feature, _) in table.index_derived.items()}
     features = Features({"id": Value("string"), "split": Value("string"), "digest": Value("string"), **light})
-    rows = [{"id": id, "split": split, "digest": digest, **values} for id, digest, split, values in spool.light_rows()]
+    rows = ({"id": id, "split": split, "digest": digest, **values} for id, digest, split, values in spool.light_rows())
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(to_arrow(rows, features), path, compression="zstd", use_content_defined_chunking=True)
-    return {row["id"]: row["digest"] for row in rows}
+    schema = features.arrow_schema
+    with pq.ParquetWriter(path, schema, compression="zstd", use_content_defined_chunking=True) as writer:
+        batches = iter(lambda: list(itertools.islice(rows, INDEX_ROWS_A_GROUP)), [])
+        # One batch at least, so that an empty index has its columns too.
+        for batch in itertools.chain([next(batches, [])], batches):
+            writer.write_table(to_arrow(batch, features))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +25,7 @@ from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.policy import Poll
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.stats import Array, auc, fleiss_kappa, interval, quantile, ratio
-from composer_hub.pairs.style import style_leak
+from composer_hub.pairs.style import MAX_PAIRS, style_leak
 from composer_hub.records import Pair, action_text, stable_id
 
 NOT_ASKED = "not_asked"
@@ -176,10 +178,10 @@ def _yield(
 
 
 def _votes_histogram(summaries: Iterable[BallotSummary]) -> Iterator[Metric]:
-    asked = [[answer.levels[2] for answer in one.counted] for one in summaries if one.was_asked]
+    asked = ([answer.levels[2] for answer in one.counted] for one in summaries if one.was_asked)
     counts = Counter((len(forms), max(Counter(forms).values(), default=0)) for forms in asked)
     for (num_votes, num_agree), count in sorted(counts.items()):
-        yield Metric("votes", f"{num_agree} of {num_votes}", count, n=len(asked))
+        yield Metric("votes", f"{num_agree} of {num_votes}", count, n=counts.total())
 
 
 def _share(flags: Sequence[bool]) -> float | None:
@@ -198,10 +200,14 @@ def _coverage(poll: Poll | None) -> Iterator[Metric]:
 
 def _kappa(summaries: Iterable[BallotSummary], drawn: _Draws) -> Metric:
     """Return Fleiss' kappa of the tools (L4), the only categories that recur from step to step."""
-    rated = [one for one in summaries if len(one.counted) > 1]
-    tools = [[(answer.levels[4], answer.inclusion) for answer in one.counted] for one in rated]
-    statistic = fleiss_kappa(tools, [drawn.place[one.trace_id] for one in rated])
-    return drawn.metric("fleiss_kappa", "L4", statistic, len(rated))
+    tools: list[tuple[tuple[str, float], ...]] = []
+    traces: list[int] = []
+    for one in summaries:
+        if len(counted := one.counted) > 1:
+            # Two teachers at 100,000 steps name few tools: every rating is kept once.
+            tools.append(tuple((sys.intern(answer.levels[4]), answer.inclusion) for answer in counted))
+            traces.append(drawn.place[one.trace_id])
+    return drawn.metric("fleiss_kappa", "L4", fleiss_kappa(tools, traces), len(traces))
 
 
 def _agreement(summaries: Iterable[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
@@ -238,16 +244,18 @@ def _answered(answer: AnswerSummary) -> bool:
 
 
 def _bias(pairs: Collection[Pair], drawn: _Draws, seed: int) -> Iterator[Metric]:
-    chosen = [action_text(pair.chosen[0]) for pair in pairs]
-    rejected = [action_text(pair.rejected[0]) for pair in pairs]
-    longer = (
-        (pair.trace_id, 1.0 if len(a) > len(b) else 0.5 if len(a) == len(b) else 0.0)
-        for pair, a, b in zip(pairs, chosen, rejected, strict=True)
-    )
+    lengths = [(pair.trace_id, len(action_text(pair.chosen[0])), len(action_text(pair.rejected[0]))) for pair in pairs]
+    longer = ((trace_id, 1.0 if a > b else 0.5 if a == b else 0.0) for trace_id, a, b in lengths)
     yield drawn.mean("chosen_longer", "", longer)
-    lengths = auc([len(text) for text in chosen], [len(text) for text in rejected])
-    yield Metric("length_auc", value=_finite(lengths), n=len(pairs))
-    leak = style_leak(chosen, rejected, [pair.trace_id for pair in pairs], seed=seed)
+    by_length = auc([a for _, a, _ in lengths], [b for _, _, b in lengths])
+    yield Metric("length_auc", value=_finite(by_length), n=len(pairs))
+    drawn_pairs = set(np.random.default_rng(seed).permutation(len(pairs))[:MAX_PAIRS].tolist())
+    texts = [
+        (action_text(pair.chosen[0]), action_text(pair.rejected[0]), pair.trace_id)
+        for number, pair in enumerate(pairs)
+        if number in drawn_pairs
+    ]
+    leak = style_leak([a for a, _, _ in texts], [b for _, b, _ in texts], [trace for *_, trace in texts], seed=seed)
     yield Metric("style_leak_auc", value=_finite(leak), n=len(pairs))
 
 
@@ -282,13 +290,16 @@ def _over(above: float, below: float) -> float | None:
 
 
 def _teachers(pairs: Collection[Pair], summaries: Iterable[BallotSummary], purchase: Purchase) -> Iterator[Metric]:
-    by_teacher: dict[str, list[AnswerSummary]] = defaultdict(list)
+    seconds: dict[str, array[float]] = {}
+    statuses: dict[str, Counter[str]] = defaultdict(Counter)
     for one in summaries:
         for answer in one.answers:
-            by_teacher[answer.teacher].append(answer)
-    for teacher, answers in sorted(by_teacher.items()):
+            statuses[answer.teacher][answer.status] += 1
+            if answer.latency_s > 0:
+                seconds.setdefault(answer.teacher, array("d")).append(answer.latency_s)
+    for teacher, counts in sorted(statuses.items()):
         bill = purchase.teachers.get(teacher, TeacherBill())
-        latencies = [answer.latency_s for answer in answers if answer.latency_s > 0]
+        latencies = seconds.get(teacher, array("d"))
         yield Metric("calls", teacher, bill.requests, n=bill.answers)
         for share in (50, 95, 99):
             yield Metric(f"latency_p{share}_s", teacher, _finite(quantile(latencies, share / 100)), n=len(latencies))
@@ -298,8 +309,8 @@ def _teachers(pairs: Collection[Pair], summaries: Iterable[BallotSummary], purch
         yield Metric("usd_per_pair", teacher, _over(total, len(pairs)), n=len(pairs))
         yield Metric("ambiguous_usd", teacher, to_usd(bill.ambiguous), n=bill.requests)
         yield Metric("cached_share", teacher, _over(bill.cached_tokens, bill.prompt_tokens), n=bill.prompt_tokens)
-        for reason, count in sorted(Counter(answer.status for answer in answers).items()):
-            yield Metric("answers", f"{teacher}: {reason}", count, n=len(answers))
+        for reason, count in sorted(counts.items()):
+            yield Metric("answers", f"{teacher}: {reason}", count, n=counts.total())
 
 
 def _purchase_of(summaries: Iterable[BallotSummary]) -> Purchase:

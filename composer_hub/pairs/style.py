@@ -15,7 +15,7 @@ import numpy as np
 
 from composer_hub.pairs.stats import Array, auc
 
-NUM_FEATURES = 4096
+NUM_FEATURES = 2048
 MAX_PAIRS = 1000
 MAX_CHARS = 2000
 NUM_FOLDS = 5
@@ -33,7 +33,7 @@ def style_leak(chosen: Sequence[str], rejected: Sequence[str], groups: Sequence[
     kept = rng.permutation(len(chosen))[:MAX_PAIRS]
     fold_of = dict(zip(names, rng.permutation(len(names)) % min(NUM_FOLDS, len(names)), strict=True))
     folds = np.array([fold_of[groups[at]] for at in kept] * 2)
-    features = np.stack([features_of_text(side[at]) for side in (chosen, rejected) for at in kept])
+    features = np.stack([features_of_text(side[at]) for side in (chosen, rejected) for at in kept], dtype=np.float32)
     labels = np.repeat([1.0, 0.0], len(kept))
     scores = np.zeros(len(labels))
     for fold in np.unique(folds):
@@ -61,8 +61,10 @@ def features_of_text(text: str) -> Array:
 def logistic_regression(features: Array, labels: Array, *, penalty: float = 1e-3, num_steps: int = 100) -> Array:
     """Return the weights of an L2-penalized logistic regression, found by accelerated gradient descent."""
     centered = features - features.mean(axis=0)
-    step = 1 / (0.25 * float((centered**2).sum(axis=1).mean()) + penalty)
-    weights = momentum = np.zeros(features.shape[1])
+    step = 1 / (0.25 * float(np.einsum("ij,ij->i", centered, centered).mean()) + penalty)
+    # One type throughout: a mixed product would copy the features at every step.
+    labels = labels.astype(features.dtype)
+    weights = momentum = np.zeros(features.shape[1], dtype=features.dtype)
     for number in range(num_steps):
         scores = np.clip(centered @ momentum, -30, 30)
         gradient = centered.T @ (1 / (1 + np.exp(-scores)) - labels) / len(labels) + penalty * momentum
