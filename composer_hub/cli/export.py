@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
+from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
 from composer_hub.exports import FORMATS
@@ -22,18 +24,46 @@ from composer_hub.output import Output
     "format_",
     required=True,
     type=click.Choice(FORMATS),
-    help="HF's STS lines, Harbor's ATIF or verl's Parquet.",
+    help="HF's STS lines, Harbor's ATIF, Parquet for verl, or tokens for SFTTrainer.",
 )
+@click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer and chat template sft uses.")
+@click.option("--compress", is_flag=True, help="For sft: of several failed turns in a row, keep the last.")
 @click.option("--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
 @from_option
 @format_option
-def export(ref: str, format_: str, folder: Path, origin: str, out: Output) -> None:
+def export(
+    ref: str, format_: str, tokenizer: str | None, compress: bool, folder: Path, origin: str, out: Output
+) -> None:
     """Write a version in another format.
 
     Each trace becomes one file: `<trace id>.jsonl` (sts) or `<trace id>.json` (atif). For verl, each step with a hint,
-    or each pair, becomes a row of `<split>.parquet`.
+    or each pair, becomes a row of `<split>.parquet`. For sft, each trace becomes a row of tokens, with a mask that
+    leaves out turns that were the model's mistake.
     """
     version = load(destination(origin), ref)
     with out.progress("writing", version.num_rows(source_config(version, format_))) as bar:
-        counts = write(version, format_, folder, on_record=bar.advance)
+        counts = write(
+            version, format_, folder, tokenizer=_tokenizer(tokenizer), compress=compress, on_record=bar.advance
+        )
     out.record({"folder": str(folder), **counts, "format": format_, "revision": version.revision}, id_key="folder")
+    if format_ == "sft":
+        out.note("SFTTrainer cuts rows at SFTConfig(max_length=1024) by default: set the length that your model takes.")
+
+
+def _tokenizer(model: str | None) -> Any:
+    if model is None:
+        return None
+    try:
+        from transformers import AutoTokenizer
+    except ImportError:
+        raise exits.UsageError("--tokenizer needs transformers: pip install 'composer-hub[train]'.") from None
+    try:
+        found = AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        reason = str(error).split("\n")[0]
+        raise exits.UsageError(
+            f"--tokenizer {model} cannot be loaded ({reason}). Name a model or its folder."
+        ) from None
+    if not found.is_fast or not found.chat_template:
+        raise exits.UsageError(f"--tokenizer {model} needs a fast tokenizer with a chat template.")
+    return found

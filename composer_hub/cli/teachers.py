@@ -81,6 +81,41 @@ def list_(out: Output, teachers: list[Teacher]) -> None:
     out.table(rows, id_key="name")
 
 
+TEACHERS_FILE = """\
+# Teachers of `composer-hub replay --teachers-file`. Three give most pairs; two of three must agree.
+# A pair needs teachers of other families than the student's: `composer-hub teachers list` shows family, price, terms.
+teachers:
+  - at: hf:deepseek-ai/DeepSeek-V4-Pro:novita   # org/model:provider, paid with HF_TOKEN
+  - at: hf:zai-org/GLM-5.3:novita
+    max_tokens: 4096                            # of one answer, with its thinking; bounds what a call may cost
+  - at: openrouter:moonshotai/kimi-k2.7-code    # paid with OPENROUTER_API_KEY
+#  - at: http://127.0.0.1:8000/v1#qwen3-coder   # vLLM, llama.cpp, `transformers serve`
+#    name: local                                # in reports; default: the model's name
+#    price: 0/0                                 # dollars per million tokens, in/out[/cached[/write]]
+#    family: qwen                               # default: by the model's name
+#    key_env: MY_KEY                            # environment variable with its key
+#    params: {temperature: 0.7}                 # sent with each request
+#    max_concurrency: 16
+"""
+
+
+@teachers.command(short_help="Write a commented teachers file.")
+@click.option("--out", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("teachers.yaml"),
+              show_default=True, help="File to write.")  # fmt: skip
+@format_option
+def init(path: Path, out: Output) -> None:
+    """Write a teachers file with comments, to be edited. An existing file stays as it is."""
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(TEACHERS_FILE)
+    except FileExistsError:
+        raise exits.UsageError(f"{path} exists already. Edit it, or give another --out.") from None
+    except OSError as error:
+        raise exits.UsageError(f"{path} cannot be written ({error.strerror}). Give another --out.") from None
+    out.record({"file": str(path)}, id_key="file")
+    out.note(f"Next: edit it, then composer-hub teachers list --teachers-file {path}")
+
+
 def _rates(faults: tuple[str, ...], known: tuple[str, ...]) -> dict[str, float]:
     rates = {}
     for fault in faults:

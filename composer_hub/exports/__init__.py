@@ -1,4 +1,4 @@
-"""Versions and traces in other projects' formats: ATIF (Harbor), STS lines (the Hub's viewer), Parquet for verl.
+"""Versions and traces in other projects' formats: ATIF (Harbor), STS lines (the Hub's viewer), Parquet for verl, SFT.
 
 from composer_hub import exports, hub
 
@@ -6,7 +6,8 @@ exports.export(hub.load(hub.destination("local"), "me/traces@v1.0.0"), "atif", P
 """
 
 from composer_hub.exports.atif import to_atif
+from composer_hub.exports.sft import SftError, sft_row
 from composer_hub.exports.sts import to_sts
 from composer_hub.exports.write import FORMATS, ExportError, export
 
-__all__ = ["FORMATS", "ExportError", "export", "to_atif", "to_sts"]
+__all__ = ["FORMATS", "ExportError", "SftError", "export", "sft_row", "to_atif", "to_sts"]

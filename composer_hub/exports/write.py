@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from composer_hub import exits
-from composer_hub.exports import verl
+from composer_hub.exports import sft, verl
 from composer_hub.exports.atif import to_atif
+from composer_hub.exports.sft import Tokenizer
 from composer_hub.exports.sts import to_sts
 from composer_hub.hub import RowWriter, Version
 from composer_hub.records import Pair, Trace
 
-FORMATS = ("sts", "atif", "verl")
+if TYPE_CHECKING:
+    from datasets import Features
+
+FORMATS = ("sts", "atif", "verl", "sft")
 
 
 class ExportError(exits.ComposerError, OSError):
@@ -23,14 +27,31 @@ class ExportError(exits.ComposerError, OSError):
 
 
 def export(
-    version: Version, format: str, folder: Path, *, on_record: Callable[[], None] = lambda: None
+    version: Version,
+    format: str,
+    folder: Path,
+    *,
+    tokenizer: Tokenizer | None = None,
+    compress: bool = False,
+    on_record: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
-    """Write a version and return the number of files (and rows, for verl); `on_record` is called once per record.
+    """Write a version and return the number of files (and rows); `on_record` is called once per record.
 
     Each trace becomes `<trace id>.jsonl` (sts) or `<trace id>.json` (atif). For verl, each step of a trace that has a
-    hint becomes a row, or each pair, in one file per split: `<split>.parquet`.
+    hint becomes a row, or each pair, in one file per split: `<split>.parquet`. For sft, each trace becomes a row of
+    tokens; `tokenizer` is the student's, and `compress` shortens runs of failed turns.
     """
     try:
+        if format == "sft":
+            if tokenizer is None:
+                raise exits.UsageError("--as sft needs the student's tokenizer: --tokenizer MODEL.")
+            return _write_rows(
+                version,
+                format,
+                folder,
+                sft.features(),
+                lambda config, split: _sft_rows(version, config, split, tokenizer, compress, on_record),
+            )
         if format == "verl":
             return _write_verl(version, folder, on_record)
         return _write_traces(version, format, folder, on_record)
@@ -67,15 +88,30 @@ def _write_traces(version: Version, format: str, folder: Path, on_record: Callab
 
 
 def _write_verl(version: Version, folder: Path, on_record: Callable[[], None]) -> dict[str, int]:
-    config = source_config(version, "verl")
+    def rows(config: str, split: str) -> Iterator[dict[str, Any]]:
+        for number, row in enumerate(_verl_rows(version, config, split, on_record)):
+            yield row | {"extra_info": row["extra_info"] | {"index": number}}
+
+    return _write_rows(version, "verl", folder, verl.features(), rows)
+
+
+def _write_rows(
+    version: Version,
+    format: str,
+    folder: Path,
+    features: Features,
+    rows: Callable[[str, str], Iterator[dict[str, Any]]],
+) -> dict[str, int]:
+    """Write one Parquet file per split."""
+    config = source_config(version, format)
     counts: dict[str, int] = {}
     for split in version.splits(config):
         folder.mkdir(parents=True, exist_ok=True)
         # The file gets its name once it is complete, so that no reader takes half a file for a whole one.
         part, count = folder / f".{split}.parquet", 0
-        with RowWriter(part, verl.features()) as writer:
-            for row in _verl_rows(version, config, split, on_record):
-                writer.add(row | {"extra_info": row["extra_info"] | {"index": count}})
+        with RowWriter(part, features) as writer:
+            for row in rows(config, split):
+                writer.add(row)
                 count += 1
         if count:
             part.rename(folder / f"{split}.parquet")
@@ -83,9 +119,18 @@ def _write_verl(version: Version, folder: Path, on_record: Callable[[], None]) -
         else:
             part.unlink()
     if not counts:
-        missing = "pair" if config == "default" else "step with a hint"
+        missing = {"sft": "turn to learn from"}.get(format, "pair" if config == "default" else "step with a hint")
         raise exits.NothingToDo(f"{version.repo}@{version.revision} has no {missing}, so there is nothing to write.")
     return {"files": len(counts), "rows": sum(counts.values())}
+
+
+def _sft_rows(
+    version: Version, config: str, split: str, tokenizer: Tokenizer, compress: bool, on_record: Callable[[], None]
+) -> Iterator[dict[str, Any]]:
+    for trace in version.records(Trace, config, split):
+        if row := sft.sft_row(trace, tokenizer, compress=compress):
+            yield row
+        on_record()
 
 
 def _verl_rows(version: Version, config: str, split: str, on_record: Callable[[], None]) -> Iterator[dict[str, Any]]:

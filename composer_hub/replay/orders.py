@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from composer_hub.pairs.policy import Policy
 
 Codes = tuple[int, ...]
-PRIOR_STEPS = 8.0  # the model counts as much as this many observed steps in each node
+PRIOR_STEPS = 4.0  # the model counts as much as this many observed steps in each node
 
 
 def num_next(order: str, codes: Codes, num_left: int, policy: Policy) -> int:

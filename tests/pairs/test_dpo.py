@@ -1,13 +1,17 @@
-"""A stock `DPOTrainer` trains on the published rows if its `max_length` fits them."""
+"""Stock trainers take what is published: `DPOTrainer` pairs that its `max_length` fits, `SFTTrainer` exported rows."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from composer_hub import exits
+from composer_hub.exports.sft import features, sft_row
+from composer_hub.hub import RowWriter
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 
@@ -131,3 +135,68 @@ def test_the_default_max_length_silently_drops_long_prompts(trainer_with: Callab
     trainer = trainer_with()
     assert trainer.args.max_length == 1024
     assert len(trainer.train_dataset) < 3
+
+
+@pytest.fixture(scope="module")
+def sft_rows(make_trace: Callable[..., Trace], tokenizer: Any) -> list[dict[str, Any]]:
+    """Return the rows of a trace whose second and third steps were the model's mistakes."""
+    wrong = [("Bash", {"command": f"mke {number}"}) for number in range(2)]
+    trace = make_trace(("Bash", {"command": "ls"}), *wrong, ("Bash", {"command": "make"}), errors=[1, 2])
+    return [row for compress in (False, True) if (row := sft_row(trace, tokenizer, compress=compress))]
+
+
+def learned_text(row: dict[str, Any], tokenizer: Any) -> str:
+    pairs = zip(row["input_ids"], row["assistant_masks"], strict=True)
+    return str(tokenizer.decode([token for token, learned in pairs if learned]))
+
+
+def test_the_mask_of_an_sft_row_holds_the_whole_turns_that_were_no_mistake(
+    sft_rows: list[dict[str, Any]], tokenizer: Any
+) -> None:
+    whole, short = sft_rows
+    learned = learned_text(whole, tokenizer)
+    assert learned.count("<|im_end|>") == 2
+    assert '"command": "ls"' in learned
+    assert '"command": "make"' in learned
+    assert "mke" not in learned
+    assert "ok" not in learned
+    text = tokenizer.decode(whole["input_ids"])
+    assert ("mke 0" in text, "mke 1" in text) == (True, True)
+    assert learned_text(short, tokenizer) == learned
+    assert "mke 0" not in tokenizer.decode(short["input_ids"])
+    assert (whole["num_left_out"], short["num_left_out"]) == (2, 1)
+
+
+def test_a_template_that_changes_earlier_turns_is_refused(make_trace: Callable[..., Trace], tokenizer: Any) -> None:
+    changing = copy.copy(tokenizer)
+    changing.chat_template = "{{ messages | length }}" + TEMPLATE
+    with pytest.raises(exits.UsageError, match="renders a turn in another way"):
+        sft_row(make_trace(("Bash", {"command": "ls"})), changing)
+
+
+def test_a_stock_sft_trainer_takes_the_rows_as_they_are(
+    sft_rows: list[dict[str, Any]], tokenizer: Any, tmp_path: Path
+) -> None:
+    from datasets import load_dataset
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+    from trl import SFTConfig, SFTTrainer
+
+    with RowWriter(tmp_path / "train.parquet", features()) as writer:
+        for row in sft_rows:
+            writer.add(row)
+    rows = load_dataset("parquet", data_files=str(tmp_path / "train.parquet"), cache_dir=str(tmp_path))["train"]
+    config = Qwen3Config(
+        vocab_size=len(tokenizer), hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
+        num_key_value_heads=1, head_dim=8, max_position_embeddings=4096,
+    )  # fmt: skip
+    args = SFTConfig(
+        str(tmp_path / "out"), max_steps=5, max_length=None, per_device_train_batch_size=2, use_cpu=True, bf16=False,
+        report_to="none", save_strategy="no", learning_rate=1e-2, logging_steps=1,
+    )  # fmt: skip
+    trainer = SFTTrainer(Qwen3ForCausalLM(config), args, train_dataset=rows, processing_class=tokenizer)
+    labels = trainer.train_dataset[0]["labels"]
+    assert [label != -100 for label in labels] == [bool(bit) for bit in sft_rows[0]["assistant_masks"]]
+    trainer.train()
+    losses = [line["loss"] for line in trainer.state.log_history if "loss" in line]
+    assert len(losses) == 5
+    assert losses[-1] < losses[0]

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from composer_hub import exits
+from composer_hub.cli.teachers import teachers as teachers_command
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.providers import HF, OPENROUTER, PROVIDERS, Address, Provider, TeacherError, parse_address
 from composer_hub.replay.teachers import Teacher, fetch_models, is_loopback, key_of, parse_names, read_file, resolve
@@ -182,3 +184,18 @@ def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
 def test_an_unreachable_server_is_named() -> None:
     with pytest.raises(TeacherError, match="cannot be reached"):
         fetch_models("http://127.0.0.1:9/v1", "")
+
+
+def test_the_file_that_init_writes_can_be_read_and_is_not_overwritten(tmp_path: Path) -> None:
+    path = tmp_path / "teachers.yaml"
+    assert CliRunner().invoke(teachers_command, ["init", "--out", str(path)]).exit_code == 0
+    specs = read_file(path)
+    addresses = [parse_address(spec["at"]) for spec in specs]
+    assert {address.provider.name for address in addresses} == {"hf", "openrouter"}
+    commented = path.read_text().replace("\n#  ", "\n  ")
+    path.write_text(commented)
+    found = resolve(read_file(path)[-1:], list_models=lambda url, key: [], environ={"MY_KEY": "k"})
+    assert (found[0].name, found[0].family, found[0].key_env) == ("local", "qwen", "MY_KEY")
+    again = CliRunner().invoke(teachers_command, ["init", "--out", str(path)])
+    assert isinstance(again.exception, exits.UsageError)
+    assert path.read_text() == commented
