@@ -78,10 +78,11 @@ def _purpose_of_target(words: Sequence[str], *, interpreted: bool) -> str:
 def _is_git_probe(words: Sequence[str]) -> bool:
     """A git command whose exit code 1 is an answer, not a failure."""
     rest = [word for word in _git_words(words) if not word.startswith("-")]
-    probe = rest[:1] in (["grep"], ["check-ignore"], ["merge-base"], ["show-ref"], ["ls-remote"], ["config"])
+    probe = bool(rest) and rest[0] in _GIT_PROBES
     return probe or (rest[:1] == ["diff"] and any(word in _DIFF_ANSWERS for word in words))
 
 
+_GIT_PROBES = _words("grep check-ignore merge-base show-ref ls-remote config cat-file rev-parse")
 _DIFF_ANSWERS = _words("--quiet --exit-code --check --no-index")
 
 
@@ -160,6 +161,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
+    _out("exit.untrusted", "permission_denied", 0.9, r"(?:are not trusted\.\s*Trust them with|detected dubious ownership)"),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|permission denied: ?(?:\n|$)|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
     _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
     _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
@@ -168,7 +170,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.no_project", "usage_error", 0.92, r"(?:^\s*(?:# [^\n]{0,200}\n)?(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module|[^\n]{0,200}outside (?:the )?main module)|could not find `Cargo\.toml`|Could not read package\.json|no package\.json (?:was )?found|does not contain a package\.json)"),
     _out("exit.build_target", "compile_or_lint", 0.88, r"(?:make\[\d+\]: \*\*\* No rule to make target|No rule to make target [^\n]{1,300}, needed by)"),
     _out("exit.no_target", "usage_error", 0.92, r"(?:No rule to make target|(?:ERR!|error) [Mm]issing script|Task '[^'\n]{1,100}' not found in|Justfile does not contain recipe|no task [\w:'\"-]{1,80} found)"),
-    _out("exit.package_path", "path_not_found", 0.9, r"^\s*(?:# [^\n]{0,200}\n)?(?:pattern|package) [^\n]{1,300}: (?:lstat|stat|open) [^\n]{1,300}: no such file or directory", purposes="test check"),
+    _out("exit.package_path", "path_not_found", 0.9, r"^\s*(?:# [^\n]{0,200}\n)?(?:(?:pattern|package) [^\n]{1,300}: )?(?:lstat|stat|open) [^\n]{1,300}: no such file or directory\s*(?:\n|$)", purposes="test check"),
     _out("exit.build_output", "usage_error", 0.9, r"^\s*go: build output [^\n]{1,200} already exists and is a directory", purposes="check"),
     _out("exit.test_report", "test_failure", 0.95, _TEST_REPORT, purposes=_RUNS),
     _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
@@ -188,6 +190,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
     _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs probe"),
     _out("exit.git_sandbox", "permission_denied", 0.92, _L + r"(?:fatal|error): [^\n]{1,400}: (?:Operation not permitted|Permission denied|Read-only file system)\s*(?:\n|$)"),
+    _out("exit.git_object", "nonzero_empty", 0.85, r"(?:could not get object info|Not a valid object name|Needed a single revision)", purposes="probe"),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs probe remote search"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
@@ -210,9 +213,24 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     purpose = (purpose_of(main) if main else "") or "run"
     text = _both_ends(output)
     found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
-    return _REMOVED if found.kind == "path_not_found" and _was_removed(commands_in(command), text) else found
+    commands = commands_in(command)
+    if found.kind == "path_not_found" and _was_removed(commands, text):
+        return _REMOVED
+    if found.kind == "path_not_found" and main and main.program in _LISTERS and _LOOKS.search(command):
+        return _LOOKED
+    if found.rule_id == "exit.quoting" and (glob := _NO_MATCH.search(text)):
+        by = next((one.program for one in commands if glob[1].rsplit("/", 1)[-1] in " ".join(one.words)), "")
+        return _LOOKED if by in _LISTERS else _NO_FILES if by in _PRINTERS | _MOVERS else found
+    return found
 
 
+_LISTERS = _words("ls stat du rm file find rmdir")
+_MOVERS = _words("cp mv chmod chown ln")
+_LOOKS = re.compile(r"2>\s?(?:&1|/dev/null)|\|\|")
+"""How a command says that it expects its path to be missing."""
+_NO_MATCH = re.compile(r"no matches found: ([^\n]{1,300})")
+_LOOKED = rule("exit.looked", "nonzero_empty", "", 0.8, families="shell", where="output")
+_NO_FILES = rule("exit.no_files", "path_not_found", "", 0.85, families="shell", where="output")
 _REMOVED = rule("exit.removed_path", "nonzero_empty", "", 0.85, families="shell", where="output")
 _MISSING = re.compile(
     _L + r"(?:ls|stat|cat|test|find): (?:cannot access )?['\"]?([^\s'\":]{1,300})['\"]?: No such file or directory"

@@ -141,7 +141,11 @@ class _Finder:
         if outcome.content is None and outcome.flag is _NO_FLAG:
             return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
         site = site_of(outcome, text_rules=self.text_rules)
-        if site and site.kind == "runtime_exception" and self.programs.explain(outcome.call, outcome.content or ""):
+        explains = {
+            "runtime_exception": lambda: self.programs.explain(outcome.call, outcome.content or ""),
+            "usage_error": lambda: self.programs.runs_built(outcome.call),
+        }
+        if site and site.kind in explains and explains[site.kind]():
             kind = "program_exception"
             return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule="derived.own_program")
         return site

@@ -16,6 +16,7 @@ from composer_hub.actions.tools import family_of_tool
 from composer_hub.records import ToolCall
 
 _REDIRECTED = re.compile(r"(?:>|\btee(?: -a)?)[ \t]*['\"]?([\w./~+-]{1,300})")
+_BUILT = re.compile(r"\b(?:go build|gcc|g\+\+|clang(?:\+\+)?|rustc)\b[^\n|;&]{0,300}?\s-o[ =]?['\"]?([\w./~+-]{1,300})")
 _ADDED = re.compile(r"^\*\*\* Add File: (\S[^\n]{0,400})$", re.MULTILINE)
 _PROBE_NAME = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|repro\w{0,20}|debug|demo|verify|check)(?:[/_.-]|$)")
 _INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|Rscript|julia|lua|tsx|ts-node")
@@ -33,6 +34,7 @@ class WrittenPrograms:
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.built: set[str] = set()  # programs that its commands compiled
 
     def note(self, call: ToolCall) -> None:
         """Remember the files that a call creates."""
@@ -44,6 +46,7 @@ class WrittenPrograms:
         if family == "shell":
             command = command_of(call)[:20_000]
             self.names.update(os.path.basename(path) for path in _REDIRECTED.findall(command))
+            self.built.update(os.path.basename(path) for path in _BUILT.findall(command))
         self.names.discard("")
 
     def explain(self, call: ToolCall, output: str) -> bool:
@@ -55,14 +58,32 @@ class WrittenPrograms:
         if inline and not any(self._runs_written(command) for command in commands):
             frames = [frame for frame in _FRAME.findall(output[-4000:]) if not _LIBRARY.search(frame)]
             own = not frames or frames[-1].startswith("<")
-            return name in _CHECKS or not own
+            return name in _CHECKS or not own or _throws_itself(call, output)
         if name in _SLIPS or (name == "ImportError" and _imported_by(_script_named(commands), output)):
             return False
         return name in _CHECKS or any(self._runs_written(one) for one in commands)
 
+    def runs_built(self, call: ToolCall) -> bool:
+        """Tell whether a command ends with a program that the session compiled, whose usage is under test."""
+        commands = commands_in(command_of(call))
+        return bool(commands) and commands[-1].program in self.built
+
     def _runs_written(self, command: SimpleCommand) -> bool:
         script = _script_of(command)
         return bool(script) and (os.path.basename(script) in self.names or bool(_PROBE_NAME.search(script)))
+
+
+_MESSAGE = re.compile(
+    r"(?:^|\n)[ \t]*(?:Uncaught )?(?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|Failure): ([^\n]{4,300})"
+)
+_THROWN = re.compile(r"\b(?:throw|raise|die|panic|assert|fail)\b[^\n]{0,80}?[\"'`]([^\n\"'`$%{]{4,120})")
+
+
+def _throws_itself(call: ToolCall, output: str) -> bool:
+    """Tell whether the words of an exception stand behind a `throw` or `raise` of the inline program."""
+    words = _MESSAGE.findall(output[-4000:])
+    thrown = _THROWN.findall(command_of(call)[:20_000])
+    return bool(words) and any(words[-1].startswith(one) for one in thrown)
 
 
 def _script_named(commands: Sequence[SimpleCommand]) -> str:

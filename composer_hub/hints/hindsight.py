@@ -220,8 +220,8 @@ def _corrects_usage(
 
 
 def _values(command: SimpleCommand) -> set[str]:
-    """Return the words that are neither options nor paths."""
-    return {word for word in command.words[1:] if not word.startswith("-") and "/" not in word and "." not in word}
+    """Return the words that are no options; paths by their last part."""
+    return {_last_part(word) or word for word in command.words[1:] if not word.startswith("-")}
 
 
 def _corrects_git(

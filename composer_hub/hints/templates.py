@@ -295,10 +295,15 @@ def _path_not_found(context: SiteContext) -> str:
     entered = _entered(context)
     if entered and entered.rstrip("/") == context.path.rstrip("/"):
         lasts = context.trace is not None and keeps_cwd(context.trace.source)
-        why = ", and a `cd` of an earlier call still holds" if lasts and context.path[0] not in "/~" else ""
+        if context.path[0] in "/~$":
+            return f"The folder {entered} does not exist. List the folder above it before entering it."
+        why = ", and a `cd` of an earlier call still holds" if lasts else ""
         return f"The folder {entered} does not exist from where this command begins{why}. Use its absolute path."
     if context.path and context.path[0] not in "/~" and entered:
         return f"{where} in {entered}, which the command enters first. Use an absolute path, or look there first."
+    if context.call and re.search(rf">\s*['\"]?{re.escape(context.path)}", command_of(context.call)) and context.path:
+        folder = os.path.dirname(context.path.rstrip("/")) or "its folder"
+        return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
     name = os.path.basename(context.path.rstrip("/"))
@@ -329,6 +334,9 @@ def _output_limit(context: SiteContext) -> str:
 
 def _command_not_found(context: SiteContext) -> str:
     program = context.program
+    commands = commands_in(command_of(context.call)) if context.call else ()
+    if path := next((one.words[0] for one in commands if "/" in one.words[0] and one.program == program), ""):
+        return f"There is no program at {clipped(path, 160)}. Look where it is, or build it first."
     if not program:
         return "That command is not installed here. Check with `command -v` and use one that is there."
     return (
@@ -338,6 +346,10 @@ def _command_not_found(context: SiteContext) -> str:
 
 def _usage_error(context: SiteContext) -> str:
     program = context.program
+    if context.site.rule == "task.not_running":
+        return "There is no task with this id now. List the tasks, and use an id from the list."
+    if glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message):
+        return f"The shell takes {glob} as a pattern of file names, and none matches. Put it in quotes."
     if re.search(
         r"no matches found|parse error|unexpected EOF|unexpected token|unmatched|substitution", context.site.message
     ):
@@ -350,11 +362,25 @@ def _usage_error(context: SiteContext) -> str:
     manifest = "go.mod" if "main module" in context.site.message else manifest.removesuffix(" file")
     if manifest:
         return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
-    if status := re.search(r"([^\n]{1,160}\(HTTP 4\d\d\))", context.site.message):
-        return f"The server refuses this request: {status[1].strip()}. Check the fields and the path that it takes."
+    if status := re.search(r"\(HTTP 4\d\d\)", context.answer or context.site.message):
+        said = _slot(r'"message":\s?"((?:\\.|[^"\\]){1,400})', context.answer) or _slot(
+            r"([^\n]{1,160}) \(HTTP 4\d\d\)", context.site.message
+        )
+        words = clipped(" ".join(said.replace('\\"', '"').replace("\\n", " ").split()), 200)
+        why = f"{words} {status[0]}" if words else status[0]
+        return f"The server refuses this request: {why}. Check the fields and the path that it takes."
     if "jq" in program.split() or re.search(r"(?:^|\n)jq: ", context.site.message):
-        error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160)
+        error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160).rstrip(": ")
+        if re.search(r"syntax error|compile error|parse jq expression|is not defined", context.site.message):
+            what = f" ({error})" if error else ""
+            return (
+                f"The jq program is not valid{what}. In an object, put parentheses around a value such as `(.a // .b)`."
+            )
         return f"The jq program does not fit the data{f' ({error})' if error else ''}. Look at the data's shape first."
+    if program in ("grep", "rg", "egrep") and re.search(
+        r"unrecognized option|invalid option|unrecognized flag", context.site.message
+    ):
+        return f"A pattern that begins with `-` looks like an option to `{program}`. Put `-e` or `--` before it."
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
     if context.site.rule == "exit.build_output":
@@ -386,6 +412,13 @@ def _with_subcommand(context: SiteContext, program: str) -> str:
 
 
 def _vcs_error(context: SiteContext) -> str:
+    text = context.answer or context.site.message
+    if "ignored by one of your .gitignore files" in text:
+        paths = clipped(", ".join(_slot(r"\.gitignore files:\n((?:(?!hint:)[^\n]+\n?){1,5})", text).split()), 120)
+        which = paths or "these paths"
+        return f"Git ignores {which}. Leave them out of `git add`, unless the user wants them forced in (-f)."
+    if re.search(r"\[rejected\][^\n]*\((?:fetch first|non-fast-forward)\)", text):
+        return "The remote branch has commits that this one lacks. Fetch, then rebase or merge, before pushing."
     error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
     quote = f" (it said: {error})" if error else ""
     return f"Look at the repository's state (git status, branch, conflicts) before this git command{quote}."

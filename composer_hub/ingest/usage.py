@@ -21,6 +21,9 @@ from composer_hub.records import Message, Ranges, Step, message_chars
 SHRANK = "context_shrank"
 MAX_JITTER = 1000
 """Tokens by which a context may fall without an edit: harnesses put short reminders into it and take them out again."""
+MAX_HIDDEN_THINKING = 8000
+"""Tokens of thinking in one turn, if neither its text nor a whole count of it is recorded."""
+CHARS_PER_TOKEN = 2  # of thinking, so that the estimate is rather too high
 MIN_CHARS = 200  # of the growth between two steps, for the fit
 MIN_PAIRS = 5  # for a fit
 AGREES = (0.5, 2.0, 300)
@@ -144,9 +147,10 @@ def _pairs(
     thoughts: dict[int, int] = {}  # step -> tokens of thinking in its turn, down to it
     for place in sorted(range(len(steps)), key=lambda at: steps[at].action):
         step, above = steps[place], parents[place]
-        thinks = step.reasoning_status != "absent"
         ends = above >= 0 and not pool[steps[above].action].tool_calls
-        thoughts[place] = (thoughts[above] if above >= 0 and not ends else 0) + usages[place].output * thinks
+        so_far = thoughts[above] if above >= 0 and not ends else 0
+        thoughts[place] = max(so_far, MAX_HIDDEN_THINKING) if _hides(step) else so_far
+        thoughts[place] += _thinking(pool[step.action], step, usages[place])
         before = known.get(above, -1)
         if usages[place].context:
             known[place] = place
@@ -156,6 +160,17 @@ def _pairs(
                 yield _Pair(place, tokens, sizes[place] - sizes[before], dropped)
         elif before >= 0:
             known[place] = before
+
+
+def _hides(step: Step) -> bool:
+    return step.reasoning_status in ("encrypted", "summary")
+
+
+def _thinking(action: Message, step: Step, usage: Usage) -> int:
+    """Return the most tokens of thinking that a step may have written; some logs count only its first words."""
+    if step.reasoning_status == "absent":
+        return 0
+    return max(usage.output, len(action.reasoning_content) // CHARS_PER_TOKEN)
 
 
 def _holds(prompt: Ranges, earlier: Ranges) -> bool:

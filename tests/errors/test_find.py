@@ -209,7 +209,7 @@ EXITS = [
     ("exit.code_124", "timeout 5 ./serve", 124, "listening"),
     ("exit.code_137", "./train", 137, "Killed"),
     ("exit.code_130", "./train", 130, "^C"),
-    ("exit.quoting", "ls *.foo", 1, "(eval):1: no matches found: *.foo"),
+    ("exit.quoting", "entire search x repo:*", 1, "(eval):1: no matches found: repo:*"),
     ("exit.quoting", "echo 'x", 2, "bash: -c: line 1: unexpected EOF while looking for matching `''"),
     ("exit.cd", "cd nope && npm test", 1, "(eval):cd:1: no such file or directory: nope"),
     ("exit.cd", "cd nope && git status", 1, "/bin/bash: line 1: cd: nope: No such file or directory"),
@@ -226,6 +226,8 @@ EXITS = [
     ("exit.package_path", "go build ./agents/x/...", 1, "pattern ./agents/x/...: lstat ./agents/x/: no such file or directory"),
     ("exit.build_output", "go build ./bootstrap/", 1, 'go: build output "bootstrap" already exists and is a directory'),
     ("exit.git_broken", "git rebase origin/main", 1, "error: Unable to create '/r/.git/index.lock': File exists.\n\nAnother git process seems to be running in this repository"),
+    ("exit.untrusted", "mise run fmt", 1, "mise ERROR Config files in ~/x/mise.toml are not trusted.\nTrust them with `mise trust`."),
+    ("exit.git_object", "git cat-file -t e53647b", 128, "fatal: git cat-file: could not get object info"),
     ("exit.git_broken", "git status", 128, "fatal: unable to read e53647ba1f1e5203bedff558b482f178db045555"),
     ("exit.pending", "gh pr checks 142", 8, "lint\tpass\t1m\thttps://x\nCursor\tpending\t0\thttps://y"),
     ("exit.no_project", "cargo build", 101, "error: could not find `Cargo.toml` in `/tmp` or any parent directory"),
@@ -300,6 +302,31 @@ def test_each_failed_command_matches_its_rule(rule: str, command: str, code: int
     expected = next(one for one in error_exits.EXITS if one.rule_id == rule)
     (site,) = sites(shell(command, output, flag(exit_code=code)))
     assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, KINDS[expected.kind], "exit")
+
+
+@pytest.mark.parametrize(("command", "output", "kind"), [
+    ("ls *.foo", "(eval):1: no matches found: *.foo", "nonzero_empty"),
+    ("rm -f /tmp/a.txt && ls -la /tmp/a*.txt 2>&1", "(eval):1: no matches found: /tmp/a*.txt", "nonzero_empty"),
+    ("wc -l src/*.foo", "(eval):1: no matches found: src/*.foo", "path_not_found"),
+    ("ls .git/gc.log 2>&1", "ls: .git/gc.log: No such file or directory", "nonzero_empty"),
+    ("ls .git/gc.log", "ls: .git/gc.log: No such file or directory", "path_not_found"),
+    ("gofmt -l ./cmd/...", "stat ./cmd/...: no such file or directory", "path_not_found"),
+])  # fmt: skip
+def test_a_look_that_finds_nothing_is_no_mistake(command: str, output: str, kind: str) -> None:
+    (site,) = sites(shell(command, output, flag(exit_code=1)))
+    assert site.kind == kind
+
+
+CHECKS = "node - <<'NODE'\nif (!text.includes('## Map')) throw new Error('missing Map section');\nNODE"
+
+
+def test_an_exception_that_an_inline_program_throws_itself_is_its_answer() -> None:
+    thrown = "[stdin]:1\n  throw new Error('missing Map section')\n\nError: missing Map section\n    at [stdin]:1:9"
+    (site,) = sites(shell(CHECKS, thrown, flag(exit_code=1)))
+    assert (site.kind, site.blame) == ("program_exception", "outcome")
+    slip = "[stdin]:1\n\nTypeError: text.includes is not a function\n    at [stdin]:1:9"
+    (site,) = sites(shell(CHECKS, slip, flag(exit_code=1)))
+    assert (site.kind, site.blame) == ("runtime_exception", "model")
 
 
 def test_every_exit_rule_has_an_example() -> None:
