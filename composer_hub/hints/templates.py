@@ -373,9 +373,12 @@ def _usage_error(context: SiteContext) -> str:
         error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160).rstrip(": ")
         if re.search(r"syntax error|compile error|parse jq expression|is not defined", context.site.message):
             what = f" ({error})" if error else ""
-            return (
-                f"The jq program is not valid{what}. In an object, put parentheses around a value such as `(.a // .b)`."
+            advice = (
+                "In an object, put parentheses around a value such as `(.a // .b)`."
+                if "unexpected //" in context.site.message
+                else "Check its quoting and its syntax before sending it again."
             )
+            return f"The jq program is not valid{what}. {advice}"
         return f"The jq program does not fit the data{f' ({error})' if error else ''}. Look at the data's shape first."
     if program in ("grep", "rg", "egrep") and re.search(
         r"unrecognized option|invalid option|unrecognized flag", context.site.message
@@ -419,6 +422,10 @@ def _vcs_error(context: SiteContext) -> str:
         return f"Git ignores {which}. Leave them out of `git add`, unless the user wants them forced in (-f)."
     if re.search(r"\[rejected\][^\n]*\((?:fetch first|non-fast-forward)\)", text):
         return "The remote branch has commits that this one lacks. Fetch, then rebase or merge, before pushing."
+    if missing := _slot(r"(?:pathspec|ambiguous argument) '([^'\n]{1,200})'", text):
+        return (
+            f"Git knows no file or revision {missing} from where the shell stands. Check the folder and `git status`."
+        )
     error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
     quote = f" (it said: {error})" if error else ""
     return f"Look at the repository's state (git status, branch, conflicts) before this git command{quote}."
