@@ -163,7 +163,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
     _out("exit.untrusted", "permission_denied", 0.9, r"(?:are not trusted\.\s*Trust them with|detected dubious ownership)"),
     _out("exit.quoting", "usage_error", 0.93, r"(?:syntax error near unexpected token|permission denied: ?(?:\n|$)|unexpected EOF while looking for matching|" + _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,20}(?:no matches found: |parse error near|bad pattern|bad substitution|unmatched |event not found|bad math expression|Syntax error: ))"),
-    _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}[Nn]o such file or directory"),
+    _out("exit.cd", "path_not_found", 0.93, _L + r"(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n]{0,30}cd:[^\n]{0,300}(?:[Nn]o such file or directory|can't cd to )"),
     _out("exit.test_path", "path_not_found", 0.92, _L + r"ERROR: (?:file or directory not found|not found): ", purposes="test"),
     _out("exit.no_module", "dependency_missing", 0.93, r"^\s*[^\s:]{0,200}python[\d.]{0,5}: No module named \S"),
     # Only at the start: a test may print the same about a program that it builds.

@@ -74,7 +74,7 @@ class WrittenPrograms:
 
 
 _MESSAGE = re.compile(
-    r"(?:^|\n)[ \t]*(?:Uncaught )?(?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|Failure): ([^\n]{4,300})"
+    r"(?:^|\n)[ \t]*(?:Uncaught )?(?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|Failure): (?!\(none\))([^\n]{4,300})"
 )
 _THROWN = re.compile(r"\b(?:throw|raise|die|panic|assert|fail)\b[^\n]{0,80}?[\"'`]([^\n\"'`$%{]{4,120})")
 

@@ -211,6 +211,7 @@ _CALLS = (
     rule("call.invalid_arguments", "schema_validation", r"(?:Invalid (?:arguments|parameters?|params) (?:for|to|provided)\b|Error validating (?:args|arguments)|Validation failed for tool|MCP error -32602|params must )", 0.96),
     rule("call.tool_called_with", "schema_validation", r"The [\w.:/-]{1,100} tool was called with invalid arguments", 0.98),
     rule("call.missing_argument", "schema_validation", r"(?:Missing (?:required )?(?:argument|parameter)s?\b|Required parameter\b|Missing value for required parameter|Unexpected argument\b)", 0.95),
+    _file("file.bad_path_parameter", "path_not_found", r"Invalid `path` parameter: [^\n]{1,400} does not exist", 0.97),
     rule("call.parameter", "schema_validation", r"(?:Invalid `\w{1,50}` parameter|Parameter `\w{1,50}` (?:is|cannot|should|must)\b|Unrecognized command `)", 0.96),
     rule("call.not_absolute", "schema_validation", r"(?:The path .{1,200} is not an absolute path|File path must be absolute)", 0.95),
     rule("form.not_formatted", "format_error", r"(?:Your (?:last )?output was not formatted correctly|Your last output did not use any tool calls|Your (?:last )?output could not be parsed)", 0.98),

@@ -103,7 +103,8 @@ _PATHS = (
     re.compile(r"no such file or directory: (\S{1,200})"),
     re.compile(r"(?:lstat|stat|open) ([^\s:]{1,200}): no such file or directory"),
     re.compile(r"No exact match found in (\S{1,200}) for"),
-    re.compile(r"(?:^|\n)\S{1,100}: (?:line \d+: )?([^\s:]{1,200}): No such file or directory"),
+    re.compile(r"can't cd to (\S{1,200})"),
+    re.compile(r"(?:^|\n)\S{1,100}: (?:line \d+: )?(?:cd: )?([^\s:]{1,200}): No such file or directory"),
     re.compile(r"(?:The (?:file|path)|File|Path) ['\"`]?([^\s'\"`]{1,200})['\"`]? (?:does not exist|not found)"),
     re.compile(r"(?:does not exist|not found): ['\"`]?([^\s'\"`]{1,200})"),
     re.compile(r"(?:pathspec|file) '([^'\n]{1,200})'"),
@@ -356,6 +357,8 @@ def _usage_error(context: SiteContext) -> str:
         return (
             "The shell did not understand the command line. Quote patterns and special characters, and balance quotes."
         )
+    if context.site.rule == "exit.build_output":
+        return f"{clipped(context.site.message, 160)}: name another output, or build without writing one."
     if re.search(r"already exists", context.site.message):
         return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
     manifest = _slot(r"(go\.mod file|Cargo\.toml|package\.json)", context.site.message)
@@ -386,8 +389,6 @@ def _usage_error(context: SiteContext) -> str:
         return f"A pattern that begins with `-` looks like an option to `{program}`. Put `-e` or `--` before it."
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
-    if context.site.rule == "exit.build_output":
-        return f"{clipped(context.site.message, 160)}: name another output, or build without writing one."
     check = f"Check `{_with_subcommand(context, program)} --help` first." if program else "Check its usage first."
     return f"Wrong options or arguments for {f'`{program}`' if program else 'the command'}. {check}"
 
