@@ -143,7 +143,7 @@ class _Finder:
         site = site_of(outcome, text_rules=self.text_rules)
         explains = {
             "runtime_exception": lambda: self.programs.explain(outcome.call, outcome.content or ""),
-            "usage_error": lambda: self.programs.runs_built(outcome.call),
+            "usage_error": lambda: site.rule.startswith("exit.usage") and self.programs.runs_built(outcome.call),
         }
         if site and site.kind in explains and explains[site.kind]():
             kind = "program_exception"

@@ -307,7 +307,7 @@ def _path_not_found(context: SiteContext) -> str:
         return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
-    name = os.path.basename(context.path.rstrip("/"))
+    name = os.path.basename(context.path.removesuffix("/...").rstrip("/"))
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
 
 
@@ -352,7 +352,8 @@ def _usage_error(context: SiteContext) -> str:
     if glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message):
         return f"The shell takes {glob} as a pattern of file names, and none matches. Put it in quotes."
     if re.search(
-        r"no matches found|parse error|unexpected EOF|unexpected token|unmatched|substitution", context.site.message
+        r"no matches found|parse error near|unexpected EOF|near unexpected token|unmatched|substitution",
+        context.site.message,
     ):
         return (
             "The shell did not understand the command line. Quote patterns and special characters, and balance quotes."
