@@ -141,14 +141,16 @@ class _Finder:
         if outcome.content is None and outcome.flag is _NO_FLAG:
             return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
         site = site_of(outcome, text_rules=self.text_rules)
-        explains = {
-            "runtime_exception": lambda: self.programs.explain(outcome.call, outcome.content or ""),
-            "usage_error": lambda: site.rule.startswith("exit.usage") and self.programs.runs_built(outcome.call),
-        }
-        if site and site.kind in explains and explains[site.kind]():
+        if site and self._is_under_test(site, outcome):
             kind = "program_exception"
             return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule="derived.own_program")
         return site
+
+    def _is_under_test(self, site: ErrorSite, outcome: CallOutcome) -> bool:
+        """Tell whether the failure is what a program of the session's own was run to show."""
+        if site.kind == "runtime_exception":
+            return self.programs.explain(outcome.call, outcome.content or "")
+        return site.rule.startswith("exit.usage") and self.programs.runs_built(outcome.call)
 
     def _ends_the_session(self, step: Step, outcome: CallOutcome) -> bool:
         """A submit or finish call is not answered: the session is over."""
