@@ -6,6 +6,7 @@ come; the memory of an upload is one chunk.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import re
@@ -37,7 +38,8 @@ async def batch(call: Call) -> Response:
         raise ApiError(
             400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
         )
-    answers = [_actions(call, repo, item, is_upload) for item in objects]
+    with call.store.write() if is_upload else contextlib.nullcontext():
+        answers = [_actions(call, repo, item, is_upload) for item in objects]
     headers = {"Content-Type": "application/vnd.git-lfs+json"}
     return call.json({"transfer": "basic", "hash_algo": "sha256", "objects": answers}, headers=headers)
 
