@@ -76,3 +76,8 @@ def test_the_space_reaches_a_wheel(names: set[str]) -> None:
     wanted = {f"composer_hub/space_app/{path.as_posix()}" for path in files if "__pycache__" not in path.parts}
     assert "composer_hub/space_app/app.py" in wanted
     assert {name for name in names if name.startswith("composer_hub/space_app/")} == wanted
+
+
+def test_the_pytest_plugin_is_found_by_pytest(wheel: zipfile.ZipFile) -> None:
+    (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    assert "[pytest11]\ncomposer_hub = composer_hub.local_hub.pytest_plugin" in wheel.read(name).decode()

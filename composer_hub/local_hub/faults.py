@@ -59,7 +59,7 @@ class Faulty:
 
     def __init__(self, app: ASGIApp, faults: Sequence[Fault], seed: int = 0) -> None:
         self.app, self.faults = app, faults
-        self._random = random.Random(seed)
+        self.random = random.Random(seed)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         kind = self._pick(scope)
@@ -79,7 +79,7 @@ class Faulty:
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD") or any(part in path for part in _HARMLESS):
             return ""
         for fault in self.faults:
-            if (fault.kind not in _COMMIT_ONLY or "/commit/" in path) and fault.strikes(self._random):
+            if (fault.kind not in _COMMIT_ONLY or "/commit/" in path) and fault.strikes(self.random):
                 return fault.kind
         return ""
 

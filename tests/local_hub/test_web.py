@@ -200,7 +200,8 @@ def test_a_gated_dataset_shows_its_card_and_no_rows_to_others(
 
 @pytest.mark.parametrize("text", [
     "[x](java\nscript:alert(1))", "<svg onload=alert(1)>", "[x](data:text/html,<script>)", "![x](vbscript:x)",
-    "[x]:\n<", "[" * 5000, "> " * 3000, "---\na: b", "http://[", "[x](http://[)", "\u0000", "| a |\n|---|\n" + "| b |\n" * 50,
+    "[x]:\n<", "[" * 5000, "> " * 3000, "---\na: b",
+    "http://[", "[x](http://[)", "\u0000", "| a |\n|---|\n" + "| b |\n" * 50,
 ])  # fmt: skip
 def test_hostile_markdown_is_rendered_inert(text: str) -> None:
     page = Elements(markdown(text, "/files", "/images"))
