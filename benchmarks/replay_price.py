@@ -1,9 +1,11 @@
 """What replay promises and keeps: dollars and pairs by order, under caps, against the plan and the server's bill.
 
-    python benchmarks/replay_price.py [--traces 16] [--steps 25] [--base 4]
+    python benchmarks/replay_price.py [--traces 12] [--steps 25] [--base 3] [--sessions FOLDER]
 
-Three scripted teachers with the prices and answer lengths of three well-known models answer traces that grow by 600
-tokens per step. The student is right at 60 % of the steps. Every run is checked against the server's bill.
+With --sessions, the traces are those of the sessions in a folder, under faults, and only the money is checked: the
+report of the pairs against the server's bill, for every order, in full and under caps. Otherwise three scripted
+teachers with the prices and answer lengths of three well-known models answer traces that grow by 600 tokens per step.
+The student is right at 60 % of the steps. Every run is checked against the server's bill.
 """
 
 from __future__ import annotations
@@ -19,11 +21,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from composer_hub.ingest.one_file import ReadOptions
+from composer_hub.ingest.prepare import Preparation
+from composer_hub.ingest.reading import Reading
 from composer_hub.money import NANO
+from composer_hub.pairs import make, report_rows
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.votes import RecordedVotes
 from composer_hub.records import Trace, stable_share
-from composer_hub.replay import ReplayOptions, run
+from composer_hub.replay import ORDERS, ReplayOptions, audit, purchase_of, run
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, oracle_of, serving
 from composer_hub.replay.forecast import forecast
 from composer_hub.replay.prices import TokenPrice, from_table
@@ -99,12 +105,67 @@ def replayed(
     }
 
 
+def report_against_bill(traces: Sequence[Trace], order: str, cap: float, folder: Path) -> dict[str, Any]:
+    """Replay with faults; return the report's money beside the bill."""
+    server = TeacherServer(oracle=oracle_of(traces), faults={"empty_choices": 0.05, "drop_billed": 0.03, "429": 0.05})
+    options = ReplayOptions(order, own_endpoint=True)
+    with serving(server) as url:
+        specs = [{"at": f"{url}#{name}", "cache_key": "session_id", "max_tokens": 400} for name in server.teachers]
+        teachers = resolve(specs, list_models=fetch_models, environ={})
+        summary = run(traces, teachers, folder, options, max_usd=cap)
+        # Lost answers are ambiguous until they are looked up.
+        audit(folder, teachers, own_key=True)
+    purchase = purchase_of(folder)
+    assert purchase is not None
+    assert purchase.budget.settled <= purchase.budget.cap
+    made = make(traces, RecordedVotes(folder))
+    rows = {
+        (row.metric, row.scope): row.value
+        for row in report_rows(
+            made.pairs.outlines, made.summaries, drops=made.drops, poll=made.votes.poll, purchase=purchase
+        )
+    }
+    by_teacher = {name: rows.get(("usd", name), 0.0) for name in server.teachers}
+    return {
+        "order": summary.order,
+        "cap": round(cap, 4),
+        "pairs": rows["pairs", ""],
+        "answered": rows.get(("answered_steps", "")),
+        "report_usd": round(rows["usd", ""] or 0.0, 4),
+        "retried_usd": round(rows["usd_retried", ""] or 0.0, 4),
+        "bill_usd": round(server.billed / NANO, 4),
+        "same_to_the_cent": abs((rows["usd", ""] or 0.0) - server.billed / NANO) < 0.005
+        and all(abs((usd or 0.0) - server.bills[name].cost / NANO) < 0.005 for name, usd in by_teacher.items()),
+    }
+
+
+def sessions_of(folder: str) -> list[Trace]:
+    return [session.trace for session in Reading([folder], ReadOptions(transform=Preparation(None)))]
+
+
+def compare_reports(folder: str) -> None:
+    traces = sessions_of(folder)
+    print(json.dumps({"sessions": len(traces), "steps": sum(len(trace.steps) for trace in traces)}), flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        for order in ORDERS:
+            full = report_against_bill(traces, order, 1000, Path(scratch) / order)
+            print(json.dumps({"full": full}), flush=True)
+            for share in (0.1, 0.3, 0.6):
+                cap = share * full["bill_usd"]
+                row = report_against_bill(traces, order, cap, Path(scratch) / f"{order}-{share}")
+                print(json.dumps({"cap share": share, **row}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--traces", type=int, default=16)
+    parser.add_argument("--traces", type=int, default=12)
     parser.add_argument("--steps", type=int, default=25)
-    parser.add_argument("--base", type=int, default=4, help="Traces of 50 steps, each replayed alone.")
+    parser.add_argument("--base", type=int, default=3, help="Traces of 50 steps, each replayed alone.")
+    parser.add_argument("--sessions", metavar="FOLDER")
     options = parser.parse_args()
+    if options.sessions:
+        compare_reports(options.sessions)
+        return
     with tempfile.TemporaryDirectory() as scratch:
         root, base = Path(scratch), sample(options.base, 50, "base")
         replayed(sample(2, 25, "earlier"), "all", 100, root / "earlier")

@@ -131,7 +131,6 @@ class TraceRounds:
         teachers: Sequence[Teacher],
         options: ReplayOptions,
         compare: Compare,
-        wanted: Callable[[Trace, Step], bool] | None = None,
     ) -> None:
         self.trace, self.options, self._compare = trace, options, compare
         self.teachers = {teacher.name: teacher for teacher in teachers}
@@ -139,9 +138,8 @@ class TraceRounds:
         limited = options.agreement.max_prompt_chars is not None
         self._chars = [message_chars(message) for message in trace.messages] if limited else []
         self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
-        self._states = {
-            step.step_id: self._state(step, teachers) for step in trace.steps if wanted is None or wanted(trace, step)
-        }
+        self._all = {step.step_id: self._state(step, teachers) for step in trace.steps}
+        self._states = self._all  # those that are asked about in this run
 
     @functools.cached_property
     def comparison(self) -> Comparison:
@@ -163,14 +161,14 @@ class TraceRounds:
         """Return the names of the teachers that may be asked about each step, cheapest first."""
         return {
             step_id: [teacher.name for teacher in state.eligible]
-            for step_id, state in self._states.items()
+            for step_id, state in self._all.items()
             if not state.gated or state.audited
         }
 
-    def keep_first(self, num_steps: int) -> None:
-        """Forget all steps but the first ones that a teacher may be asked about."""
-        asked = [step_id for step_id, state in self._states.items() if state.eligible][:num_steps]
-        self._states = {step_id: self._states[step_id] for step_id in asked}
+    def keep_first(self, num_steps: int | None) -> None:
+        """Ask only about the first steps that a teacher may be asked about; None: about all of them again."""
+        asked = [step_id for step_id, state in self._all.items() if state.eligible][:num_steps]
+        self._states = self._all if num_steps is None else {step_id: self._all[step_id] for step_id in asked}
 
     def exclusions(self) -> Iterator[str]:
         """Yield the reason for each teacher that is left out of a step."""

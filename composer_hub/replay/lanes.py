@@ -163,11 +163,12 @@ class Scheduler:
         return len(self._open) < most and any(pool.in_flight + len(pool.ready) < int(pool.limit) for pool in pools)
 
     def _start_round(self, rounds: TraceRounds) -> None:
-        lanes = {} if id(rounds) in self._stalled else rounds.next_round()
+        finished = id(rounds) not in self._stalled
+        lanes = rounds.next_round() if finished else {}
+        while not lanes and self._purse and self._purse.close(rounds, finished=finished):
+            lanes = rounds.next_round()  # the money that is left pays for further steps
         if not lanes:
             self._open.pop(id(rounds), None)
-            if self._purse:
-                self._purse.close(rounds, finished=id(rounds) not in self._stalled)
             self._stalled.discard(id(rounds))
             self._count(rounds)
             self._finished.append(rounds)

@@ -26,11 +26,14 @@ class Estimate:
 
     cost: int
     headroom: int
+    model: int = 0  # the cost before it was corrected by earlier traces
 
 
 @dataclass(slots=True)
 class _Promise:
-    cost: int  # expected, less what was paid before this run
+    cost: int  # expected, less what was paid before
+    model: int  # the same, before it was corrected by earlier traces
+    num_steps: int | None  # None: all
     spent: int = 0
 
 
@@ -46,18 +49,14 @@ class Purse:
         self.refused: CapReached | None = None
 
     def decide(self, rounds: TraceRounds) -> bool | None:
-        """Return True to open a trace (its steps may be cut to the first ones), None to wait, False to skip it."""
+        """Return True to open a trace (perhaps its first steps only), None to wait, False to skip it."""
         if self._misses >= MAX_MISSES:
             return False
-        left, num_steps = self._left(), len(rounds.ranks())
+        left = self._left()
         if self._fits(rounds, None, left):
             return self._admit(rounds, None)
         if self._open:
             return None
-        low, high = 0, num_steps
-        while low < high:
-            middle = (low + high + 1) // 2
-            low, high = (middle, high) if self._fits(rounds, middle, left) else (low, middle - 1)
         money = self._ledger.budget()
         self.refused = CapReached(
             f"The next trace needs about {show_usd(self._needed(rounds, None).cost)} and {show_usd(max(left, 0))} is "
@@ -65,39 +64,56 @@ class Purse:
             "are kept.",
             later=False,
         )
-        if not low:
-            self._misses += 1
-            return False
-        return self._admit(rounds, low)
+        if num_steps := self._most(rounds, 0, left):
+            return self._admit(rounds, num_steps)
+        self._misses += 1
+        return False
 
     def spend(self, rounds: TraceRounds, cost: int) -> None:
         """Take an answer's cost off the money promised to its trace."""
         if promise := self._open.get(id(rounds)):
             promise.spent += cost
 
-    def close(self, rounds: TraceRounds, *, finished: bool) -> None:
-        """Give back what a trace did not need, and learn from one that was finished."""
+    def close(self, rounds: TraceRounds, *, finished: bool) -> bool:
+        """Give back what a trace did not need and learn from it; return True if it goes on with further steps."""
         promise = self._open.pop(id(rounds), None)
-        if promise and finished:
-            self._expected += promise.cost
+        if promise is None:
+            return False
+        trace_id = rounds.trace.trace_id
+        if finished and promise.spent:
+            self._expected += promise.model
             self._actual += promise.spent
+        self._paid[trace_id] = self._paid.get(trace_id, 0) + promise.spent
+        if not finished or promise.num_steps is None or self._open:
+            return False
+        num_steps = self._most(rounds, promise.num_steps, self._left())
+        return num_steps > promise.num_steps and self._admit(rounds, num_steps)
 
     def _admit(self, rounds: TraceRounds, num_steps: int | None) -> bool:
         self._misses = 0
-        self._open[id(rounds)] = _Promise(self._needed(rounds, num_steps).cost)
-        if num_steps is not None:
-            rounds.keep_first(num_steps)
+        needed = self._needed(rounds, num_steps)
+        self._open[id(rounds)] = _Promise(needed.cost, needed.model, num_steps)
+        rounds.keep_first(num_steps)
         return True
+
+    def _most(self, rounds: TraceRounds, low: int, left: int) -> int:
+        """Return how many of a trace's first steps fit, at least `low`."""
+        high = len(rounds.ranks())
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if self._fits(rounds, middle, left) else (low, middle - 1)
+        return low
 
     def _fits(self, rounds: TraceRounds, num_steps: int | None, left: int) -> bool:
         needed = self._needed(rounds, num_steps)
         return needed.cost + needed.headroom <= left
 
     def _needed(self, rounds: TraceRounds, num_steps: int | None) -> Estimate:
-        found = self._estimate(rounds, num_steps)
+        found, paid = self._estimate(rounds, num_steps), self._paid.get(rounds.trace.trace_id, 0)
         # Earlier traces show how far off the expectation is; a few of them do not show it well.
         bias = (self._actual + found.cost) / (self._expected + found.cost) if self._expected + found.cost else 1.0
-        return Estimate(max(0, round(found.cost * bias) - self._paid.get(rounds.trace.trace_id, 0)), found.headroom)
+        cost = max(0, round(found.cost * bias) - paid)
+        return Estimate(cost, found.headroom, round(cost / bias) if bias else cost)
 
     def _left(self) -> int:
         money = self._ledger.budget()
