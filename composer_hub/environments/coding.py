@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -314,14 +314,31 @@ class CodingEnvironment:
             self._verdict = self._submit().result()
         return self._verdict
 
-    def _undo(self) -> None:
-        """Take back the last call, whose result the trainer dropped."""
-        if self._calls:
-            self._calls.pop()
+    def _undo(self, num_calls: int = 1) -> None:
+        """Take back the last calls, whose results the trainer dropped: the transcript does not hold them."""
+        if self._calls and num_calls:
+            del self._calls[-num_calls:]
             before = self._calls[-1].changes if self._calls else ()
             shutil.rmtree(self._root)
             trees.write_files(self._root, trees.edited(self._start, before))
             self._verdict = None
+
+    def _facts(self) -> dict[str, Any]:
+        """Return what a published rollout keeps of its episode: signs of hacks, the verdict, and its states."""
+        assert self._task is not None
+        verdict = self._judged()
+        states, before = [], None
+        for number, call in enumerate(self._calls):
+            if call.changes != before:
+                states.append({"call": number, "changes": [asdict(edit) for edit in call.changes]})
+                before = call.changes
+        return {
+            "task_id": self._task.task_id,
+            "reward": verdict.reward,
+            "visible_reward": verdict.visible,
+            "hack": [asdict(finding) for finding in self._findings()],
+            "states": states,  # after these calls, as changes to the start
+        }
 
     def _findings(self) -> list[monitor.Finding]:
         """Return what looks like a hack in this episode, with evidence."""

@@ -77,6 +77,14 @@ class Rollout:
         start, stop = self.spans[step.index]
         return [*self.prompt_ids, *self.completion_ids[:start]], self.completion_ids[start:stop]
 
+    @property
+    def num_dropped_calls(self) -> int:
+        """Count the calls of the last turn if they were executed but their results did not fit."""
+        steps = self.trace.steps
+        if not steps or all(site.rule != "rollout.dropped_result" for site in steps[-1].error_sites):
+            return 0
+        return len(self.trace.messages[steps[-1].action].tool_calls)
+
     def _turns(self) -> Iterator[Mapping[str, Any]]:
         return (message for message in self.messages if message["role"] == "assistant")
 

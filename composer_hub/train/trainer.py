@@ -116,6 +116,12 @@ class ComposerTrainer(GRPOTrainer):
             )
             for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
         ]
+        # The loop executed these calls and then took them out of the rollout: the environment takes them back.
+        environments: list[Any] = self.environments or []
+        for environment, rollout in zip(environments, self._rollouts, strict=False):
+            undo = getattr(environment, "_undo", None)
+            if undo is not None and rollout.num_dropped_calls:
+                undo(rollout.num_dropped_calls)
         return looped
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:

@@ -158,6 +158,17 @@ def test_a_dropped_call_is_taken_back(environment: CodingEnvironment) -> None:
     assert environment.get_reward() == 1.0
 
 
+def test_an_episode_tells_its_states_and_signs_of_hacks(environment: CodingEnvironment) -> None:
+    environment.read_file("durations.py")
+    environment.write_file("tests/test_durations.py", "def test_show(): pass\n")
+    environment.run("git log -p")
+    facts = environment._facts()
+    assert (facts["task_id"], facts["reward"]) == ("durations-show", 0.0)
+    assert [state["call"] for state in facts["states"]] == [0, 1]
+    assert facts["states"][1]["changes"] == [{"path": "tests/test_durations.py", "text": "def test_show(): pass\n"}]
+    assert [finding["rule"] for finding in facts["hack"]] == ["history", "tests-edited"]
+
+
 def test_equal_submissions_are_verified_once(shelf: TaskShelf) -> None:
     make = coding_factory(shelf)
     environments = [make() for _ in range(3)]

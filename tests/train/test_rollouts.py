@@ -105,6 +105,8 @@ def test_output_of_the_environment_follows_the_rules_for_recorded_sessions() -> 
 def test_a_result_that_was_dropped_is_an_error_of_the_call() -> None:
     assert kinds(rollout(acted(call("cat", path="/big")))) == [(0, "output_limit")]
     assert kinds(rollout(acted(call("cat", path="/big")), rounds_used_up=True)) == []
+    assert rollout(acted(call("cat", path="/big"), call("ls"))).num_dropped_calls == 2
+    assert rollout(acted(call("ls")), answered("ls", "a"), END).num_dropped_calls == 0
 
 
 def test_a_call_that_is_repeated_with_the_same_result_is_an_error_the_third_time() -> None:

@@ -36,6 +36,7 @@ class Scored:
     logps: Sequence[float | None] = ()  # of the completion's sampled tokens, if known
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
+    episode: Mapping[str, Any] = field(default_factory=dict)  # what the environment tells about it
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
     tokens: TokenDiagnostics = field(default_factory=TokenDiagnostics)  # of a sampled few
     token_texts: Sequence[str] = ()  # of the same few: readers of the rollouts have no tokenizer
@@ -95,6 +96,7 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "policy_step": scored.policy_step,
         "tokenizer": run.tokenizer,
         "environment": scored.environment,
+        "episode": dict(scored.episode),
         "rewards": dict(scored.rewards),
         "advantage": scored.advantage,
         "prompt_ids": list(rollout.prompt_ids),
@@ -149,6 +151,7 @@ class RolloutFile:
                 ],
                 logps_source=source,
                 environment=str(given.get("environment") or self.environment),
+                episode=_episode(trainer, row),
                 hints=hints.get(row, {}),
                 tokens=diagnosed or TokenDiagnostics(),
                 token_texts=[_valid(trainer._tokenizer.decode([token])) for token in rollout.completion_ids]
@@ -225,6 +228,12 @@ def _logps(output: Mapping[str, Any]) -> tuple[list[list[float]], str]:
 def _hints(trainer: Any) -> dict[int, dict[int, Hint]]:
     sites = getattr(trainer, "_sites", ())
     return {row: {site.step: site.hint for site in found} for row, found in enumerate(sites)}
+
+
+def _episode(trainer: Any, row: int) -> Mapping[str, Any]:
+    environments = getattr(trainer, "environments", None) or ()
+    facts = getattr(environments[row], "_facts", None) if row < len(environments) else None
+    return facts() if facts is not None else {}
 
 
 def _valid(text: str) -> str:
