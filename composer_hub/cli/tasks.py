@@ -55,7 +55,8 @@ def make(sources: tuple[str, ...], kinds: str, publication: Publication, out: Ou
 
         made = stage.make(sources, chosen, on_package)
     if not made.tasks:
-        raise exits.NothingToDo(f"No task was made: {stage.reasons(made)}")
+        counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
+        raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
     publish(out, publication, made)
 
 

@@ -6,7 +6,7 @@ draft = tasks.draft(made, "my-tasks")
 
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.check import TaskCheck, check_task, check_version, one_of
-from composer_hub.tasks.dataset import draft, oracle_draft, reasons, tasks_of
+from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
 from composer_hub.tasks.sources import PackageRefused
@@ -27,7 +27,6 @@ __all__ = [
     "make",
     "one_of",
     "oracle_draft",
-    "reasons",
     "tasks_of",
     "write_harbor",
 ]

@@ -25,7 +25,7 @@ TAGS = ("coding", "agents", "reinforcement-learning", "verifiable", "swe")
 def draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
     """Return the next version of a task dataset."""
     if not made.tasks:
-        raise exits.NothingToDo(f"No task was made: {reasons(made)}.")
+        raise exits.NothingToDo(f"No task was made: {made.numbers()['refused']}. Read the reports of the task set.")
     again = {report.package for report in made.reports if report.package}
     kept = _tasks_of(before, again)
     bundles = [*_bundles_of(before, {task.bundle_digest for task in kept}), *map(bundle_row, made.bundles)]
@@ -120,12 +120,6 @@ def bundle_features() -> Features:
 def tasks_of(version: Version) -> Iterator[Task]:
     """Yield the tasks of a version."""
     return (from_row(Task, row) for row in version.rows("tasks"))
-
-
-def reasons(made: TaskSet) -> str:
-    """Return in words why nothing was made."""
-    each = [report.sentence or f"{report.source}: {dict(report.reasons)}" for report in made.reports]
-    return "; ".join(each) or "no source"
 
 
 def _tasks_of(before: Version | None, again: set[str]) -> list[Task]:

@@ -31,9 +31,10 @@ MAX_FILES, MAX_BYTES = 20_000, 100 << 20
 DOWNLOAD_SECONDS = 600
 SCRUBBED = (
     ".git .hg .svn .tox .nox .venv venv .eggs __pycache__ .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* "
-    "*.pyc *.pyo *.egg-info *.dist-info build dist node_modules *.orig *.rej *.bak *.swp *~ .env* *.pem *.key *.whl "
+    "*.pyc *.pyo *.egg-info *.dist-info node_modules *.orig *.rej *.bak *.swp *~ .env* *.pem *.key *.whl "
     "*.tar.gz *.egg .DS_Store"
 ).split()
+_BUILDS = {"build", "dist", "site"}  # at the top of a tree only: packages have modules of these names
 _TEST_FILES = ("test_*.py", "*_test.py", "tests.py", "test.py")
 _NO_SOURCES = {
     "docs",
@@ -95,7 +96,7 @@ def open_package(source: str, work: Path) -> Package:
     path = Path(source).expanduser()
     is_name = not path.exists() and re.fullmatch(r"[A-Za-z0-9][\w.-]*(==[\w.!+-]+)?", source)
     if not path.exists() and not is_name:
-        raise PackageRefused("not_found", f"{source} is no file, no folder and no package name. Check the spelling.")
+        raise PackageRefused("not_found", f"{source} is not a file, a folder or a package name. Check the spelling.")
     skipped: Counter[str] = Counter()
     if path.is_dir():
         _copy(path, tree, skipped)
@@ -182,7 +183,7 @@ def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
     root, size, number = folder.resolve(), 0, 0
     for relative in _listed(folder):
         source = folder / relative
-        if any(fnmatch.fnmatch(part, pattern) for part in relative.parts for pattern in SCRUBBED):
+        if _is_scrubbed(relative):
             continue
         target = source.resolve()
         if not target.is_relative_to(root) or not target.is_file():
@@ -197,11 +198,18 @@ def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
         shutil.copyfile(target, tree / relative)
 
 
+def _is_scrubbed(path: Path) -> bool:
+    """Return whether a path is a cache, a build, version control or looks like a secret."""
+    return path.parts[0] in _BUILDS or any(fnmatch.fnmatch(part, one) for part in path.parts for one in SCRUBBED)
+
+
 def _listed(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder in order: those that git knows or does not ignore, else all."""
     git = shutil.which("git")
     if git and (folder / ".git").exists():
-        command = [git, "-C", str(folder), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        # The repository may belong to another user, and its own settings may name programs to run.
+        command = [git, "-c", f"safe.directory={folder.resolve()}", "-c", "core.fsmonitor=false", "-C", str(folder)]
+        command += ["ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode == 0:
             yield from sorted({Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name})
