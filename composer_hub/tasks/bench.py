@@ -73,6 +73,7 @@ class Bench:
     workers: int = 1
     sandbox: str = "auto"
     warm: tuple[str, ...] = ()  # modules of the standard library that the tests import
+    batch: int = _BATCH  # most jobs of one process
     cpu_s: float = 0.0  # used so far
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class Bench:
     def run(self, jobs: Sequence[Job]) -> list[Report]:
         """Run jobs and return their reports in the same order."""
         batches: list[list[Job]] = []
-        size = max(1, min(_BATCH, -(-len(jobs) // self.workers)))
+        size = max(1, min(self.batch, -(-len(jobs) // self.workers)))
         for job in jobs:
             if not batches or len(batches[-1]) == size or batches[-1][0].seed != job.seed:
                 batches.append([])

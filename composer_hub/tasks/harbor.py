@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -76,7 +77,7 @@ class HarborTreeError(exits.ComposerError, ValueError):
 
 
 def tree_of(
-    task: Task, bundle: Path, requirements: Sequence[str], oracle: Mapping[str, Any] | None, python: str = "3.12"
+    task: Task, bundle: Path, requirements: Sequence[str], oracle: Mapping[str, Any] | None
 ) -> dict[str, bytes]:
     """Return the files of a task's Harbor tree."""
     start = edited(bundle_files(bundle), task.edits)
@@ -98,6 +99,7 @@ def tree_of(
     files["tests/oracle.json"] = json.dumps(dict(oracle) if oracle else {"calls": [], "answers": []}).encode()
     files["tests/test.sh"] = b"#!/bin/sh\nexec python -I /tests/grade.py\n"
     path = ":".join(f"/workspace/{one}" if one != "." else "/workspace" for one in (*task.python_path, "."))
+    python = "{}.{}".format(*sys.version_info)  # with which the lists were measured
     common = {"python": python, "path": path, "requirements": " ".join(requirements)}
     own = "RUN chown -R agent:agent /workspace"
     files["environment/Dockerfile"] = _DOCKERFILE.format(**common, user="agent", last=own).encode()
