@@ -111,7 +111,9 @@ def judge(model: Model, one: Checked, report: Report, gold: Report | None, max_s
     if gold is None:
         wanted = set(one.candidate.guided)
     else:
-        wanted = gold.passed() - model.baseline.flaky
+        # Ids that hold an address differ in every run, so only known ids and those of new files count.
+        new = tuple(f"{edit.path}::" for edit in one.candidate.files)
+        wanted = {id for id in gold.passed() if id in model.baseline.passing or id.startswith(new)}
         kept = {id for id in one.candidate.guided if id not in wanted}
         if gold.problem or not wanted or len(kept) > len(wanted):
             return replace(done, reason="gold_fails", detail=gold.detail[-300:])
@@ -149,7 +151,8 @@ def recheck(bench: Bench, model: Model, checked: Sequence[Checked]) -> list[Chec
 def _compared(model: Model, one: Checked, broken: Report, gold: Report) -> Checked:
     if broken.problem or gold.problem:
         return replace(one, recheck="other", reason=one.reason or broken.problem or gold.problem)
-    fails = frozenset((gold.passed() - broken.passed()) - model.baseline.flaky)
+    known = model.baseline.passing | one.fail_to_pass | one.pass_to_pass
+    fails = frozenset((gold.passed() & known) - broken.passed())
     if fails == one.fail_to_pass:
         return replace(one, recheck="exact")
     name = "more" if fails > one.fail_to_pass else "fewer" if fails < one.fail_to_pass else "other"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 from pathlib import Path
 
@@ -10,7 +11,10 @@ import pytest
 
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench, Job
+from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.gates import check, recheck
 from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
+from composer_hub.tasks.migration import migrations
 from composer_hub.tasks.sources import PackageRefused, open_package
 from tests.tasks import toy
 
@@ -133,3 +137,27 @@ def test_a_file_that_kills_the_run_is_set_aside(venv: Path, tmp_path: Path) -> N
     baseline = measure(bench)
     assert baseline.set_aside == {"tests/test_killer.py": "killed"}
     assert "tests/test_spans.py::test_units" in baseline.passing
+
+
+UNSTABLE = """
+import pytest
+from tinytext import title
+
+class Thing:
+    pass
+
+@pytest.mark.parametrize("thing", [Thing(), Thing()], ids=repr)
+def test_thing(thing):
+    assert title("a b") == "A B"
+"""
+
+
+def test_ids_that_hold_an_address_are_in_no_list(venv: Path, tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "source", **{"tests/test_unstable.py": UNSTABLE})
+    tmp_path.chmod(0o755)
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    model = Model(bench.package, measure(bench))
+    candidates = [one for one in migrations(model, random.Random(0)) if one.symbols == ("tinytext.words:title",)]
+    (checked,) = recheck(bench, model, check(bench, model, candidates, 1.0))
+    assert (checked.reason, checked.recheck) == ("", "exact")
+    assert not [id for id in checked.fail_to_pass | checked.pass_to_pass if " at 0x" in id]
