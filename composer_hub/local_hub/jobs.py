@@ -19,7 +19,7 @@ from urllib.parse import urlencode
 
 from starlette.responses import Response, StreamingResponse
 
-from composer_hub.local_hub import buckets
+from composer_hub.local_hub import buckets, sessions, webpage
 from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, RunningJob
 from composer_hub.local_hub.mounts import MAX_VOLUMES, Volume, read_volume
@@ -32,6 +32,7 @@ MAX_TIMEOUT = 30 * 24 * 3600
 KEEP_ALIVE_SECONDS = 30.0
 _POLL_SECONDS = 0.15
 _PAGE = 100
+_LOG_LINES = 500
 _ENDED = ("COMPLETED", "CANCELED", "ERROR", "DELETED")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,100}")
@@ -113,12 +114,22 @@ async def inspect(call: Call) -> Response:
     return call.json(_shown(call, _find(call)))
 
 
-def describe(call: Call, num_lines: int) -> tuple[dict[str, Any], str]:
-    """Return a job as clients read it, and the end of its log."""
+async def show_page(call: Call) -> Response:
+    """Show people the state of a job and the end of its log."""
     _namespace(call)
-    job, path = _find(call), runner_of(call).log_path(call.args["id"])
-    lines = _last_lines(path, num_lines)[0] if path.is_file() else []
-    return _shown(call, job), "\n".join(str(json.loads(line).get("data", "")) for line in lines)
+    job, path = _shown(call, _find(call)), runner_of(call).log_path(call.args["id"])
+    lines = await call.in_thread(_last_lines, path, _LOG_LINES) if path.is_file() else ([], 0)
+    log = "\n".join(str(json.loads(line).get("data", "")) for line in lines[0])
+    values = {
+        "state": job["status"]["stage"],
+        "message": job["status"]["message"] or "",
+        "command": " ".join(map(str, [*(job["command"] or []), *(job["arguments"] or [])])),
+        "created": job["createdAt"],
+    }
+    facts = webpage.table([], [[name, webpage.e(str(value))] for name, value in values.items()])
+    return webpage.page(
+        f"Job {job['id']}", f"{facts}<h2>Log</h2><pre>{webpage.e(log)}</pre>", user=sessions.name_of(call)
+    )
 
 
 async def cancel(call: Call) -> Response:
@@ -429,6 +440,7 @@ _ALL = "/api/jobs/{ns}"
 _ONE = "/api/jobs/{ns}/{id}"
 
 ROUTES = (
+    Route("GET", "/jobs/{ns}/{id}", show_page, on_error=sessions.failed),
     Route("GET", "/api/jobs/hardware", show_hardware),
     Route("GET", _ALL, list_jobs),
     Route("POST", _ALL, run),

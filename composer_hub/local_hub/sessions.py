@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from composer_hub.local_hub.accounts import User
-from composer_hub.local_hub.calls import Call, Hub, Route, text_field
+from composer_hub.local_hub.calls import ApiError, Call, Hub, Route, error_response, text_field
 from composer_hub.local_hub.webpage import page
 
 LINK_SECONDS = 600
@@ -88,6 +88,23 @@ def login_form(target: str, problem: str = "") -> str:
         '<label>Token <input type="password" name="token" autocomplete="off" required></label> '
         "<button>Sign in</button></form>"
         '<p class="quiet">Or run <code>composer-hub hub open</code>, which signs this browser in.</p>'
+    )
+
+
+def name_of(call: Call) -> str:
+    return call.user.name if call.user else ""
+
+
+def failed(call: Call, error: ApiError) -> Response:
+    """Answer an error of a page as a page; who is not signed in can sign in there."""
+    if error.status < 400 or error.status == 501:
+        return error_response(error)
+    asked = call.request.url.path + (f"?{call.request.url.query}" if call.request.url.query else "")
+    hint = login_form(asked) if call.user is None and error.status in (401, 403, 404) else ""
+    title = {401: "Not found, or private", 404: "Not found"}.get(error.status, f"Error {error.status}")
+    headers = {"X-Error-Code": error.code} if error.code else {}
+    return page(
+        title, f"<p>{html.escape(error.message)}</p>{hint}", user=name_of(call), status=error.status, headers=headers
     )
 
 

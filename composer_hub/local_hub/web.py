@@ -12,13 +12,13 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from composer_hub.local_hub import buckets, bucketstore, community, jobs, merging
+from composer_hub.local_hub import buckets, bucketstore, community, merging
 from composer_hub.local_hub.accounts import RESERVED
-from composer_hub.local_hub.calls import ApiError, Call, Route, error_response, not_offered
+from composer_hub.local_hub.calls import ApiError, Call, Route, not_offered
 from composer_hub.local_hub.cards import card_of, tags_of
 from composer_hub.local_hub.preview import read_preview
 from composer_hub.local_hub.repos import check_gate, may_open
-from composer_hub.local_hub.sessions import login_form
+from composer_hub.local_hub.sessions import failed, login_form, name_of
 from composer_hub.local_hub.store import KINDS, Commit, Repo
 from composer_hub.local_hub.trees import Folder, TreeEntry
 from composer_hub.local_hub.webpage import anchor, diff, e, markdown, page, table
@@ -27,7 +27,6 @@ MAX_SHOWN = 256 << 10
 _MAX_ROWS = 1000
 _MAX_REPOS = 500
 _COMMITS = 50
-_LOG_LINES = 500
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
 _KEPT_PREVIEWS = 32
 _USE = {
@@ -277,31 +276,6 @@ async def show_bucket(call: Call) -> Response:
     return _page(call, f"buckets/{bucket.name}", table(["file", "size"], rows) if rows else "<p>Empty.</p>")
 
 
-async def show_job(call: Call) -> Response:
-    """Show the state of a job and the end of its log."""
-    job, log = await call.in_thread(jobs.describe, call, _LOG_LINES)
-    command = " ".join(map(str, [*(job["command"] or []), *(job["arguments"] or [])]))
-    values = {
-        "state": job["status"]["stage"],
-        "message": job["status"]["message"] or "",
-        "command": command,
-        "created": _day(job["createdAt"]),
-    }
-    facts = [[name, e(str(value))] for name, value in values.items()]
-    return _page(call, f"Job {call.args['id']}", table([], facts) + f"<h2>Log</h2><pre>{e(log)}</pre>")
-
-
-def failed(call: Call, error: ApiError) -> Response:
-    """Answer an error of a page as a page; who is not signed in can sign in there."""
-    if error.status < 400 or error.status == 501:
-        return error_response(error)
-    asked = call.request.url.path + (f"?{call.request.url.query}" if call.request.url.query else "")
-    hint = login_form(asked) if call.user is None and error.status in (401, 403, 404) else ""
-    title = {401: "Not found, or private", 404: "Not found"}.get(error.status, f"Error {error.status}")
-    headers = {"X-Error-Code": error.code} if error.code else {}
-    return page(title, f"<p>{e(error.message)}</p>{hint}", user=_name(call), status=error.status, headers=headers)
-
-
 # ---------------------------------------------------------------------------------------------------------- pieces
 
 
@@ -323,7 +297,7 @@ def _repo_page(call: Call, repo: Repo, tab: str, body: str) -> Response:
 
 
 def _page(call: Call, title: str, body: str) -> Response:
-    return page(title, body, user=_name(call))
+    return page(title, body, user=name_of(call))
 
 
 def _name(call: Call) -> str:
@@ -374,7 +348,6 @@ def _routes() -> Iterator[Route]:
 ROUTES = (
     Route("GET", "/", show_home, on_error=failed),
     Route("GET", "/buckets/{ns}/{name}", show_bucket, on_error=failed),
-    Route("GET", "/jobs/{ns}/{id}", show_job, on_error=failed),
     *_routes(),
     Route("GET", "/{ns}", show_home, on_error=failed),
 )
