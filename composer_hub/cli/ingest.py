@@ -52,6 +52,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--strict", is_flag=True, help="End the run at a corrupt line or an unknown record.")
 @click.option("--workers", default=0, help="Worker processes (0: one per core).")
 @click.option("--fresh", is_flag=True, help="Ignore earlier versions and read every file again.")
+@click.option("--viewer/--no-viewer", default=True, show_default=True, help="Add sessions for the Hub's trace viewer.")
 @click.option("--raw", is_flag=True, help="Also put the raw files into a private dataset OWNER/NAME-sessions.")
 @publish_options(repo_required=False)
 @format_option

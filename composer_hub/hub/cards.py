@@ -40,6 +40,7 @@ class Card:
     dropped: Mapping[str, Any] = field(default_factory=dict)  # reason -> number
     holes: Mapping[str, str] = field(default_factory=dict)  # further named holes of the template
     pictures: Mapping[str, bytes] = field(default_factory=dict)  # path below plots/ -> a file that the card shows
+    sessions: Mapping[str, Path] = field(default_factory=dict)  # path below sessions/ -> a file for the Hub's viewer
 
 
 def render(

@@ -340,7 +340,7 @@ def make_plan(
         version=chosen,
         bump=needed if needed == "first" else options.bump or needed,
         head=head.revision,
-        changes=_changes(built, text, card.pictures, manifest, there),
+        changes=_changes(built, text, card, manifest, there),
         card=text,
         manifest=manifest,
         rows=rows,
@@ -465,19 +465,22 @@ def _content(manifest: Mapping[str, Any]) -> str:
 
 def _changes(
     built: Sequence[Built],
-    card: str,
-    pictures: Mapping[str, bytes],
+    readme: str,
+    card: Card,
     manifest: Mapping[str, Any],
     there: Mapping[str, Entry],
 ) -> tuple[Change, ...]:
     text = json.dumps(manifest, indent=2, ensure_ascii=False, sort_keys=True) + "\n"
     files = {path: source for one in built for path, source in one.files.items()}
-    adds = [Add.of("README.md", card.encode()), Add.of(MANIFEST, text.encode())]
+    adds = [Add.of("README.md", readme.encode()), Add.of(MANIFEST, text.encode())]
     adds += [Add.of(path, source) for path, source in sorted(files.items())]
-    adds += [Add.of(f"plots/{name}", data) for name, data in sorted(pictures.items())]
+    adds += [Add.of(f"plots/{name}", data) for name, data in sorted(card.pictures.items())]
+    room = max(0, MAX_OPERATIONS - len(adds))
+    adds += [Add.of(f"sessions/{name}", path) for name, path in list(card.sessions.items())[:room]]
     # Delete only files that composer_hub itself writes.
     written = {add.path for add in adds}
-    stale = [path for path in sorted(there) if path.startswith(("data/", "index/", "plots/")) and path not in written]
+    ours = ("data/", "index/", "plots/", "sessions/")
+    stale = [path for path in sorted(there) if path.startswith(ours) and path not in written]
     return (*adds, *(Delete(path) for path in stale))
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer_hub.exports import to_sts
 from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
@@ -36,18 +40,38 @@ class _Rows:
 
 
 def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
-    """Return the `traces` and `steps` configs; each call of `traces` gives all traces from the first."""
+    """Return the `steps` and `traces` configs; each call of `traces` gives all traces from the first."""
     features = config_features()
     steps = _Rows(lambda: (to_row(row) for trace in traces() for row in step_rows(trace)))
     return [
-        Table("traces", _Rows(lambda: map(to_row, traces())), features["traces"], "trace_id",
-              index_columns=("source", "model", "family", "repository")),
+        # The first is the one that people see.
         Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"),
               index_columns=("trace_id", "index", "family")),
+        Table("traces", _Rows(lambda: map(to_row, traces())), features["traces"], "trace_id",
+              index_columns=("source", "model", "family", "repository")),
     ]  # fmt: skip
 
 
-def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bool) -> Card:
+MAX_SESSIONS = 80
+"""Sessions in the form of the Hub's viewer; one commit has room for about a hundred files."""
+
+
+def viewer_files(traces: Iterable[Trace], folder: Path) -> dict[str, Path]:
+    """Write redacted sessions for the Hub's viewer of agent traces, and return them by name."""
+    folder.mkdir(exist_ok=True)
+    files: dict[str, Path] = {}
+    whole = (trace for trace in traces if trace.redaction and not trace.parent_trace_id)
+    for trace in itertools.islice(whole, MAX_SESSIONS):
+        name = f"{trace.trace_id}.jsonl"
+        with contextlib.suppress(TypeError):  # an integer beyond 64 bits: the rows hold the session, the viewer cannot
+            (folder / name).write_text("".join(f"{line}\n" for line in to_sts(trace)), encoding="utf-8")
+            files[name] = folder / name
+    return files
+
+
+def trace_card(
+    repo: str, license: str, numbers: dict[str, Any], *, redacted: bool, sessions: Mapping[str, Path] | None = None
+) -> Card:
     """Return the card of a trace dataset."""
     kept = ("traces", "steps", "messages", "calls", "error_sites", "error_sites_by_kind", "error_sites_by_blame",
             "hints_by_writer", "hint_coverage", "steps_by_family", "inexact_prefixes")  # fmt: skip
@@ -57,7 +81,8 @@ def trace_card(repo: str, license: str, numbers: dict[str, Any], *, redacted: bo
         "traces",
         pretty_name=f"{repo.split('/')[1]}: coding agent traces",
         license=license,
-        tags=("agents", "coding-agents", "tool-use", "traces"),
+        tags=("agents", "coding-agents", "tool-use", "traces", *(["agent-traces"] if sessions else [])),
+        sessions=sessions or {},
         counts={name: numbers[name] for name in kept if numbers[name] not in (None, {}, 0)},
         dropped={name: numbers[name] for name in dropped if numbers[name]},
         holes={

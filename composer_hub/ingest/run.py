@@ -41,7 +41,7 @@ from composer_hub.hub import (
     newest,
     update,
 )
-from composer_hub.ingest.dataset import TraceCounts, file_numbers, numbers_of, trace_card, trace_tables
+from composer_hub.ingest.dataset import TraceCounts, file_numbers, numbers_of, trace_card, trace_tables, viewer_files
 from composer_hub.ingest.downloads import local_sources
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import DEFAULT_WRITERS, Preparation
@@ -80,6 +80,7 @@ class Options:
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
     env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
     personal: str = "standard"  # or strict: also coordinates, unlabeled addresses, names behind a label
+    viewer: bool = True  # add redacted sessions in the form of the Hub's viewer
     review: bool = False  # collect samples of what was replaced
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur
     writers: str = DEFAULT_WRITERS  # hint writers, in order
@@ -401,7 +402,9 @@ class Ingested:
         # The paths of the files stay on this machine.
         files = stable_id(sorted(entry["digest"] for entry in self._manifest.values()))
         lineage = Lineage(tuple(self._parents()), config, {"files": files, "numbers": numbers})
-        card = trace_card(self.repo, self.options.license, numbers, redacted=self.options.redact)
+        folder = Path(self._scratch.name) / "sessions"
+        sessions = viewer_files(self.traces(), folder) if self.options.viewer and self.options.redact else {}
+        card = trace_card(self.repo, self.options.license, numbers, redacted=self.options.redact, sessions=sessions)
         return trace_tables(self.traces), card, lineage
 
     def _check(self, numbers: Mapping[str, Any], *, public: bool) -> None:

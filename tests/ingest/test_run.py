@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from composer_hub import ingest
 from composer_hub.hub import Destination, NothingToPublish, PublishOptions, destination
@@ -73,3 +75,27 @@ def test_a_new_denial_takes_a_trace_out_although_no_file_changed(sessions: Path,
     again = run(sessions, hub, ingest.Options(workers=1, scan=False, denied=frozenset([denied])))
     again.publish(PublishOptions())
     assert sorted(trace.trace_id for trace in again.traces() if not trace.parent_trace_id) == rest
+
+
+def test_redacted_sessions_for_the_viewer_come_with_the_rows_and_go_with_their_trace(
+    sessions: Path, hub: Destination
+) -> None:
+    first = run(sessions, hub)
+    published = first.publish(PublishOptions())
+    roots = [trace.trace_id for trace in first.traces() if not trace.parent_trace_id]
+    files = hub.files("me/traces", published.revision)
+    assert {path for path in files if path.startswith("sessions/")} == {f"sessions/{name}.jsonl" for name in roots}
+    path = hub.fetch("me/traces", published.revision, f"sessions/{roots[0]}.jsonl")
+    assert path is not None
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (lines[0]["type"], {line["type"] for line in lines[1:]}) == ("session", {"message"})
+    assert "/home/maria" not in path.read_text()
+    card = hub.fetch("me/traces", published.revision, "README.md")
+    assert card is not None
+    head = yaml.safe_load(card.read_text().split("---")[1])
+    assert "agent-traces" in head["tags"]
+    assert [config["config_name"] for config in head["configs"] if config.get("default")] == ["steps"]
+
+    denied = ingest.Options(workers=1, scan=False, denied=frozenset(roots[:1]))
+    after = hub.files("me/traces", run(sessions, hub, denied).publish(PublishOptions()).revision)
+    assert f"sessions/{roots[0]}.jsonl" not in after
