@@ -41,11 +41,11 @@ class _Names:
     _seen: set[tuple[int, str]] = field(default_factory=set)
 
     def update(self, db: sqlite3.Connection) -> None:
-        """Read the commits that are new since the last call."""
-        for repo, oid in set(db.execute("select repo, oid from commits")) - self._seen:
+        """Read the commits that something leads to and that are new since the last call."""
+        for repo, oid in _reachable(db) - self._seen:
             self._seen.add((repo, oid))
-            (changes,) = db.execute("select changes from commits where repo=? and oid=?", (repo, oid)).fetchone()
-            for entry in filter(None, json.loads(changes).values()):
+            row = db.execute("select changes from commits where repo=? and oid=?", (repo, oid)).fetchone()
+            for entry in filter(None, json.loads(row[0]).values() if row else ()):  # no row: deleted meanwhile
                 self.ids.add(entry[2] or entry[0])
                 if entry[2]:
                     self.lfs.add((repo, entry[2]))
@@ -63,7 +63,6 @@ def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> F
     names.update(store.read())  # the slow part, before the others have to wait
     with contextlib.suppress(_Undo), store.write() as db:
         freed.num_commits = _clean_commits(db)
-        names = names if not freed.num_commits else _Names()
         names.update(db)
         _clean_rows(db, names, cutoff, freed)
         if dry_run:
@@ -76,16 +75,21 @@ def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> F
     return freed
 
 
-def _clean_commits(db: sqlite3.Connection) -> int:
-    """Delete commits that no branch, tag or pull request leads to."""
+def _reachable(db: sqlite3.Connection) -> set[tuple[int, str]]:
+    """Return the commits (repo, oid) that a branch, a tag or a pull request leads to."""
     parents = {(repo, oid): parent for repo, oid, parent in db.execute("select repo, oid, parent from commits")}
     kept: set[tuple[int, str]] = set()
-    for root in [*db.execute("select repo, oid from refs"), *db.execute(_SIDE_ROOTS)]:
-        repo, oid = root
+    for repo, root in [*db.execute("select repo, oid from refs"), *db.execute(_SIDE_ROOTS)]:
+        oid = root
         while (repo, oid) in parents and (repo, oid) not in kept:
             kept.add((repo, oid))
             oid = parents[repo, oid]
-    gone = parents.keys() - kept
+    return kept
+
+
+def _clean_commits(db: sqlite3.Connection) -> int:
+    """Delete the commits that nothing leads to."""
+    gone = set(db.execute("select repo, oid from commits")) - _reachable(db)
     db.executemany("delete from commits where repo=? and oid=?", gone)
     return len(gone)
 
