@@ -95,6 +95,11 @@ class App:
                     user = None if route.own_auth else self._user(request)
                     call = Call(self.hub, request, user, args)
                     respond = functools.partial(route.on_error, call) if route.on_error else respond
+                    try:
+                        return await route.handler(call)
+                    except ApiError as error:
+                        if error.code != "RepoNotFound" or not await _fetched(call):
+                            raise
                     return await route.handler(call)
             raise self._unanswered(request, path)
         except ApiError as error:
@@ -137,6 +142,19 @@ class App:
         if user is None:
             raise ApiError(401, "Invalid credentials in Authorization header")
         return user
+
+
+async def _fetched(call: Call) -> bool:
+    """Copy the repository of a request that reads from the upstream Hub; return whether it is here now."""
+    reads = call.request.method in ("GET", "HEAD") or "/paths-info/" in call.request.url.path
+    if call.hub.fetch is None or not reads or not {"ns", "name"} <= call.args.keys():
+        return False
+    kind, name = call.args.get("kinds", "models")[:-1], f"{call.args['ns']}/{call.args['name']}"
+    if call.store.find_repo(kind, name) is not None or call.store.moved_to(kind, name) is not None:
+        return False
+    if call.hub.accounts.holds_namespace(call.args["ns"]):
+        return False  # what is missing in a namespace of this Hub is missing
+    return await call.in_thread(call.hub.fetch, kind, name)
 
 
 def _request_id(request: Request) -> str:

@@ -75,6 +75,8 @@ class Hub:
     with_xet: bool = False
     allow_local_jobs: bool = False
     allowed_hosts: frozenset[str] = frozenset()
+    fetch: Callable[[str, str], bool] | None = None
+    """Copies a repository (kind, name) that is not here from another Hub; returns whether it is here now."""
     open_pull_request: OpenPullRequest | None = None
     may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
     """Says whether the caller may commit to the ref of a pull request."""

@@ -7,6 +7,7 @@ Hub; `embedded` finds or starts the one Hub a user shares between commands.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -49,6 +50,7 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     inject: str = ""
     seed: int = 0
+    upstream: str = ""  # another Hub, whose repositories are copied when they are read
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,7 @@ def serve(
 
     from composer_hub.local_hub.app import App, make_hub, open_store
     from composer_hub.local_hub.faults import Faulty, parse_faults
+    from composer_hub.local_hub.upstream import Upstream
 
     with_xet = settings.with_xet and importlib.util.find_spec("hf_xet") is not None
     faults = parse_faults(settings.inject)
@@ -111,6 +114,7 @@ def serve(
             endpoint,
             with_xet=with_xet,
             allow_local_jobs=settings.allow_local_jobs,
+            fetch=functools.partial(Upstream(settings.upstream).fetch, store) if settings.upstream else None,
             allowed_hosts=frozenset({"127.0.0.1", "localhost", "::1", settings.host, *settings.allowed_hosts}),
         )
         app: Any = Faulty(App(hub), faults, settings.seed) if faults else App(hub)
