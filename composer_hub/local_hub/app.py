@@ -35,6 +35,9 @@ Send = Callable[[Message], Awaitable[None]]
 
 _KNOWN = (Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath, WrongContent, Malformed)
 _OF_A_REPOSITORY = re.compile(r"/api/(?P<kinds>models|datasets|spaces)/(?P<ns>[^/]+)/(?P<name>[^/]+)(?:/.*)?")
+MISSING = (
+    "An object is missing from the folder of the embedded Hub. `composer-hub hub check` names the files to upload."
+)
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 
 
@@ -107,6 +110,8 @@ class App:
         except _KNOWN as error:
             return respond(_translated(error))
         except (OSError, sqlite3.OperationalError) as error:
+            if isinstance(error, FileNotFoundError):
+                return error_response(ApiError(500, MISSING))
             if not is_full(error):
                 raise
             return respond(ApiError(507, FULL))

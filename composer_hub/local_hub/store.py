@@ -391,9 +391,11 @@ class Store(Contents):
         return found
 
     def read_bytes(self, repo: Repo, oid: str, path: str) -> bytes | None:
-        """Return a small file of a commit, or None if the commit lacks it."""
+        """Return a small file of a commit, or None if the commit lacks it or its bytes are missing."""
         entry = self.tree(repo, oid).get(path)
-        return None if entry is None else b"".join(self.pieces(self.content(repo, entry)))
+        if entry is None or not self.has_content(repo, entry):
+            return None
+        return b"".join(self.pieces(self.content(repo, entry)))
 
     def forget_lfs(self, repo: Repo, sha256s: set[str]) -> None:
         """Take LFS files out of every commit of a repository, history included."""

@@ -11,6 +11,7 @@ from huggingface_hub import CommitOperationAdd, CommitOperationCopy, CommitOpera
 from huggingface_hub.errors import HfHubHTTPError
 
 from composer_hub.local_hub.server import ServerProcess
+from composer_hub.local_hub.trees import git_oid
 
 from .requests import auth, commit, create, file, lfs_file, upload
 
@@ -66,6 +67,20 @@ def test_head_answers_as_get_without_the_bytes(http: Any, name: str) -> None:
     for path, size in (("a.txt", 10), ("d/l.bin", len(LARGE))):
         head = http.head(f"/{name}/resolve/main/{path}")
         assert (head.status_code, head.headers["content-length"], head.content) == (200, str(size), b"")
+
+
+def test_a_repository_whose_card_is_lost_still_answers(
+    http: Any, hub_server: ServerProcess, hub_repo: Callable[[str], str]
+) -> None:
+    name, card = hub_repo("lost"), b"---\nlicense: mit\n---\n" + b"x" * 100_000
+    create(http, name)
+    commit(http, name, [file("README.md", card)]).raise_for_status()
+    assert http.get(f"/api/models/{name}").json()["cardData"] == {"license": "mit"}
+    oid = git_oid(card)
+    (hub_server.root / "blobs" / oid[:2] / oid).unlink()
+    assert http.get(f"/api/models/{name}").json()["cardData"] == {}
+    lost = http.get(f"/{name}/resolve/main/README.md")
+    assert (lost.status_code, "missing" in lost.json()["error"]) == (500, True)
 
 
 def test_raw_is_what_git_has_and_head_is_main(http: Any, name: str) -> None:
