@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 BENCHMARKS := actions embedded_hub ingest losses pair_cost publishing redaction replay step
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench clean help
+.PHONY: demo test lint bench conformance clean help
 
 help:
 	@echo "make demo   the whole line on the embedded Hub, training included; no account needed"
 	@echo "make test   the test suite"
 	@echo "make lint   ruff and mypy"
+	@echo "make conformance  huggingface_hub's own tests against the embedded Hub (half an hour)"
 	@echo "make bench  every benchmark, printed as ratios"
 
 demo: $(VENV)/.demo
@@ -28,8 +29,11 @@ lint: $(VENV)/.test
 bench: $(VENV)/.test
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
+conformance: $(VENV)/.test
+	$(BIN)/python -m tests.conformance
+
 clean:
-	rm -rf $(VENV) .demo build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .demo .conformance build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

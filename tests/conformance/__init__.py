@@ -1,0 +1,1 @@
+"""huggingface_hub's own test suite, unchanged, against the embedded Hub: `make conformance`."""
