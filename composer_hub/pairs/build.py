@@ -37,6 +37,8 @@ class PairSet:
     drops: Counter[str] = field(default_factory=Counter)  # reason -> steps that gave no pair
     summaries: Spool[BallotSummary] = field(default_factory=Spool)
     num_traces: int = 0  # that have votes
+    num_cut: int = 0  # pairs whose window lacks messages
+    num_too_long: int = 0  # pairs that are longer than the window even so
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
     num_votes: int = 0
@@ -67,6 +69,8 @@ def make(traces: Iterable[Trace], votes: Votes | Iterable[Vote], options: PairOp
         split = split_of(trace)
         for pair in pairs:
             made.pairs.append(pair, split)
+            made.num_cut += pair.num_left_out > 0
+            made.num_too_long += 0 < options.max_tokens < pair.num_tokens
         for ballot in counted:
             made.summaries.append(summary_of(ballot))
         made.teachers |= {vote.teacher for vote in cast}

@@ -51,6 +51,12 @@ def draft(
     metrics = report_rows(made.pairs.outlines, made.summaries, drops=made.drops, poll=poll, purchase=purchase)
     for note in notes(metrics, made.drops, poll):
         on_note(note)
+    if made.num_too_long:
+        on_note(
+            f"{made.num_too_long:,} of {len(made.pairs):,} pairs are longer than {made.options.max_tokens:,} estimated "
+            "tokens even as a window. A trainer with that limit leaves them out; build with a larger --max-tokens to "
+            "train on them."
+        )
     pictures, shown = pictures_of(metrics)
     card = Card(
         "pairs",
@@ -142,14 +148,12 @@ def window_text(made: PairSet) -> str:
     limit = made.options.max_tokens
     if not limit:
         return "Prompts are whole: their lengths are below."
-    num_cut = sum(pair.num_left_out > 0 for pair in made.pairs.outlines)
-    num_long = sum(pair.num_tokens > limit for pair in made.pairs.outlines)
-    longer = f" {num_long:,} pairs are longer even so." if num_long else ""
+    longer = f" {made.num_too_long:,} pairs are longer even so." if made.num_too_long else ""
     return (
         f"Prompts are windows: with tools and the longer answer, at most {limit:,} tokens, estimated as a third of the "
         "bytes. A window keeps the system messages, the first and the latest message of the user and the last messages "
         f"in whole groups of calls and results; `{MARKER}` stands where messages are missing, and `num_left_out` "
-        f"counts them. {num_cut:,} of {len(made.pairs):,} pairs lack some.{longer}"
+        f"counts them. {made.num_cut:,} of {len(made.pairs):,} pairs lack some.{longer}"
     )
 
 

@@ -109,6 +109,10 @@ def test_a_pair_that_no_window_fits_keeps_its_shortest_one(
 ) -> None:
     trace = make_trace(*[("Bash", {"command": "ls"})] * 3)
     votes = [make_vote(trace, 2, teacher, ("Read", {"file_path": "a"})) for teacher in ("a-x", "b-x")]
-    (pair,) = pairs.make([trace], votes, pairs.PairOptions(max_tokens=limit)).pairs
+    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=limit))
+    notes: list[str] = []
+    pairs.draft(made, "small", on_note=notes.append)
+    assert any(note.startswith(f"1 of 1 pairs are longer than {limit} estimated") for note in notes)
+    (pair,) = made.pairs
     assert len(pair.prompt) == 4
     assert pair.num_tokens > limit
