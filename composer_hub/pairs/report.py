@@ -212,13 +212,18 @@ def _kappa(summaries: Iterable[BallotSummary], drawn: _Draws) -> Metric:
 
 def _agreement(summaries: Iterable[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
     """Compare each two teachers at L2, weighted for the steps at which the order asks only one of them."""
-    both: dict[tuple[str, str], list[tuple[str, float, float]]] = defaultdict(list)
+    # Whether they agree, the weight and the place of the trace: arrays, because there is one entry per step.
+    both: dict[tuple[str, str], tuple[array[float], array[float], array[int]]] = {}
     for one in summaries:
         for a, b in itertools.combinations(sorted(one.counted, key=lambda answer: answer.teacher), 2):
-            same = float(a.levels[2] == b.levels[2])
-            both[a.teacher, b.teacher].append((one.trace_id, same, 1 / min(a.inclusion, b.inclusion)))
-    for (first, second), values in sorted(both.items()):
-        yield drawn.weighted_mean("agreement", f"{first} ~ {second}", values)
+            columns = both.setdefault((a.teacher, b.teacher), (array("d"), array("d"), array("l")))
+            columns[0].append(float(a.levels[2] == b.levels[2]))
+            columns[1].append(1 / min(a.inclusion, b.inclusion))
+            columns[2].append(drawn.place[one.trace_id])
+    traces = list(drawn.place)
+    for (first, second), (same, weights, places) in sorted(both.items()):
+        rows = ((traces[at], one, weight) for one, weight, at in zip(same, weights, places, strict=True))
+        yield drawn.weighted_mean("agreement", f"{first} ~ {second}", rows)
 
 
 def _self_agreement(summaries: Collection[BallotSummary], drawn: _Draws) -> Iterator[Metric]:
@@ -244,11 +249,17 @@ def _answered(answer: AnswerSummary) -> bool:
 
 
 def _bias(pairs: Collection[Pair], drawn: _Draws, seed: int) -> Iterator[Metric]:
-    lengths = [(pair.trace_id, len(action_text(pair.chosen[0])), len(action_text(pair.rejected[0]))) for pair in pairs]
-    longer = ((trace_id, 1.0 if a > b else 0.5 if a == b else 0.0) for trace_id, a, b in lengths)
-    yield drawn.mean("chosen_longer", "", longer)
-    by_length = auc([a for _, a, _ in lengths], [b for _, _, b in lengths])
-    yield Metric("length_auc", value=_finite(by_length), n=len(pairs))
+    chosen, rejected = array("q"), array("q")  # lengths
+
+    def longer() -> Iterator[tuple[str, float]]:
+        for pair in pairs:
+            a, b = len(action_text(pair.chosen[0])), len(action_text(pair.rejected[0]))
+            chosen.append(a)
+            rejected.append(b)
+            yield pair.trace_id, 1.0 if a > b else 0.5 if a == b else 0.0
+
+    yield drawn.mean("chosen_longer", "", longer())
+    yield Metric("length_auc", value=_finite(auc(chosen, rejected)), n=len(pairs))
     drawn_pairs = set(np.random.default_rng(seed).permutation(len(pairs))[:MAX_PAIRS].tolist())
     texts = [
         (action_text(pair.chosen[0]), action_text(pair.rejected[0]), pair.trace_id)
