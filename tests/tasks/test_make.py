@@ -100,6 +100,13 @@ def test_a_table_of_the_visible_cases_passes_the_tests_and_not_the_oracle(
     assert (caught.visible, caught.oracle_ok, caught.reward) == (1.0, False, 0.0)
 
 
+def test_methods_are_asked_with_the_calls_that_their_object_saw(made: tasks.TaskSet) -> None:
+    calls = [call for oracle in made.oracles.values() for call in oracle.get("calls", ())]
+    histories = [call["steps"] for call in calls if call["target"] == "tinytext.spans:Clock"]
+    assert histories
+    assert all(step[0] == "move" for steps in histories for step in steps)
+
+
 def test_statements_say_more_with_more_help(made: tasks.TaskSet) -> None:
     task = one_task(made, "stub")
     least, more, most = task.statements
