@@ -96,7 +96,7 @@ class ErrorSite:
 
     kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
     blame: str  # model, env, user, harness, provider or outcome
-    source: str  # of the evidence: flag, anchor, exit or text
+    source: str  # of the evidence: flag, anchor, exit, text or critic
     confidence: float
     rule: str  # of the error finder, so that a wrong one can be found
     tool: str = ""
@@ -109,7 +109,7 @@ class Hint:
     """A short text that, shown before the step, would have helped at its error site."""
 
     text: str
-    writer: str  # template, hindsight, environment, user, judge or sibling
+    writer: str  # template, hindsight, environment, user, judge, critic or sibling
     rule: str  # which template or prompt wrote it
     version: int
     kind: str = ""  # of the error site it answers

@@ -13,6 +13,7 @@ from composer_hub import exits
 from composer_hub import ingest as stage
 from composer_hub.cli.ingest_output import show_formats, show_numbers, show_problems
 from composer_hub.cli.main import format_option
+from composer_hub.cli.models import Models, model_options
 from composer_hub.cli.options import Publication, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.cli.review import ask, check_review, show_replaced
@@ -43,8 +44,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--deny", type=_FILE, help="File of trace ids to leave out, one per line.")
 @click.option("--env-file", "env_files", multiple=True, type=_PATH, help="Folder with .env values to redact.")
 @click.option("--writers", default="hindsight,template,environment", show_default=True, help="Hint writers, in order.")
-@click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last.")
-@click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
+@model_options
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")
 @click.option("--user-hints", is_flag=True, help="Also write hints from the user's words at a rejection.")
 @click.option("--text-rules", is_flag=True, help="Also read other failures from shell output without an exit code.")
@@ -64,8 +64,7 @@ def ingest(
     review: bool,
     yes: bool,
     deny: Path | None,
-    judge: str | None,
-    judge_max_usd: float | None,
+    models: Models,
     publication: Publication,
     out: Output,
     **options: Any,
@@ -83,9 +82,8 @@ def ingest(
         raise exits.UsageError("Name the dataset with --repo OWNER/NAME, or add --report to only see the numbers.")
     if raw and publication.public:
         raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
-    from composer_hub.replay import judge_of
-
     denied = stage.read_denied(deny) if deny else frozenset()
+    options["critic"] = bool(models.critic)
     chosen = stage.Options(denied=denied, publisher=this_publisher(os.environ, Path.home()), **options)
     if publication.public:
         chosen.refuse_unredacted()
@@ -95,7 +93,7 @@ def ingest(
     needs_hub = publication.repo or any(source.startswith("hf://") for source in sources)
     destination = publication.destination if needs_hub else None
     folder = stage.memory_folder(destination, publication.repo)
-    writer = judge_of(judge, judge_max_usd, folder) if judge else None
+    asked = models.open(folder)
 
     def read() -> stage.Ingested:
         with out.progress("reading") as bar:
@@ -105,7 +103,7 @@ def ingest(
                 bar.advance(1, file=path[-40:])
 
             return stage.ingest(
-                sources, chosen, destination=destination, repo=publication.repo, judge=writer, on_file=on_file
+                sources, chosen, destination=destination, repo=publication.repo, on_file=on_file, **asked
             )
 
     ingested = read()

@@ -4,6 +4,7 @@
 functions `SiteContext -> Hint | None`; `register` adds a template for a kind of error.
 """
 
+from composer_hub.hints.critic import Critic, criticized
 from composer_hub.hints.judge import Judge
 from composer_hub.hints.templates import SiteContext, register
 from composer_hub.hints.writers import (
@@ -18,10 +19,12 @@ from composer_hub.hints.writers import (
 
 __all__ = [
     "DEFAULT_WRITERS",
+    "Critic",
     "HintWriter",
     "Judge",
     "SiteContext",
     "control_hint",
+    "criticized",
     "hint_coverage",
     "register",
     "write_hint",

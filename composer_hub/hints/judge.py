@@ -22,7 +22,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.hints.templates import SiteContext, clipped
-from composer_hub.records import Hint, canonical_json, stable_id
+from composer_hub.records import Hint, Trace, canonical_json, stable_id
 
 PROMPT = """\
 An autonomous coding agent made a mistake at one step. Write a corrective hint of at most two short sentences that, \
@@ -70,8 +70,10 @@ def unlimited(prompt: str, send: Callable[[], Answer]) -> Answer:
     return send()
 
 
-class Judge:
-    """A writer that asks a model for a hint, once for each different site."""
+class CachedModel:
+    """A model that is asked each question once: cached, within a budget, and never with text that was not redacted."""
+
+    purpose, digest, version = "hint", PROMPT_DIGEST, VERSION
 
     def __init__(
         self,
@@ -84,6 +86,7 @@ class Judge:
         budget: Budget = unlimited,
         allow_unredacted: bool = False,
         timeout: float = 60.0,
+        max_tokens: int = MAX_TOKENS,
     ) -> None:
         self.model = model
         self.cache = Path(cache_dir) if cache_dir else None
@@ -92,36 +95,35 @@ class Judge:
         self.num_asked = self.num_cached = 0
         self.problems: Counter[str] = Counter()
         self.usage: Counter[str] = Counter()
-        self._complete = complete or endpoint(model, base_url=base_url, token=token, timeout=timeout)
+        self._complete = complete or endpoint(
+            model, base_url=base_url, token=token, timeout=timeout, max_tokens=max_tokens
+        )
         self._known: dict[str, str] = {}
         self._full = False
 
-    def __call__(self, context: SiteContext) -> Hint | None:
-        """Return the model's hint for a site, from the cache if it was asked before."""
-        prompt = prompt_of(context)
+    def answer(self, prompt: str, trace: Trace | None, clean: Callable[[str], str]) -> str:
+        """Return the cleaned answer to a prompt, from the cache if it was asked before; "" if there is none."""
         key = self.key_of(prompt)
         text = self._known.get(key) or self._read(key)
         if text:
             self.num_cached += 1
         else:
-            self._refuse_unredacted(context)
-            text = two_sentences(self._ask(prompt))
+            self._refuse_unredacted(trace)
+            text = clean(self._ask(prompt))
             if text:
                 self._write(key, text)
-        if not text:
-            return None
-        self._known[key] = text
-        site = context.site
-        return Hint(text, "judge", f"{self.model}@{PROMPT_DIGEST}", VERSION, kind=site.kind, call_id=site.call_id)
+        if text:
+            self._known[key] = text
+        return text
 
     def key_of(self, prompt: str) -> str:
         """Return the cache key of a prompt, which depends on the template and the model but not on the process."""
-        return stable_id("hint", VERSION, PROMPT_DIGEST, self.model, prompt)
+        return stable_id(self.purpose, self.version, self.digest, self.model, prompt)
 
-    def _refuse_unredacted(self, context: SiteContext) -> None:
-        if context.trace is not None and not context.trace.redaction and not self.allow_unredacted:
+    def _refuse_unredacted(self, trace: Trace | None) -> None:
+        if trace is not None and not trace.redaction and not self.allow_unredacted:
             raise UnredactedTrace(
-                f"Trace {context.trace.trace_id} was never redacted, so the judge would send it away as it is."
+                f"Trace {trace.trace_id} was never redacted, so the judge would send it away as it is."
                 " Redact it first, or allow it for an endpoint on this machine with allow_unredacted=True."
             )
 
@@ -170,7 +172,7 @@ class Judge:
         if self.cache is None:
             return
         kept = canonical_json(
-            {"key": key, "model": self.model, "prompt": PROMPT_DIGEST, "text": text, "version": VERSION}
+            {"key": key, "model": self.model, "prompt": self.digest, "text": text, "version": self.version}
         )
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
@@ -185,6 +187,18 @@ class Judge:
                 raise
         except OSError:
             self.problems["cache not writable"] += 1
+
+
+class Judge(CachedModel):
+    """A writer that asks a model for a hint, once for each different site."""
+
+    def __call__(self, context: SiteContext) -> Hint | None:
+        """Return the model's hint for a site, from the cache if it was asked before."""
+        text = self.answer(prompt_of(context), context.trace, two_sentences)
+        if not text:
+            return None
+        site = context.site
+        return Hint(text, "judge", f"{self.model}@{self.digest}", self.version, kind=site.kind, call_id=site.call_id)
 
 
 # -------------------------------------------------------------------------------------------------- question, answer
@@ -219,7 +233,9 @@ def two_sentences(text: str) -> str:
     return clipped(" ".join(sentences), MAX_CHARS)
 
 
-def endpoint(model: str, *, base_url: str | None, token: str | None, timeout: float) -> Complete:
+def endpoint(
+    model: str, *, base_url: str | None, token: str | None, timeout: float, max_tokens: int = MAX_TOKENS
+) -> Complete:
     """Return a function that asks an OpenAI-compatible endpoint; without `base_url`, Hugging Face's router."""
 
     def complete(prompt: str) -> Answer:
@@ -229,7 +245,7 @@ def endpoint(model: str, *, base_url: str | None, token: str | None, timeout: fl
         key = token or (NO_KEY if base_url else None)
         client = InferenceClient(base_url=base_url, api_key=key, timeout=timeout)
         reply = client.chat_completion(
-            [{"role": "user", "content": prompt}], model=model, max_tokens=MAX_TOKENS, temperature=0.0
+            [{"role": "user", "content": prompt}], model=model, max_tokens=max_tokens, temperature=0.0
         )
         usage = {name: value for name, value in dict(reply.usage or {}).items() if isinstance(value, int)}
         return Answer(reply.choices[0].message.content or "", usage)

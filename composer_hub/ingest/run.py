@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import __version__, exits
+from composer_hub.hints.critic import Critic, criticized
 from composer_hub.hints.judge import Judge
 from composer_hub.hints.writers import write_hints, writers_named
 from composer_hub.hub import (
@@ -87,6 +88,7 @@ class Options:
     outcome_hints: bool = False  # also from failed tests and compilers
     user_hints: bool = False  # also from the user's words at a rejection
     text_rules: bool = False  # also read other failures from shell output without an exit code
+    critic: bool = False  # also find poor turns that no tool refused, by rules
     license: str = "other"  # of sessions that do not state one
     strict: bool = False  # a corrupt line or an unknown record ends the run
     workers: int = 0  # worker processes; 0 = one per core
@@ -100,7 +102,7 @@ class Options:
 
 _MAX_SAMPLES = 5
 """Replaced values of each rule and worker that a person is shown."""
-_SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hints", "text_rules")
+_SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hints", "text_rules", "critic")
 """Options that change the traces of a file."""
 
 
@@ -111,6 +113,7 @@ def ingest(
     destination: Destination | None = None,
     repo: str = "",
     judge: Judge | None = None,
+    critic: Critic | None = None,
     on_file: Callable[[str, int], None] = lambda path, num_files: None,
 ) -> Ingested:
     """Read sessions and return the traces of the next version of `repo`.
@@ -118,7 +121,7 @@ def ingest(
     `destination` is needed for `hf://` paths and to publish. `judge` writes the hints that no earlier writer has
     written. `on_file` is called after each file with its path and the number of files.
     """
-    return Ingested(paths, options, destination, repo, judge, on_file)
+    return Ingested(paths, options, destination, repo, judge, critic, on_file)
 
 
 def memory_folder(destination: Destination | None, repo: str) -> Path:
@@ -146,9 +149,10 @@ class Ingested:
         destination: Destination | None,
         repo: str,
         judge: Judge | None,
+        critic: Critic | None,
         on_file: Callable[[str, int], None],
     ) -> None:
-        self.options, self.repo, self.judge = options, repo, judge
+        self.options, self.repo, self.judge, self.critic = options, repo, judge, critic
         self._destination = destination
         self._memory = memory_folder(destination, repo)
         self.decisions = Decisions(self._memory / "review.jsonl")
@@ -252,7 +256,7 @@ class Ingested:
 
     def _read_options(self) -> ReadOptions:
         options = self.options
-        judge = self.judge.model if self.judge else ""
+        models = [model.model if model else "" for model in (self.judge, self.critic)]
         shape = {name: getattr(options, name) for name in _SHAPING}
         return ReadOptions(
             format=options.format,
@@ -264,7 +268,7 @@ class Ingested:
             origins=self._origins,
             manifest=self._remembered_files(),
             # A new release may read the same file better.
-            version=stable_id(__version__, rules_digest(), shape, judge, sorted(self.decisions.kept)),
+            version=stable_id(__version__, rules_digest(), shape, models, sorted(self.decisions.kept)),
         )
 
     def _preparation(self) -> Preparation:
@@ -326,6 +330,8 @@ class Ingested:
             trace = session.trace if self._numbering is None else self._numbering.number(session.trace)
             if self.judge and not session.is_prepared:
                 trace = self._with_judged_hints(trace, self.judge)
+            if (self.options.critic or self.critic) and not session.is_prepared:
+                trace = criticized(trace, self.critic)
             self._new_ids.add(trace.trace_id)
             self._secrets.update(session.secrets)
             self.samples.update((sample.placeholder, sample) for sample in session.samples)

@@ -11,7 +11,7 @@ summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 from composer_hub.replay.audit import AuditRow, audit
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
 from composer_hub.replay.forecast import Forecast, forecast
-from composer_hub.replay.judging import judge_of
+from composer_hub.replay.judging import critic_of, judge_of
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
 from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, read_entropy
@@ -46,6 +46,7 @@ __all__ = [
     "TraceSource",
     "audit",
     "collect",
+    "critic_of",
     "find_teachers",
     "forecast",
     "judge_of",

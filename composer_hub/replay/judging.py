@@ -1,14 +1,16 @@
-"""The judge of hints, paid through a ledger: a priced endpoint with a separate cap."""
+"""The judge and the critic, paid through a ledger: a priced endpoint with a separate cap."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from composer_hub import exits
-from composer_hub.hints.judge import MAX_TOKENS, Answer, Judge
+from composer_hub.hints.critic import MAX_TOKENS as CRITIC_TOKENS
+from composer_hub.hints.critic import Critic
+from composer_hub.hints.judge import MAX_TOKENS, Answer, CachedModel, Judge
 from composer_hub.money import cap_of
 from composer_hub.records import stable_id
 from composer_hub.replay.ledger import Busy, Ledger, Question, Stored
@@ -18,30 +20,45 @@ from composer_hub.replay.teachers import Teacher, find_teachers, key_of
 _TEMPLATE_TOKENS = 200
 
 
+M = TypeVar("M", bound=CachedModel)
+
+
 def judge_of(address: str, max_usd: float | None, folder: Path) -> Judge:
     """Return the judge at an address such as `hf:org/model:provider` or `URL#model`."""
+    return _paid(Judge, "judge", address, max_usd, folder, MAX_TOKENS)
+
+
+def critic_of(address: str, max_usd: float | None, folder: Path) -> Critic:
+    """Return the critic at an address; its cap and its cache are its own."""
+    return _paid(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS)
+
+
+def _paid(kind: type[M], name: str, address: str, max_usd: float | None, folder: Path, max_tokens: int) -> M:
     if max_usd is None:
-        raise exits.UsageError("A judge costs money. Give its cap with --judge-max-usd.")
+        raise exits.UsageError(f"A {name} costs money. Give its cap with --{name}-max-usd.")
     teacher, *others = find_teachers(address)
     if others:
-        raise exits.UsageError("--judge takes one model.")
+        raise exits.UsageError(f"--{name} takes one model.")
     folder.mkdir(parents=True, exist_ok=True)
-    ledger = Ledger(folder / "judge.sqlite", cap=cap_of(max_usd, "--judge-max-usd"), change_cap=True)
-    return Judge(
+    ledger = Ledger(folder / f"{name}.sqlite", cap=cap_of(max_usd, f"--{name}-max-usd"), change_cap=True)
+    return kind(
         teacher.model_id,
         base_url=teacher.base_url,
         token=key_of(teacher),
-        cache_dir=folder / "judge",
-        budget=paid_by(ledger, teacher),
+        cache_dir=folder / name,
+        budget=paid_by(ledger, teacher, max_tokens),
+        max_tokens=max_tokens,
     )
 
 
-def paid_by(ledger: Ledger, teacher: Teacher) -> Callable[[str, Callable[[], Answer]], Answer]:
+def paid_by(
+    ledger: Ledger, teacher: Teacher, max_tokens: int = MAX_TOKENS
+) -> Callable[[str, Callable[[], Answer]], Answer]:
     """Return a budget that reserves the worst case of each question before it is sent, and settles its cost after."""
 
     def ask(prompt: str, send: Callable[[], Answer]) -> Answer:
         question = Question(stable_id("judge", teacher.route, prompt), teacher.name, "", "")
-        worst = teacher.price.worst_case(len(prompt.encode()) + _TEMPLATE_TOKENS, MAX_TOKENS)
+        worst = teacher.price.worst_case(len(prompt.encode()) + _TEMPLATE_TOKENS, max_tokens)
         reserved = ledger.reserve(question, worst, price_stamp=teacher.price.stamp)
         if isinstance(reserved, Stored):
             return Answer(json.loads(reserved.response)["text"] if reserved.response else "")

@@ -1,0 +1,56 @@
+"""The options that name models which ingest pays for: a judge of hints and a critic of turns."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+RULES = "rules"
+"""The value of --critic that asks no model."""
+
+
+@dataclass(frozen=True)
+class Models:
+    """What --judge and --critic name, with their caps."""
+
+    judge: str | None
+    judge_max_usd: float | None
+    critic: str | None
+    critic_max_usd: float | None
+
+    def open(self, folder: Path) -> dict[str, Any]:
+        """Return the judge and the critic, with their ledgers and caches in a folder."""
+        from composer_hub.replay import critic_of, judge_of
+
+        asks = self.critic and self.critic != RULES
+        return {
+            "judge": judge_of(self.judge, self.judge_max_usd, folder) if self.judge else None,
+            "critic": critic_of(self.critic or "", self.critic_max_usd, folder) if asks else None,
+        }
+
+
+def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options and pass them as `models`."""
+
+    @click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last.")
+    @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
+    @click.option("--critic", metavar="URL#MODEL", help="Find poor turns: `rules`, or also ask a model.")
+    @click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset.")
+    @functools.wraps(command)
+    def with_models(
+        *args: Any,
+        judge: str | None,
+        judge_max_usd: float | None,
+        critic: str | None,
+        critic_max_usd: float | None,
+        **kwargs: Any,
+    ) -> Any:
+        models = Models(judge, judge_max_usd, critic, critic_max_usd)
+        return command(*args, models=models, **kwargs)
+
+    return with_models
