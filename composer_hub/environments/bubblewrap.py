@@ -142,12 +142,18 @@ def launch(
             start_new_session=True,
             env=dict(env),
         )
-        for number in (info_end, blocked):
+    except BaseException:
+        os.close(info)
+        os.close(go)
+        raise
+    finally:
+        for number in (info_end, blocked, filtered, given):
             os.close(number)
+    try:
         return _supervised(started, info, go, limits, cpus, begun or time.monotonic())
     finally:
-        for number in (info, go, filtered, given):
-            os.close(number)
+        os.close(info)
+        os.close(go)
 
 
 def _supervised(

@@ -172,16 +172,11 @@ class OwnUser:
 def memory_file(data: bytes) -> int:
     """Return a descriptor that reads some bytes."""
     number = os.memfd_create("composer")
-    with contextlib.suppress(OSError):
-        os.write(number, data) if len(data) < _CHUNK else _write_all(number, data)
-    os.lseek(number, 0, os.SEEK_SET)
-    return number
-
-
-def _write_all(number: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(number, view) :]
+    os.lseek(number, 0, os.SEEK_SET)
+    return number
 
 
 def which(name: str) -> str:

@@ -19,6 +19,7 @@ from composer_hub import exits
 from composer_hub.records import SourceEdit
 
 MAX_BYTES = 256 << 20
+_PER_FILE = 4096
 MAX_FILE = 2 << 20  # a source file that is read back
 
 Files = Mapping[str, bytes]
@@ -136,17 +137,19 @@ def _names(folder: Path) -> Iterator[str]:
     for place, folders, names in os.walk(folder):  # does not follow links to folders
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git", ".pytest_cache"))
         for name in sorted(names):
-            if not name.endswith((".pyc", ".pyo")):
-                yield os.path.relpath(os.path.join(place, name), folder).replace(os.sep, "/")
+            path = os.path.relpath(os.path.join(place, name), folder).replace(os.sep, "/")
+            # A name that is not UTF-8 cannot be published, and no source file has one.
+            if not name.endswith((".pyc", ".pyo")) and path.isprintable():
+                yield path
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes that the files of a folder hold."""
+    """Return the bytes that the files of a folder hold; empty files count, too."""
     total = 0
     for place, _, names in os.walk(folder):
         for name in names:
             try:
-                total += os.lstat(os.path.join(place, name)).st_size
+                total += os.lstat(os.path.join(place, name)).st_size + _PER_FILE
             except OSError:
                 continue
     return total

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import gc
+import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -251,6 +252,23 @@ def test_wrong_names_are_refused_before_anything_is_fetched(tmp_path: Path) -> N
         check_environment("coding:")
     with pytest.raises(exits.ComposerError, match="me/none"):
         open_world("coding:me/none", where=FolderDestination(tmp_path), options=WorldOptions())
+
+
+def test_hostile_names_and_words_do_not_break_an_episode(environment: CodingEnvironment) -> None:
+    environment.run(
+        "touch $'bad\\xff.py' $'new\\nline.py'; rm -r durations.py tests; mkdir durations.py; ln -s / tests"
+    )
+    with pytest.raises(ValueError, match="null"):
+        environment.run("echo \0")
+    open_files = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="null"):
+            environment.run("echo \0")
+    assert len(os.listdir("/proc/self/fd")) == open_files
+    assert environment.read_file("durations.py").endswith("is a directory.")
+    assert {edit.path for edit in environment._calls[-1].changes} == {"durations.py", "tests/test_durations.py"}
+    assert environment.get_reward() == 0.0
+    json.dumps(environment._facts(), ensure_ascii=False).encode()
 
 
 def test_the_callers_environment_is_not_seen(environment: CodingEnvironment) -> None:
