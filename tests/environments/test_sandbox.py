@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +24,12 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if folder.stat().st_uid == os.geteuid() and folder != Path("/tmp"):
-            folder.chmod(0o755)  # pytest's folders are private, and without mounts a sandbox's user must pass them
-    (tmp_path / "tree").mkdir()
-    return tmp_path / "tree"
+def root() -> Iterator[Path]:
+    # pytest keeps its own folders private, and without mounts a sandbox's user must pass them.
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        (Path(folder) / "tree").mkdir()
+        yield Path(folder) / "tree"
 
 
 def alive(marker: str) -> list[str]:
