@@ -43,6 +43,8 @@ MIN_CHARS = 4
 """Characters of the shortest text that is searched."""
 
 MAX_CACHED_CHARS = 16_000_000
+MAX_PIECE = 4_000_000
+"""Characters that are searched at once; rules hold several copies of what they search."""
 
 
 class RedactionError(exits.ComposerError, ValueError):
@@ -199,8 +201,8 @@ class Redactor:
             self._sample(join.label, join.rule, join.text, join.value)
             joins.setdefault(join.text, []).append(join)
             known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
-        for text, name in texts:
-            for label, value, _ in self._rules(known.without_homes(text), name)[1]:
+        for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
+            for label, value, _ in self._rules(known.without_homes(piece), name)[1]:
                 known.learn(label, value)
         return known, joins
 
@@ -215,6 +217,8 @@ class Redactor:
         """Apply the known values and the rules until nothing changes, so that redacting again changes nothing."""
         if len(text) < MIN_CHARS:
             return text
+        if len(text) > MAX_PIECE:
+            return "".join(self._settle(piece, name, known) for piece in pieces_of(text))
         text = known.without_broken(known.without_homes(text, self.report.counts), self.report.counts)
         for _ in range(MAX_PASSES):
             redacted, replacements = self._rules(text, name)
@@ -246,6 +250,17 @@ class Redactor:
             self._cached_chars = len(text)
         self._cache[key] = answer
         return answer
+
+
+def pieces_of(text: str) -> Iterator[str]:
+    """Yield a text, or the parts of a huge one, cut at the end of a line or a word where there is one."""
+    start = 0
+    while len(text) - start > MAX_PIECE:
+        end = start + MAX_PIECE
+        cut = max(text.rfind("\n", end - MAX_PIECE // 4, end), text.rfind(" ", end - 10_000, end)) + 1
+        yield text[start : cut or end]
+        start = cut or end
+    yield text[start:] if start else text
 
 
 # -------------------------------------------------------------------------------------------------------------- removal
