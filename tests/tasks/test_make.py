@@ -80,7 +80,7 @@ def test_a_file_that_quotes_the_solution_is_taken_from_the_agent(made: tasks.Tas
     assert all(SourceEdit("README.md", None) not in task.edits for task in others)
 
 
-def test_a_table_of_the_visible_cases_passes_the_tests_and_not_the_oracle(
+def test_code_that_differs_where_no_test_looks_is_stopped_by_the_oracle(
     made: tasks.TaskSet, bundle: Path, venv: Path
 ) -> None:
     task = next(
