@@ -105,6 +105,8 @@ def table(totals: dict[str, Counter[str]]) -> str:
     head = "| kind | candidates | run | valid | focused | exact of full runs | CPU-s per valid | two full runs |"
     lines = [head, "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for kind, one in totals.items():
+        if not one["run"]:
+            continue
         share = one["valid"] / max(one["run"], 1)
         cost, full = one["cpu_ms"] / 1000 / max(one["valid"], 1), one["full_cpu_ms"] / 1000 / max(one["full"], 1)
         lines.append(
