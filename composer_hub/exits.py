@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 DONE = 0
@@ -66,3 +67,9 @@ def noted(main: Callable[[], int]) -> int:
             with open(path, "a", encoding="utf-8") as file:
                 file.write(f"{code if isinstance(code, int) else FAILURE}\n")
     return code
+
+
+def own_code(codes: Path, otherwise: int) -> int:
+    """Return the exit code that the ranks wrote; a failed rank counts more than the ranks that it stopped."""
+    found = {int(line) for line in codes.read_text().split()} if codes.is_file() else set()
+    return max(found - {DONE, STOPPED} or found or {otherwise})

@@ -18,7 +18,6 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.main import format_option
-from composer_hub.jobs.inside import own_code
 from composer_hub.output import Output
 from composer_hub.train.presets import find_config, presets, summary
 
@@ -68,7 +67,7 @@ def launched(command: Sequence[str]) -> int:
         code = process.wait()
         while _send(process.pid, 0):
             time.sleep(0.1)
-        return own_code(codes, code if code >= 0 else 128 - code)
+        return exits.own_code(codes, code if code >= 0 else 128 - code)
 
 
 def _send(group: int, number: int) -> bool:

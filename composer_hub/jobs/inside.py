@@ -69,7 +69,7 @@ def run(command: Sequence[str], bucket: str, work: Path, *, number: int, seconds
     process = subprocess.Popen(words, env=os.environ | {exits.CODES_FILE: str(codes)})
     try:
         code = _watch(process, lambda: save(api, work, kept), work)
-        code = code and own_code(codes, code)
+        code = code and exits.own_code(codes, code)
     except JobTerminated:
         process.terminate()
         code = _TERMINATED
@@ -100,12 +100,6 @@ def _watch(process: subprocess.Popen[bytes], keep: Callable[[], None], work: Pat
                 kept = complete
             except _SYNC_ERRORS as error:  # the next round tries again
                 print(f"job: the checkpoint could not be kept yet ({error}).", file=sys.stderr, flush=True)
-
-
-def own_code(codes: Path, otherwise: int) -> int:
-    """Return the exit code that the ranks wrote; a failed rank counts more than the ranks that it stopped."""
-    found = {int(line) for line in codes.read_text().split()} if codes.is_file() else set()
-    return max(found - {exits.DONE, exits.STOPPED} or found or {otherwise})
 
 
 def main() -> int:

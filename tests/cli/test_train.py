@@ -49,6 +49,14 @@ def test_config_options_lead_to_files_wherever_they_stand() -> None:
         with_config_files(["--a", "--config"])
 
 
+def test_a_plain_installation_lists_presets_and_names_what_training_needs(tmp_path: Path) -> None:
+    blocked = "import sys; sys.modules.update(dict.fromkeys(('torch', 'trl', 'transformers', 'safetensors', 'peft')))"
+    main = "from composer_hub.cli.main import main; main(sys.argv[1:])"
+    command = [sys.executable, "-c", f"{blocked}; {main}", "train", "--list", "--format", "quiet"]
+    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert run.stdout.split() == list(presets()), run.stderr
+
+
 # As `accelerate launch` with one process: it waits for training, and a signal ends it alone.
 LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]) and 1)"
 TRAINING = """

@@ -16,7 +16,7 @@ from huggingface_hub import HfApi
 
 from composer_hub import exits
 from composer_hub.hub import HubDestination
-from composer_hub.jobs.inside import minutes_left, own_code, restore, save
+from composer_hub.jobs.inside import minutes_left, restore, save
 from composer_hub.jobs.runs import list_files, read_files
 from composer_hub.local_hub.server import ServerProcess
 
@@ -129,5 +129,5 @@ def test_the_exit_code_of_training_passes_a_launcher_that_turns_every_code_into_
 def test_of_several_ranks_the_failed_one_counts(tmp_path: Path, codes: list[int], expected: int) -> None:
     path = tmp_path / "codes"
     path.write_text("".join(f"{code}\n" for code in codes))
-    assert own_code(path, 1) == expected
-    assert own_code(tmp_path / "none", 1) == exits.noted(lambda: 1)
+    assert exits.own_code(path, 1) == expected
+    assert exits.own_code(tmp_path / "none", 1) == exits.noted(lambda: 1)
