@@ -164,7 +164,7 @@ class Call:
         if repo is None and is_in_path:
             self._lead_to_new_name(kind, name)
         if repo is None or not self.may_read(repo):
-            raise self.repo_not_found(f"{kind}s/{name}")
+            raise self.repo_not_found(f"{kind}s/{name}", is_in_path=is_in_path)
         if write and not self.may_write(repo):
             self.need_user(write=True)
             raise ApiError(403, f"Forbidden: you do not have write access to {repo.kind} {repo.name}.")
@@ -177,12 +177,13 @@ class Call:
     def may_write(self, repo: Repo) -> bool:
         return self.user is not None and self.user.may_write(repo.namespace, repo.created_by)
 
-    def repo_not_found(self, what: str) -> ApiError:
+    def repo_not_found(self, what: str, *, is_in_path: bool = True) -> ApiError:
         """Return the one answer for what is not there and for what the caller may not see."""
         if self.user is None:
             return ApiError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
-        # Exactly the Hub's words: clients add a message of the server that says more than their own.
-        return ApiError(404, "Repository not found", "RepoNotFound", body={"repository": what})
+        # Exactly the Hub's words if the address names it: clients add a message that says more than their own.
+        message = "Repository not found" if is_in_path else f"Repository not found: {what}"
+        return ApiError(404, message, "RepoNotFound", body={"repository": what})
 
     async def body(self, limit: int = JSON_LIMIT) -> bytes:
         """Read the whole body, up to a limit."""
