@@ -64,10 +64,11 @@ HARNESSES: tuple[Harness, ...] = (
         name="claude_code",
         title="Claude Code",
         reader="claude_code",
-        files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`",
+        files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`; "
+        "the output of `claude -p --output-format stream-json`",
         gives="Exact prompts over branches and compactions, typed errors, denials, subagents, the model; "
         "thinking up to 2.1.42.",
-        lacks="System prompt, tool schemas, raw argument text, later thinking.",
+        lacks="System prompt, tool schemas, raw argument text, later thinking; in streams also what the user typed.",
         shell=Shell(
             keeps_cwd=True,
             # A poll of a command in the background has its status and exit code in tags.

@@ -1,4 +1,4 @@
-"""Claude Code sessions (`~/.claude/projects/*/*.jsonl` and their `subagents/`) as `Session`s.
+"""Claude Code sessions (`~/.claude/projects/*/*.jsonl` and their `subagents/`, or a printed stream) as `Session`s.
 
 A line is a node of a tree (`uuid`, `parentUuid`); an API message is spread over lines that share `message.id`. Nothing
 in the file is the prompt as it was sent: no system prompt, no tool schemas, attachments as data. What is text for the
@@ -7,6 +7,7 @@ model is kept, the rest is a link of the chain.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 from collections.abc import Iterator
@@ -15,9 +16,18 @@ from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
-from composer_hub.ingest.documents import head_lines, json_lines, read_document
+from composer_hub.ingest.documents import (
+    HEAD,
+    head_lines,
+    head_records,
+    is_list,
+    json_lines,
+    read_document,
+    read_records,
+)
 from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallow
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
+from composer_hub.ingest.readers.claude_stream import STREAM_LOG, Stream, is_first
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -51,6 +61,8 @@ _QWEN_PARTS = re.compile(rb'"message"\s*:\s*\{[^{}\[\]]*"parts"\s*:')
 
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Claude Code session by its records' own keys."""
+    if is_list(head):
+        return any(is_first(record) for record in head_records(head))
     records = head_lines(head)
     if not records:
         # The first line alone may be longer than the head.
@@ -61,7 +73,7 @@ def sniff(head: bytes, path: Path) -> bool:
             and b'"harness"' not in head[:4096]
             and not _QWEN_PARTS.search(head[:4096])
         )
-    return any(_is_ours(record) for record in records)
+    return any(_is_ours(record) or is_first(record) for record in records)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
@@ -75,8 +87,11 @@ def _is_ours(record: dict[str, Any]) -> bool:
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the sessions of a file: the main one, then its inline subagents."""
     file = _File(path, report)
-    for number, record in json_lines(path, report):
-        file.take(number, record)
+    with path.open("rb") as opened:
+        records = read_records if is_list(opened.read(HEAD)) else json_lines
+    for number, record in records(path, report):
+        if stored := file.stream.stored(number, record):
+            file.take(number, stored)
     yield from file.sessions()
 
 
@@ -85,6 +100,7 @@ class _File:
 
     def __init__(self, path: Path, report: FileReport) -> None:
         self.path, self.report = path, report
+        self.stream = Stream()
         self.nodes: dict[str, Node] = {}
         self.side: dict[str, str] = {}  # uuid of a sidechain record -> its agent id or ""
         self.session_ids: dict[str, int] = {}
@@ -303,6 +319,8 @@ class _File:
         self._withdraw()
         self._cuts()
         self._cut_off()
+        if self.stream.is_open:
+            self._as_streamed()
         lanes: dict[str, list[Node]] = {}
         for node in self.nodes.values():
             lanes.setdefault(self._lane(node), []).append(node)
@@ -351,6 +369,15 @@ class _File:
             if node is not None and node.turn and node.is_target and node.node_id in self.unfinished:
                 node.flags = node.flags or (ResultFlag(status="provider_error", detail=said),)
 
+    def _as_streamed(self) -> None:
+        """Add what a stream says at its ends: the offered tools and the denied calls; none of its prompts is whole."""
+        self.deferred |= self.stream.tools
+        for node in self.nodes.values():
+            if not node.parent:
+                node.inexact = node.inexact or STREAM_LOG
+            if any(message.tool_call_id in self.stream.denied for message in node.messages):
+                node.flags = tuple(flag and dataclasses.replace(flag, status="denied") for flag in node.flags)
+
     def _lane(self, node: Node) -> str:
         """Return "" for the main conversation, else the agent or the root of the sidechain the node belongs to."""
         if not self.side:
@@ -389,6 +416,7 @@ class _File:
     def _subagent_facts(self, session_id: str, lane: str, nodes: list[Node], calls: dict[str, ToolCall]) -> TraceFacts:
         spawn = (
             self.spawned.get(lane, "")
+            or (lane if lane in calls else "")
             or _call_with_prompt(nodes, calls)
             or _meta_call_id(self.path)
             or _call_in_parent(self.path, session_id, lane)
