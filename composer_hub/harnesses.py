@@ -95,9 +95,10 @@ HARNESSES: tuple[Harness, ...] = (
         name="codex",
         title="Codex CLI",
         reader="codex",
-        files="`~/.codex/sessions/**/rollout-*.jsonl`, 0.2x to 0.149",
+        files="`~/.codex/sessions/**/rollout-*.jsonl`, 0.2x to 0.149; the output of `codex exec --json`",
         gives="System prompt, exact prompts, roll-backs as branches, raw argument text, exit codes, the model.",
-        lacks="Tool schemas, readable reasoning, results of the provider's searches.",
+        lacks="Tool schemas, readable reasoning, results of the provider's searches; in streams also prompts, "
+        "folder, model, patches and refused calls.",
         shell=Shell(
             keeps_cwd=False,
             first=rf"(?:{_CODEX_HEADER}\b[^\n]*\n)*(?:Process exited with code|Exit code:) (-?\d{{1,10}})\b",

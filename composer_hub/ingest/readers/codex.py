@@ -1,4 +1,4 @@
-"""Codex CLI rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) as `Session`s.
+"""Codex CLI rollouts (`~/.codex/sessions/**/rollout-*.jsonl`) and the output of `codex exec --json` as `Session`s.
 
 A rollout is a line of response items, which are the items of the model's input, between events for the screen. It has
 no message ids: an API message is a run of assistant items up to a token count or an answer. `compacted` records hold
@@ -20,6 +20,7 @@ from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
+from composer_hub.ingest.readers.codex_exec import STREAM_LOG, ExecStream, is_first, without_lost_calls
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -61,14 +62,18 @@ def sniff(head: bytes, path: Path) -> bool:
     if not records:  # the first record, with all instructions, is longer than the head
         return re.match(rb'\{"timestamp":"[^"]+",("ordinal":\d+,)?"type":"session_meta"', head) is not None
     enveloped = any(r.get("type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
-    return enveloped or any(r.get("record_type") == "state" for r in records)
+    return enveloped or any(r.get("record_type") == "state" or is_first(r) for r in records)
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the session of a rollout."""
-    rollout = _Rollout(path, report)
+    """Yield the session of a rollout or a stream."""
+    rollout, stream = _Rollout(path, report), ExecStream()
     for number, record in json_lines(path, report):
-        rollout.take(number, record)
+        for one in stream.records(record):
+            rollout.take(number, one)
+    if stream.runs and rollout.nodes:
+        rollout.nodes[0].inexact = rollout.nodes[0].inexact or STREAM_LOG
+        without_lost_calls(rollout.nodes)
     if session := rollout.session():
         yield session
 
