@@ -193,6 +193,20 @@ HARNESSES: tuple[Harness, ...] = (
         shell=FRESH,
     ),
     Harness(
+        name="copilot",
+        title="GitHub Copilot CLI",
+        reader="copilot",
+        files="`~/.copilot/session-state/*/events.jsonl`; before 1.0.11 `session-state/*.jsonl`",
+        gives="Status and exit codes, denials, rewinds as branches, subagents, the model; in newer versions the system "
+        "prompt and thinking.",
+        lacks="Tool schemas, what a truncation removed, token counts.",
+        shell=Shell(
+            keeps_cwd=True,
+            last=(r"<(?:exited|shellId: [^\n<>]{1,80} completed) with exit code (-?\d{1,10})>\s*$",),
+            footer=r"<(?:exited|shellId: [^\n<>]{1,80} completed) with exit code -?\d{1,10}>",
+        ),
+    ),
+    Harness(
         name="cline",
         title="Cline",
         reader="cline",

@@ -19,6 +19,8 @@ SAMPLES = {
     "claude_code/cc-2.1-errors-mixed.jsonl": "claude_code",
     "claude_code/cc-2.1.128.jsonl": "claude_code",
     "codex/rollout-0.12x-a.jsonl": "codex",
+    "copilot/flat-large.jsonl": "copilot",
+    "copilot/schema-drift.jsonl": "copilot",
     "gemini/gemini-chat-2.json": "gemini",
     "inspect/popularity.eval": "inspect",
     "mini/local.traj.json": "mini_swe_agent",
