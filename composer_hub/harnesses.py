@@ -207,6 +207,19 @@ HARNESSES: tuple[Harness, ...] = (
         ),
     ),
     Harness(
+        name="droid",
+        title="Factory Droid",
+        reader="droid",
+        files="`~/.factory/sessions/*/*.jsonl`; the output of `droid exec -o stream-json`",
+        gives="Error flags, exit codes, cancellations, thinking; in streams the model.",
+        lacks="System prompt, tool schemas, compactions; in stored sessions the model, in streams what Droid added.",
+        shell=Shell(
+            keeps_cwd=True,  # not known
+            first=r"(?:Error: )?Command failed \(exit code: (-?\d{1,10})\)",
+            header=r"(?:Error: )?Command failed \(exit code: -?\d{1,10}\)[^\n]*\n?",
+        ),
+    ),
+    Harness(
         name="cline",
         title="Cline",
         reader="cline",
