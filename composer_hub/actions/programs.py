@@ -28,6 +28,7 @@ class Spec:
     unordered: bool = False  # the operands are a set
     synonyms: Mapping[str, str] = field(default_factory=dict)  # short option -> the one it means
     number: str = ""  # the option that `-5` means
+    single: bool = False  # Go's style: long options have one dash, and there are no clusters
     defaults: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -54,7 +55,7 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
             continue
         if operands and not spec.permutes:
             return None
-        taken = _long(word, spec) if word.startswith("--") else _short(word, spec)
+        taken = _long(word, spec) if word.startswith("--") or spec.single else _short(word, spec)
         if taken is None:
             return None
         more, wants_value = taken
@@ -106,7 +107,7 @@ def in_order(options: Options, spec: Spec) -> Options:
 
 
 def _long(word: str, spec: Spec) -> tuple[Options, bool] | None:
-    name, equals, value = word[2:].partition("=")
+    name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
     if name in spec.long_valued:
         return ([[spec.long_valued[name], value]], False) if equals else ([[spec.long_valued[name]]], True)
     if name in spec.long and not equals:
@@ -225,6 +226,22 @@ _DIFF = Spec(
     permutes=True,
 )
 
+_CARGO = Spec(
+    flags="rqv",
+    valued="pjF",
+    long=_map("release:r quiet:q verbose:v workspace all-features no-default-features lib bins tests all-targets"),
+    long_valued=_map("package:p jobs:j features:F test bin example target manifest-path"),
+    rivals=_sets("q v"),
+    operands="words",
+    permutes=True,
+)
+_TSC = Spec(
+    flags="w",
+    valued="p",
+    long=_map("noEmit strict watch:w skipLibCheck"),
+    long_valued=_map("project:p target outDir"),
+    permutes=True,
+)
 _PIP = Spec(
     flags="qvU",
     valued="rec",
@@ -255,7 +272,11 @@ SPECS: Mapping[str, Spec] = {
         folders=True,
     ),
     "rm": Spec(
-        flags="rRfivdI", long=_map("recursive:r force:f verbose:v dir:d"), rivals=_sets("f i I"), synonyms={"R": "r"}
+        flags="rRfivdI",
+        long=_map("recursive:r force:f verbose:v dir:d"),
+        rivals=_sets("f i I"),
+        synonyms={"R": "r"},
+        unordered=True,
     ),
     "cp": _CP,
     "mv": Spec(
@@ -263,9 +284,61 @@ SPECS: Mapping[str, Spec] = {
         long=_map("force:f no-clobber:n interactive:i verbose:v update:u"),
         rivals=_sets("f n i"),
     ),
-    "mkdir": Spec(flags="pv", valued="m", long=_map("parents:p verbose:v"), long_valued=_map("mode:m"), folders=True),
+    "mkdir": Spec(
+        flags="pv",
+        valued="m",
+        long=_map("parents:p verbose:v"),
+        long_valued=_map("mode:m"),
+        folders=True,
+        unordered=True,
+    ),
     "rmdir": Spec(flags="pv", long=_map("parents:p verbose:v"), folders=True),
-    "touch": Spec(flags="acm", long=_map("no-create:c")),
+    "touch": Spec(flags="acm", long=_map("no-create:c"), unordered=True),
+    "chmod": Spec(
+        flags="Rvcf",
+        long=_map("recursive:R verbose:v changes:c quiet:f silent:f"),
+        operands="pattern",
+        unordered=True,
+        folders=True,
+    ),
+    "chown": Spec(
+        flags="Rvcfh",
+        long=_map("recursive:R verbose:v changes:c no-dereference:h"),
+        operands="pattern",
+        unordered=True,
+        folders=True,
+    ),
+    "ln": Spec(flags="sfnvr", long=_map("symbolic:s force:f no-dereference:n verbose:v relative:r")),
+    "scp": Spec(flags="rpqCv", valued="Pi", operands="words"),
+    "rsync": Spec(
+        flags="avzrnhPu",
+        valued="e",
+        long=_map("archive:a verbose:v compress:z recursive:r dry-run:n human-readable:h update:u delete progress"),
+        long_valued=_map("rsh:e"),
+        rivals=_sets("a r"),
+        operands="words",
+        permutes=True,
+    ),
+    "tar": Spec(
+        flags="xctzjJvkpru",
+        valued="fC",
+        long=_map(
+            "extract:x get:x create:c list:t gzip:z bzip2:j xz:J verbose:v keep-old-files:k preserve-permissions:p "
+            "append:r update:u"
+        ),
+        long_valued=_map("file:f directory:C exclude strip-components"),
+        operands="words",
+        permutes=True,
+    ),
+    "jq": Spec(
+        flags="rcnseSMCj",
+        valued="f",
+        long=_map("raw-output:r compact-output:c null-input:n slurp:s exit-status:e sort-keys:S join-output:j"),
+        rivals=_sets("M C", "r j"),
+        operands="pattern",
+        patternless=frozenset("f"),
+        permutes=True,
+    ),
     "tee": Spec(flags="ai", long=_map("append:a")),
     "stat": Spec(valued="c", long_valued=_map("format:c")),
     "file": Spec(flags="bi", long=_map("brief:b mime:i")),
@@ -353,6 +426,59 @@ SPECS: Mapping[str, Spec] = {
         unordered=True,
         folders=True,
     ),
+    "git rm": Spec(
+        flags="frnq", long=_map("force:f dry-run:n quiet:q cached"), unordered=True, folders=True, permutes=True
+    ),
+    "git stash push": Spec(
+        flags="ukSpqa",
+        valued="m",
+        long=_map("include-untracked:u keep-index:k staged:S patch:p quiet:q all:a"),
+        long_valued=_map("message:m"),
+        rivals=_sets("u a"),
+        unordered=True,
+        folders=True,
+    ),
+    "npm install": Spec(
+        flags="DEPOgf",
+        long=_map(
+            "save-dev:D save-exact:E save-prod:P save-optional:O global:g force:f legacy-peer-deps no-save no-audit "
+            "no-fund silent ignore-scripts"
+        ),
+        rivals=_sets("D P O no-save"),
+        operands="words",
+        permutes=True,
+    ),
+    "go test": Spec(
+        single=True,
+        long=_map("v race short cover failfast json"),
+        long_valued=_map("run count timeout bench tags cpu parallel coverprofile"),
+        operands="words",
+        permutes=True,
+    ),
+    "cargo test": _CARGO,
+    "cargo build": _CARGO,
+    "cargo check": _CARGO,
+    "cargo clippy": _CARGO,
+    "ruff check": Spec(
+        flags="qvn",
+        long=_map("fix unsafe-fixes diff quiet:q verbose:v no-cache:n no-fix statistics"),
+        long_valued=_map("select ignore extend-select config output-format target-version line-length"),
+        rivals=_sets("fix no-fix", "q v"),
+        permutes=True,
+        unordered=True,
+        folders=True,
+    ),
+    "ruff format": Spec(
+        flags="qvn",
+        long=_map("check diff quiet:q verbose:v no-cache:n"),
+        long_valued=_map("config line-length target-version"),
+        rivals=_sets("q v"),
+        permutes=True,
+        unordered=True,
+        folders=True,
+    ),
+    "npx tsc": _TSC,
+    "tsc": _TSC,
     "git diff": _DIFF,
     "git show": _DIFF,
     "git commit": _COMMIT,
@@ -399,8 +525,8 @@ SCRIPT_RUNNERS: Mapping[str, tuple[str, frozenset[str]]] = {
 }
 """The package managers whose `run` may be left out: of these scripts only, or of all but their own commands."""
 
-ALIASES = {"npm i": "npm install", "npm t": "npm test", "pnpm i": "pnpm install"}
-"""Short names of subcommands."""
+JOINED = frozenset(("git add", "git rm", "touch"))
+"""Programs of which two calls in a row do the same as one call with the operands of both."""
 
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
 """Programs that run the program named after them."""

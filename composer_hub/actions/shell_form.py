@@ -11,21 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from composer_hub.actions import programs
+from composer_hub.actions import programs, spellings
 from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
-from composer_hub.actions.shell import (
-    Command,
-    Compound,
-    Group,
-    Item,
-    Part,
-    Pipeline,
-    Redirect,
-    Simple,
-    Unparsable,
-    Word,
-    parse,
-)
+from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.tree import Command, Compound, Group, Item, Part, Pipeline, Redirect, Simple, Word
 
 _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
@@ -155,8 +144,22 @@ class _Former:
             value, after = self._pipeline(pipeline, here)
             moved |= after != here
             here = after
-            values += [before, value] if values else [value]
+            if before == "&&" and "||" not in values and values and (both := self._both(values[-1], value)):
+                values[-1] = both
+            else:
+                values += [before, value] if values else [value]
         return (values[0] if len(values) == 1 else {"chain": values}), here
+
+    def _both(self, first: Any, second: Any) -> Any:
+        """Return `git add a b` for `git add a && git add b`, and the like, else None."""
+        calls = (first, second)
+        if not all(isinstance(one, dict) and one.keys() == {"run", "opts", "args"} and one["args"] for one in calls):
+            return None
+        if first["run"] not in programs.JOINED or first["run"] != second["run"] or first["opts"] != second["opts"]:
+            return None
+        last = self.acts.pop()
+        self.acts[-1].paths += last.paths
+        return {**first, "args": sorted([*first["args"], *second["args"]], key=repr)}
 
     def _stays(self, pipeline: Pipeline, cwd: str) -> bool:
         """Return whether this is a `cd` to the current directory."""
@@ -166,6 +169,7 @@ class _Former:
     def _pipeline(self, pipeline: Pipeline, cwd: str) -> tuple[Any, str]:
         values: list[Any] = []
         after = cwd
+        pipeline = spellings.plain_pipeline(pipeline)
         for number, command in enumerate(pipeline.commands):
             if pipeline.pipes[number : number + 1] == ("|&",):
                 command = _with_errors(command)
@@ -290,7 +294,9 @@ class _Former:
             # An unquoted variable may become any number of words, so the role of each operand is unknown.
             return plain
         if spec.operands == "nodes":
-            return [self._node(word, cwd) for word in words]
+            nodes = [self._node(word, cwd) for word in words]
+            # With `-x` the first failure ends the run.
+            return nodes if names & {"x", "maxfail"} else sorted(nodes, key=repr)
         if spec.operands == "revisions":
             return self._revisions(words, cwd)
         if spec.operands == "script":
@@ -304,7 +310,7 @@ class _Former:
             first, paths = plain[:1], paths[1:]
         else:
             first = []
-        return [*first, *(sorted(paths, key=repr) if spec.unordered else paths)]
+        return [*first, *(sorted(paths, key=repr) if spec.unordered and not _nested(paths) else paths)]
 
     def _revisions(self, words: Sequence[Word], cwd: str) -> list[Any]:
         """Return revisions as words and files as paths; git allows both without `--` if a name is plainly one."""
@@ -320,10 +326,6 @@ class _Former:
         literals = [word.literal for word in words]
         if programs.without_run(literals):
             return [words[0], *words[2:]], cwd
-        if plain := programs.ALIASES.get(" ".join(text or "" for text in literals[:2])):
-            return [*(Word((Part("lit", text),)) for text in plain.split()), *words[2:]], cwd
-        if literals[0] == "[" and literals[-1] == "]":
-            return [Word((Part("lit", "test"),)), *words[1:-1]], cwd
         while literals[0] == "git" and len(words) > 2:
             # No pager waits for a key where nobody looks at a terminal.
             if literals[1] in ("--no-pager", "-P"):
@@ -336,7 +338,7 @@ class _Former:
             else:
                 break
             literals = [word.literal for word in words]
-        return words, cwd
+        return spellings.plain_words(words), cwd
 
     def _same_place(self, place: str, cwd: str) -> str:
         return cwd if cwd and place == enter(".", base=self.base, cwd=cwd) else place
@@ -474,6 +476,12 @@ def _path_text(value: Any) -> str:
     if isinstance(value, list) and value and value[0][0] == "path":
         return "".join([str(value[0][1]), "/", *(str(part[1]) for part in value[1:])])
     return ""
+
+
+def _nested(paths: Iterable[Any]) -> bool:
+    """Return whether a path lies in another one, so that a program may need them in this order."""
+    texts = [_path_text(path) for path in paths]
+    return any(text and one.startswith(text + "/") for text in texts for one in texts)
 
 
 def _names_of(paths: Iterable[str]) -> list[str]:

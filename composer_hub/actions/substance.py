@@ -22,7 +22,8 @@ _PROSE = frozenset(("description", "explanation", "instruction", "prompt", "reas
 _NO_PATH = re.compile(r"[\s*?]|\.\.\.")
 _MAX_ROTATED = 400
 
-_Token = tuple[str, str]  # the text, and what it is: placed (its place matters), loose or option
+# The text, and what it is: placed (its place matters), loose, option, or `-x`: the word behind that option.
+_Token = tuple[str, str]
 
 
 class Substance(NamedTuple):
@@ -33,6 +34,7 @@ class Substance(NamedTuple):
     options: tuple[str, ...] = ()  # of programs that are not known
     order: tuple[str, ...] = ()  # those whose order matters; () if it is not known
     lines: tuple[int, int | None] | None = None  # of a read: the first, and how many
+    bound: tuple[tuple[str, str], ...] = ()  # options of unknown programs, by first letter, and the word behind each
 
 
 def differ(one: Iterable[Substance], other: Iterable[Substance]) -> bool:
@@ -44,9 +46,21 @@ def differ(one: Iterable[Substance], other: Iterable[Substance]) -> bool:
 
 
 def _differs(a: Substance, b: Substance) -> bool:
-    if a.words != b.words or not _same_options(a.options, b.options) or (a.order and b.order and a.order != b.order):
+    if a.words != b.words or not _same_options(a.options, b.options) or _ordered_apart(a.order, b.order):
+        return True
+    if any(_behind(a.bound, name) != _behind(b.bound, name) for name in dict(a.bound).keys() & dict(b.bound).keys()):
         return True
     return bool(a.lines and b.lines) and _apart(a.lines, b.lines)  # type: ignore[arg-type]
+
+
+def _behind(bound: Iterable[tuple[str, str]], name: str) -> list[str]:
+    return [word for option, word in bound if option == name]
+
+
+def _ordered_apart(a: Sequence[str], b: Sequence[str]) -> bool:
+    """Return whether the words that have a place in both stand in another order."""
+    in_both = set(a) & set(b)
+    return [word for word in a if word in in_both] != [word for word in b if word in in_both]
 
 
 def _same_options(ours: Iterable[str], theirs: Iterable[str]) -> bool:
@@ -127,7 +141,8 @@ def _substance(style: str, tokens: Iterable[_Token]) -> Substance:
     listed = list(tokens)
     words = tuple(sorted(Counter(text for text, kind in listed if kind != "option").items()))
     options, order = (tuple(text for text, own in listed if own == kind) for kind in ("option", "placed"))
-    return Substance(style, words, tuple(sorted(options)), order)
+    bound = tuple(sorted((kind, text) for text, kind in listed if kind.startswith("-")))
+    return Substance(style, words, tuple(sorted(options)), order, bound=bound)
 
 
 def _in_arguments(value: Any, name: str = "") -> Iterator[_Token]:
@@ -196,15 +211,20 @@ def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
         yield from ((word, "loose") for word in _plain(values))
     yield from ((word, "loose") for word in _plain(value.get("env", ())))
     yield from ((word, "placed") for word in _plain(value.get("in", ())))
+    behind = ""
     for one in value.get("args", ()):
+        # A word behind an option of an unknown program may be its value, and moves with it.
+        kind, behind = behind or "placed", ""
         if isinstance(one, str) and (option := _OPTION.fullmatch(one)):
             # Where an option of an unknown program stands hardly ever matters.
             long, letters = option["name"], option["letters"]
             rest = option["value"] or option["rest"] or ""
             yield from ((name, "option") for name in ([long] if long else letters))
-            yield from ((word, "placed") for word in _plain(rest.removeprefix("=")))
+            behind = f"-{(long or letters)[0].lower()}"
+            yield from ((word, behind) for word in _plain(rest.removeprefix("=")))
+            behind = "" if rest else behind
         else:
-            yield from ((word, "placed") for word in _plain(one))
+            yield from ((word, kind) for word in _plain(one))
     yield from _in_redirects(value.get("to", ()))
 
 
