@@ -220,6 +220,15 @@ HARNESSES: tuple[Harness, ...] = (
         ),
     ),
     Harness(
+        name="cursor",
+        title="Cursor",
+        reader="cursor",
+        files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`",
+        gives="Thinking in plain text, subagents; results and the model if the file has them.",
+        lacks="System prompt and added context, so no prompt is exact; often results and ids of calls; exit codes.",
+        shell=LASTING,
+    ),
+    Harness(
         name="cline",
         title="Cline",
         reader="cline",
