@@ -30,6 +30,7 @@ class Spec:
     number: str = ""  # the option that `-5` means
     single: bool = False  # Go's style: long options have one dash, and there are no clusters
     defaults: Mapping[str, str] = field(default_factory=dict)
+    passes_on: bool = False  # the words behind `--` go to another program
 
 
 def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list[int]] | None:
@@ -44,8 +45,8 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
         word = words[at]
         at += 1
         if word == "--":
-            # Behind it git expects files, so that it is kept for an operand.
-            operands += range(at - 1 if spec.operands == "revisions" else at, len(words))
+            # Behind it git expects files, and cargo the words of another program, so that it is kept for an operand.
+            operands += range(at - 1 if spec.operands == "revisions" or spec.passes_on else at, len(words))
             break
         if word is None or word == "-" or not word.startswith("-"):
             operands.append(at - 1)
@@ -227,6 +228,7 @@ _DIFF = Spec(
 )
 
 _CARGO = Spec(
+    passes_on=True,
     flags="rqv",
     valued="pjF",
     long=_map("release:r quiet:q verbose:v workspace all-features no-default-features lib bins tests all-targets"),

@@ -220,7 +220,8 @@ def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
             long, letters = option["name"], option["letters"]
             rest = option["value"] or option["rest"] or ""
             yield from ((name, "option") for name in ([long] if long else letters))
-            behind = f"-{(long or letters)[0].lower()}"
+            # The tests of `find` are an expression: its words keep their place.
+            behind = "placed" if value["run"] in programs.FINDERS else f"-{(long or letters)[0].lower()}"
             yield from ((word, behind) for word in _plain(rest.removeprefix("=")))
             behind = "" if rest else behind
         else:

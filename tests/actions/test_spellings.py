@@ -38,6 +38,7 @@ APART = [
     ("kill -0 7", "kill 7"),
     ("git stash pop", "git stash push"),
     ("git checkout main", "git checkout -- main"),
+    ("cargo test a -- b", "cargo test a b"),
     ("env -i A=1 make", "A=1 make"),
     ("env A=$B make", "A=$B make"),
     ("chmod u=rwx a", "chmod 700 a"),
