@@ -60,7 +60,14 @@ def _headlines(rows: Iterable[Metric]) -> str:
 def _teachers(rows: Sequence[Metric]) -> str:
     cells = {(row.scope, row.metric): row for row in rows}
     teachers = [row.scope for row in rows if row.metric == "calls"]
-    lines = [[code(teacher), *(value(cells[teacher, name]) for name, _ in _TEACHER_COLUMNS)] for teacher in teachers]
+    # Versions of earlier reports lack some of the columns.
+    lines = [
+        [
+            code(teacher),
+            *(value(cells[teacher, name]) if (teacher, name) in cells else "-" for name, _ in _TEACHER_COLUMNS),
+        ]
+        for teacher in teachers
+    ]
     return table(["teacher", *(title for _, title in _TEACHER_COLUMNS)], lines)
 
 
