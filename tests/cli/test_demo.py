@@ -15,7 +15,7 @@ def test_the_demo_runs_from_sessions_to_a_model_and_needs_an_empty_folder(
     kept = tmp_path / "kept"
     run = composer_hub("demo", "--keep", kept)
     assert run.returncode == exits.DONE, run.stderr
-    lines = ["traces 3, steps 31", "exit code 5", "rejected:", "chosen:", "The line is whole"]
+    lines = ["steps 31, traces 3", "exit code 5", "rejected:", "chosen:", "The line is whole"]
     if all(importlib.util.find_spec(name) for name in ("torch", "trl", "peft")):
         lines += ["No writer is refused.", "step 12 of 12: loss", "parameters from me/demo-model"]
         lines += [

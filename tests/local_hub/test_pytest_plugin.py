@@ -5,16 +5,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+
+
+def is_installed() -> bool:
+    return any(one.name == "composer_hub" for one in entry_points(group="pytest11"))
 
 
 def outcome(folder: Path, tests: str, ini: str = "") -> str:
     """Run the tests of another project with the plugin and return what pytest prints."""
     (folder / "test_other.py").write_text(tests)
     (folder / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "composer_hub.local_hub.pytest_plugin", str(folder)]
+    # An installed package is found by its entry point; a second registration of one plugin is an error.
+    named = [] if is_installed() else ["-p", "composer_hub.local_hub.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", *named, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTEST_"))}
     run = subprocess.run(
         command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120

@@ -122,7 +122,7 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
         assert call("replay", "plan", redacted, *common) == exits.DONE
         planned = json.loads(capsys.readouterr().out)
         calling = [step for trace in traces for step in trace.steps if trace.messages[step.action].tool_calls]
-        assert planned[0]["steps"] == len(calling)  # steps without a call cannot become pairs
+        assert planned["teachers"][0]["steps"] == len(calling)  # steps without a call cannot become pairs
         refused = call("replay", "run", "me/rollouts@v1.0.0", *common, "--run", root / "refused")
         errors = capsys.readouterr().err
         assert refused == exits.REFUSED, errors
