@@ -67,14 +67,15 @@ def redacted(hub: tuple[Path, Destination]) -> str:
 
 
 def wise(traces: list[Trace]) -> dict[str, Action]:
-    """Return the right actions: `add` for every call of a tool that does not exist."""
+    """Return the right actions: `add` with the numbers of the task wherever the student made a call."""
     known = oracle_of(traces)
     for trace in traces:
         prompts = Prompts(trace)
+        task = next(message.content for message in trace.messages if message.role == "user")
+        a, b = map(int, task.split("+"))
         for step in trace.steps:
-            if any(site.kind == "tool_not_found" for site in step.error_sites):
-                (call,) = trace.messages[step.action].tool_calls
-                known[digest_of(paired(prompts.of(step).chat))] = [{"name": "add", "arguments": call.arguments}]
+            if trace.messages[step.action].tool_calls:
+                known[digest_of(paired(prompts.of(step).chat))] = [{"name": "add", "arguments": {"a": a, "b": b}}]
     return known
 
 
@@ -144,10 +145,10 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
 
     out = root / "preference"
     words = (
-        "--model_name_or_path me/student@main --max_steps 3 --beta_replay 1.0 --pairs me/pairs@v1.0.0 --train_split all"
+        "--model_name_or_path me/student@main --max_steps 8 --beta_replay 1.0 --pairs me/pairs@v1.0.0 --train_split all"
     )
     assert train([*COMMON, *words.split(), "--output_dir", str(out), "--repo", "me/preferred"]) == exits.DONE
-    history = json.loads((out / "checkpoint-3" / "trainer_state.json").read_text())["log_history"]
+    history = json.loads((out / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
     margins = [row["channel/replay/margin"] for row in history if "channel/replay/margin" in row]
     assert margins[0] == pytest.approx(0.0, abs=1e-4)  # the reference is the student itself
     assert margins[-1] > 0.1
