@@ -50,8 +50,11 @@ class Killer:
 
 @pytest.fixture
 def folder(logs, tmp_path):
+    """Return a folder of stored sessions; printed streams are copies of sessions, not what a home folder holds."""
     for name in ("claude_code", "codex", "pi"):
-        shutil.copytree(logs / name, tmp_path / "logs" / name)
+        shutil.copytree(
+            logs / name, tmp_path / "logs" / name, ignore=shutil.ignore_patterns("stream.jsonl", "exec.jsonl")
+        )
     return tmp_path / "logs"
 
 
