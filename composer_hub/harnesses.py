@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from composer_hub.exits import UsageError
 
@@ -39,6 +40,7 @@ class Harness:
     gives: str
     lacks: str
     shell: Shell
+    folders: tuple[str, ...] = ()  # where it keeps sessions; `${NAME:-default}` is an environment variable
 
 
 LASTING = Shell(keeps_cwd=True)
@@ -66,6 +68,10 @@ HARNESSES: tuple[Harness, ...] = (
         reader="claude_code",
         files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`; "
         "the output of `claude -p --output-format stream-json`",
+        folders=(
+            "${CLAUDE_CONFIG_DIR:-~/.claude}/projects",
+            "~/.config/claude/projects",
+        ),
         gives="Exact prompts over branches and compactions, typed errors, denials, subagents, the model; "
         "thinking up to 2.1.42.",
         lacks="System prompt, tool schemas, raw argument text, later thinking; in streams also what the user typed.",
@@ -82,6 +88,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Qwen Code",
         reader="qwen_code",
         files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`",
+        folders=("~/.qwen/projects",),
         gives="Prompts over rewinds and compactions, typed errors, exit codes, thinking, subagents, the model.",
         lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and call.",
         shell=Shell(
@@ -96,6 +103,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="Codex CLI",
         reader="codex",
         files="`~/.codex/sessions/**/rollout-*.jsonl`, 0.2x to 0.149; the output of `codex exec --json`",
+        folders=(
+            "${CODEX_HOME:-~/.codex}/sessions",
+            "${CODEX_HOME:-~/.codex}/archived_sessions",
+        ),
         gives="System prompt, exact prompts, roll-backs as branches, raw argument text, exit codes, the model.",
         lacks="Tool schemas, readable reasoning, results of the provider's searches; in streams also prompts, "
         "folder, model, patches and refused calls.",
@@ -111,6 +122,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Pi",
         reader="pi",
         files="`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3",
+        folders=("${PI_CODING_AGENT_DIR:-~/.pi/agent}/sessions",),
         gives="Exact prompts over compactions and branches, typed errors, thinking, the model.",
         lacks="System prompt, tool schemas.",
         shell=Shell(
@@ -124,6 +136,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="OpenHands v1 (Agent SDK)",
         reader="openhands_v1",
         files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
+        folders=("~/.openhands/conversations",),
         gives="System prompt, tool schemas, exact prompts, typed errors and rejections, exit codes, reasoning.",
         lacks="A benchmark's verdict, terminal output past 30,000 characters; in newer logs some tool schemas.",
         shell=_OPENHANDS,
@@ -133,6 +146,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="OpenHands v0",
         reader="openhands_v0",
         files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
+        folders=("~/.openhands/sessions",),
         gives="Errors and exit codes, rejections, condensations, a benchmark's verdict.",
         lacks="The model's text before 0.15; the text of workspace context and microagents.",
         shell=_OPENHANDS,
@@ -174,6 +188,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Gemini CLI",
         reader="gemini",
         files="`ConversationRecord` JSON; JSONL since 0.40",
+        folders=("~/.gemini/tmp",),
         gives="The status of results, rewinds as branches, checkpoints, the model.",
         lacks="System prompt, tool schemas, text of thoughts; outputs are cut at 50 kB, so no prompt is exact.",
         shell=Shell(
@@ -188,6 +203,7 @@ HARNESSES: tuple[Harness, ...] = (
         reader="opencode",
         files="`opencode export` documents; before the database also "
         "`~/.local/share/opencode/storage/session/<project>/*.json`",
+        folders=("${XDG_DATA_HOME:-~/.local/share}/opencode/storage",),
         gives="Status and exit codes, calls of unknown tools, thinking, subagents, the model.",
         lacks="System prompt, tool schemas, arguments that did not parse.",
         shell=FRESH,
@@ -197,6 +213,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="GitHub Copilot CLI",
         reader="copilot",
         files="`~/.copilot/session-state/*/events.jsonl`; before 1.0.11 `session-state/*.jsonl`",
+        folders=("~/.copilot/session-state",),
         gives="Status and exit codes, denials, rewinds as branches, subagents, the model; in newer versions the system "
         "prompt and thinking.",
         lacks="Tool schemas, what a truncation removed, token counts.",
@@ -211,6 +228,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Factory Droid",
         reader="droid",
         files="`~/.factory/sessions/*/*.jsonl`; the output of `droid exec -o stream-json`",
+        folders=("~/.factory/sessions",),
         gives="Error flags, exit codes, cancellations, thinking; in streams the model.",
         lacks="System prompt, tool schemas, compactions; in stored sessions the model, in streams what Droid added.",
         shell=Shell(
@@ -224,6 +242,7 @@ HARNESSES: tuple[Harness, ...] = (
         title="Cursor",
         reader="cursor",
         files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`",
+        folders=("~/.cursor/projects",),
         gives="Thinking in plain text, subagents; results and the model if the file has them.",
         lacks="System prompt and added context, so no prompt is exact; often results and ids of calls; exit codes.",
         shell=LASTING,
@@ -233,6 +252,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="Cline",
         reader="cline",
         files="`*.messages.json` v1; `api_conversation_history.json`",
+        folders=(
+            "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
+            "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
+        ),
         gives="Error flags, thinking in plain text, the model.",
         lacks="Tool schemas, mostly the system prompt, text that a compaction removed; old calls stay XML text.",
         shell=LASTING,
@@ -296,6 +319,19 @@ def harness_named(name: str) -> Harness:
     if name not in _BY_NAME:
         raise UsageError(f"There is no session format {name!r}. Known formats: {', '.join(_BY_NAME)}.")
     return _BY_NAME[name]
+
+
+def session_folders(environment: Mapping[str, str], home: Path) -> dict[Path, Harness]:
+    """Return the folders in which the harnesses of a machine keep their sessions, whether they exist or not."""
+    return {_expanded(folder, environment, home): harness for harness in HARNESSES for folder in harness.folders}
+
+
+def _expanded(folder: str, environment: Mapping[str, str], home: Path) -> Path:
+    filled = _VARIABLE.sub(lambda match: environment.get(match[1]) or match[2], folder)
+    return home / filled[2:] if filled.startswith("~/") else Path(filled)
+
+
+_VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 
 @functools.cache

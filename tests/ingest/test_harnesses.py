@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub.exits import UsageError
-from composer_hub.harnesses import HARNESSES, harness_named, keeps_cwd
+from composer_hub.harnesses import HARNESSES, Harness, harness_named, keeps_cwd, session_folders
 from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
 from tests.plugins.sessions import LOG_FILES
 
@@ -114,3 +114,16 @@ def test_other_files_are_not_recognized(tmp_path, data):
     path = tmp_path / "file"
     path.write_bytes(data)
     assert sniff(data[:HEAD_BYTES], path) is None
+
+
+@pytest.mark.parametrize("harness", [one for one in HARNESSES if one.folders], ids=lambda one: one.name)
+def test_a_harness_keeps_its_sessions_in_the_home_folder_of_who_runs_it(harness: Harness, tmp_path: Path) -> None:
+    folders = [folder for folder, owner in session_folders({}, tmp_path).items() if owner is harness]
+    assert len(folders) == len(harness.folders)
+    assert all(folder.is_relative_to(tmp_path) and "$" not in str(folder) for folder in folders)
+
+
+def test_an_environment_variable_moves_a_folder_of_sessions(tmp_path: Path) -> None:
+    moved = session_folders({"CODEX_HOME": "/srv/codex"}, tmp_path)
+    assert moved[Path("/srv/codex/sessions")].name == "codex"
+    assert tmp_path / ".codex/sessions" not in moved
