@@ -43,6 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("train: interrupted. Continue with the same command and --resume true.", file=sys.stderr)
         return exits.INTERRUPTED
+    # All ranks are done here. One that exits while its group still has threads can abort.
+    PartialState().destroy_process_group()
     return exits.DONE
 
 
