@@ -1,8 +1,8 @@
 """The rows that travel between stages: one frozen dataclass per row, one column per field.
 
 In: nothing but the standard library. Out: `Trace`, `Message`, `Step`, `ErrorSite`, `Hint`, `Vote`, `Pair`, `Task`,
-their `datasets.Features` (`features_of`), one function each way between rows and records (`to_row`, `from_row`), ids
-made from content (`stable_id`), and `states`, the lazy view of a trace that replay and training read.
+`Execution`, their `datasets.Features` (`features_of`), one function each way between rows and records (`to_row`,
+`from_row`), ids made from content (`stable_id`), and `states`, the lazy view of a trace that replay and training read.
 """
 
 from __future__ import annotations
@@ -304,6 +304,29 @@ class Task:
     validation: JsonObject = field(default_factory=dict)  # runs and their CPU time, gates, re-checks
     leaks: JsonObject = field(default_factory=dict)  # copies of the solution that were found, and what was done
     has_oracle: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """What the tests say about the two actions of a pair, executed in the state before its step."""
+
+    pair_id: str
+    trace_id: str
+    step_id: str
+    verdict: str  # chosen or rejected is better; or why there is no order: equal, tie, incomparable, no_task, …
+    task_id: str = ""
+    state: str = ""  # where the state before the step came from: recorded or replayed
+    num_tests: int = 0
+    chosen_passed: int = 0
+    rejected_passed: int = 0
+    num_hidden: int = 0  # calls of the task's oracle
+    chosen_hidden: int = 0  # answered right
+    rejected_hidden: int = 0
+    chosen_reward: float = 0.0
+    rejected_reward: float = 0.0
+    chosen_tree: str = ""  # digest of the files that are judged
+    rejected_tree: str = ""
+    evidence: tuple[str, ...] = ()  # signs of hacks in the action that passed more, or why nothing was executed
 
 
 # -------------------------------------------------------------------------------------------------------------- ids

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from composer_hub import exits
+from composer_hub.cli.executed import execute
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
@@ -29,7 +30,7 @@ def pairs() -> None:
     """Build, report, compare and review preference pairs."""
 
 
-for command in (diff, apply_verdicts, precompute_ref):
+for command in (diff, apply_verdicts, execute, precompute_ref):
     pairs.add_command(command)
 
 

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ from composer_hub.environments.process import shortened
 from composer_hub.environments.sandbox import Completed, Limits, Sandbox, SandboxError, open_sandbox
 from composer_hub.environments.shelf import TaskShelf
 from composer_hub.environments.verifier import NUM_WORKERS, Verdict, submission, verify
-from composer_hub.records import SourceEdit, Task
+from composer_hub.records import SourceEdit, Task, stable_id
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,11 @@ class Call:
     exit_code: int | None  # of the commands among the tools
     changes: tuple[SourceEdit, ...]  # between the start of the episode and the state after the call
     seconds: float = 0.0
+
+
+def call_id(tool: str, result: str) -> str:
+    """Return a short digest by which a call of an episode is found in the rollout's transcript."""
+    return stable_id(tool, result)[:12]
 
 
 class Scorer:
@@ -318,10 +323,13 @@ class CodingEnvironment:
         """Take back the last calls, whose results the trainer dropped: the transcript does not hold them."""
         if self._calls and num_calls:
             del self._calls[-num_calls:]
-            before = self._calls[-1].changes if self._calls else ()
-            shutil.rmtree(self._root)
-            trees.write_files(self._root, trees.edited(self._start, before))
-            self._verdict = None
+            self._restore(self._calls[-1].changes if self._calls else ())
+
+    def _restore(self, changes: Sequence[SourceEdit]) -> None:
+        """Put the tree into the state that some changes to the start describe."""
+        shutil.rmtree(self._root)
+        trees.write_files(self._root, trees.edited(self._start, changes))
+        self._verdict = None
 
     def _facts(self) -> dict[str, Any]:
         """Return what a published rollout keeps of its episode: signs of hacks, the verdict, and its states."""
@@ -338,6 +346,7 @@ class CodingEnvironment:
             "visible_reward": verdict.visible,
             "hack": [asdict(finding) for finding in self._findings()],
             "states": states,  # after these calls, as changes to the start
+            "calls": [call_id(call.tool, call.result) for call in self._calls],
         }
 
     def _findings(self) -> list[monitor.Finding]:

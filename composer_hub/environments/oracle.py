@@ -28,6 +28,7 @@ class OracleResult:
     num_right: int
     num_calls: int
     first_wrong: str = ""  # the call, its answer and the right one; private, never shown to the agent
+    right: tuple[int, ...] = ()  # the calls that were answered right, or the mutants that were found
 
 
 def check(
@@ -41,7 +42,8 @@ def check(
     if not all(right):
         place = right.index(False)
         wrong = json.dumps({"call": calls[place], "answer": answers[place], "wanted": wanted[place]})[:2000]
-    return OracleResult(all(right) and bool(right), sum(right), len(right), wrong)
+    places = tuple(place for place, one in enumerate(right) if one)
+    return OracleResult(all(right) and bool(right), len(places), len(right), wrong, places)
 
 
 def replay(
@@ -78,17 +80,18 @@ def check_tests(
     """Run new tests: they must pass on the original code and fail on enough of the mutants."""
     if not files or not _pass(tree, files, python_path, sandbox, venv):
         return OracleResult(False, 0, len(oracle["mutants"]), "the tests do not pass on the original code")
-    killed = 0
-    for mutant in oracle["mutants"]:
+    killed = []
+    for number, mutant in enumerate(oracle["mutants"]):
         before = {path: (tree / path).read_bytes() for path in mutant}
         try:
             for path, text in mutant.items():
                 (tree / path).write_bytes(text.encode())
-            killed += not _pass(tree, files, python_path, sandbox, venv)
+            if not _pass(tree, files, python_path, sandbox, venv):
+                killed.append(number)
         finally:
             for path, data in before.items():
                 (tree / path).write_bytes(data)
-    return OracleResult(killed >= oracle["min_kills"], killed, len(oracle["mutants"]))
+    return OracleResult(len(killed) >= oracle["min_kills"], len(killed), len(oracle["mutants"]), right=tuple(killed))
 
 
 def _pass(tree: Path, files: Sequence[str], python_path: Sequence[str], sandbox: Sandbox, venv: Path | None) -> bool:

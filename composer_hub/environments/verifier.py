@@ -14,7 +14,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,8 @@ class Verdict:
     oracle_ok: bool | None = None  # None: the task has no oracle, or the tests failed before
     evidence: tuple[str, ...] = ()  # of tampering
     reason: str = ""
+    hidden: tuple[int, ...] = ()  # calls of the oracle that were answered right
+    num_hidden: int = 0
 
     @property
     def visible(self) -> float:
@@ -96,13 +98,17 @@ def verify(
     venv: Path | None = None,
     oracle: Mapping[str, Any] | None = None,
     seconds: float = 60.0,
+    always_ask: bool = False,
 ) -> Verdict:
-    """Score an agent's files; only those that the task allows are looked at."""
+    """Score an agent's files; only those that the task allows are looked at.
+
+    `always_ask` also asks the oracle if tests fail: two unfinished states can be compared by what they answer.
+    """
     wanted = (*task.fail_to_pass, *task.pass_to_pass)
     try:
         if wanted:
             verdict = _tested(task, wanted, files, bundle, sandbox, venv, seconds)
-            if not verdict.reward or oracle is None:
+            if oracle is None or not (verdict.reward or always_ask):
                 return verdict
         else:
             verdict = Verdict(0.0)
@@ -112,7 +118,14 @@ def verify(
     except OSError as error:  # a tree with a file in the place of a folder
         return Verdict(0.0, failed=wanted, reason=f"The tree cannot be written: {error.strerror}.")
     reason = "" if result.ok else f"The oracle: {result.num_right} of {result.num_calls}."
-    return Verdict(float(result.ok), verdict.passed, verdict.failed, result.ok, reason=reason)
+    return replace(
+        verdict,
+        reward=float(result.ok and (bool(verdict.reward) or not wanted)),
+        oracle_ok=result.ok,
+        reason=reason or verdict.reason,
+        hidden=result.right,
+        num_hidden=result.num_calls,
+    )
 
 
 def verify_all(jobs: Sequence[Mapping[str, Any]], *, workers: int = NUM_WORKERS) -> list[Verdict]:

@@ -10,6 +10,7 @@ hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.car
 from composer_hub.pairs.build import PairOptions, PairSet, make
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
+from composer_hub.pairs.executed import executed_draft, executed_numbers, executed_text
 from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows
@@ -40,6 +41,9 @@ __all__ = [
     "build_pairs",
     "diff_pairs",
     "draft",
+    "executed_draft",
+    "executed_numbers",
+    "executed_text",
     "make",
     "merged_verdicts",
     "read_verdicts",

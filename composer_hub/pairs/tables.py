@@ -1,4 +1,4 @@
-"""The tables of a published pair set: `default` (pairs), `votes` and `report`."""
+"""The tables of a published pair set: `default` (pairs), `votes`, `report` and `executed`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from composer_hub.families import FAMILIES
 from composer_hub.hub import Table, Version
 from composer_hub.pairs.preview import preview, tool_names
 from composer_hub.pairs.report import Metric
-from composer_hub.records import Pair, Vote, features_of, to_row
+from composer_hub.records import Execution, Pair, Vote, features_of, to_row
 
 _INDEX_COLUMNS = """
 trace_id index num_steps level num_agree num_votes teachers families chosen_teacher source_model source_family
@@ -65,9 +65,14 @@ def report_table(metrics: Sequence[Metric]) -> Table:
 
 
 def copied_tables(source: Version) -> list[Table]:
-    """Return the `votes` and `report` tables of a version unchanged, if it has them."""
-    makers = {"votes": votes_table, "report": _report_config}
+    """Return the `votes`, `report` and `executed` tables of a version unchanged, if it has them."""
+    makers = {"votes": votes_table, "report": _report_config, "executed": executed_table}
     return [make(source.rows(name)) for name, make in makers.items() if name in source.manifest["tables"]]
+
+
+def executed_table(rows: Iterable[Mapping[str, Any]]) -> Table:
+    """Return the `executed` config: what the tests say about pairs."""
+    return Table("executed", rows, features_of(Execution), "pair_id", ("trace_id", "step_id"))
 
 
 def splits_of(source: Version) -> dict[str, str]:
