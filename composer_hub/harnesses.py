@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +41,9 @@ class Harness:
     gives: str
     lacks: str
     shell: Shell
-    folders: tuple[str, ...] = ()  # where it keeps sessions; `${NAME:-default}` is an environment variable
+    folders: tuple[
+        str, ...
+    ] = ()  # or databases in which it keeps sessions; `${NAME:-default}` is an environment variable
 
 
 LASTING = Shell(keeps_cwd=True)
@@ -87,10 +90,11 @@ HARNESSES: tuple[Harness, ...] = (
         name="qwen_code",
         title="Qwen Code",
         reader="qwen_code",
-        files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`",
+        files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`; the output of `qwen -o stream-json`",
         folders=("~/.qwen/projects",),
         gives="Prompts over rewinds and compactions, typed errors, exit codes, thinking, subagents, the model.",
-        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and call.",
+        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and call; in "
+        "streams also exit codes of failures.",
         shell=Shell(
             keeps_cwd=False,
             last=(_GEMINI_EXIT,),
@@ -201,11 +205,14 @@ HARNESSES: tuple[Harness, ...] = (
         name="opencode",
         title="OpenCode",
         reader="opencode",
-        files="`opencode export` documents; before the database also "
-        "`~/.local/share/opencode/storage/session/<project>/*.json`",
-        folders=("${XDG_DATA_HOME:-~/.local/share}/opencode/storage",),
+        files="`~/.local/share/opencode/opencode.db`; `opencode export` documents; before the database "
+        "`storage/session/<project>/*.json`; the output of `opencode run --format json`",
+        folders=(
+            "${XDG_DATA_HOME:-~/.local/share}/opencode/opencode.db",
+            "${XDG_DATA_HOME:-~/.local/share}/opencode/storage",
+        ),
         gives="Status and exit codes, calls of unknown tools, thinking, subagents, the model.",
-        lacks="System prompt, tool schemas, arguments that did not parse.",
+        lacks="System prompt, tool schemas, arguments that did not parse; in streams also what the user typed.",
         shell=FRESH,
     ),
     Harness(
@@ -241,10 +248,71 @@ HARNESSES: tuple[Harness, ...] = (
         name="cursor",
         title="Cursor",
         reader="cursor",
-        files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`",
-        folders=("~/.cursor/projects",),
-        gives="Thinking in plain text, subagents; results and the model if the file has them.",
-        lacks="System prompt and added context, so no prompt is exact; often results and ids of calls; exit codes.",
+        files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`; the editor's `globalStorage/state.vscdb`; "
+        "`~/.cursor/chats/*/*/store.db`; the output of `cursor-agent -p --output-format stream-json`",
+        folders=(
+            "~/.cursor/projects",
+            "~/.cursor/chats",
+            "~/.config/Cursor/User/globalStorage/state.vscdb",
+            "~/Library/Application Support/Cursor/User/globalStorage/state.vscdb",
+        ),
+        gives="Thinking in plain text, subagents; results, exit codes and the model if the file has them.",
+        lacks="Added context and mostly the system prompt, so no prompt is exact; in transcripts often results and ids "
+        "of calls.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="kimi",
+        title="Kimi Code",
+        reader="kimi",
+        files="`~/.kimi-code/sessions/*/*/agents/*/wire.jsonl`; kimi-cli's `~/.kimi/sessions/*/*/wire.jsonl`",
+        folders=(
+            "~/.kimi-code/sessions",
+            "~/.kimi/sessions",
+        ),
+        gives="System prompt, tool schemas, exact prompts, error flags, exit codes, thinking, subagents, the model.",
+        lacks="What a compaction cuts from kept messages; in kimi-cli also the system prompt, so no prompt is exact.",
+        shell=Shell(
+            keeps_cwd=False,
+            last=(r"(?:^|\n)Command failed with exit code: (-?\d{1,10})\.\s*$",),
+            footer=r"Command failed with exit code: -?\d{1,10}\.",
+        ),
+    ),
+    Harness(
+        name="hermes",
+        title="Hermes",
+        reader="hermes",
+        files="`~/.hermes/state.db`; `hermes sessions export`; older `~/.hermes/sessions/session_*.json`",
+        folders=(
+            "${HERMES_HOME:-~/.hermes}/state.db",
+            "${HERMES_HOME:-~/.hermes}/sessions",
+        ),
+        gives="System prompt, exit codes, errors of tools, thinking, subagents, rewinds as branches, the model.",
+        lacks="Tool schemas, token counts of steps, the prompts around a compaction.",
+        shell=LASTING,
+    ),
+    Harness(
+        name="goose",
+        title="Goose",
+        reader="goose",
+        files="`~/.local/share/goose/sessions/sessions.db`; older `sessions/*.jsonl`; "
+        "the output of `goose run --output-format stream-json`",
+        folders=(
+            "${XDG_DATA_HOME:-~/.local/share}/goose/sessions",
+            "~/Library/Application Support/Block/goose/sessions",
+        ),
+        gives="Error flags, exit codes, thinking, the model.",
+        lacks="System prompt, tool schemas, the text of calls that did not parse, the prompts around a compaction.",
+        shell=FRESH,
+    ),
+    Harness(
+        name="grok",
+        title="Grok CLI",
+        reader="grok",
+        files="`~/.grok/sessions/**/chat_history.jsonl`",
+        folders=("~/.grok/sessions",),
+        gives="System prompt, the harness's own messages, the model.",
+        lacks="Error flags, exit codes, tool schemas, text of reasoning, what a compaction removed.",
         shell=LASTING,
     ),
     Harness(
@@ -322,7 +390,7 @@ def harness_named(name: str) -> Harness:
 
 
 def session_folders(environment: Mapping[str, str], home: Path) -> dict[Path, Harness]:
-    """Return the folders in which the harnesses of a machine keep their sessions, whether they exist or not."""
+    """Return the folders and databases in which harnesses keep their sessions, whether they exist or not."""
     return {_expanded(folder, environment, home): harness for harness in HARNESSES for folder in harness.folders}
 
 
@@ -367,8 +435,26 @@ def exit_code_in(text: str, harness: Harness | None = None) -> int | None:
     return None
 
 
+_JSON_WORDS = ("output", "error", "message")
+_JSON_FACTS = {"exit_code", "success", "error", "metadata"}
+_MAX_JSON = 1 << 20
+
+
+def words_in(text: str) -> str:
+    """Return the words of a result that a harness wrote as a JSON object, perhaps with text behind it."""
+    if text[:2] not in ('{"', "{ ", "{\n") or len(text) > _MAX_JSON:
+        return text
+    try:
+        result, _ = json.JSONDecoder().raw_decode(text)
+    except (ValueError, RecursionError):
+        return text
+    words = [result.get(name) for name in _JSON_WORDS] if _JSON_FACTS & result.keys() else []
+    return "\n".join(word for word in words if isinstance(word, str) and word) or text
+
+
 def body_of(text: str) -> str:
     """Return the output of a command, without the header and footer of any harness."""
+    text = words_in(text)
     header = _HEADER.match(text[:_FIRST_CHARS])
     body = text[header.end() :] if header else text
     tail = body[-_LAST_CHARS:]

@@ -228,8 +228,8 @@ _VIEWS = _names("view read open")
 
 
 def bare_name(name: str) -> str:
-    """Return a tool's name in lower case, without the MCP server or namespace it came from."""
-    return re.split(r"__|\.|/", name.casefold())[-1] if name else ""
+    """Return a tool's name in lower case, without the MCP server or namespace it came from, and without a version."""
+    return re.sub(r"_v\d$", "", re.split(r"__|\.|/", name.casefold())[-1]) if name else ""
 
 
 def family_of_tool(name: str, arguments: Any = None) -> str:

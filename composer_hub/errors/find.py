@@ -20,7 +20,7 @@ from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors.exits import hides_exit_code, main_command, report_rule_of, rule_of_exit, text_rule_of
 from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
-from composer_hub.harnesses import body_of, exit_code_in
+from composer_hub.harnesses import body_of, exit_code_in, words_in
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
 
@@ -29,6 +29,7 @@ MAX_STATUS_CHARS = 40
 MIN_REPEATS = 3  # the third time in a row is a pattern
 
 _NO_FLAG = ResultFlag()
+_DISPLAY = "display_log"
 
 
 def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
@@ -113,6 +114,8 @@ class _Finder:
     def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag], text_rules: bool) -> None:
         self.trace, self.flags, self.text_rules = trace, flags, text_rules
         self.actions = {step.action for step in trace.steps}
+        # Files for display may hold calls only; a call without a result says nothing there.
+        self.has_results = any(step.results or _DISPLAY not in step.prefix_reason for step in trace.steps)
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
@@ -139,7 +142,8 @@ class _Finder:
 
     def _site_of(self, step: Step, outcome: CallOutcome) -> ErrorSite | None:
         if outcome.content is None and outcome.flag is _NO_FLAG:
-            return None if self._ends_the_session(step, outcome) else _dangling(outcome.call)
+            expected = self.has_results and not self._ends_the_session(step, outcome)
+            return _dangling(outcome.call) if expected else None
         site = site_of(outcome, text_rules=self.text_rules)
         if site and self._is_under_test(site, outcome):
             kind = "program_exception"
@@ -262,6 +266,7 @@ def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | No
         flagged = None  # the poll worked, whatever became of its command
     if flagged is False:
         return _hidden_site(outcome, text_rules=text_rules)
+    text = words_in(text) if flagged else text
     anchor = _match_anchor(text, outcome.family, trusted=flagged is True)
     word, typed = _kind_of_flag(flag)
     # A typed word names the kind, unless a sentence of the harness names more exactly who stopped the call.
@@ -311,7 +316,7 @@ def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
     if outcome.family == "shell":
         return _exit_site(outcome, 1, "flag")
     rule = _BROKEN_JSON if _arguments_broke(outcome.call) else _UNNAMED
-    return _site(rule, "flag", outcome.call, outcome.content or outcome.flag.detail)
+    return _site(rule, "flag", outcome.call, words_in(outcome.content or "") or outcome.flag.detail)
 
 
 def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:

@@ -133,7 +133,7 @@ def canonical_kind(kind: str) -> str:
 
 HEAD_CHARS = 400
 _WRAPPER = re.compile(
-    r"\s*(?:OBSERVATION:\s*|\[An error occurred during execution\.\]\s*)?(?:<tool_use_error>|<error>)?\s*(?:(?:Error|ERROR|error):\s+)?(?:Error:\s+)?"
+    r"\s*(?:OBSERVATION:\s*|\[An error occurred during execution\.\]\s*)?(?:<tool_use_error>|<error>)?\s*(?:-32\d{3}: )?(?:(?:Error|ERROR|error):\s+)?(?:Error:\s+)?"
 )
 
 

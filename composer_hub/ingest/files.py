@@ -154,22 +154,36 @@ def _opened(path: Path) -> Iterator[Any]:
                 yield content
 
 
+def wal_of(path: Path) -> Path:
+    """Return the file with the newest rows of a SQLite database, which a harness may have open."""
+    return path.with_name(f"{path.name}-wal")
+
+
 def digest_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
+    """Return the SHA-256 of a file, and of the newest rows beside it if it is a database."""
+    digest = hashlib.sha256()
+    for part in (path, wal_of(path)):
+        with (
+            contextlib.nullcontext() if part is path else contextlib.suppress(FileNotFoundError),
+            part.open("rb") as file,
+        ):
+            while block := file.read(1 << 20):
+                digest.update(block)
     return digest.hexdigest()
 
 
 def stat_of(path: Path) -> tuple[int, ...]:
-    """Return the size and the time of the last change, or nothing if the file cannot be read."""
-    try:
-        stat = path.stat()
-    except OSError:
-        return ()
-    return stat.st_size, stat.st_mtime_ns
+    """Return the size and the time of the last change, also of a database's newest rows; nothing if it is gone."""
+    stats = []
+    for part in (path, wal_of(path)):
+        try:
+            stat = part.stat()
+        except OSError:
+            if part is path:
+                return ()
+            continue
+        stats += [stat.st_size, stat.st_mtime_ns]
+    return tuple(stats)
 
 
 def size_of(path: Path) -> int:

@@ -148,6 +148,18 @@ def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Se
             )
 
 
+def is_stream(path: Path) -> bool:
+    """Recognize a stream that a harness printed, whose stored session is the better copy."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+        head = plain_head(path, HEAD_BYTES) if is_compressed(head) else head
+    except OSError:
+        return False
+    source = sniff(head, path)
+    return source is not None and source.is_stream(head)
+
+
 def unreadable(report: FileReport, message: str) -> None:
     report.add("unreadable")
     report.problem(0, message)

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.files import digest_of, find_files, size_of, stat_of
-from composer_hub.ingest.one_file import Job, Origin, ReadOptions, sessions_of
-from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.one_file import Job, Origin, ReadOptions, is_stream, sessions_of
+from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.ingest.workers import Pool, unspooled
 from composer_hub.records import stable_id
@@ -54,7 +54,8 @@ class Reading:
     def __iter__(self) -> Iterator[Session]:
         if self.options.format:
             source_named(self.options.format)
-        jobs = [self._job(path) for path in self.files]
+        # Of two copies the first stays, so what was printed comes after what was stored.
+        jobs = sorted(map(self._job, self.files), key=lambda job: not job.is_unchanged and is_stream(job.path))
         parallel = self._workers(jobs) > 1
         for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
             kept = _Kept()
@@ -91,9 +92,10 @@ class Reading:
         stat = stat_of(path)
         if not same or not _still_holds(path, stat, known):
             return Job(path, options, stat=stat, origin=origin)
-        # Copies of its steps in other files are dropped.
-        self._seen_keys.update(known.get("keys", ()))
-        self._seen_traces.update(known.get("traces", ()))
+        if not known.get("is_printed"):
+            # Copies of its steps in other files are dropped.
+            self._seen_keys.update(known.get("keys", ()))
+            self._seen_traces.update(known.get("traces", ()))
         return Job(path, options, known["digest"], True, stat, origin)
 
     def _version_of(self, path: str) -> str:
@@ -139,6 +141,11 @@ class Reading:
         kept.held[trace_id] = session.trace.parent_trace_id
         if self._is_denied(report, trace_id, session.trace.parent_trace_id):
             return None
+        is_printed = bool(session.trace.steps) and STREAM_LOG in session.trace.steps[0].prefix_reason
+        if is_printed and trace_id in self._seen_traces:
+            counts["duplicate_traces"] += 1
+            return None
+        kept.is_printed |= is_printed
         new = session.without_steps(self._seen_keys.__contains__)
         counts["duplicate_steps"] += len(session.trace.steps) - len(new.trace.steps)
         if not new.trace.steps or (digest and digest in self._seen_keys):
@@ -199,6 +206,7 @@ class _Kept:
     traces: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     held: dict[str, str] = field(default_factory=dict)  # every trace, denied and double ones too -> its parent
+    is_printed: bool = False  # by a harness as a stream, so that a stored copy replaces it
 
     def take(self, session: Session, digest: str) -> None:
         self.traces.append(session.trace.trace_id)

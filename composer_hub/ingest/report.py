@@ -14,6 +14,8 @@ from composer_hub.exits import ComposerError
 
 NOT_READ = "record_not_read"
 """Why prompts below a record are not exact if it could not be read: its type is unknown, or it is not JSON."""
+STREAM_LOG = "stream_log"
+"""Why no prompt of a printed stream is exact: it lacks what the user typed and what the harness added."""
 NAMELESS = "call without a name"
 MAX_PROBLEMS = 100
 """Places kept by a report; the rest is only counted."""

@@ -25,13 +25,14 @@ class SessionSource:
     name: str
     sniff: Callable[[bytes, Path], bool]
     read: Read
+    is_stream: Callable[[bytes], bool]  # whether a head is that of a printed stream, which says less than the session
 
 
 def _source(harness: Harness) -> SessionSource:
     reader = importlib.import_module(f"composer_hub.ingest.readers.{harness.reader}")
     # Rows of the Hub may hold the raw events of any harness, but not such rows again.
     read = functools.partial(reader.read, sniff_raw=_raw_reader) if harness.name == "hf_native" else reader.read
-    return SessionSource(harness.name, reader.sniff, read)
+    return SessionSource(harness.name, reader.sniff, read, getattr(reader, "is_stream", lambda head: False))
 
 
 def sniff(head: bytes, path: Path) -> SessionSource | None:

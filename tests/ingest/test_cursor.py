@@ -60,3 +60,28 @@ def test_real_transcripts_are_read(samples, read_file):
     assert [len(step.results) for step in large.trace.steps] == [1, 0, 1, 0, 0]
     (export,), _ = read_file(cursor, samples / "cursor/teich-export.jsonl")
     assert (export.trace.model, export.trace.tools_source) == ("claude-opus-4.5", "recorded")
+
+
+def test_a_printed_stream_keeps_calls_once_with_their_outcome(logs, read_file):
+    (session,), report = read_file(cursor, logs / "cursor/stream.jsonl")
+    trace = session.trace
+    actions = [trace.messages[step.action] for step in trace.steps]
+    assert [(one.content, one.reasoning_content, [call.name for call in one.tool_calls]) for one in actions] == [
+        ("I look.", "Use the shell.", ["shell", "read"]), ("", "", ["edit"]), ("Done.", "", []),
+    ]  # fmt: skip
+    assert (trace.cwd, trace.model, report.counts["unknown"]) == ("/w/shop", "Composer", 0)
+    kinds = [[site.kind for site in step.error_sites] for step in find_errors(session).steps]
+    assert kinds == [["path_not_found"], ["user_rejected"], []]
+
+
+def test_calls_of_a_transcript_without_any_result_are_no_failures(read_file, tmp_path):
+    use = {"type": "tool_use", "name": "Shell", "input": {"command": "ls"}}
+    lines = [
+        {"role": "user", "message": {"content": [{"type": "text", "text": "List."}]}},
+        {"role": "assistant", "message": {"content": [use]}},
+        {"role": "assistant", "message": {"content": [{"type": "text", "text": "Done."}]}},
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    (session,), _ = read_file(cursor, path)
+    assert not any(step.error_sites for step in find_errors(session).steps)

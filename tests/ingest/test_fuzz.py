@@ -164,7 +164,7 @@ def test_a_broken_inspect_archive_is_survived(tmp_path, sound, seed):
     read_all("inspect", tmp_path / "a.eval", bytes(data[: chance.randint(1, len(data))]), sound)
 
 
-ONE_SESSION = [name for name in JSON_LOGS if LOG_FILES[name] not in ("chat_rows", "hf_native", "swe_agent")]
+ONE_SESSION = [name for name in JSON_LOGS if LOG_FILES[name] not in ("chat_rows", "hermes", "hf_native", "swe_agent")]
 STRANGER = {"type": "context-injection", "kind": "NewEvent", "role": "oracle", "source": "oracle",
             "info": {"role": "oracle"}, "message": {"content": "words that the model read"}}  # fmt: skip
 

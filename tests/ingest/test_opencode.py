@@ -107,3 +107,15 @@ def test_real_sessions_of_the_old_storage_are_read(samples, read_file):
     (large,), _ = read_file(opencode, samples / "opencode/storage-large/session/proj_test/ses_s_stage0_large.json")
     assert [len(session.trace.steps) for session in (small, large)] == [1, 2]
     assert [flag.exit_code for flag in large.flags.values() if flag.exit_code is not None] == [1]
+
+
+def test_a_printed_run_has_steps_exit_codes_and_usage_but_no_exact_prompt(logs, read_file):
+    (session,), report = read_file(opencode, logs / "opencode/run.jsonl")
+    trace = session.trace
+    assert (trace.session_id, len(trace.steps), report.counts["unknown"]) == ("ses_run1", 2, 0)
+    assert [step.prefix_reason for step in trace.steps] == ["stream_log"] * 2
+    assert [[site.kind for site in step.error_sites] for step in find_errors(session).steps] == [
+        ["command_not_found"],
+        [],
+    ]
+    assert trace.counts["audit"]["num_steps"] == 2

@@ -134,3 +134,13 @@ def test_real_chats_are_read(samples, read_file):
     ]
     (glued,), report = read_file(qwen_code, samples / "qwen/019f0000-0000-7000-8000-000000000005.jsonl")
     assert (len(glued.trace.steps), report.counts["repaired"]) == (1, 1)
+
+
+def test_a_printed_stream_joins_the_blocks_of_a_message(logs, read_file):
+    (session,), report = read_file(qwen_code, logs / "qwen_code/stream.jsonl")
+    trace = session.trace
+    first = trace.messages[trace.steps[0].action]
+    assert (first.content, first.reasoning_content, len(first.tool_calls)) == ("I look.", "Look first.", 1)
+    assert [step.prefix_reason for step in trace.steps] == ["stream_log"] * 3
+    assert [(flag.is_error, flag.exit_code) for flag in session.flags.values()] == [(None, 0), (True, None)]
+    assert report.counts["unknown"] == 0

@@ -366,3 +366,29 @@ def test_a_report_keeps_some_places_and_counts_all():
     total = FileReport().merge([report, report])
     assert len(total.problems) == MAX_PROBLEMS
     assert total.num_problems == total.counts["corrupt"] == 2 * (MAX_PROBLEMS + 50)
+
+
+def test_of_a_stored_session_and_its_printed_stream_the_stored_one_stays(logs, tmp_path):
+    stream = [json.loads(line) for line in (logs / "qwen_code/stream.jsonl").read_text().splitlines()]
+    (printed := tmp_path / "a.jsonl").write_text((logs / "qwen_code/stream.jsonl").read_text() + " " * 40_000)
+    chat = [json.loads(line) for line in (logs / "qwen_code/chat.jsonl").read_text().splitlines()]
+    stored = tmp_path / "b.jsonl"
+    stored.write_text("\n".join(json.dumps({**one, "sessionId": stream[0]["session_id"]}) for one in chat))
+    assert printed.stat().st_size > stored.stat().st_size  # so that it would be read first
+    reading = Reading([tmp_path], ReadOptions(workers=1))
+    (session,) = reading
+    assert not any("stream_log" in step.prefix_reason for step in session.trace.steps)
+    assert reading.report.counts["duplicate_traces"] == 1
+
+
+def test_a_stored_session_replaces_the_stream_of_an_earlier_run(logs, tmp_path):
+    stream = json.loads((logs / "qwen_code/stream.jsonl").read_text().splitlines()[0])
+    shutil.copy(logs / "qwen_code/stream.jsonl", tmp_path / "a.jsonl")
+    first = Reading([tmp_path], ReadOptions(workers=1))
+    (printed,) = first
+    chat = [json.loads(line) for line in (logs / "qwen_code/chat.jsonl").read_text().splitlines()]
+    lines = (json.dumps({**one, "sessionId": stream["session_id"]}) for one in chat)
+    (tmp_path / "b.jsonl").write_text("\n".join(lines))
+    (stored,) = Reading([tmp_path], ReadOptions(workers=1, manifest=json.loads(json.dumps(first.manifest))))
+    assert stored.trace.trace_id == printed.trace.trace_id
+    assert not any("stream_log" in step.prefix_reason for step in stored.trace.steps)

@@ -32,7 +32,8 @@ from composer_hub.session import ResultFlag, Session
 NAME = "chat_rows"
 
 _COLUMNS = ("messages", "trajectory", "conversations")
-_FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind"}
+_FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format", "projectHash", "history", "kind",
+            "session_start", "started_at", "message_count"}  # fmt: skip
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
 _TEXT_PROTOCOLS = (harness_named("mini_swe_agent"), harness_named("openhands_v1"))

@@ -27,8 +27,8 @@ from composer_hub.ingest.documents import (
 )
 from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallow
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
-from composer_hub.ingest.readers.claude_stream import STREAM_LOG, Stream, is_first
-from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.readers.claude_stream import Stream, is_first
+from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
@@ -62,7 +62,7 @@ _QWEN_PARTS = re.compile(rb'"message"\s*:\s*\{[^{}\[\]]*"parts"\s*:')
 def sniff(head: bytes, path: Path) -> bool:
     """Tell a Claude Code session by its records' own keys."""
     if is_list(head):
-        return any(is_first(record) for record in head_records(head))
+        return is_stream(head)
     records = head_lines(head)
     if not records:
         # The first line alone may be longer than the head.
@@ -74,6 +74,11 @@ def sniff(head: bytes, path: Path) -> bool:
             and not _QWEN_PARTS.search(head[:4096])
         )
     return any(_is_ours(record) or is_first(record) for record in records)
+
+
+def is_stream(head: bytes) -> bool:
+    """Recognize the output of `claude -p --output-format stream-json`."""
+    return any(map(is_first, head_records(head)))
 
 
 def _is_ours(record: dict[str, Any]) -> bool:

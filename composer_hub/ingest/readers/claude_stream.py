@@ -11,8 +11,6 @@ from typing import Any
 
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, dicts
 
-STREAM_LOG = "stream_log"
-"""The stream lacks what the user typed and what the harness adds to prompts."""
 SILENT = {
     "stream_event", "result", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status", "keep_alive",
     "control_request", "control_response", "control_cancel_request", "prompt_suggestion",

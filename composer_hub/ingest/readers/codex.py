@@ -20,8 +20,8 @@ from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
-from composer_hub.ingest.readers.codex_exec import STREAM_LOG, ExecStream, is_first, without_lost_calls
-from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.readers.codex_exec import ExecStream, is_first, without_lost_calls
+from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
@@ -63,6 +63,11 @@ def sniff(head: bytes, path: Path) -> bool:
         return re.match(rb'\{"timestamp":"[^"]+",("ordinal":\d+,)?"type":"session_meta"', head) is not None
     enveloped = any(r.get("type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
     return enveloped or any(r.get("record_type") == "state" or is_first(r) for r in records)
+
+
+def is_stream(head: bytes) -> bool:
+    """Recognize the output of `codex exec --json`."""
+    return any(map(is_first, head_lines(head)))
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:

@@ -16,7 +16,6 @@ from composer_hub.ingest.tree import Node
 
 Record = dict[str, Any]
 
-STREAM_LOG = "stream_log"
 NOT_RECORDED = "[the result is not recorded]"
 SILENT = {"turn.started", "turn.completed", "item.updated"}
 SILENT_ITEMS = {"todo_list"}

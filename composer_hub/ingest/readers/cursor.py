@@ -1,8 +1,8 @@
-"""Cursor's agent transcripts (`~/.cursor/projects/<project>/agent-transcripts/*/*.jsonl`) as `Session`s.
+"""Cursor's agent transcripts (`~/.cursor/projects/<project>/agent-transcripts/*/*.jsonl`), databases and streams.
 
-In: one message per line, with content in blocks. Out: one session. An assistant line is one model call. Transcripts
-often have no results and no ids of calls: such a call is not a failure. Cursor writes these files for display, so no
-prompt is exact.
+In: one message per line, with content in blocks; `cursor_stores.py` brings the other files into this form. Out: one
+session each. An assistant line is one model call. Transcripts often have no results and no ids of calls: such a call is
+not a failure. Cursor writes these files for display, so no prompt is exact.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.conversation import Conversation
-from composer_hub.ingest.documents import head_records, json_lines
-from composer_hub.ingest.foreign import arguments_of, as_dict, as_text, content_text, dicts, first_text
-from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.conversation import Conversation, StepDraft
+from composer_hub.ingest.documents import HEAD, head_records, json_lines
+from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, content_text, dicts, first_text
+from composer_hub.ingest.readers.cursor_stores import Stored, has_store, is_stream, of_database, of_stream
+from composer_hub.ingest.readers.pieces import Pieces
+from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
@@ -28,8 +30,8 @@ _OTHERS = {"type", "uuid", "id", "timestamp", "parentId", "sessionId"}  # keys o
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Recognize a line that has a role and blocks, and no type, id or time."""
-    return any(_is_ours(record) for record in head_records(head))
+    """Recognize a line that has a role and blocks, and no type, id or time; a stream or a database by their form."""
+    return any(_is_ours(record) for record in head_records(head)) or is_stream(head) or has_store(head, path)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
@@ -40,12 +42,32 @@ def _is_ours(record: dict[str, Any]) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the session of a file."""
-    file = _CursorFile(report)
+    """Yield the sessions of a file."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if is_stream(head) or has_store(head, path):
+        for stored in of_stream(path, report) if is_stream(head) else of_database(path, report):
+            yield from filter(None, [_stored_session(stored, report)])
+        return
+    reader = _CursorFile(report)
     for number, record in json_lines(path, report):
-        file.take(number, record)
-    if session := file.session(path):
-        yield session
+        reader.take(number, record)
+    yield from filter(None, [reader.session(path)])
+
+
+def _stored_session(stored: Stored, report: FileReport) -> Session | None:
+    reader = _CursorFile(report)
+    reader.talk.note(STREAM_LOG if stored.is_stream else "")
+    for line in stored.lines:
+        reader.take(0, line)
+    reader.open.close()
+    return reader.talk.session(
+        source=NAME,
+        session_id=stored.session_id,
+        cwd=stored.cwd,
+        model=stored.model,
+        provenance={"reader": f"{NAME}/{READER_VERSION}"},
+    )
 
 
 class _CursorFile:
@@ -58,6 +80,9 @@ class _CursorFile:
         self.meta: dict[str, Any] = {}
         self.tools: list[dict[str, Any]] = []
         self.ids: set[str] = set()  # of calls, as far as they are recorded
+        self.open = Pieces(self.talk)
+        self.turn = ""  # of the last step
+        self.draft: StepDraft | None = None
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """Add one line."""
@@ -66,8 +91,10 @@ class _CursorFile:
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(dicts(content))
         if role == "user":
             self._user(blocks, number)
+        elif role == "system":
+            self.talk.say(Message("system", content_text(content)))
         elif role == "assistant":
-            self._act(blocks, as_text(record.get("model")), number)
+            self._act(record, blocks, number)
         elif kind == "cursor_session_meta":
             self.meta = record
         elif kind == "cursor_available_tools":
@@ -77,6 +104,7 @@ class _CursorFile:
 
     def _user(self, blocks: list[dict[str, Any]], number: int) -> None:
         """Add results to their calls, then the user's words with the context around them."""
+        self._close()
         texts = []
         for block in blocks:
             kind = as_text(block.get("type"))
@@ -89,22 +117,30 @@ class _CursorFile:
         if text := "\n".join(filter(None, texts)):
             self.talk.say(Message("user", text))
 
-    def _act(self, blocks: list[dict[str, Any]], model: str, number: int) -> None:
-        texts, thoughts, calls = [], [], []
+    def _act(self, record: dict[str, Any], blocks: list[dict[str, Any]], number: int) -> None:
+        """Add a message, or a piece of one: pieces continue up to a result or the user's words."""
+        turn, calls = as_text(record.get("turn")), [_call(block) for block in blocks if block.get("type") in _CALLS]
+        self.ids.update(call.call_id for call in calls if call.call_id)
+        if turn and turn == self.turn and self.draft and len(calls) == len(blocks) and not self.open.is_open:
+            self.talk.extend(self.draft, [call for call in calls if call.name])
+            return
         for block in blocks:
             kind = as_text(block.get("type"))
             if kind in _CALLS:
-                call_id = first_text(block, "id", "toolCallId")
-                calls.append(ToolCall(as_text(block.get("name")), arguments_of(block.get("input")), call_id))
+                self.open.add(call=_call(block))
             elif kind == "thinking":
-                thoughts.append(first_text(block, "thinking", "text"))
+                self.open.add(thought=first_text(block, "thinking", "text"))
             elif kind == "text":
-                texts.append(as_text(block.get("text")))
+                self.open.add(text=as_text(block.get("text")))
             else:
                 self.report.unknown(f"block {kind}", number)
-        self.ids.update(call.call_id for call in calls if call.call_id)
-        content, thinking = ("\n".join(filter(None, parts)) for parts in (texts, thoughts))
-        self.talk.act(Message("assistant", content, tuple(calls), reasoning_content=thinking), model=model)
+        self.open.add(model=as_text(record.get("model")))
+        self.turn = turn or self.turn
+        if not record.get("continues"):
+            self._close()
+
+    def _close(self) -> None:
+        self.draft = self.open.close() or self.draft
 
     def _answer(self, block: dict[str, Any]) -> None:
         """Give a result to its call; to calls without ids, results belong in order, whatever call they name."""
@@ -113,7 +149,10 @@ class _CursorFile:
         if call_id not in self.ids and not last & self.ids:
             call_id = ""
         is_error = block.get("is_error")
-        flag = ResultFlag(is_error) if isinstance(is_error, bool) else None
+        code, status = as_int(block.get("exit_code")), as_text(block.get("status"))
+        detail = "user_rejected" if status == "rejected" else ""
+        status = "denied" if status == "rejected" else status
+        flag = ResultFlag(is_error if isinstance(is_error, bool) else None, code, status, detail) or None
         self.talk.answer(Message("tool", content_text(block.get("content")), tool_call_id=call_id), flag)
 
     def session(self, path: Path) -> Session | None:
@@ -127,3 +166,7 @@ class _CursorFile:
             tools=tuple(self.tools),
             provenance={"reader": f"{NAME}/{READER_VERSION}"},
         )
+
+
+def _call(block: dict[str, Any]) -> ToolCall:
+    return ToolCall(as_text(block.get("name")), arguments_of(block.get("input")), first_text(block, "id", "toolCallId"))

@@ -25,13 +25,12 @@ from composer_hub.ingest.foreign import (
     first_text,
     shallow_text,
 )
-from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "droid"
 READER_VERSION = 1
-STREAM_LOG = "stream_log"
 REWOUND = "rewound"
 SILENT = {"todo_state"}
 SHELLS = {"Execute", "Shell"}
@@ -46,7 +45,12 @@ def sniff(head: bytes, path: Path) -> bool:
     records = head_records(head)
     if records and records[0].get("type") == "session_start":
         return {"id", "cwd"} <= records[0].keys() and "payload" not in records[0]
-    return any(_is_streamed(record) for record in records)
+    return is_stream(head)
+
+
+def is_stream(head: bytes) -> bool:
+    """Recognize the output of `droid exec -o stream-json`."""
+    return any(map(_is_streamed, head_records(head)))
 
 
 def _is_streamed(record: dict[str, Any]) -> bool:

@@ -1,9 +1,10 @@
-"""OpenCode: the document of `opencode export`, and the JSON folder `storage/` of versions before the database.
+"""OpenCode: its database, exports, the JSON folder `storage/` of earlier versions, and the lines of `opencode run`.
 
-In: an export, or a file `storage/session/<project>/<session>.json` with its messages and parts in the folders beside
-it. Out: one session. An assistant message is one model call; a tool part is a call with its result. After a
-compaction the model reads its summary and what follows. OpenCode may then also shorten old outputs in the prompt, so
-these prompts are not exact.
+In: a database, the document of `opencode export`, a file `storage/session/<project>/<session>.json` with its messages
+and parts in the folders beside it, or the output of `opencode run --format json`. Out: its sessions. An assistant
+message is one model call; a tool part is a call with its result. After a compaction the model reads its summary and
+what follows. OpenCode may then also shorten old outputs in the prompt, so these prompts are not exact. A stream lacks
+what the user typed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, StepDraft
-from composer_hub.ingest.documents import head_records, read_document
-from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts
-from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.databases import opened, rows, tables_of
+from composer_hub.ingest.documents import HEAD, head_records, json_lines, read_document
+from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts, parsed
+from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
@@ -26,25 +28,95 @@ _ENDS = {"MessageAbortedError": "interrupted", "MessageOutputLengthError": "trun
 _SILENT_PARTS = frozenset(["step-start", "step-finish", "patch", "snapshot", "agent", "subtask", "retry", "compaction"])
 
 
+_RUN_TYPES = frozenset(["step_start", "step_finish", "text", "reasoning", "tool_use", "error"])
+
+Entries = list[dict[str, Any]]
+"""The messages of a session in the shape of an export: {"info", "parts"} each."""
+
+
 def sniff(head: bytes, path: Path) -> bool:
-    """Recognize an export by its session's facts, and a stored session also by its folder."""
+    """Recognize a database by its tables, an export by its session's facts, a stored session also by its folder."""
+    if tables_of(head, path).keys() >= {"session", "message", "part"}:
+        return True
     first = next(iter(head_records(head)), {})
     if "info" in first:
         return {"projectID", "directory"} <= as_dict(first["info"]).keys()
-    return {"id", "projectID", "directory", "time"} <= first.keys() and path.parent.parent.name == "session"
+    if {"id", "projectID", "directory", "time"} <= first.keys():
+        return path.parent.parent.name == "session"
+    return is_stream(head)
+
+
+def is_stream(head: bytes) -> bool:
+    """Recognize the output of `opencode run --format json`."""
+    first = next(iter(head_records(head)), {})
+    return as_text(first.get("type")) in _RUN_TYPES and {"sessionID", "timestamp"} <= first.keys()
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the file's session."""
+    """Yield the sessions of a file."""
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+    if tables_of(head, path):
+        found = _of_database(path, report)
+    elif is_stream(head):
+        found = iter([_of_stream(path, report)])
+    else:
+        found = iter([_of_document(path, report)])
+    for info, entries in found:
+        reader = _Reader(report)
+        reader.talk.note(STREAM_LOG if info.get("is_stream") else "")
+        for entry in entries:
+            reader.take(as_dict(entry.get("info")), list(dicts(entry.get("parts"))))
+        yield from filter(None, [reader.session(info)])
+
+
+def _of_document(path: Path, report: FileReport) -> tuple[dict[str, Any], Entries]:
     document = as_dict(read_document(path, report))
     if "info" in document:
-        info, entries = as_dict(document["info"]), list(dicts(document.get("messages")))
-    else:
-        info, entries = document, _stored_messages(path.parents[2], as_text(document.get("id")), report)
-    reader = _Reader(report)
-    for entry in entries:
-        reader.take(as_dict(entry.get("info")), list(dicts(entry.get("parts"))))
-    yield from filter(None, [reader.session(info)])
+        return as_dict(document["info"]), list(dicts(document.get("messages")))
+    return document, _stored_messages(path.parents[2], as_text(document.get("id")), report)
+
+
+def _of_database(path: Path, report: FileReport) -> Iterator[tuple[dict[str, Any], Entries]]:
+    """Yield the facts and messages of each session; ids ascend in time."""
+    with opened(path) as database:
+        for session in rows(database, "SELECT * FROM session ORDER BY id"):
+            report.add("records")
+            info = {**session, "parentID": session.get("parent_id")}
+            parts: dict[str, list[dict[str, Any]]] = {}
+            for row in rows(database, "SELECT * FROM part WHERE session_id = ? ORDER BY id", session["id"]):
+                parts.setdefault(row["message_id"], []).append(_object(row, report))
+            messages = rows(database, "SELECT * FROM message WHERE session_id = ? ORDER BY id", session["id"])
+            yield info, [{"info": _object(row, report), "parts": parts.get(row["id"], [])} for row in messages]
+
+
+def _object(row: dict[str, Any], report: FileReport) -> dict[str, Any]:
+    """Return the JSON of a row with the id that stands beside it."""
+    report.add("records")
+    value = parsed(as_text(row.get("data")))
+    if not isinstance(value, dict):
+        report.corrupt(0, f"row {row['id']} is not a JSON object and was skipped.")
+    return {**as_dict(value), "id": row["id"]}
+
+
+def _of_stream(path: Path, report: FileReport) -> tuple[dict[str, Any], Entries]:
+    """Return the facts and messages of a stream, whose lines are the finished parts of messages."""
+    info: dict[str, Any] = {"is_stream": True}
+    entries: dict[str, dict[str, Any]] = {}
+    for number, record in json_lines(path, report):
+        kind, part = as_text(record.get("type")), as_dict(record.get("part"))
+        info.setdefault("id", record.get("sessionID"))
+        message_id = as_text(part.get("messageID")) or next(reversed(entries), "")
+        if kind not in _RUN_TYPES:
+            report.unknown(kind, number)
+            continue
+        entry = entries.setdefault(message_id, {"info": {"id": message_id, "role": "assistant"}, "parts": []})
+        if kind == "error":
+            entry["info"]["error"] = record.get("error") or part.get("error")
+        elif kind == "step_finish":
+            entry["info"] |= {"tokens": part.get("tokens"), "finish": part.get("reason")}
+        entry["parts"].append(part)
+    return info, list(entries.values())
 
 
 def _stored_messages(storage: Path, session_id: str, report: FileReport) -> list[dict[str, Any]]:

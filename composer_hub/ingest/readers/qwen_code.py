@@ -1,4 +1,4 @@
-"""Qwen Code chats (`~/.qwen/projects/*/chats/*.jsonl` and their `subagents/`) as `Session`s.
+"""Qwen Code chats (`~/.qwen/projects/*/chats/*.jsonl` and their `subagents/`) and printed streams as `Session`s.
 
 A record is a node of a tree (`uuid`, `parentUuid`), and its `message` has the parts that went to or came from the
 model. A compaction stores the whole history that the model reads from there on, so prompts below it are exact. The
@@ -13,8 +13,9 @@ from typing import Any
 
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
-from composer_hub.ingest.documents import head_records, json_lines
+from composer_hub.ingest.documents import HEAD, head_records, json_lines
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_text, content_text, dicts, shallow_text
+from composer_hub.ingest.readers.qwen_stream import is_stream, read_stream
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -42,7 +43,7 @@ _RECORD_KEYS = {"uuid", "parentUuid", "sessionId"}
 
 def sniff(head: bytes, path: Path) -> bool:
     """Recognize a record of the tree by a message in parts, or by a kind of record that only Qwen Code writes."""
-    return any(_is_ours(record) for record in head_records(head) if record.keys() >= _RECORD_KEYS)
+    return is_stream(head) or any(_is_ours(record) for record in head_records(head) if record.keys() >= _RECORD_KEYS)
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
@@ -54,7 +55,11 @@ def _is_ours(record: dict[str, Any]) -> bool:
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
-    """Yield the session of a file."""
+    """Yield the session of a file, or those of a stream."""
+    with path.open("rb") as opened:
+        if is_stream(opened.read(HEAD)):
+            yield from read_stream(path, report)
+            return
     file = _QwenFile(path, report)
     for number, record in json_lines(path, report):
         file.take(number, record)

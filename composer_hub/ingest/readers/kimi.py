@@ -1,0 +1,279 @@
+"""Kimi Code's wire files (`~/.kimi-code/sessions/*/*/agents/*/wire.jsonl`) and those of the older kimi-cli.
+
+Kimi Code replays its wire file to rebuild the model's context, so the file has all of it: the system prompt, tool
+schemas, messages, the pieces of each answer, and compactions. A step is the pieces with one `stepUuid`. kimi-cli wraps
+its records in `message{type, payload}` and lacks the system prompt and what its compactions keep.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from composer_hub.harnesses import exit_code_in, harness_named
+from composer_hub.ingest.conversation import Conversation, StepDraft
+from composer_hub.ingest.documents import head_lines, json_lines, read_document
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    as_bool,
+    as_dict,
+    as_int,
+    as_text,
+    content_text,
+    dicts,
+)
+from composer_hub.ingest.readers.pieces import Pieces
+from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.ingest.usage import Usage
+from composer_hub.records import Message, ToolCall
+from composer_hub.session import ResultFlag, Session
+
+NAME = "kimi"
+READER_VERSION = 1
+COMPACTED, REWOUND, SHORTENED, HIDDEN = "compacted", "rewound", "microcompact", "display_log"
+
+# Records beside the context: screens, permissions, goals, counters, requests and the prompt before it is appended.
+_SILENT = re.compile(
+    r"metadata|(?:turn|goal|plan_mode|swarm_mode|permission|usage|token_counting|runtime|plugin|task|skill|session|cron"
+    r"|mcp|plan|full_compaction)\..*|llm\.request|context\.update_token_count|tools\..*"
+)
+_SILENT_EVENTS = {"step.begin", "step.retry", "tool.progress", "tool.call.delta", "tool.call.started"}
+_SILENT_CLI = {
+    "StepBegin", "StepRetry", "TurnEnd", "StatusUpdate", "ApprovalRequest", "ApprovalResponse",
+    "ApprovalRequestResolved", "HookTriggered", "HookResolved", "MCPLoadingBegin", "MCPLoadingEnd", "Notification",
+    "QuestionRequest", "BtwBegin", "BtwEnd", "PlanDisplay", "SteerInput", "ToolCallRequest", "MCPStatusSnapshot",
+}  # fmt: skip
+_HARNESS = harness_named(NAME)
+_SHELLS = {"Bash", "Shell"}
+
+
+def sniff(head: bytes, path: Path) -> bool:
+    """Recognize the first record, which names the protocol."""
+    first = next(iter(head_lines(head)), {})
+    return first.get("type") == "metadata" and "protocol_version" in first
+
+
+def read(path: Path, report: FileReport) -> Iterator[Session]:
+    """Yield the session of a wire file."""
+    file = _WireFile(path, report)
+    for number, record in json_lines(path, report):
+        if isinstance(record.get("message"), dict) and "timestamp" in record:
+            file.take_cli(number, record["message"])
+        else:
+            file.take(number, record)
+    yield from filter(None, [file.session()])
+
+
+class _WireFile:
+    """The conversation while the file is read."""
+
+    def __init__(self, path: Path, report: FileReport) -> None:
+        self.path, self.report = path, report
+        self.talk = Conversation(report)
+        self.open = Pieces(self.talk)
+        self.model = self.system = self.cwd = ""
+        self.tools: list[dict[str, Any]] = []
+        self.prompts: list[int] = []  # messages of the user, to which an undo goes back
+        self.shells: set[str] = set()  # calls
+        self.step = self.acted = ""  # the step that is open, and the one of `draft`
+        self.draft: StepDraft | None = None
+
+    # ---- Kimi Code
+
+    def take(self, number: int, record: dict[str, Any]) -> None:
+        """Add one record."""
+        kind = as_text(record.get("type"))
+        if kind == "context.append_loop_event":
+            self._event(as_dict(record.get("event")), number)
+            return
+        if kind.startswith(("context.", "turn.")):
+            self._close()
+        if kind == "context.append_message":
+            self._append(as_dict(record.get("message")))
+        elif kind in ("config.update", "profile.bind"):
+            self._configure(record)
+        elif kind == "llm.tools_snapshot":
+            self.tools = [tool for tool in dicts(record.get("tools")) if as_text(tool.get("name"))]
+        elif kind == "context.apply_compaction":
+            self._compact(record)
+        elif kind == "context.clear":
+            self.talk.forget(self._parted()[0])
+        elif kind == "context.undo":
+            self._undo(as_int(record.get("count")) or 0)
+        elif kind == "micro_compaction.apply":
+            self.talk.note(SHORTENED)
+        elif not _SILENT.fullmatch(kind):
+            self.report.unknown(kind, number)
+        if kind == "llm.request":
+            self.model = as_text(record.get("model")) or self.model
+
+    def _configure(self, record: dict[str, Any]) -> None:
+        self.cwd = (
+            self.cwd or as_text(record.get("cwd")) or as_text(as_dict(record.get("environmentDisclosure")).get("cwd"))
+        )
+        self.model = as_text(record.get("modelAlias")) or self.model
+        system = as_text(record.get("systemPrompt"))
+        if system and system != self.system:
+            self.system = system
+            rest = self._parted()[1]
+            self.talk.forget([self.talk.say(Message("system", system)), *rest])
+
+    def _append(self, message: dict[str, Any]) -> None:
+        text = content_text(message.get("content"))
+        if message.get("role") != "user":
+            self.report.unknown(f"message of role {message.get('role')}")
+        elif text:
+            index = self.talk.say(Message("user", text))
+            if as_dict(message.get("origin")).get("kind") in (None, "user"):
+                self.prompts.append(index)
+
+    def _event(self, event: dict[str, Any], number: int) -> None:
+        kind, step = as_text(event.get("type")), as_text(event.get("stepUuid"))
+        if step and step != self.step:
+            self._close()
+            self.step = self.open.key = step
+        if kind == "content.part":
+            self._part(as_dict(event.get("part")), number)
+        elif kind == "tool.call":
+            self._call(as_text(event.get("name")), event.get("args"), as_text(event.get("toolCallId")))
+        elif kind == "tool.result":
+            result = as_dict(event.get("result"))
+            is_error = as_bool(result.get("isError"))
+            self._answer(as_text(event.get("toolCallId")), content_text(result.get("output")), bool(is_error))
+        elif kind == "step.end":
+            self._close()
+            if self.draft:
+                self.draft.usage = _usage(as_dict(event.get("usage")))
+                if as_text(event.get("finishReason")) in ("max_tokens", "length", "truncated"):
+                    self.talk.flags[self.draft.action] = ResultFlag(status="truncated")
+        elif kind not in _SILENT_EVENTS:
+            self.report.unknown(f"event {kind}", number)
+
+    def _part(self, part: dict[str, Any], number: int) -> None:
+        kind = as_text(part.get("type"))
+        if kind == "think":
+            self.open.add(thought=as_text(part.get("think")))
+        elif kind == "text":
+            self.open.add(text=as_text(part.get("text")))
+        else:
+            self.report.unknown(f"part {kind}", number)
+
+    def _call(self, name: str, arguments: Any, call_id: str) -> None:
+        self.shells |= {call_id} if name in _SHELLS else set()
+        call = ToolCall(name, arguments_of(arguments), call_id)
+        if self.draft and not self.open.is_open and self.step == self.acted:
+            self.talk.extend(self.draft, [call] if name else [])  # an earlier call of the step was answered already
+        else:
+            self.open.add(call=call)
+
+    def _answer(self, call_id: str, text: str, is_error: bool) -> None:
+        self._close()
+        code = exit_code_in(text, _HARNESS) if call_id in self.shells else None
+        status = "failed" if is_error else "completed"
+        # A failed command is marked as an error of its tool, which ran it well.
+        flag = ResultFlag(is_error if code is None else None, code, status if code is None else "")
+        self.talk.answer(Message("tool", text, tool_call_id=call_id), flag)
+
+    def _close(self) -> None:
+        if self.open.is_open:
+            self.open.add(model=self.model)
+        if draft := self.open.close("\n"):
+            self.draft, self.acted = draft, self.step
+
+    def _compact(self, record: dict[str, Any]) -> None:
+        """Continue with the user's words that were kept and the summary, as Kimi Code rebuilds them."""
+        self.report.add("boundaries")
+        self.talk.note(COMPACTED)
+        system, rest = self._parted()
+        kept, head = as_int(record.get("keptUserMessageCount")), as_int(record.get("keptHeadUserMessageCount")) or 0
+        typed = [index for index in rest if index in self.prompts]
+        tail = typed[head:][-(kept - head) :] if kept is not None and kept > head else []
+        before = typed[:head] + tail
+        after: list[int] = []
+        if kept is None:  # older versions keep the newest messages behind the summary
+            before, after = [], rest[as_int(record.get("compactedCount")) or 0 :]
+        summary = record.get("contextSummary") or record.get("summary")
+        text = content_text(as_dict(summary).get("content")) if isinstance(summary, dict) else as_text(summary)
+        self.talk.forget([*system, *before, self.talk.say(Message("user", text)), *after])
+
+    def _undo(self, count: int) -> None:
+        """Go back to before the user's last messages."""
+        view = self.talk.view
+        typed = [place for place, index in enumerate(view) if index in self.prompts]
+        if 0 < count <= len(typed):
+            left = set(view[typed[-count] :])
+            for draft in self.talk.drafts:
+                draft.main = draft.main and draft.action not in left
+            self.talk.forget(view[: typed[-count]])
+        else:
+            self.talk.note(REWOUND)
+
+    def _parted(self) -> tuple[list[int], list[int]]:
+        """Return the view as its system prompt and the rest."""
+        view = self.talk.view
+        system = [index for index in view if self.talk.messages[index].role == "system"]
+        return system, [index for index in view if index not in set(system)]
+
+    # ---- kimi-cli
+
+    def take_cli(self, number: int, message: dict[str, Any]) -> None:
+        """Add one record of kimi-cli. A step begins with `StepBegin`; its calls may be written in pieces."""
+        kind, payload = as_text(message.get("type")), as_dict(message.get("payload"))
+        self.talk.note(HIDDEN)  # the system prompt and reminders are in another file
+        if kind in ("StepBegin", "TurnBegin", "CompactionBegin", "StepInterrupted"):
+            self._close()
+            self.step = f"{number}"
+        if kind == "TurnBegin":
+            self._append({"role": "user", "content": payload.get("user_input")})
+        elif kind == "ContentPart":
+            self._part(payload, number)
+        elif kind == "ToolCall":
+            function = as_dict(payload.get("function"))
+            self._call(as_text(function.get("name")), function.get("arguments"), as_text(payload.get("id")))
+        elif kind == "ToolResult":
+            value = as_dict(payload.get("return_value"))
+            text = "\n".join(filter(None, [content_text(value.get("output")), as_text(value.get("message"))]))
+            self._answer(as_text(payload.get("tool_call_id")), text, as_bool(value.get("is_error")) is True)
+        elif kind == "CompactionEnd":
+            self.report.add("boundaries")
+            self.talk.note("compacted_history_not_recorded")
+            self.talk.forget(())
+        elif kind in ("ToolCallPart", "SubagentEvent"):
+            self.talk.note(HIDDEN)
+        elif kind not in _SILENT_CLI and kind not in ("CompactionBegin", "StepInterrupted"):
+            self.report.unknown(kind, number)
+
+    # ---- facts
+
+    def session(self) -> Session | None:
+        """Return the session, or the subagent's whose file this is."""
+        self._close()
+        agent = self.path.parent.name if self.path.parent.parent.name == "agents" else ""
+        folder = self.path.parents[2] if agent else self.path.parent
+        state = _state_of(folder / "state.json")
+        session_id = folder.name.removeprefix("session_") if agent or self.path.stem == "wire" else self.path.stem
+        is_main = agent in ("", "main")
+        return self.talk.session(
+            source=NAME,
+            session_id=session_id if is_main else f"{session_id}/{agent}",
+            parent_session_id="" if is_main else session_id,
+            cwd=self.cwd or as_text(state.get("workDir")),
+            model=self.model,
+            tools=tuple(self.tools),
+            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": as_text(state.get("createdAt"))},
+        )
+
+
+def _usage(value: dict[str, Any]) -> Usage:
+    read = sum(max(0, as_int(value.get(name)) or 0) for name in ("inputOther", "inputCacheRead", "inputCacheCreation"))
+    return Usage(read, max(0, as_int(value.get("output")) or 0))
+
+
+def _state_of(path: Path) -> dict[str, Any]:
+    """Return the facts that Kimi Code keeps beside the session, or none."""
+    try:
+        return as_dict(read_document(path, FileReport()))
+    except (OSError, SessionError):
+        return {}
