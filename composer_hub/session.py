@@ -32,18 +32,53 @@ _NOTHING = ResultFlag()
 
 
 @dataclass(frozen=True, slots=True)
+class Usage:
+    """The tokens of one model call, 0 if they are not recorded, and when it was made.
+
+    `context` is all that was read; `read` of it came from a cache, `write` and `write_hour` went into one for five
+    minutes or for an hour.
+    """
+
+    context: int = 0
+    output: int = 0
+    read: int = 0
+    write: int = 0
+    write_hour: int = 0
+    is_open: bool = False  # the log may have counted only the first words of the output
+    at: str = ""  # as the file writes it: ISO 8601, or milliseconds since 1970
+
+    @property
+    def input(self) -> int:
+        """What was read and neither came from a cache nor went into one."""
+        return max(0, self.context - self.read - self.write - self.write_hour)
+
+    def __or__(self, other: Usage) -> Usage:
+        """Join the usage of two copies or pieces of one message, which may have been counted before it was whole."""
+        fields = ("context", "output", "read", "write", "write_hour")
+        whole = any(one.output and not one.is_open for one in (self, other))
+        times = filter(None, (self.at, other.at))
+        return Usage(
+            *(max(getattr(self, name), getattr(other, name)) for name in fields),
+            is_open=(self.is_open or other.is_open) and not whole,
+            at=min(times, default=""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One trace with its side data, which is never published.
 
     `flags` maps an index of `trace.messages` to the harness's facts about that tool result, or about an action that the
-    provider cut off. `keys` has one string per step, the same in every copy of the step ("" = none). `is_prepared`
-    marks a trace that was published before: it keeps its error sites and hints. `secrets` are the values (with labels)
+    provider cut off. `keys` has one string per step, the same in every copy of the step ("" = none), and `usages`
+    the tokens of each step, or nothing. `is_prepared` marks a trace that was published before: it keeps its error sites
+    and hints. `secrets` are the values (with labels)
     that redaction found here and that other sessions may repeat; `samples` show replaced values to a person.
     """
 
     trace: Trace
     flags: dict[int, ResultFlag] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
+    usages: tuple[Usage, ...] = ()
     is_prepared: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     samples: tuple[Any, ...] = field(default=(), repr=False)
@@ -60,4 +95,5 @@ class Session:
         steps = tuple(dataclasses.replace(step, index=index) for index, (step, _) in enumerate(kept))
         counts = {**self.trace.counts, "num_steps": len(steps)}
         trace = dataclasses.replace(self.trace, steps=steps, counts=counts)
-        return dataclasses.replace(self, trace=trace, keys=tuple(key for _, key in kept))
+        usages = tuple(usage for usage, key in zip(self.usages, self.keys, strict=False) if not dropped(key))
+        return dataclasses.replace(self, trace=trace, keys=tuple(key for _, key in kept), usages=usages)

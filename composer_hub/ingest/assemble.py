@@ -12,9 +12,9 @@ import orjson
 from composer_hub.families import family_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tools import tools_of_calls
-from composer_hub.ingest.usage import Usage, checked
+from composer_hub.ingest.usage import checked
 from composer_hub.records import Message, Step, Trace, stable_id
-from composer_hub.session import ResultFlag, Session
+from composer_hub.session import ResultFlag, Session, Usage
 
 SYNTHETIC_SYSTEM_PROMPT = (
     "You are a coding agent. You work in the user's repository with the tools you are given: read before you edit, "
@@ -109,7 +109,7 @@ def finish_session(
         provenance=dict(facts.provenance),
         counts=counts,
     )
-    return Session(trace, flags, tuple(keys))
+    return Session(trace, flags, tuple(keys), tuple(usages))
 
 
 def counts_of(pool: Sequence[Message], steps: Sequence[Step]) -> dict[str, int]:

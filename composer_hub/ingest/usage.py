@@ -17,6 +17,7 @@ from typing import Any
 
 from composer_hub.ingest.foreign import as_dict, as_int
 from composer_hub.records import Message, Ranges, Step, message_chars
+from composer_hub.session import Usage
 
 SHRANK = "context_shrank"
 MAX_JITTER = 1000
@@ -31,40 +32,32 @@ AGREES = (0.5, 2.0, 300)
 
 _SEPARATE = ("input_tokens", "input")  # these leave out what was read from a cache or written to it
 _WHOLE = ("prompt_tokens", "promptTokenCount")
-_CACHED = (
-    "cache_read_input_tokens", "cache_creation_input_tokens", "cacheRead", "cacheWrite",
-    "input_tokens_cache_read", "input_tokens_cache_write",
+_READ = (
+    "cache_read_input_tokens", "cacheRead", "input_tokens_cache_read", "cached_input_tokens", "cachedContentTokenCount",
+    "cached",
 )  # fmt: skip
+_WRITTEN = ("cache_creation_input_tokens", "cacheWrite", "input_tokens_cache_write")
 _OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "output")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The tokens of one model call: read (cached or not) and written; 0 if they are not recorded."""
-
-    context: int = 0
-    output: int = 0
-
-    def __or__(self, other: Usage) -> Usage:
-        """Join the usage of two pieces of one message, which may have been counted before the message was whole."""
-        return Usage(max(self.context, other.context), max(self.output, other.output))
 
 
 NO_USAGE = Usage()
 
 
-def usage_of(value: Any) -> Usage:
-    """Return the usage that a harness or provider recorded, in any of their spellings."""
+def usage_of(value: Any, *, at: Any = "", is_open: bool = False) -> Usage:
+    """Return the usage that a harness or provider recorded, in any of their spellings, and the time of the call."""
     record = as_dict(value)
+    when = str(at) if at else ""
     if not record:
-        return NO_USAGE
-    output = _first(record, _OUTPUT)
-    if whole := _first(record, _WHOLE):
-        return Usage(whole, output)
-    read = _first(record, _SEPARATE)
-    cache = as_dict(record.get("cache"))
-    added = sum(_count(record, name) for name in _CACHED) + _count(cache, "read") + _count(cache, "write")
-    return Usage(read + added, output)
+        return Usage(at=when)
+    output, cache = _first(record, _OUTPUT), as_dict(record.get("cache"))
+    details = as_dict(record.get("prompt_tokens_details"))
+    read = _first(record, _READ) or _count(cache, "read") or _count(details, "cached_tokens")
+    written = _first(record, _WRITTEN) or _count(cache, "write")
+    context = _first(record, _WHOLE) or _first(record, _SEPARATE) + read + written
+    read = min(read, context)
+    written = min(written, context - read)
+    hour = min(written, _count(as_dict(record.get("cache_creation")), "ephemeral_1h_input_tokens"))
+    return Usage(context, output, read, written - hour, hour, is_open, when)
 
 
 def _first(record: Mapping[str, Any], names: Sequence[str]) -> int:

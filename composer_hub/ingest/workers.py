@@ -23,7 +23,7 @@ from typing import Any
 from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, Step, ToolCall
-from composer_hub.session import Session
+from composer_hub.session import Session, Usage
 
 
 class Pool:
@@ -121,7 +121,7 @@ def _spooled(job: Job, spool: Path) -> FileReport:
     with spool.open("wb") as file:
         pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
         # The default pickling of dataclasses is many times slower, and a session has thousands of them.
-        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step)}
+        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step, Usage)}
         for item in sessions_of(job, _transform, report):
             pickler.dump(item)
             pickler.clear_memo()

@@ -10,8 +10,9 @@ import pytest
 from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_card
 from composer_hub.ingest.readers import claude_code, codex
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.usage import SHRANK, Usage, checked, usage_of
+from composer_hub.ingest.usage import SHRANK, checked, usage_of
 from composer_hub.records import Message, Step, ToolCall, Trace, prompt_of
+from composer_hub.session import Usage
 
 CHARS = 400  # of each result below
 
@@ -46,7 +47,8 @@ def conversation(tokens, *, ask_again_at=0, thinking=""):
     ],
 )  # fmt: skip
 def test_usage_is_read_in_every_spelling(record, usage):
-    assert usage_of(record) == Usage(*usage)
+    read = usage_of(record)
+    assert (read.context, read.output) == usage
 
 
 def test_a_context_that_shrinks_below_a_growing_prompt_costs_exactness_from_there_on():

@@ -123,7 +123,7 @@ def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> Non
             reasoning=as_text(told.get("reasoning_status")),
             reason="; ".join(filter(None, reasons)),
             main=told.get("on_main_branch") is not False,
-            usage=usage_of(step.get("metrics")),
+            usage=usage_of(step.get("metrics"), at=step.get("timestamp")),
         )
     _observe(talk, step)
 

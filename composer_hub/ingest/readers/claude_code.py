@@ -245,7 +245,6 @@ class _File:
         node.turn = as_text(message.get("id")) or node.node_id
         node.model = "" if model == SYNTHETIC_MODEL else model
         node.is_target = model != SYNTHETIC_MODEL
-        node.usage = usage_of(message.get("usage"))
         node.messages = (
             Message(
                 "assistant",
@@ -255,6 +254,7 @@ class _File:
             ),
         )
         stopped = as_text(message.get("stop_reason"))
+        node.usage = usage_of(message.get("usage"), at=record.get("timestamp"), is_open=not stopped)
         if not stopped:
             self.unfinished.add(node.node_id)
         status = "interrupted" if record.get("isAbortedMidStream") is True else STOPPED.get(stopped, "")

@@ -95,7 +95,7 @@ class _ClineReader:
             Message("assistant", _text(blocks), _calls(blocks), reasoning_content=_thinking(blocks)),
             model=as_text(as_dict(entry.get("modelInfo")).get("id")),
             reasoning=_status(blocks),
-            usage=usage_of(entry.get("metrics")),
+            usage=usage_of(entry.get("metrics"), at=entry.get("ts")),
         )
 
     def _user(self, blocks: list[dict[str, Any]]) -> None:

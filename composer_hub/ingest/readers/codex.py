@@ -25,7 +25,7 @@ from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
-from composer_hub.session import ResultFlag, Session
+from composer_hub.session import ResultFlag, Session, Usage
 
 NAME = "codex"
 READER_VERSION = 1
@@ -97,6 +97,7 @@ class _Rollout:
         self.chain = hashlib.sha256()  # of all messages so far: the same in every copy of this history
         self.prompts: list[str] = []  # the node before each thing a person typed
         self.context: str | None = None  # the node before the run of context items that ends the chain, if one does
+        self.time = ""  # of the last record
         self.counted: Any = None  # the last count of all tokens
         self.flags: dict[str, ResultFlag] = {}  # call -> facts from events about its result
 
@@ -105,6 +106,7 @@ class _Rollout:
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
         kind, payload = as_text(record.get("type")), record.get("payload")
+        self.time = as_text(record.get("timestamp")) or self.time
         if not isinstance(payload, dict):
             self._bare(number, record, kind)
         elif kind == "response_item":
@@ -240,7 +242,8 @@ class _Rollout:
         node = next((node for node in reversed(self.nodes) if node.turn), None)
         if node is not None and total != self.counted:
             self.counted = total
-            node.usage = usage_of({"prompt_tokens": last.get("input_tokens"), "output": last.get("output_tokens")})
+            counts = {**last, "prompt_tokens": last.get("input_tokens"), "output": last.get("output_tokens")}
+            node.usage = usage_of(counts, at=node.usage.at)
 
     def _completed(self, item: dict[str, Any]) -> None:
         """Take the typed result of 0.149 and later, which has one event kind for many."""
@@ -303,7 +306,7 @@ class _Rollout:
         """Add an assistant item to the open API message, or open one."""
         if not self.turn:
             self.turn = self._digest("turn")
-        node = Node(self._id(), messages=(message,), turn=self.turn, model=self.model)
+        node = Node(self._id(), messages=(message,), turn=self.turn, model=self.model, usage=Usage(at=self.time))
         node.reasoning_status = reasoning_status
         self._add(node)
 

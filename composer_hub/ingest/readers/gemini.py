@@ -17,9 +17,9 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
 from composer_hub.ingest.foreign import arguments_of, as_dict, as_list, as_text, content_text, dicts
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.usage import Usage, usage_of
+from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall, canonical_json
-from composer_hub.session import ResultFlag, Session
+from composer_hub.session import ResultFlag, Session, Usage
 
 NAME = "gemini"
 DISPLAYED = "display_log"
@@ -152,7 +152,8 @@ def _speak(talk: Conversation, record: dict[str, Any]) -> None:
 def _usage(record: dict[str, Any]) -> Usage:
     """Return the tokens of a message; here, `input` holds what came from a cache."""
     tokens = as_dict(record.get("tokens"))
-    return usage_of({"prompt_tokens": tokens.get("input"), "output": tokens.get("output")})
+    counts = {"prompt_tokens": tokens.get("input"), "cached": tokens.get("cached"), "output": tokens.get("output")}
+    return usage_of(counts, at=record.get("timestamp"))
 
 
 def _call(item: dict[str, Any]) -> ToolCall | None:

@@ -180,7 +180,7 @@ class _Reader:
             Message("assistant", content, tuple(call for _, call in calls), reasoning_content=thinking),
             model=as_text(info.get("modelID")) or as_text(as_dict(info.get("model")).get("modelID")),
             key=as_text(info.get("id")),
-            usage=usage_of(info.get("tokens")),
+            usage=usage_of(info.get("tokens"), at=as_dict(info.get("time")).get("created")),
         )
         if flag := _end(info):
             self.talk.flags[draft.action] = flag

@@ -155,7 +155,7 @@ class _PiFile:
         node.messages = (Message("assistant", text, tuple(calls), reasoning_content=thought),)
         node.turn = self._key(calls)
         node.model = as_text(message.get("model")) or self.model
-        node.usage = usage_of(message.get("usage"))
+        node.usage = usage_of(message.get("usage"), at=message.get("timestamp"))
         node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
         if status or message.get("stopReason") == "length":
             node.flags = (ResultFlag(status=status or "truncated", detail=as_text(message.get("errorMessage"))),)

@@ -120,7 +120,7 @@ class _QwenFile:
         above = self.turns.get(node.parent) if record.get("isSidechain") is True else None
         node.turn = self.turns[uuid] = self.turns.get(uuid) or above or uuid
         node.model = as_text(record.get("model"))
-        node.usage = usage_of(record.get("usageMetadata"))
+        node.usage = usage_of(record.get("usageMetadata"), at=record.get("timestamp"))
         node.reasoning_status = "plain" if node.messages[0].reasoning_content else "absent"
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
