@@ -54,14 +54,19 @@ class Usage:
 
     def __or__(self, other: Usage) -> Usage:
         """Join the usage of two copies or pieces of one message, which may have been counted before it was whole."""
-        fields = ("context", "output", "read", "write", "write_hour")
         whole = any(one.output and not one.is_open for one in (self, other))
-        times = filter(None, (self.at, other.at))
         return Usage(
-            *(max(getattr(self, name), getattr(other, name)) for name in fields),
-            is_open=(self.is_open or other.is_open) and not whole,
-            at=min(times, default=""),
+            max(self.context, other.context),
+            max(self.output, other.output),
+            max(self.read, other.read),
+            max(self.write, other.write),
+            max(self.write_hour, other.write_hour),
+            (self.is_open or other.is_open) and not whole,
+            min(filter(None, (self.at, other.at)), default=""),
         )
+
+
+NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)

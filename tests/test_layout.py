@@ -21,7 +21,7 @@ LADDER: tuple[str, ...] = (
     "errors exports",
     "hints",
     "ingest pairs environments spaces",
-    "replay tasks",
+    "replay tasks report",
     "train",
     "jobs",
     "integrations",

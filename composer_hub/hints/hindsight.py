@@ -98,7 +98,7 @@ def _other_arguments(
 ) -> WorkingCall | None:
     before, after = path_of(failed), path_of(worked)
     if kind == "path_not_found":
-        right = _is_other_path(before, after) and not any(_writes(later, after) for later in between)
+        right = is_other_path(before, after) and not any(_writes(later, after) for later in between)
         return WorkingCall(f"The right path is {after} (not {clipped(before, 120)}).", "other_path") if right else None
     if not after or os.path.normpath(before) != os.path.normpath(after):
         return None
@@ -116,7 +116,7 @@ def _other_arguments(
     return None
 
 
-def _is_other_path(before: str, after: str) -> bool:
+def is_other_path(before: str, after: str) -> bool:
     """Tell whether two different paths very likely mean the same file: equal names in similar folders."""
     one, other = os.path.normpath(before).split("/"), os.path.normpath(after).split("/")
     if not before or not after or one == other or one[-1] != other[-1]:
@@ -202,7 +202,7 @@ def _corrects_path(
     if not missing or main.program != later.program or any(_writes(one, missing) for one in between):
         return False
     words = [word for word in later.words[1:] if _last_part(word) == _last_part(missing)]
-    return bool(words) and all(_is_other_path(missing, word) for word in words)
+    return bool(words) and all(is_other_path(missing, word) for word in words)
 
 
 def _corrects_program(

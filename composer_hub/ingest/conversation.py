@@ -17,9 +17,8 @@ from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, system_message
 from composer_hub.ingest.foreign import IMAGE
 from composer_hub.ingest.report import NAMELESS, FileReport
-from composer_hub.ingest.usage import NO_USAGE
 from composer_hub.records import Message, Ranges, Step, ToolCall, canonical_json, ranges, stable_id
-from composer_hub.session import ResultFlag, Session, Usage
+from composer_hub.session import NO_USAGE, ResultFlag, Session, Usage
 
 MISSING = "missing_result"
 _THINK_BLOCK = re.compile(r"\s*<think>(.*?)</think>\s*", re.DOTALL)

@@ -21,8 +21,11 @@ from composer_hub.records import stable_id
 from composer_hub.session import Session
 
 READS_ARCHIVES = ("inspect",)
-Transform = Callable[[Session], Session | None]
-"""Called for each session in the worker; None drops the session. It is pickled once per worker."""
+Transform = Callable[[Session], Any]
+"""Called for each session in the worker; None drops the session. It is pickled once per worker.
+
+Ingest returns another session. A stage that needs less returns what it needs, so that nothing else travels.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Job:
     origin: Origin = Origin()
 
 
-def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Session]]:
+def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Any]]:
     """Yield (content digest, session) of a file; what is wrong with the file goes into the report."""
     report.add("files")
     if job.is_unchanged:
@@ -78,7 +81,7 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
         # Where steps have keys, these tell copies; a digest is for formats without.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
         keys = tuple(_short(key) if key else "" for key in session.keys)
-        new: Session | None = dataclasses.replace(session, trace=trace, keys=keys)
+        new: Any = dataclasses.replace(session, trace=trace, keys=keys)
         if transform is not None and new is not None:
             new = transform(new)
         if new is not None:

@@ -19,9 +19,8 @@ from typing import NamedTuple
 from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.ingest.report import NAMELESS, FileReport
-from composer_hub.ingest.usage import NO_USAGE
 from composer_hub.records import Message, Ranges, Step, ToolCall, ranges
-from composer_hub.session import ResultFlag, Session, Usage
+from composer_hub.session import NO_USAGE, ResultFlag, Session, Usage
 
 ORPHAN = "orphan_result"
 MISSING = "missing_result"

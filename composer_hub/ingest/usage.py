@@ -40,9 +40,6 @@ _WRITTEN = ("cache_creation_input_tokens", "cacheWrite", "input_tokens_cache_wri
 _OUTPUT = ("output_tokens", "completion_tokens", "candidatesTokenCount", "output")
 
 
-NO_USAGE = Usage()
-
-
 def usage_of(value: Any, *, at: Any = "", is_open: bool = False) -> Usage:
     """Return the usage that a harness or provider recorded, in any of their spellings, and the time of the call."""
     record = as_dict(value)

@@ -23,7 +23,7 @@ from typing import Any
 from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, Step, ToolCall
-from composer_hub.session import Session, Usage
+from composer_hub.session import Usage
 
 
 class Pool:
@@ -133,7 +133,7 @@ def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
     return lambda record: (cls, values(record))
 
 
-def unspooled(spool: Path) -> Iterator[tuple[str, Session]]:
+def unspooled(spool: Path) -> Iterator[tuple[str, Any]]:
     with spool.open("rb") as file:
         while file.peek(1):
             yield pickle.load(file)

@@ -1,0 +1,11 @@
+"""Where a person's agents lose turns: session files in, numbers and one HTML page out. Nothing leaves the machine.
+
+from composer_hub import report
+
+made = report.report(["~/.claude/projects"])
+made.write("report.html")
+"""
+
+from composer_hub.report.make import Made, Options, report
+
+__all__ = ["Made", "Options", "report"]

@@ -1,0 +1,394 @@
+"""Failures with a named cause, and what worked instead: the raw material of repeated corrections.
+
+In: the calls of a trace with their outcomes. Out: `Cause`s (a path that is not there, a flag that a program lacks) and
+names of everything that worked, which disprove causes of other sessions.
+
+Only exact facts count. A path belongs to the project if it is inside its folder; a path in a shell command is used only
+if the shell is certainly still in that folder.
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from composer_hub.actions import SimpleCommand, command_of, commands_in, family_of_tool, path_of
+from composer_hub.errors.exits import hides_exit_code
+from composer_hub.errors.find import CallOutcome
+from composer_hub.hints.hindsight import is_other_path
+from composer_hub.hints.templates import SiteContext
+from composer_hub.hints.writers import context_of
+from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
+
+MAX_TEXT = 1500
+MAX_GUIDE = 60_000
+MIN_STEM = 0.75  # of two file names in one folder
+GUIDES = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "copilot-instructions.md", ".cursorrules")
+BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "finish"))
+"""Families of tools that come with a harness: how they are called is no fact about a project."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One failure whose cause the environment named.
+
+    `fix` is "" if nothing that worked tells it. `guess` is what the same tool read next in the same folder: it proves
+    something only if several sessions chose it.
+    """
+
+    kind: str  # path, flag, field, target, program, module or tool
+    subject: str  # the program with its subcommand; "" for a path
+    name: str  # what was wrong
+    fix: str
+    at: float
+    step: int
+    key: str  # of the message
+    call_text: str = ""  # raw evidence
+    words: str = ""
+    worked: str = ""
+    guess: str = ""
+
+
+class Causes:
+    """Everything about one trace that can prove or disprove a correction."""
+
+    def __init__(
+        self, trace: Trace, calls: Sequence[Sequence[CallOutcome]], times: Sequence[float], keys: Sequence[str]
+    ) -> None:
+        self.trace, self.calls, self.times, self.keys = trace, calls, times, keys
+        self.root = folded(trace.cwd)
+        self.guides: list[str] = []
+        self.worked: dict[str, float] = {}
+        self.moved: set[int] = set()  # steps before which the shell may have left the project's folder
+        self._scan()
+
+    # ---- what worked
+
+    def _scan(self) -> None:
+        moved = False
+        for position, step in enumerate(self.trace.steps):
+            if moved:
+                self.moved.add(position)
+            failed = {site.call_id for site in step.error_sites}
+            for outcome in self.calls[position]:
+                shell = outcome.family == "shell"
+                commands = commands_in(command_of(outcome.call)) if shell else ()
+                if outcome.content is not None and outcome.call.call_id not in failed:
+                    self._note(outcome, commands, position, moved)
+                moved = moved or any(one.program in ("cd", "pushd", "popd") for one in commands)
+
+    def _note(self, outcome: CallOutcome, commands: Sequence[SimpleCommand], position: int, moved: bool) -> None:
+        at = self.times[position]
+        if outcome.family == "shell":
+            if hides_exit_code(command_of(outcome.call)):
+                return
+            base = None if moved or any(one.program == "cd" for one in commands) else self.root
+            for command in commands:
+                for name in names_of(command):
+                    self._did_work(name, at)
+                for word in command.words[1:]:
+                    if path := self.inside(word, base):
+                        self._did_work(f"path {path}", at)
+            return
+        self._did_work(f"tool {outcome.call.name}", at)
+        raw = path_of(outcome.call)
+        if raw.rpartition("/")[2] in GUIDES and outcome.family == "read" and len(self.guides) < 8:
+            self.guides.append((outcome.content or "")[:MAX_GUIDE])
+        # A search below a folder that is not there also finds nothing.
+        if (
+            outcome.family in ("read", "edit")
+            and not _EMPTY.match(outcome.content or "")
+            and (path := self.inside(raw, self.root))
+        ):
+            self._did_work(f"path {path}", at)
+
+    def _did_work(self, name: str, at: float) -> None:
+        self.worked[name] = max(at, self.worked.get(name, 0.0))
+
+    def inside(self, path: str, base: str | None) -> str:
+        """Return a path relative to the project's folder, "" if it is outside or its folder is unknown."""
+        if not path or not self.root or len(path) > 300 or _NOT_A_PATH.search(path) or path.startswith("-"):
+            return ""
+        if not path.startswith("/"):
+            if base is None or path.startswith("~"):
+                return ""
+            path = f"{base}/{path}"
+        path = os.path.normpath(folded(path))
+        return path[len(self.root) + 1 :] if path.startswith(f"{self.root}/") else ""
+
+    # ---- what failed
+
+    def found(self) -> Iterator[Cause]:
+        """Yield the failures with a cause that a line of advice could prevent."""
+        for position, step in enumerate(self.trace.steps):
+            for site in step.error_sites:
+                if site.blame not in ("model", "env") or site.kind not in _FINDERS or site.source == "critic":
+                    continue
+                context = context_of(self.trace, position, site)
+                if context.call is None:
+                    continue
+                found = _FINDERS[site.kind](self, context, site, position)
+                if found:
+                    kind, subject, name, fix, worked = found
+                    guess = self._guess(context, name) if kind == "path" and not fix else ""
+                    yield Cause(
+                        kind, subject, name, fix, self.times[position], position, self.keys[position],
+                        spelled(context.call, MAX_TEXT), context.answer[:MAX_TEXT], worked, guess,
+                    )  # fmt: skip
+
+    def path(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
+        """Find a path that is not there, and the path that was meant."""
+        assert context.call is not None
+        shell = family_of_tool(context.call.name, context.call.arguments) == "shell"
+        command = command_of(context.call)
+        if shell:
+            lost = position in self.moved or any(one.program == "cd" for one in commands_in(command))
+            wrong = self.inside(context.path, None if lost else self.root)
+            if wrong and os.path.basename(wrong) not in command:
+                return None
+        else:
+            wrong = self.inside(path_of(context.call), self.root)
+        if not wrong or any(mark in wrong for mark in "*?{}$<>"):
+            return None
+        if meant := _MEANT.search(context.answer):
+            fix = self.inside(meant[1].strip().rstrip("?."), self.root)
+            if fix and fix != wrong:
+                return "path", "", wrong, fix, ""
+        for place, later in enumerate(context.later):
+            if not later.ok:
+                continue
+            raw = path_of(later.call)
+            family = family_of_tool(later.call.name, later.call.arguments)
+            if family == "shell":
+                continue
+            right = self.inside(raw, self.root)
+            if family not in ("read", "edit") or not right or not is_meant(wrong, right):
+                continue
+            # A file that was only now written was not there before.
+            made = any(
+                family_of_tool(one.call.name, one.call.arguments) in ("edit", "shell")
+                and os.path.basename(right) in spelled(one.call, MAX_TEXT)
+                for one in context.later[: place + 1]
+            )
+            if not made:
+                return "path", "", wrong, right, spelled(later.call, MAX_TEXT)
+        return "path", "", wrong, "", ""
+
+    def _guess(self, context: SiteContext, wrong: str) -> str:
+        """Return the file of the same folder and type that was read next."""
+        for later in context.later[:4]:
+            right = self.inside(path_of(later.call), self.root)
+            same = os.path.dirname(right) == os.path.dirname(wrong) and right != wrong
+            if later.ok and same and os.path.splitext(right)[1] == os.path.splitext(wrong)[1] != "":
+                return right
+        return ""
+
+    def usage(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
+        """Find a flag, a field or a target that a program does not have."""
+        assert context.call is not None
+        text = context.answer or site.message
+        commands = commands_in(command_of(context.call))
+        for kind, pattern in _USAGES:
+            match = pattern.search(text)
+            name = match[1].strip("'\"`\u2018\u2019") if match else ""
+            if not name:
+                continue
+            if kind == "flag" and not name.startswith("-"):
+                name = f"-{name}" if len(name) == 1 else name
+            owner = next((one for one in commands if _has(one, name, kind)), None)
+            if owner is None or (kind == "flag" and not name.startswith("-")):
+                continue
+            subject = verb_of(owner)
+            fix, worked = self._other_words(context, owner, name, kind)
+            return kind, subject, name, fix, worked
+        return None
+
+    def _other_words(self, context: SiteContext, failed: SimpleCommand, name: str, kind: str) -> tuple[str, str]:
+        """Return the word that took the place of a wrong one, and the command in which it worked."""
+        for later in context.later:
+            command = command_of(later.call)
+            if not later.ok or not command or hides_exit_code(command) or len(command) > MAX_TEXT:
+                continue
+            for one in commands_in(command):
+                if one.program != failed.program or _has(one, name, kind) or is_destructive(one):
+                    continue
+                if kind == "target":
+                    return verb_of(one), command
+                if verb_of(one) != verb_of(failed):
+                    continue
+                gone, new = _differences(failed, one, kind)
+                if gone == {name} and len(new) == 1:
+                    return new.pop(), command
+                if gone == {name} and not new:
+                    return "-", command
+        return "", ""
+
+    def program(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
+        """Find a program that is not there, and the one that took the same words."""
+        assert context.call is not None
+        name = context.program
+        commands = commands_in(command_of(context.call))
+        owner = next((one for one in commands if one.words[:1] == (name,)), None)
+        if not name or owner is None or "/" in name:
+            return None
+        for later in context.later:
+            command = command_of(later.call)
+            if not later.ok or not command or "\n" in command or len(command) > MAX_TEXT:
+                continue
+            for one in commands_in(command):
+                # `npx eslint`, `uv run pytest` and `.venv/bin/pytest` run the program by another way.
+                if (
+                    owner.words[1:]
+                    and one.words[-len(owner.words) + 1 :] == owner.words[1:]
+                    and not is_destructive(one)
+                ):
+                    way = " ".join(one.words[: len(one.words) - len(owner.words) + 1])
+                    if way and way != name and not hides_exit_code(command):
+                        return "program", "", name, way, command
+        return "program", "", name, "", ""
+
+    def tool(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
+        """Find a skill, an agent or a server's tool that is not there."""
+        match = _UNKNOWN.search(context.answer or site.message)
+        if match is None:
+            return None
+        return "tool", match[1] or "agent", match[2].rstrip(".:"), "", ""
+
+    def parameter(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
+        """Find an argument that a tool of the project's own servers refuses."""
+        assert context.call is not None
+        if family_of_tool(context.call.name, context.call.arguments) in BUILT_IN:
+            return None
+        match = _PARAMETER.search(context.answer or site.message)
+        return ("parameter", context.call.name, match[1], "", "") if match else None
+
+
+Found = tuple[str, str, str, str, str]
+"""Kind, subject, wrong name, right name, and the call that worked."""
+
+_FINDERS = {
+    "path_not_found": Causes.path,
+    "usage_error": Causes.usage,
+    "command_not_found": Causes.program,
+    "tool_not_found": Causes.tool,
+    "schema_validation": Causes.parameter,
+}
+
+_EMPTY = re.compile(r"\s*(?:No (?:files|matches) found|Found 0 |$)")
+_NOT_A_PATH = re.compile(r"[\n\0\s\"'`$*?{}<>|;&]|://")
+_MEANT = re.compile(r"Did you mean ([^\n]{1,300}?)\?")
+_FLAG = r"[`'\"\u2018]?(--?[A-Za-z][\w-]{0,60}|[A-Za-z](?= in -))"
+_USAGES: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("flag", re.compile(
+        r"(?:[Uu]nknown|[Uu]nrecogni[sz]ed|[Ii]nvalid|[Ii]llegal|[Uu]nexpected|[Nn]o such) "
+        r"(?:long )?(?:flag|option|arguments?|shorthand flag|switch|command[- ]line option)s?:? *(?:-- )?" + _FLAG
+    )),
+    ("flag", re.compile(r"flag provided but not defined: (-[\w-]{1,60})")),
+    ("field", re.compile(r"Unknown JSON field: [\"'](\w{1,60})[\"']")),
+    ("target", re.compile(r"No rule to make target [`'\"\u2018]([\w:./-]{1,80})['\u2019\"]\.?")),
+    ("target", re.compile(r"[Mm]issing script: [\"']?([\w:.-]{1,80})")),
+    ("target", re.compile(r"(?:Task|task|recipe|command) [`'\"]([\w:.-]{1,80})['\"`]? (?:not found|does not exist)")),
+    ("target", re.compile(r"[Nn]o task (?:named )?[`'\"]?([\w:.-]{1,80})['\"`]? found")),
+    ("target", re.compile(r"Justfile does not contain recipe [`'\"]([\w:.-]{1,80})")),
+    ("target", re.compile(r"Command [\"']([\w:.-]{1,80})[\"'] not found")),
+    ("target", re.compile(r"unknown command [\"'`]([\w:.-]{1,80})[\"'`] for ")),
+)  # fmt: skip
+_UNKNOWN = re.compile(r"(?:Unknown (skill|agent)\b:? [`'\"]?|\bAgent type [`'\"])([\w.:/-]{1,100})")
+_PARAMETER = re.compile(r"[Uu]nexpected (?:parameter|argument|property|keyword argument) [`'\"]([\w.-]{1,60})")
+
+_DESTRUCTIVE = frozenset("rm rmdir shred truncate dd kill pkill killall mkfs sudo chmod chown unlink".split())
+_DESTROYING = frozenset((
+    "--hard --force -f -D -delete --delete clean prune drop --force-with-lease --no-verify --theirs --ours -rf --help "
+    "-h help reset checkout restore destroy uninstall --break-system-packages --yolo --dangerously-skip-permissions"
+).split())  # fmt: skip
+
+
+def is_destructive(command: SimpleCommand) -> bool:
+    """Tell whether a command removes work, skips a check, or only asks for help: never a fix."""
+    return command.program in _DESTRUCTIVE or bool(_DESTROYING & set(command.words[1:]))
+
+
+def folded(path: str) -> str:
+    """Return a path as in the main work tree: agents work in many worktrees of one project."""
+    return _WORKTREE.sub(r"\1", path.replace("\\", "/")).rstrip("/")
+
+
+_WORKTREE = re.compile(r"^(.{2,200}?)/\.?(?:claude/|git/|entire/|codex/)?\.?worktrees?/[^/]+(?=/|$)")
+
+
+def names_of(command: SimpleCommand) -> Iterator[str]:
+    """Yield the program, the flags and the first words of a command that worked."""
+    verb = verb_of(command)
+    yield f"program {command.words[0]}"
+    for word in command.words[1:]:
+        if word.startswith("-"):
+            yield f"flag {verb} {word.partition('=')[0]}"
+    for word in command.words[1:3]:
+        if not word.startswith("-"):
+            yield f"target {command.program} {word}"
+
+
+def verb_of(command: SimpleCommand) -> str:
+    """Return a program with its subcommands: the words before the first option that look like names."""
+    words = [command.program]
+    for word in command.words[1:3]:
+        if not _VERB.fullmatch(word):
+            break
+        words.append(word)
+    return " ".join(words) if command.program in _WITH_VERBS or len(words) == 1 else command.program
+
+
+_VERB = re.compile(r"[a-z][a-z:-]{1,30}")
+_WITH_VERBS = frozenset((
+    "git gh glab go cargo npm pnpm yarn bun docker kubectl make just mise task uv pip poetry rails bundle dotnet aws "
+    "helm gcloud az terraform swift flutter dart mix deno turbo nx composer php artisan linear vercel supabase "
+    "wrangler bd prisma npx"
+).split())  # fmt: skip
+
+
+def _has(command: SimpleCommand, name: str, kind: str) -> bool:
+    if kind == "field":
+        return any(name in word.split(",") for word in command.words[1:])
+    if kind == "flag" and len(name) == 2:
+        return any(re.match(rf"-\w*{re.escape(name[1])}", word) for word in command.words[1:])
+    return any(word.partition("=")[0] == name for word in command.words[1:])
+
+
+def _differences(failed: SimpleCommand, worked: SimpleCommand, kind: str) -> tuple[set[str], set[str]]:
+    """Return the options (or fields) that went and that came; other words are about another question."""
+
+    def parts(command: SimpleCommand) -> set[str]:
+        if kind == "field":
+            return {
+                part for word in command.words[1:] if "," in word or word.isidentifier() for part in word.split(",")
+            }
+        return {word.partition("=")[0] for word in command.words[1:] if word.startswith("-")}
+
+    before, after = parts(failed), parts(worked)
+    return before - after, after - before
+
+
+def is_meant(wrong: str, right: str) -> bool:
+    """Tell whether one path was meant by another: the same name in a similar folder, or a similar name beside it."""
+    if is_other_path(wrong, right):
+        return True
+    folder, name = os.path.split(wrong)
+    other, meant = os.path.split(right)
+    if folder != other or name == meant:
+        return False
+    one, two = (re.sub(r"[-_ .]", "", text.casefold()) for text in (name, meant))
+    alike = SequenceMatcher(None, one, two, autojunk=False).ratio()
+    return one == two or (alike >= MIN_STEM and os.path.splitext(name)[0][:3] == os.path.splitext(meant)[0][:3])
+
+
+def spelled(call: ToolCall, max_chars: int) -> str:
+    """Return a call as a person would write it: its command, or its name and what it is about."""
+    if family_of_tool(call.name, call.arguments) == "shell" and (command := command_of(call)):
+        return command[:max_chars]
+    subject = path_of(call)
+    if not subject and call.arguments:
+        subject = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments)
+    return f"{call.name} {subject}"[:max_chars]

@@ -1,0 +1,140 @@
+"""Read every session below some folders and merge what they say: paths in, `Collection` out.
+
+Each message of a model counts once, whatever number of files repeat it: resumed sessions and forks copy their past. A
+message belongs to the session that began first, and each of its token counts is the largest of all copies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from composer_hub.ingest.files import find_files, size_of, stat_of
+from composer_hub.ingest.one_file import Job, ReadOptions, sessions_of
+from composer_hub.ingest.reading import MIN_PARALLEL_BYTES
+from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.workers import Pool, unspooled
+from composer_hub.report.facts import Episode, SessionFacts, StepFacts, facts_of
+
+
+@dataclass
+class Collection:
+    """All sessions, each message in one of them only, and the report on their files."""
+
+    sessions: list[SessionFacts] = field(default_factory=list)
+    report: FileReport = field(default_factory=FileReport)
+    num_files: int = 0
+    num_bytes: int = 0
+    num_repeated: int = 0  # messages that were in another file too
+    num_repeated_sessions: int = 0
+
+
+def collect(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    since: float = 0.0,
+    workers: int = 0,
+    on_file: Callable[[str, int], None] = lambda path, num_files: None,
+) -> Collection:
+    """Read the sessions of files and folders; `since` leaves out files and messages from before a time."""
+    collection = Collection()
+    files = [path for path in find_files(paths, collection.report) if not since or _changed_after(path, since)]
+    collection.num_files = len(files)
+    collection.num_bytes = sum(map(size_of, files))
+    read: dict[str, tuple[str, SessionFacts]] = {}
+    sessions: list[SessionFacts] = []
+    for path, digest, facts in _read(files, workers, collection, on_file):
+        if digest and digest in read:  # a format without ids of messages: the copy of a file
+            collection.num_repeated_sessions += 1
+            continue
+        read[digest] = (path, facts)
+        sessions.append(dataclasses.replace(facts, path=path))
+    collection.sessions = list(_once(sessions, since, collection))
+    return collection
+
+
+def _changed_after(path: Path, since: float) -> bool:
+    stat = stat_of(path)
+    return not stat or stat[1] / 1e9 >= since
+
+
+def _read(
+    files: list[Path], workers: int, collection: Collection, on_file: Callable[[str, int], None]
+) -> Iterator[tuple[str, str, SessionFacts]]:
+    options = ReadOptions()
+    jobs = [Job(path, options) for path in files]
+    asked = workers or os.cpu_count() or 1
+    if not workers and collection.num_bytes < MIN_PARALLEL_BYTES:
+        asked = 1
+    asked = min(asked, len(jobs))
+    with tempfile.TemporaryDirectory(prefix="composer-report-") as spool:
+        pool = Pool(asked, facts_of, Path(spool)) if asked > 1 else None
+        try:
+            for number, job in enumerate(jobs):
+                report = FileReport(str(job.path))
+                if pool is None:
+                    found = list(sessions_of(job, facts_of, report))
+                else:
+                    pool.ahead(jobs[number:])
+                    report, spooled = pool.result(job)
+                    found = list(unspooled(spooled))
+                for digest, facts in found:
+                    yield str(job.path), digest, facts
+                collection.report.merge([report])
+                on_file(str(job.path), len(jobs))
+        finally:
+            if pool is not None:
+                pool.stop()
+
+
+def _once(sessions: list[SessionFacts], since: float, collection: Collection) -> Iterator[SessionFacts]:
+    """Yield the sessions from the first to the last, each message in the first that has it."""
+    best: dict[str, StepFacts] = {}
+    for session in sessions:
+        for step in session.steps:
+            if step.key:
+                known = best.get(step.key)
+                best[step.key] = step if known is None else _merged(known, step)
+    taken: set[str] = set()
+    # Of two files of one session, the longer one comes first: it has the results of all calls.
+    for session in sorted(sessions, key=lambda one: (_began(one), -len(one.steps), one.path)):
+        places: dict[int, int] = {}
+        steps: list[StepFacts] = []
+        for place, step in enumerate(session.steps):
+            if step.key in taken:
+                collection.num_repeated += 1
+                continue
+            if step.at and step.at < since:
+                continue
+            taken.update([step.key] if step.key else [])
+            places[place] = len(steps)
+            steps.append(best.get(step.key, step))
+        if steps:
+            episodes = tuple(_moved(one, places) for one in session.episodes if one.failed[0] in places)
+            causes = tuple(
+                dataclasses.replace(one, step=places[one.step]) for one in session.causes if one.step in places
+            )
+            yield dataclasses.replace(session, steps=tuple(steps), episodes=episodes, causes=causes)
+        else:
+            collection.num_repeated_sessions += 1
+
+
+def _began(session: SessionFacts) -> float:
+    return next((step.at for step in session.steps if step.at), 0.0)
+
+
+def _merged(one: StepFacts, other: StepFacts) -> StepFacts:
+    """Join two copies of a message: the largest counts, and the failures of the one that has more calls."""
+    fuller = max(one, other, key=lambda step: (len(step.tools), len(step.failures)))
+    return dataclasses.replace(
+        fuller, usage=one.usage | other.usage, at=min(filter(None, (one.at, other.at)), default=0)
+    )
+
+
+def _moved(episode: Episode, places: dict[int, int]) -> Episode:
+    failed = tuple(places[place] for place in episode.failed if place in places)
+    return dataclasses.replace(episode, failed=failed, worked=places.get(episode.worked, -1))

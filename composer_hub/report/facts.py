@@ -1,0 +1,230 @@
+"""What the report keeps of a session: a `Session` in, its `SessionFacts` out, a few bytes per call.
+
+Worker processes run `facts_of`, so that prompts and results never travel to the parent. Only failed calls keep their
+words, up to a limit, because the page shows them as evidence.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from composer_hub.actions import command_of, commands_in, family_of_tool, path_of
+from composer_hub.errors.exits import main_command
+from composer_hub.errors.find import CallOutcome, find_errors, outcomes_of
+from composer_hub.hints import write_hints
+from composer_hub.hints.hindsight import steps_after
+from composer_hub.records import Step, ToolCall, Trace
+from composer_hub.report.causes import Cause, Causes, spelled
+from composer_hub.session import NO_USAGE, Session, Usage
+
+MAX_WORDS = 3000
+"""Characters of a call or a result that are kept: redaction sees them all, the page shows fewer."""
+MAX_TOLD = 400
+"""Failures of a session whose words are kept."""
+MAX_EPISODE = 30
+"""Steps after which a failed call counts as dropped."""
+RUNS = ("repeated_failure", "repeated_call")
+"""Kinds of sites that say that other failures were a run; they are no failures of their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One failed call of a step; `call_text` and `words` are raw."""
+
+    kind: str
+    blame: str
+    tool: str
+    call_text: str = ""
+    words: str = ""  # of the environment
+    reason: str = ""  # that the user gave for a no
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """One message of a model: what it cost, which tools it called and what failed."""
+
+    key: str  # the same in every copy; "" if the format has none
+    at: float  # seconds since 1970, 0 if unknown
+    model: str
+    usage: Usage
+    tools: tuple[str, ...]  # of its calls
+    failures: tuple[Failure, ...]
+    is_exact: bool
+    num_hints: int
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """A run from a first failed call to the next success of the same purpose; places are indices of steps."""
+
+    failed: tuple[int, ...]
+    worked: int  # -1: dropped
+    kind: str
+    tool: str
+    purpose: str  # raw
+
+
+@dataclass(frozen=True)
+class SessionFacts:
+    """One session; the parent process sets `path`."""
+
+    trace_id: str
+    parent_id: str
+    spawn_call_id: str
+    source: str
+    cwd: str
+    steps: tuple[StepFacts, ...]
+    episodes: tuple[Episode, ...]
+    spawned: tuple[str, ...]  # calls that started a subagent
+    causes: tuple[Cause, ...]
+    worked: dict[str, float]  # what worked, as `causes.py` names it -> when it last did
+    guides: tuple[str, ...]  # texts of AGENTS.md and its like that the session shows
+    path: str = ""
+
+    @property
+    def root_id(self) -> str:
+        """The session that a person started."""
+        return self.parent_id or self.trace_id
+
+
+def facts_of(session: Session) -> SessionFacts:
+    """Reduce a session to what the report counts and shows."""
+    trace = session.trace
+    if not session.is_prepared:
+        trace = write_hints(find_errors(session), user_feedback=True)
+    calls = [outcomes_of(trace, step) for step in trace.steps]
+    usages = session.usages or (NO_USAGE,) * len(trace.steps)
+    keys = session.keys or ("",) * len(trace.steps)
+    at = seconds_of(str(trace.provenance.get("started_at") or ""))
+    steps: list[StepFacts] = []
+    num_told = 0
+    for step, key, usage, outcomes in zip(trace.steps, keys, usages, calls, strict=True):
+        at = seconds_of(usage.at) or at
+        steps.append(_step(trace, step, key, usage, at, outcomes, tell=num_told < MAX_TOLD))
+        num_told += len(steps[-1].failures)
+    causes = Causes(trace, calls, [step.at for step in steps], keys)
+    return SessionFacts(
+        trace.trace_id,
+        trace.parent_trace_id,
+        trace.spawn_call_id,
+        trace.source,
+        trace.cwd,
+        tuple(steps),
+        tuple(_episodes(trace, calls)),
+        tuple(one.call.call_id for outcomes in calls for one in outcomes if _starts_agent(one)),
+        tuple(causes.found()),
+        causes.worked,
+        tuple(causes.guides),
+    )
+
+
+def _step(
+    trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[CallOutcome], *, tell: bool
+) -> StepFacts:
+    reasons = {hint.call_id: hint.text for hint in step.hints if hint.writer == "user"}
+    by_id = {(one.call.call_id, one.call.name): one for one in outcomes}
+    failures = []
+    for site in step.error_sites:
+        if site.kind in RUNS or site.source == "critic":
+            continue
+        outcome = by_id.get((site.call_id, site.tool))
+        failures.append(
+            Failure(
+                site.kind,
+                site.blame,
+                site.tool,
+                spelled(outcome.call, MAX_WORDS) if outcome and tell else "",
+                ((outcome.content if outcome else "") or site.message)[:MAX_WORDS] if tell else "",
+                reasons.get(site.call_id, "").removeprefix("The user says: ") if tell else "",
+            )
+        )
+    num_hints = sum(hint.writer != "user" for hint in step.hints)
+    tools = tuple(one.call.name for one in outcomes if one.call.name)
+    return StepFacts(key, at, step.model, dataclasses.replace(usage, at=""), tools, tuple(failures), step.prefix_exact,
+                     num_hints)  # fmt: skip
+
+
+def _starts_agent(outcome: CallOutcome) -> bool:
+    return outcome.call.name.casefold() in ("task", "agent", "spawn_agent") and outcome.content is not None
+
+
+# ---------------------------------------------------------------------------------------------------------- episodes
+
+
+def _episodes(trace: Trace, calls: Sequence[Sequence[CallOutcome]]) -> Iterator[Episode]:
+    """Yield the runs that begin with a failure of the model, each failed call in one of them only."""
+    used: set[tuple[int, str]] = set()
+    for position, step in enumerate(trace.steps):
+        for site in step.error_sites:
+            if site.blame != "model" or site.kind in RUNS or (position, site.call_id) in used:
+                continue
+            outcome = next((one for one in calls[position] if one.call.call_id == site.call_id), None)
+            if outcome is None:
+                continue
+            purpose = purpose_of(outcome.call)
+            used.update((position, one.call.call_id) for one in calls[position] if purpose_of(one.call) == purpose)
+            failed, worked = _followed(trace, calls, position, purpose, used)
+            yield Episode((position, *failed), worked, site.kind, site.tool, purpose[:200])
+
+
+def _followed(
+    trace: Trace, calls: Sequence[Sequence[CallOutcome]], position: int, purpose: str, used: set[tuple[int, str]]
+) -> tuple[list[int], int]:
+    """Return the later steps that failed at the same purpose, and the one that worked or -1."""
+    failed: list[int] = []
+    action = trace.steps[position].action
+    for later in islice(steps_after(trace, position), MAX_EPISODE):
+        if _has_prompt(trace, action, later):
+            break
+        action = later.action
+        blames = {site.call_id: site.blame for site in later.error_sites if site.kind not in RUNS}
+        for outcome in calls[later.index]:
+            if purpose_of(outcome.call) != purpose or outcome.content is None:
+                continue
+            if outcome.call.call_id not in blames:
+                return failed, later.index
+            if blames[outcome.call.call_id] == "model":
+                used.add((later.index, outcome.call.call_id))
+                failed.append(later.index)
+    return list(dict.fromkeys(failed)), -1
+
+
+def _has_prompt(trace: Trace, after: int, later: Step) -> bool:
+    """Tell whether a person typed something between an action and a later step; harnesses write in tags."""
+    for start, stop in reversed(later.prompt):
+        for index in range(stop - 1, start - 1, -1):
+            if index <= after:
+                return False
+            message = trace.messages[index]
+            if message.role == "user" and message.content and not message.content.startswith("<"):
+                return True
+    return False
+
+
+def purpose_of(call: ToolCall) -> str:
+    """Name what a call is for: the tool and its file, or the program and its subcommand."""
+    family = family_of_tool(call.name, call.arguments)
+    if family == "shell":
+        main = main_command(commands_in(command_of(call)))
+        if main is None:
+            return call.name
+        verb = next((word for word in main.words[1:2] if not word.startswith("-") and "/" not in word), "")
+        return f"{main.program} {verb}".strip()
+    name = path_of(call).rstrip("/").rpartition("/")[2]
+    return f"{call.name} {name}".strip()
+
+
+def seconds_of(text: str) -> float:
+    """Return a time as seconds since 1970, 0 if it is not one."""
+    if text.isdigit():
+        number = float(text)
+        return number / 1000 if number > 1e11 else number
+    try:
+        when = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+    except ValueError:
+        return 0.0
+    return when.timestamp() if when else 0.0

@@ -1,0 +1,243 @@
+"""Corrections that repeat: causes of many sessions in, lines to copy into AGENTS.md out.
+
+A line states a fact about one project: what is not there, and what worked instead. Most repeated failures are no such
+fact, so every filter here drops candidates, and none adds one:
+
+- the cause has a name, and it failed in several sessions that a person started, in different messages;
+- nothing under that name worked later, in any session, and it is not on this machine's disk now;
+- what worked is close to what failed, most sessions agree on it, and it destroys nothing;
+- the project's own guide does not have it yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from composer_hub.report.causes import GUIDES, Cause, folded
+from composer_hub.report.facts import SessionFacts
+
+MIN_SESSIONS = 2
+MIN_SESSIONS_ALONE = 3
+"""Sessions for a line that can name no replacement."""
+MIN_CHILDREN = 3  # of a folder that is not there, if it was never asked for itself
+MAX_LINES = 7
+"""Lines of one project: long guides make agents slower, not better."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One line, with the failures that prove it."""
+
+    project: str
+    line: str  # of Markdown, without the count
+    num_failures: int
+    num_sessions: int
+    last: float
+    is_written: bool  # the project's guide has it, and it still fails
+    proof: tuple[tuple[SessionFacts, Cause], ...]
+
+    @property
+    def counted(self) -> str:
+        """The line to copy."""
+        return f"- {self.line} ({self.num_failures} failures in {self.num_sessions} sessions)."
+
+
+_Proof = tuple[SessionFacts, Cause]
+
+
+def lessons_of(sessions: Iterable[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
+    """Return all lessons, the most frequent first; `projects` maps a session's folder to its project."""
+    # Paths are relative to the folder that a session ran in, which may be below the project's.
+    by_folder: dict[tuple[str, str], list[SessionFacts]] = defaultdict(list)
+    for session in sessions:
+        if session.cwd:
+            project, folder = projects[session.cwd], folded(session.cwd)
+            below = folder.removeprefix(project) if f"{folder}/".startswith(f"{project}/") else ""
+            by_folder[project, below].append(session)
+    found = [
+        lesson
+        for (project, below), group in by_folder.items()
+        for lesson in _of_folder(project, Path(project + below), group)
+    ]
+    return sorted(found, key=lambda one: (-one.num_sessions, -one.num_failures, one.line))
+
+
+def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> list[Lesson]:
+    worked: dict[str, float] = {}
+    for session in sessions:
+        for name, at in session.worked.items():
+            worked[name] = max(at, worked.get(name, 0.0))
+    guide = "\n".join(
+        [*_guides_on_disk(Path(project)), *_guides_on_disk(folder), *(text for one in sessions for text in one.guides)]
+    )
+    groups: dict[tuple[str, str, str], list[_Proof]] = defaultdict(list)
+    for session in sessions:
+        for cause in session.causes:
+            groups[cause.kind, cause.subject, cause.name].append((session, cause))
+    _fold_paths(groups, worked)
+    lessons = (_lesson(project, folder, key, proof, worked, guide) for key, proof in groups.items())
+    return [lesson for lesson in lessons if lesson]
+
+
+def _lesson(
+    project: str,
+    folder: Path,
+    key: tuple[str, str, str],
+    proof: Sequence[_Proof],
+    worked: Mapping[str, float],
+    guide: str,
+) -> Lesson | None:
+    kind, subject, name = key
+    messages = {cause.key or (session.trace_id, cause.step) for session, cause in proof}
+    num_sessions = len({session.root_id for session, _ in proof})
+    if min(len(messages), num_sessions) < MIN_SESSIONS or _passes(name):
+        return None
+    if _disproved(kind, subject, name, min(cause.at for _, cause in proof), worked):
+        return None
+    fix = _agreed([cause.fix for _, cause in proof]) or _agreed([cause.guess for _, cause in proof], MIN_SESSIONS)
+    if kind == "path" and folder.is_dir():
+        if (folder / name).exists():
+            return None
+        fix = fix if (folder / fix).exists() else ""
+    is_file = kind == "path" and "." in name.rpartition("/")[2]
+    if not fix and (is_file or (kind not in ("flag", "field") and num_sessions < MIN_SESSIONS_ALONE)):
+        return None
+    line = _LINES[kind](subject, name, fix)
+    if not line:
+        return None
+    last = max(cause.at for _, cause in proof)
+    return Lesson(
+        project,
+        line,
+        len(messages),
+        num_sessions,
+        last,
+        _is_in(guide, fix if kind == "path" and fix else name),
+        tuple(proof),
+    )
+
+
+def _disproved(kind: str, subject: str, name: str, first: float, worked: Mapping[str, float]) -> bool:
+    if kind == "path":
+        names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
+    elif kind in ("flag", "target"):
+        names = (f"{kind} {subject} {name}", f"{kind} {subject.split()[0]} {name}")
+    elif kind == "program":
+        names = (f"program {name}",)
+    else:
+        return False
+    return any(one in worked and (worked[one] >= first or not first) for one in names)
+
+
+def _fold_paths(groups: dict[tuple[str, str, str], list[_Proof]], worked: Mapping[str, float]) -> None:
+    """Put the failures below a folder that is not there under the folder's name."""
+    paths = sorted(name for kind, _, name in groups if kind == "path")
+    alive: dict[str, float] = {}
+    for name, at in worked.items():
+        if name.startswith("path "):
+            for folder in (*_folders(name[5:]), name[5:]):
+                alive[folder] = max(at, alive.get(folder, -1.0))
+    children: dict[str, set[str]] = defaultdict(set)
+    first: dict[str, float] = {}
+    for path in paths:
+        at = min(cause.at for _, cause in groups["path", "", path])
+        for folder in (*_folders(path), path):
+            first[folder] = min(at, first.get(folder, at))
+            children[folder].add(path)
+    for path in paths:
+        # The highest folder in which nothing worked since, if it failed itself or many of its files did.
+        dead = [one for one in _folders(path) if alive.get(one, -1.0) < first[one]]
+        home = next((one for one in dead if one in paths or len(children[one]) >= MIN_CHILDREN), "")
+        if home:
+            moved = [(session, _of_folder_itself(cause, home)) for session, cause in groups.pop(("path", "", path))]
+            groups["path", "", home].extend(moved)
+
+
+def _of_folder_itself(cause: Cause, folder: str) -> Cause:
+    """Return a failure below a folder as one of the folder; its fix is the folder that has the same file."""
+    below = cause.name[len(folder) :]
+    fix = cause.fix.removesuffix(below) if cause.fix.endswith(below) else ""
+    return dataclasses.replace(cause, name=folder, fix=fix, guess="")
+
+
+def _folders(path: str) -> list[str]:
+    """Return the folders above a path, the highest first."""
+    parts = path.split("/")
+    return ["/".join(parts[:end]) for end in range(1, len(parts))]
+
+
+def _agreed(fixes: Iterable[str], least: int = 1) -> str:
+    """Return the fix of most sessions that found one, or none."""
+    counted = Counter(filter(None, fixes))
+    if not counted:
+        return ""
+    best, count = counted.most_common(1)[0]
+    return best if count >= least and 2 * count > sum(counted.values()) else ""
+
+
+_PASSING = re.compile(
+    r"(?i)(?:^|/)(?:tmp|temp|node_modules|dist|build|target|coverage|\.git|__pycache__|\.venv|venv|out|logs?)(?:/|$)"
+    r"|\d{6}|[0-9a-f]{8,}|\d{4}-\d\d-\d\d|\[[A-Z]+_"
+)
+
+
+def _passes(name: str) -> bool:
+    """Tell whether a name is of something that comes and goes: build output, a dated file, a hash."""
+    return bool(_PASSING.search(name))
+
+
+def _guides_on_disk(root: Path) -> Iterable[str]:
+    for name in (*GUIDES, ".github/copilot-instructions.md"):
+        try:
+            yield (root / name).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue
+
+
+def _is_in(guide: str, name: str) -> bool:
+    return bool(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-])", guide))
+
+
+def _path_line(subject: str, name: str, fix: str) -> str:
+    return f"The right path is `{fix}`; there is no `{name}`" if fix else f"There is no `{name}`"
+
+
+def _flag_line(subject: str, name: str, fix: str) -> str:
+    advice = "" if not fix else "; leave it out" if fix == "-" else f"; use `{fix}`"
+    return f"`{subject}` has no `{name}`{advice}"
+
+
+def _field_line(subject: str, name: str, fix: str) -> str:
+    return f"`{subject} --json` has no field `{name}`" + ("" if fix in ("", "-") else f"; use `{fix}`")
+
+
+def _target_line(subject: str, name: str, fix: str) -> str:
+    return f"There is no `{subject.split()[0]} {name}`" + (f"; use `{fix}`" if fix else "")
+
+
+def _program_line(subject: str, name: str, fix: str) -> str:
+    return f"`{name}` is not installed" + (f"; use `{fix}`" if fix else "")
+
+
+def _tool_line(subject: str, name: str, fix: str) -> str:
+    return f"There is no {subject} `{name}`"
+
+
+def _parameter_line(subject: str, name: str, fix: str) -> str:
+    return f"The tool `{subject}` has no parameter `{name}`"
+
+
+_LINES = {
+    "path": _path_line,
+    "flag": _flag_line,
+    "field": _field_line,
+    "target": _target_line,
+    "program": _program_line,
+    "tool": _tool_line,
+    "parameter": _parameter_line,
+}

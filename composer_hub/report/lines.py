@@ -1,0 +1,22 @@
+"""The lines to copy, cleaned: lessons in, lessons with text that may be shown out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from composer_hub.report.evidence import Cleaner, is_redacted
+from composer_hub.report.lessons import MAX_LINES, Lesson
+
+
+def clean_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> list[tuple[Lesson, str]]:
+    """Return each lesson with its line; one that would show a secret or a person is left out."""
+    cleaned = cleaner.pairs([(lesson.counted, "") for lesson in lessons])
+    return [(lesson, line) for lesson, (line, _) in zip(lessons, cleaned, strict=True) if not is_redacted(line)]
+
+
+def fresh_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> dict[str, list[tuple[Lesson, str]]]:
+    """Return the lines to copy of each project, the most frequent first."""
+    found: dict[str, list[tuple[Lesson, str]]] = {}
+    for lesson, line in clean_lines(cleaner, [one for one in lessons if not one.is_written]):
+        found.setdefault(lesson.project, []).append((lesson, line))
+    return {project: lines[:MAX_LINES] for project, lines in found.items()}

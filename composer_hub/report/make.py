@@ -1,0 +1,135 @@
+"""The report as a whole: folders in, a `Made` with its numbers, its page, its summary and its JSON out."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from composer_hub import __version__, exits
+from composer_hub.harnesses import session_folders
+from composer_hub.redact import NO_ONE, Publisher, Redactor
+from composer_hub.report.collect import Collection, collect
+from composer_hub.report.data import as_json
+from composer_hub.report.evidence import Cleaner, evidence_of
+from composer_hub.report.numbers import Numbers, numbers_of
+from composer_hub.report.page import MARK, View, page
+from composer_hub.report.projects import short_names
+from composer_hub.report.summary import summary
+
+HEAD = 4096  # bytes of a page that hold its mark
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to make a report. The fields are the options of `composer-hub report`."""
+
+    since: float = 0.0  # seconds since 1970: leave out what is older
+    raw: bool = False  # show the words of sessions as they are, with their secrets
+    share: bool = False  # counts only: no paths, commands, words or names
+    workers: int = 0  # worker processes; 0 = one per core
+    publisher: Publisher = NO_ONE  # whose name, address and machine are replaced
+    exact: tuple[str, ...] = field(default=(), repr=False)  # further values to replace
+    zone: datetime.tzinfo | None = None  # of days and weeks; None = the machine's
+
+
+class Made:
+    """A report that can be shown in several ways."""
+
+    def __init__(self, numbers: Numbers, options: Options, home: str) -> None:
+        self.numbers, self.options = numbers, options
+        redactor = None
+        if not options.raw:
+            redactor = Redactor(secrets.token_bytes(16), exact=options.exact, publisher=options.publisher)
+        cleaner = Cleaner(redactor, home)
+        names = short_names(numbers.projects.values())
+        if options.share:
+            names = {project: f"project {number}" for number, project in enumerate(names, start=1)}
+        evidence = evidence_of(numbers, cleaner)
+        self.view = View(numbers, evidence, cleaner, names, options.zone, options.share, __version__)
+
+    def page(self) -> str:
+        """Return the report as one HTML file."""
+        return page(self.view)
+
+    def summary(self, *, width: int = 80) -> str:
+        """Return the report as a few lines of text."""
+        return summary(self.view, width=width)
+
+    def data(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return as_json(self.view)
+
+    def write(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, readable by its owner only; an interrupted run leaves the old file as it was."""
+        target = writable(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # mkstemp makes the file readable by its owner only.
+        handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+                file.write(self.page())
+            os.replace(scratch, target)
+        except BaseException:
+            Path(scratch).unlink(missing_ok=True)
+            raise
+        return target
+
+
+def report(
+    paths: Iterable[str | os.PathLike[str]],
+    options: Options = Options(),  # frozen
+    *,
+    home: Path | None = None,
+    on_file: Callable[[str, int], None] = lambda path, num_files: None,
+) -> Made:
+    """Read sessions and return the report; `on_file` is called after each file with its path and their number."""
+    named = [Path(path).expanduser() for path in paths]
+    collection = collect(named, since=options.since, workers=options.workers, on_file=on_file)
+    _refuse_nothing(collection, named, options)
+    return Made(numbers_of(collection, options.zone), options, str(home or Path.home()))
+
+
+def writable(path: str | os.PathLike[str]) -> Path:
+    """Return the path of a page that may be written: a new file, or an older page of this command."""
+    target = Path(path).expanduser()
+    if target.is_dir():
+        raise exits.UsageError(f"{target} is a folder. Name the file of the page, such as {target / 'report.html'}.")
+    if target.exists():
+        with target.open("rb") as file:
+            if MARK.encode() not in file.read(HEAD):
+                raise exits.UsageError(f"{target} exists and is no page of this command. Name another file with --out.")
+    return target
+
+
+def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
+    """Return the folders of all harnesses that have sessions on this machine."""
+    known = session_folders(environment, home)
+    found = [folder for folder in known if folder.is_dir()]
+    if not found:
+        names = ", ".join(dict.fromkeys(harness.title for harness in known.values()))
+        raise exits.NothingToDo(
+            f"No sessions were found. Looked for the folders of {names}, such as {next(iter(known))}. "
+            "Name a file or a folder: composer-hub report FOLDER."
+        )
+    return found
+
+
+def _refuse_nothing(collection: Collection, named: list[Path], options: Options) -> None:
+    if collection.sessions:
+        return
+    where = ", ".join(map(str, named[:4])) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
+    if not collection.num_files and not collection.report.num_problems:
+        since = " that changed since then" if options.since else ""
+        raise exits.NothingToDo(f"There are no files{since} in {where}. Name a folder of sessions.")
+    why = "; ".join(str(problem) for problem in collection.report.problems[:3])
+    looked = f"{collection.num_files:,} file{'s' * (collection.num_files != 1)} looked at"
+    raise exits.NothingToDo(
+        f"No session with a step of a model was found in {where} ({looked}). "
+        f"{why or '`composer-hub ingest --list` shows the formats that can be read.'}"
+    )

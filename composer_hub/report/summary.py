@@ -1,0 +1,52 @@
+"""The report for a terminal: the sentence, who was to blame, the first kinds, and lines to copy."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from composer_hub.report import words as say
+from composer_hub.report.lines import fresh_lines
+from composer_hub.report.numbers import BLAMES
+from composer_hub.report.page import View
+
+MAX_KINDS, MAX_LINES = 3, 5
+_SHORT = {
+    "model": "agent", "outcome": "tests and builds", "env": "environment", "user": "you said no",
+    "harness": "harness", "provider": "provider",
+}  # fmt: skip
+
+
+def summary(view: View, *, width: int = 80) -> str:
+    """Return the summary, wrapped to a width."""
+    return "\n".join(_lines(view, max(40, min(width, 100))))
+
+
+def _lines(view: View, width: int) -> Iterator[str]:
+    numbers = view.numbers
+    sessions = say.plural(numbers.num_sessions, "session")
+    projects = say.plural(len(set(numbers.projects.values())), "project")
+    yield f"{say.period(numbers, view.zone)} · {sessions} · {projects}"
+    yield ""
+    yield from textwrap.wrap(f"{say.headline(numbers)} {say.lead(numbers)}", width)
+    by_blame = numbers.by_blame
+    if by_blame:
+        yield ""
+        told = "  ".join(f"{_SHORT[blame]} {by_blame[blame]:,}" for blame in BLAMES if by_blame[blame])
+        yield from textwrap.wrap(f"Failed calls: {told}", width, subsequent_indent="  ")
+    if kinds := numbers.kinds("model")[:MAX_KINDS]:
+        told = ", ".join(f"{say.kind_name(kind)} {number:,}" for kind, number in kinds)
+        yield from textwrap.wrap(f"The agent's own: {told}", width, subsequent_indent="  ")
+    lines = (
+        [] if view.share else [pair for found in fresh_lines(view.cleaner, numbers.lessons).values() for pair in found]
+    )
+    lines.sort(key=lambda pair: -pair[0].num_sessions)
+    if lines:
+        yield ""
+        yield "To copy into AGENTS.md:"
+        many = len({lesson.project for lesson, _ in lines}) > 1
+        for lesson, line in lines[:MAX_LINES]:
+            place = f"  [{view.names[lesson.project]}]" if many else ""
+            yield from textwrap.wrap(line + place, width, subsequent_indent="  ", break_long_words=False)
+        if len(lines) > MAX_LINES:
+            yield f"  and {len(lines) - MAX_LINES} more on the page"

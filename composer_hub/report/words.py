@@ -1,0 +1,112 @@
+"""How the report writes numbers, dates and names for people."""
+
+from __future__ import annotations
+
+import datetime
+
+from composer_hub.report.numbers import Numbers
+
+NONE = "\u2013"
+BLAME_NAMES = {
+    "model": "The agent's own fault",
+    "outcome": "Tests, linters, builds",
+    "env": "The environment",
+    "user": "You said no",
+    "harness": "The harness",
+    "provider": "The provider",
+}
+BLAME_NOTES = {
+    "model": "wrong paths, edits, flags, arguments",
+    "outcome": "work, not waste",
+    "env": "missing tools, permissions, networks",
+    "user": "calls that you stopped",
+    "harness": "interrupted, cancelled, blocked",
+    "provider": "errors and cut answers",
+}
+
+
+def count(number: float) -> str:
+    return f"{number:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def tokens(number: float) -> str:
+    """Return a number of tokens, short: 950, 12.3 k, 4.5 M, 1.2 G."""
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g} {unit}" if number < 1000 * size else f"{number / size:,.0f} {unit}"
+    return f"{number:.0f}"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in per cent; small ones keep a digit."""
+    if share is None:
+        return NONE
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.05 else "under 0.1 %"
+
+
+def rate(value: float | None) -> str:
+    return NONE if value is None else f"{value:.1f}"
+
+
+def kind_name(kind: str) -> str:
+    return kind.replace("_", " ")
+
+
+def day(at: float, zone: datetime.tzinfo | None = None) -> str:
+    when = datetime.datetime.fromtimestamp(at, zone)
+    return f"{when.day} {when:%b %Y}" if at else "undated"
+
+
+def minute(at: float, zone: datetime.tzinfo | None = None) -> str:
+    return f"{day(at, zone)}, {datetime.datetime.fromtimestamp(at, zone):%H:%M}" if at else "undated"
+
+
+def week_name(monday: str) -> str:
+    when = datetime.date.fromisoformat(monday)
+    return f"{when.day} {when:%b}"
+
+
+def period(numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
+    """Return the first and the last day with a message."""
+    first, last = day(numbers.first, zone), day(numbers.last, zone)
+    if not numbers.last:
+        return "no dates in the files"
+    if first == last:
+        return last
+    same_year = first[-4:] == last[-4:]
+    return f"{first[:-5] if same_year else first} to {last}"
+
+
+def headline(numbers: Numbers) -> str:
+    """Return the one sentence that the report comes down to."""
+    if not numbers.num_calls:
+        return "No tool calls to judge."
+    if numbers.rate is None:
+        return f"Only {plural(numbers.num_calls, 'call')} so far: too few for a rate."
+    if numbers.is_little:
+        return "Little is lost here."
+    share = numbers.share(numbers.direct)
+    if share is not None:
+        return f"Failed calls and their repair take {percent(share)} of the spend."
+    return f"{rate(numbers.rate)} of 100 calls fail by the agent's own fault."
+
+
+def lead(numbers: Numbers) -> str:
+    """Return the sentences behind the headline."""
+    if not numbers.num_calls:
+        return "The sessions hold no calls of tools."
+    failed = numbers.by_blame["model"]
+    share = numbers.share(numbers.direct)
+    if numbers.rate is None:
+        first = f"{plural(failed, 'call')} failed by the agent's own fault."
+    else:
+        first = f"{rate(numbers.rate)} of 100 calls failed by the agent's own fault."
+    cost = f" With their direct repair, they took at most {percent(share)} of the spend." if share is not None else ""
+    noes = numbers.by_blame["user"]
+    said = f" You said no {plural(noes, 'time')}." if noes else ""
+    return first + cost + said

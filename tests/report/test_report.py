@@ -1,0 +1,345 @@
+"""The report counts each message once, proves its lines, and shows no text as markup."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import json
+import os
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from composer_hub import exits, report
+from composer_hub.cli.main import root
+from composer_hub.report.numbers import BLAMES, Numbers
+from composer_hub.report.words import headline
+from tests.report.sessions import MISSING, Log, wrong_path
+
+UTC = report.Options(workers=1, zone=datetime.timezone.utc)
+
+
+def numbers_of(folder: Path) -> Numbers:
+    return report.report([folder], UTC, home=folder).numbers
+
+
+def lines_of(folder: Path) -> list[str]:
+    return [lesson.counted for lesson in numbers_of(folder).lessons]
+
+
+def run(*words: str | Path, home: Path) -> Result:
+    names = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR")
+    env = {"HOME": str(home), "COLUMNS": "80", **dict.fromkeys(names)}
+    return CliRunner().invoke(root, ["report", *map(str, words)], env=env)
+
+
+# ---------------------------------------------------------------------------------------------------------- counting
+
+
+def test_copies_of_a_file_change_no_number(tmp_path: Path) -> None:
+    one = wrong_path(tmp_path / "a" / "s1.jsonl", 1).write()
+    before = report.report([tmp_path], UTC).data()
+    for name in ("copy", "again"):
+        shutil.copy(one, tmp_path / "a" / f"{name}.jsonl")
+    after = report.report([tmp_path], UTC).data()
+    for changed in ("files",):
+        before.pop(changed), after.pop(changed)
+    for data in (before, after):
+        for failure in data["failures"]:
+            failure.pop("path")
+    assert after == before
+
+
+def test_a_message_counts_the_largest_of_its_counts_and_belongs_to_the_first_session(tmp_path: Path) -> None:
+    Log(tmp_path / "later.jsonl", day=2).call("Bash", command="ls", key="msg-1", output=700).write()
+    Log(tmp_path / "first.jsonl", day=1).call("Bash", command="ls", key="msg-1", output=3).write()
+    numbers = numbers_of(tmp_path)
+    assert (numbers.num_steps, numbers.usage.output, numbers.usage.read) == (1, 700, 1000)
+    assert [Path(session.path).stem for session in numbers.collection.sessions] == ["first"]
+    assert numbers.collection.num_repeated == 1
+
+
+def test_a_repair_is_the_failed_messages_and_the_one_that_worked(tmp_path: Path) -> None:
+    log = wrong_path(tmp_path / "s.jsonl", 1)
+    log.call("Edit", "String to replace not found in file.", error=True, file_path="/work/shop/a.py", old_string="x")
+    log.call("Bash", "1", command="wc -l a.py")
+    log.call("Edit", "String to replace not found in file.", error=True, file_path="/work/shop/a.py", old_string="y")
+    log.call("Edit", file_path="/work/shop/a.py", old_string="z").write()
+    numbers = numbers_of(tmp_path)
+    edit = next(one for one in numbers.repairs if one.episode.tool == "Edit")
+    assert (edit.num_failed, edit.episode.worked) == (2, 5)
+    assert edit.span == pytest.approx(edit.direct * 4 / 3)
+    # The misspelled file was read under another name, which is another purpose.
+    assert next(one for one in numbers.repairs if one.episode.tool == "Read").episode.worked == -1
+
+
+def test_a_repair_ends_at_the_next_prompt(tmp_path: Path) -> None:
+    log = Log(tmp_path / "s.jsonl")
+    log.call("Edit", "String to replace not found in file.", error=True, file_path="/work/shop/a.py", old_string="x")
+    log.say("Leave it.").call("Edit", file_path="/work/shop/a.py", old_string="z").write()
+    assert [one.episode.worked for one in numbers_of(tmp_path).repairs] == [-1]
+
+
+def test_few_calls_give_no_rate_and_many_clean_ones_say_that_little_is_lost(tmp_path: Path) -> None:
+    log = wrong_path(tmp_path / "s.jsonl", 1)
+    log.write()
+    assert headline(numbers_of(tmp_path)) == "Only 2 calls so far: too few for a rate."
+    for number in range(250):
+        log.call("Bash", command=f"echo {number}")
+    log.write()
+    assert headline(numbers_of(tmp_path)) == "Little is lost here."
+
+
+def test_since_leaves_out_older_messages(tmp_path: Path) -> None:
+    Log(tmp_path / "old.jsonl", day=1).call("Bash", command="ls").write()
+    Log(tmp_path / "new.jsonl", day=20).call("Bash", command="ls").write()
+    since = datetime.datetime(2026, 10, 10, tzinfo=datetime.timezone.utc).timestamp()
+    for path in tmp_path.iterdir():
+        os.utime(path, (since + 1e6, since + 1e6))
+    assert report.report([tmp_path], dataclasses.replace(UTC, since=since)).numbers.num_steps == 1
+
+
+def test_worker_processes_find_what_one_process_finds(tmp_path: Path) -> None:
+    for number in range(3):
+        wrong_path(tmp_path / f"s{number}.jsonl", number + 1).write()
+    assert (
+        report.report([tmp_path], dataclasses.replace(UTC, workers=2)).data() == report.report([tmp_path], UTC).data()
+    )
+
+
+# -------------------------------------------------------------------------------------------------------------- lines
+
+
+def test_a_wrong_name_in_several_sessions_is_a_line_with_the_right_one(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        wrong_path(tmp_path / f"s{day}.jsonl", day).write()
+    line = "- The right path is `.golangci.yaml`; there is no `.golangci.yml` (3 failures in 3 sessions)."
+    assert lines_of(tmp_path) == [line]
+
+
+@pytest.mark.parametrize("worktree", ["/work/shop/.worktrees/a", "/work/shop/.claude/worktrees/b"])
+def test_a_worktree_is_the_project(worktree: str, tmp_path: Path) -> None:
+    wrong_path(tmp_path / "s1.jsonl", 1).write()
+    wrong_path(tmp_path / "s2.jsonl", 2, cwd=worktree).write()
+    assert len(lines_of(tmp_path)) == 1
+    assert len(set(numbers_of(tmp_path).projects.values())) == 1
+
+
+def test_one_session_or_its_fork_proves_nothing(tmp_path: Path) -> None:
+    log = wrong_path(tmp_path / "s1.jsonl", 1)
+    log.write()
+    log.path = tmp_path / "s2.jsonl"
+    log.write()
+    assert lines_of(tmp_path) == []
+
+
+def test_a_name_that_worked_later_is_no_line(tmp_path: Path) -> None:
+    wrong_path(tmp_path / "s1.jsonl", 1).write()
+    wrong_path(tmp_path / "s2.jsonl", 2).write()
+    Log(tmp_path / "s3.jsonl", day=3).call("Read", "run:", file_path="/work/shop/.golangci.yml").write()
+    assert lines_of(tmp_path) == []
+
+
+def test_a_file_that_the_agent_made_itself_is_no_correction(tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Read", MISSING, error=True, file_path="/work/shop/docs/notes.md")
+        log.call("Write", file_path="/work/shop/doc/notes.md", content="x")
+        log.call("Read", "x", file_path="/work/shop/doc/notes.md").write()
+    assert lines_of(tmp_path) == []
+
+
+def test_what_the_guide_says_is_not_offered_again(tmp_path: Path) -> None:
+    project = tmp_path / "shop"
+    project.mkdir()
+    (project / ".golangci.yaml").write_text("run:")
+    for day in (1, 2):
+        wrong_path(tmp_path / "logs" / f"s{day}.jsonl", day, cwd=str(project)).write()
+    made = report.report([tmp_path / "logs"], UTC)
+    assert [lesson.is_written for lesson in made.numbers.lessons] == [False]
+    (project / "AGENTS.md").write_text("The lint config is `.golangci.yaml`.")
+    made = report.report([tmp_path / "logs"], UTC)
+    assert [lesson.is_written for lesson in made.numbers.lessons] == [True]
+    assert "To copy" not in made.summary()
+    (project / ".golangci.yml").write_text("run:")  # the name is right now
+    assert report.report([tmp_path / "logs"], UTC).numbers.lessons == []
+
+
+FLAG = "Exit code 1\nunknown flag: --stat\n\nUsage:  gh pr diff [<number>]"
+
+
+@pytest.mark.parametrize(
+    ("worked", "line"),
+    [
+        ("gh pr diff 3 --name-only", "- `gh pr diff` has no `--stat`; use `--name-only` (2 failures in 2 sessions)."),
+        ("gh pr diff 3", "- `gh pr diff` has no `--stat`; leave it out (2 failures in 2 sessions)."),
+        ("gh pr diff --help", "- `gh pr diff` has no `--stat` (2 failures in 2 sessions)."),
+        ("gh pr diff 3 --name-only | head", "- `gh pr diff` has no `--stat` (2 failures in 2 sessions)."),
+        ("git reset --hard && gh pr view 3", "- `gh pr diff` has no `--stat` (2 failures in 2 sessions)."),
+    ],
+)  # fmt: skip
+def test_a_flag_is_replaced_only_by_what_surely_worked(worked: str, line: str, tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Bash", FLAG, error=True, command=f"gh pr diff {day} --stat").call("Bash", command=worked).write()
+    assert lines_of(tmp_path) == [line]
+
+
+def test_a_destructive_command_is_never_a_fix(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Bash", "Exit code 127\nbash: trash: command not found", error=True, command="trash build/cache")
+        log.call("Bash", command="rm -rf build/cache").write()
+    assert [line for line in lines_of(tmp_path) if "rm" in line.split()] == []
+
+
+# --------------------------------------------------------------------------------------------------------------- page
+
+
+class Tags(HTMLParser):
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += attrs
+
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e</pre>{{x}}\ud800"
+
+
+def test_hostile_text_stays_text(tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = Log(tmp_path / f"s{day}<b>.jsonl", cwd=f"/work/{HOSTILE[:40]}", day=day)
+        log.call("Bash", f"Exit code 1\n{HOSTILE}", error=True, command=f"gh {HOSTILE} --stat")
+        log.call("Read", MISSING, error=True, file_path=f"/work/{HOSTILE[:40]}/a{HOSTILE}.py")
+        log.call(
+            f"Tool{HOSTILE}"[:80], "<tool_use_error>No such tool available: x</tool_use_error>", error=True
+        ).write()
+    page = report.report([tmp_path], UTC).page()
+    tags = Tags(page)
+    assert tags.names.count("script") == 1
+    assert "img" not in tags.names
+    assert not [name for name, _ in tags.attributes if name.startswith("on") or name == "style"]
+    assert "\u202e" not in page
+
+
+def test_the_page_loads_nothing_and_each_link_has_its_place(tmp_path: Path) -> None:
+    for day in (1, 2):
+        wrong_path(tmp_path / f"s{day}.jsonl", day).write()
+    page = report.report([tmp_path], UTC).page()
+    tags = Tags(page)
+    assert "default-src 'none'" in page
+    assert not re.findall(r"(?:https?:)?//[\w.]+\.\w+/", page)
+    ids = {value for name, value in tags.attributes if name == "id"}
+    links = {value.removeprefix("#") for name, value in tags.attributes if name == "href" and value}
+    assert links
+    assert links <= ids
+
+
+def test_a_shown_secret_is_replaced_and_raw_shows_it(tmp_path: Path) -> None:
+    token = "ghp_" + "Ab3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA2cD4"
+    log = Log(tmp_path / "s.jsonl")
+    log.call(
+        "Bash", f"Exit code 1\nunknown flag: --frob {token}", error=True, command=f"GH_TOKEN={token} gh pr diff --frob"
+    )
+    log.call(
+        "Edit",
+        "The user doesn't want to proceed with this tool use. The user said: mail dana.ng@shop.io instead",
+        error=True,
+    ).write()
+    page = report.report([tmp_path], UTC).page()
+    assert token not in page
+    assert "dana.ng@shop.io" not in page
+    assert token in report.report([tmp_path], dataclasses.replace(UTC, raw=True)).page()
+
+
+def test_a_shared_page_holds_counts_only(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        wrong_path(tmp_path / f"s{day}.jsonl", day, cwd="/work/orchid").write()
+    made = report.report([tmp_path], dataclasses.replace(UTC, share=True))
+    for text in (made.page(), made.summary(), json.dumps(made.data())):
+        for word in ("orchid", "golangci", "s1", str(tmp_path)):
+            assert word not in text
+    assert "path not found" in made.page()
+
+
+def test_every_blame_has_a_color_in_both_modes() -> None:
+    css = (Path(report.__file__).parent / "page.css").read_text()
+    for blame in BLAMES:
+        assert css.count(f"--{blame}:") == 2
+        assert f".{blame} {{ fill: var(--{blame}); }}" in css
+
+
+# ------------------------------------------------------------------------------------------------------------ command
+
+
+def test_the_command_finds_the_folders_of_harnesses_and_writes_a_private_page(tmp_path: Path) -> None:
+    wrong_path(tmp_path / ".claude/projects/p/s1.jsonl", 1).write()
+    result = run("--out", tmp_path / "page.html", home=tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "1 session · 1 project" in result.output
+    assert (tmp_path / "page.html").stat().st_mode & 0o777 == 0o600
+    assert run("--out", tmp_path / "page.html", home=tmp_path).exit_code == 0  # its own page is replaced
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        ([], exits.NOTHING_TO_DO, "No sessions were found. Looked for the folders of Claude Code"),
+        (["empty"], exits.NOTHING_TO_DO, "There are no files in"),
+        (["other"], exits.NOTHING_TO_DO, "1 file looked at"),
+        (["missing"], exits.USAGE, "There is no"),
+        (["other", "--since", "soon"], exits.USAGE, "is no date"),
+        (["other", "--out", "empty"], exits.USAGE, "is a folder"),
+        (["other", "--out", "other/notes.txt"], exits.USAGE, "is no page of this command"),
+        (["other", "--raw", "--share"], exits.USAGE, "choose one of them"),
+    ],
+)  # fmt: skip
+def test_bad_input_gets_one_sentence(words: list[str], code: int, told: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("hello")
+    places = [str(tmp_path / word) if word in ("empty", "other", "missing") or "/" in word else word for word in words]
+    result = run(*places, home=tmp_path)
+    error = result.exception
+    assert isinstance(error, exits.ComposerError)
+    assert error.exit_code == code
+    assert told in str(error)
+    assert (tmp_path / "other" / "notes.txt").read_text() == "hello"
+
+
+def test_odd_files_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    wrong_path(tmp_path / "good.jsonl", 1).write()
+    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "loop").symlink_to(tmp_path)
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    with open(os.fsencode(tmp_path) + b"/caf\xe9.jsonl", "wb") as file:
+        file.write((tmp_path / "good.jsonl").read_bytes().replace(b"good", b"more"))
+    with (tmp_path / "good.jsonl").open("ab") as file:
+        file.write(b'{"type": "assistant", "uuid": "half')  # a session that is being written
+    made = report.report([tmp_path, tmp_path / "good.jsonl"], UTC)
+    assert made.numbers.num_sessions == 2
+    assert made.data()["files"]["unreadable"] == 1
+    assert made.data()["files"]["empty"] == 1
+    made.page().encode()  # a name that is not UTF-8 does not break the page
+
+
+def test_an_interrupted_run_leaves_the_page_before_it(tmp_path: Path) -> None:
+    wrong_path(tmp_path / "s.jsonl", 1).write()
+    made = report.report([tmp_path], UTC)
+    page = made.write(tmp_path / "page.html")
+    before = page.read_text()
+    broken = dataclasses.replace(made.view, numbers=None)
+    made.view = broken
+    with pytest.raises(AttributeError):
+        made.write(page)
+    assert page.read_text() == before
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
