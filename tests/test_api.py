@@ -43,7 +43,7 @@ def test_a_stage_exports_exactly_its_public_names(stage: str) -> None:
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_the_page_shows_every_stage_with_names_that_it_exports(stage: str) -> None:
-    shown = set(re.findall(rf"(?<![.\w]){stage}\.(\w+)", "\n".join(python_blocks(PAGE))))
+    shown = set(re.findall(rf"(?<![.\w-]){stage}\.(\w+)", "\n".join(python_blocks(PAGE))))
     module = importlib.import_module(f"composer_hub.{stage}")
     assert shown, f"docs/api.md does not show composer_hub.{stage}"
     assert shown <= set(module.__all__)

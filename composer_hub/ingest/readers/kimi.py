@@ -26,9 +26,8 @@ from composer_hub.ingest.foreign import (
 )
 from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import FileReport, SessionError
-from composer_hub.ingest.usage import Usage
 from composer_hub.records import Message, ToolCall
-from composer_hub.session import ResultFlag, Session
+from composer_hub.session import ResultFlag, Session, Usage
 
 NAME = "kimi"
 READER_VERSION = 1
@@ -267,8 +266,9 @@ class _WireFile:
 
 
 def _usage(value: dict[str, Any]) -> Usage:
-    read = sum(max(0, as_int(value.get(name)) or 0) for name in ("inputOther", "inputCacheRead", "inputCacheCreation"))
-    return Usage(read, max(0, as_int(value.get("output")) or 0))
+    names = ("inputOther", "inputCacheRead", "inputCacheCreation", "output")
+    other, read, written, output = (max(0, as_int(value.get(name)) or 0) for name in names)
+    return Usage(other + read + written, output, read, written)
 
 
 def _state_of(path: Path) -> dict[str, Any]:

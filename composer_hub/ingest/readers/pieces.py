@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from composer_hub.ingest.conversation import Conversation, StepDraft
-from composer_hub.ingest.usage import NO_USAGE, Usage
 from composer_hub.records import Message, ToolCall
+from composer_hub.session import NO_USAGE, Usage
 
 
 class Pieces:
