@@ -303,6 +303,15 @@ REPORTS: tuple[ErrorRule, ...] = (
 )  # fmt: skip
 """Rules over the end of what a test runner, a linter or a build printed while its exit code was hidden."""
 
+MAX_ALONE_CHARS = 600
+ALONE: tuple[ErrorRule, ...] = (
+    _out("alone.usage", "usage_error", 0.85, r"^\s*(?:[\w./-]{1,60}: )?(?:[Ee]rror: )?(?:unexpected argument|unrecognized (?:option|argument|subcommand)|unknown (?:flag|option|command|shorthand flag)|(?:illegal|invalid) option)\b[\s\S]{0,300}(?:[Uu]sage|--help)"),
+    _out("alone.git", "vcs_error", 0.85, r"^\s*fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)[^\n]*\s*$"),
+    _out("alone.not_found", "command_not_found", 0.85, r"^\s*(?:(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n:]{0,20}:? ?command not found: \S+|(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found)\s*$"),
+    _out("alone.path", "path_not_found", 0.8, r"^\s*(?:cat|cd|cp|mv|sed|head|tail|wc|source|python3?|bash|sh|node): [^\n]{0,300}No such file or directory\s*$"),
+)  # fmt: skip
+"""Rules for a pipe whose whole output is one complaint, as nothing came through from the program that failed."""
+
 
 def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule | None:
     """Return the rule of `REPORTS` for a report of failure; `code_known` is whether some exit code is 0."""
@@ -312,7 +321,10 @@ def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule 
     chained = not code_known or any(mark in command for mark in (";", "||", "\n"))
     purposes = {purpose_of(one) for one in commands if chained or one.piped}
     text = output[-OUTPUT_CHARS:]
-    return next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
+    report = next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
+    if report or len(output) > MAX_ALONE_CHARS or "||" in command or not any(one.piped for one in commands):
+        return report
+    return next((rule for rule in ALONE if rule.pattern.search(output)), None)
 
 
 def hides_exit_code(command: str) -> bool:

@@ -30,6 +30,7 @@ MIN_REPEATS = 3  # the third time in a row is a pattern
 
 _NO_FLAG = ResultFlag()
 _DISPLAY = "display_log"
+_PROTOCOL_ERROR = "MCP error -326"
 
 
 def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
@@ -262,6 +263,8 @@ def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | No
     if outcome.family in ("shell", "poll") and _STILL_RUNS.search(text[:_FIRST_WORDS]):
         return None  # a later poll has the outcome
     flagged = _flagged(outcome)
+    if flagged is False and outcome.family != "shell" and text.startswith(_PROTOCOL_ERROR):
+        flagged = True  # the harness ran the tool well, and its server refused the call
     if flagged is False and outcome.family == "poll":
         flagged = None  # the poll worked, whatever became of its command
     if flagged is False:

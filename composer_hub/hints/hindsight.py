@@ -169,7 +169,7 @@ def _other_command(
     context: SiteContext, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
 ) -> WorkingCall | None:
     before, after = command_of(failed).strip(), command_of(worked).strip()
-    if not after or before == after or not _is_quotable(after):
+    if not after or before == after or not _is_quotable(after) or _folder_of(failed) != _folder_of(worked):
         return None
     main, later = main_command(commands_in(before)), main_command(commands_in(after))
     if (
@@ -179,6 +179,12 @@ def _other_command(
     ):
         return None
     return WorkingCall(f"This command works instead: {after}", "other_command")
+
+
+def _folder_of(call: ToolCall) -> str:
+    """Return the folder that a shell call names beside its command, which a quoted command does not show."""
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    return next((str(arguments[name]) for name in ("workdir", "cwd", "dir_path", "directory") if name in arguments), "")
 
 
 def _is_quotable(command: str) -> bool:
@@ -202,7 +208,8 @@ def _corrects_path(
     if not missing or main.program != later.program or any(_writes(one, missing) for one in between):
         return False
     words = [word for word in later.words[1:] if _last_part(word) == _last_part(missing)]
-    return bool(words) and all(is_other_path(missing, word) for word in words)
+    same_question = not _values(later) - _values(main)
+    return same_question and bool(words) and all(is_other_path(missing, word) for word in words)
 
 
 def _corrects_program(

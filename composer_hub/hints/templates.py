@@ -100,6 +100,9 @@ _PATHS = (
     re.compile(
         r"(?:cannot (?:access|stat|open)|can't open file|no such file or directory, \w+) ['\"]([^'\"\n]{1,200})['\"]"
     ),
+    re.compile(r"can't (?:read|open) ([^\s:'\"]{1,200}): No such file or directory"),
+    re.compile(r"IO error for operation on ([^\n:]{1,200}): No such file or directory"),
+    re.compile(r"no matches found: (\S{1,200})"),
     re.compile(r"no such file or directory: (\S{1,200})"),
     re.compile(r"(?:lstat|stat|open) ([^\s:]{1,200}): no such file or directory"),
     re.compile(r"No exact match found in (\S{1,200}) for"),
@@ -159,7 +162,7 @@ def _offered(context: SiteContext, noun: str, text: str) -> tuple[tuple[str, ...
     """Return the names that the session shows for tools, skills or agents, and whether these are all of them."""
     if listed := _LISTED.search(text):
         names = (name.strip(" .`'\"") for name in listed[1].split(","))
-        return tuple(name for name in names if name), len(listed[1]) < 20_000
+        return tuple(name for name in names if name and name != "invalid"), len(listed[1]) < 20_000
     if noun == "tool":
         seen = context.trace is not None and context.trace.tools_source != "recorded"
         return context.available_tools, bool(context.available_tools) and not seen
@@ -340,9 +343,19 @@ def _command_not_found(context: SiteContext) -> str:
         return f"There is no program at {clipped(path, 160)}. Look where it is, or build it first."
     if not program:
         return "That command is not installed here. Check with `command -v` and use one that is there."
-    return (
-        f"`{program}` is not installed here. Check with `command -v {program}`, and use another tool if it is missing."
-    )
+    if program in ("python", "pip"):
+        return f"There is no command `{program}` here. See whether `{program}3` is there (`command -v {program}3`)."
+    return f"There is no command `{program}` here. Use another tool, or look for it first (`command -v {program}`)."
+
+
+_COMPLAINTS = (
+    re.compile(
+        r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}(?:error: )?((?:unexpected|unrecognized|unknown|invalid|illegal"
+        r"|ambiguous|unsupported|no such) (?:arguments?|option|flag|command|subcommand|shorthand flag|switch|value)\b"
+        r"[^\n]{0,160})"
+    ),
+    re.compile(r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}error: ([^\n]{4,200})"),
+)
 
 
 def _usage_error(context: SiteContext) -> str:
@@ -390,8 +403,12 @@ def _usage_error(context: SiteContext) -> str:
         return f"A pattern that begins with `-` looks like an option to `{program}`. Put `-e` or `--` before it."
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
-    check = f"Check `{_with_subcommand(context, program)} --help` first." if program else "Check its usage first."
-    return f"Wrong options or arguments for {f'`{program}`' if program else 'the command'}. {check}"
+    complaint = clipped(_first(_COMPLAINTS, context.answer or context.site.message), 160).rstrip(".:")
+    said = f" ({complaint})" if complaint else ""
+    usage = _with_subcommand(context, program)
+    check = f"its manual (`man {program}`)" if "illegal option" in complaint else f"`{usage} --help`"
+    where = f"`{usage}`" if program else "the command"
+    return f"Wrong options or arguments for {where}{said}. Check {check if program else 'its usage'} first."
 
 
 _SUBCOMMANDS = {
@@ -409,6 +426,11 @@ _SUBCOMMANDS = {
 
 def _with_subcommand(context: SiteContext, program: str) -> str:
     """Return a program with the subcommand of the failed call, whose usage is the one to check."""
+    shown = re.search(
+        rf"(?:Usage|usage|USAGE):\s+({re.escape(program)}(?: [a-z][a-z-]{{1,30}}){{1,2}})\b", context.answer
+    )
+    if program and shown:
+        return shown[1]
     commands = commands_in(command_of(context.call)) if context.call else ()
     words = next((one.words[1:] for one in commands if one.program == program), ())
     count = _SUBCOMMANDS.get(program, 0)
@@ -421,16 +443,19 @@ def _vcs_error(context: SiteContext) -> str:
     if "ignored by one of your .gitignore files" in text:
         paths = clipped(", ".join(_slot(r"\.gitignore files:\n((?:(?!hint:)[^\n]+\n?){1,5})", text).split()), 120)
         which = paths or "these paths"
-        return f"Git ignores {which}. Leave them out of `git add`, unless the user wants them forced in (-f)."
+        return f"Git ignores {which}. Leave it out of `git add`, unless the user wants it forced in (-f)."
     if re.search(r"\[rejected\][^\n]*\((?:fetch first|non-fast-forward)\)", text):
         return "The remote branch has commits that this one lacks. Fetch, then rebase or merge, before pushing."
     if missing := _slot(r"(?:pathspec|ambiguous argument) '([^'\n]{1,200})'", text):
-        return (
-            f"Git knows no file or revision {missing} from where the shell stands. Check the folder and `git status`."
-        )
+        look = "`git branch -a` and `git log`" if "ambiguous argument" in text else "`git status`"
+        return f"Git knows no file or revision {missing} where this command runs. Check its folder, and {look}."
+    if "not a git repository" in text:
+        return "The folder in which this git command runs is in no git repository. Find the repository's folder first."
+    if re.search(r"nothing (?:added )?to commit|no changes added to commit", text):
+        return "There is nothing staged that differs from the last commit. Look at `git status`, and stage files first."
     error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
-    quote = f" (it said: {error})" if error else ""
-    return f"Look at the repository's state (git status, branch, conflicts) before this git command{quote}."
+    quote = f" ({error})" if error else ""
+    return f"Git refuses this command{quote}. Check the folder, the names and the state that it needs first."
 
 
 def _timeout(context: SiteContext) -> str:
@@ -446,7 +471,9 @@ def _runtime_exception(context: SiteContext) -> str:
     frame = re.findall(r'File "([^"\n]{1,200})", line (\d+)', message)
     where = f", at {frame[-1][0]} line {frame[-1][1]}" if frame else ""
     what = f"raised {clipped(raised, 160)}" if raised else "ended with an exception"
-    return f"The call {what}{where}. Read the code there and check the inputs before running it again."
+    if "SyntaxError" in what and context.call and re.search(r"\s-[cep]\b|<<", command_of(context.call)):
+        return f"The call {what}{where}. Check the program's quotes, which the shell may change, or write it to a file."
+    return f"The call {what}{where}. Look up the names and values in this message before running it again."
 
 
 def _repeated_failure(context: SiteContext) -> str:

@@ -33,7 +33,7 @@ HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
 MAX_LATER_CALLS = 8
-VERSION = 4  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 5  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
