@@ -1,6 +1,7 @@
 """Yield, exactness and cost of task making on packages that pip downloads, against two full runs per candidate.
 
 python -m benchmarks.tasks inflection toolz --candidates 20 --full 8
+python -m benchmarks.tasks toolz funcy cachetools --make 60 --workers 2    # whole sets, as the command makes them
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import Model
 from composer_hub.tasks.gates import check, recheck
-from composer_hub.tasks.make import GENERATORS
+from composer_hub.tasks.make import GENERATORS, Options, PackageReport, make
 from composer_hub.tasks.sources import PackageRefused, open_package
 
 VALID = ("", "unfocused")  # right, if maybe not wanted because it breaks many tests
@@ -37,7 +38,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--make", type=int, help="make task sets with so many tasks of a kind and package, and stop")
     options = parser.parse_args()
+    if options.make:
+        whole_sets(options)
+        return
     totals: dict[str, Counter[str]] = {kind: Counter() for kind in GENERATORS}
     results = []
     for name in options.packages:
@@ -52,6 +57,28 @@ def main() -> None:
     print(table(totals))
     if options.json:
         options.json.write_text(json.dumps({"packages": results, "kinds": totals}, indent=1))
+
+
+def whole_sets(options: argparse.Namespace) -> None:
+    """Print what the whole command costs, package by package and in all."""
+    begun, own = time.monotonic(), time.process_time()
+
+    def show(report: PackageReport) -> None:
+        print(json.dumps({
+            "package": report.package, "version": report.version, "refused": report.refused, "tests": report.num_tests,
+            "tasks": sum(report.kept.values()), "cpu_s": report.cpu_s, "baseline_cpu_s": report.baseline_cpu_s,
+            "wall_s": report.wall_s, "kept": dict(report.kept), "rechecked": dict(report.rechecked),
+        }), flush=True)  # fmt: skip
+
+    made = make(
+        options.packages,
+        Options(max_per_kind=options.make, workers=options.workers, seed=options.seed),
+        on_package=show,
+    )
+    cpu = sum(report.cpu_s for report in made.reports) + time.process_time() - own
+    wall = time.monotonic() - begun
+    print(json.dumps({"tasks": len(made.tasks), "with_oracle": len(made.oracles), "cpu_s": round(cpu),
+                      "cpu_s_per_task": round(cpu / max(1, len(made.tasks)), 2), "wall_s": round(wall)}))  # fmt: skip
 
 
 def one_package(

@@ -12,6 +12,7 @@ from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
+from composer_hub.cli.task_server import serve
 from composer_hub.hub import NothingToPublish, destination, dry_run, load, newest, update
 from composer_hub.output import Output
 
@@ -19,6 +20,9 @@ from composer_hub.output import Output
 @click.group(short_help="Make coding tasks from tested packages.")
 def tasks() -> None:
     """Make, look at and check coding tasks."""
+
+
+tasks.add_command(serve)
 
 
 @tasks.command(short_help="Make tasks and publish them.")

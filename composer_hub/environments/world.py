@@ -63,8 +63,8 @@ class WorldOptions:
 
 def tools_of(environment: Any) -> dict[str, Callable[..., Any]]:
     """Return the bound methods of an environment that are tools, by name."""
-    methods = inspect.getmembers(environment, inspect.ismethod)
-    return {name: method for name, method in methods if not name.startswith("_") and name not in NOT_TOOLS}
+    names = [name for name in dir(environment) if not name.startswith("_") and name not in NOT_TOOLS]
+    return {name: method for name in names if inspect.ismethod(method := getattr(environment, name))}
 
 
 def shown_name(name: str) -> str:

@@ -6,9 +6,12 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -17,7 +20,8 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import exits
-from composer_hub.environments import EnvironmentFailed, guarded, is_lost, openenv
+from composer_hub.environments import EnvironmentFailed, TaskShelf, guarded, is_lost, open_sandbox, openenv, tools_of
+from tests.environments.toy import TOYS
 
 SERVER = Path(__file__).parent / "openenv_server.py"
 
@@ -149,3 +153,35 @@ def test_a_run_trains_on_an_openenv_server(serve: Any, world: Any, tmp_path: Pat
     assert [line["rollout/env_lost"] for line in steps] == [0, 0]
     assert max(line["rewards/OpenEnv/mean"] for line in steps) > 0  # calls came through, and some were right
     assert "`openenv:http://127.0.0.1:" in (final / "README.md").read_text()
+
+
+def test_coding_tasks_are_served_with_reward_and_end_after_every_call(plain_venv: Path, tmp_path: Path) -> None:
+    pytest.importorskip("openenv", reason="openenv is an optional extra: pip install 'composer-hub[openenv]'")
+    try:
+        open_sandbox()
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    from composer_hub.environments.openenv_server import HOST, serve
+
+    tmp_path.chmod(0o755)
+    tasks = {toy.task.task_id: replace(toy.task, bundle_digest=toy.task.task_id) for toy in TOYS}
+    bundles = {toy.task.task_id: toy.bundle(tmp_path) for toy in TOYS}
+    started: Queue[str] = Queue()
+    shelf = TaskShelf(tasks, bundles, dict.fromkeys(bundles, plain_venv))
+    threading.Thread(target=lambda: serve(shelf, on_start=started.put), daemon=True).start()
+    url = started.get(timeout=120)
+    assert HOST in url
+    session = openenv.factory_of(url)()
+    assert "Restore `show`" in session.reset(task_id="durations-show")
+    assert sorted(tools_of(session)) == ["read_file", "replace", "run", "run_tests", "search", "write_file"]
+    for call, says in [
+        (lambda: session.read_file(path="../x"), "Error: Invalid path"),
+        (lambda: session.run(command="echo \0"), "Error: embedded null byte"),
+        (lambda: session.write_file(path="durations.py", text="x = 1\n"), "Wrote durations.py."),
+    ]:
+        assert call().startswith(says)
+        assert (session.get_reward(), session._done) == (0.0, False)
+    session.write_file(path="durations.py", text=TOYS[1].task.solution[0].text)
+    assert (session.get_reward(), session._done) == (1.0, True)
+    assert "Restore" in session.reset()  # the next task of the shelf
+    assert (session.get_reward(), session._done) == (0, False)

@@ -22,6 +22,7 @@ import types
 from pathlib import Path
 
 import pytest
+from _pytest.assertion import util as assertions
 from _pytest.runner import runtestprotocol
 
 FLAGS = (
@@ -98,6 +99,8 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self):
+        # Nobody reads why an assertion failed, and a diff of long texts costs more than the test.
+        assertions._reprcompare = None
         with self.recorder or contextlib.nullcontext():
             return (yield)
 

@@ -1,0 +1,35 @@
+"""`composer-hub tasks serve`: a version of tasks as an OpenEnv server on loopback."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import click
+
+from composer_hub import exits
+from composer_hub.cli.main import format_option
+from composer_hub.cli.options import from_option
+from composer_hub.hub import destination
+from composer_hub.output import Output
+
+
+@click.command(short_help="Serve tasks to OpenEnv clients.")
+@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
+@click.option("--port", default=8000, show_default=True, help="Port on 127.0.0.1 (0: a free one).")
+@click.option("--max-sessions", default=16, show_default=True, help="Episodes at the same time.")
+@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
+@from_option
+@format_option
+def serve(ref: str, port: int, max_sessions: int, sandbox: str, origin: str, out: Output) -> None:
+    """Serve a version of tasks to OpenEnv clients on this machine, until Ctrl-C."""
+    if importlib.util.find_spec("openenv") is None:
+        raise exits.UsageError("This needs a package: pip install 'composer-hub[openenv]'.")
+    from composer_hub.environments import CodingOptions, open_shelf
+    from composer_hub.environments.openenv_server import serve as serve_shelf
+
+    shelf = open_shelf(ref, destination(origin))
+
+    def tell(url: str) -> None:
+        out.note(f"{len(shelf.tasks):,} tasks are at {url}. Train with --environment openenv:{url}.")
+
+    serve_shelf(shelf, port, options=CodingOptions(sandbox=sandbox), max_sessions=max_sessions, on_start=tell)
