@@ -12,9 +12,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from composer_hub.actions.arguments import parsed_arguments
+from composer_hub.actions.call_forms import ActionContext, replacements
 from composer_hub.actions.calls import path_of
 from composer_hub.actions.edits import inserted, replaced
-from composer_hub.actions.forms import ActionContext, parsed_arguments, replacements
 from composer_hub.actions.paths import normal_path, tidy
 from composer_hub.actions.shell_form import argv_text, shell_form
 from composer_hub.actions.tools import kind_of, known_tool, tool_named

@@ -6,6 +6,7 @@ they say the same, every space counted. A patch is read in the `*** Begin Patch`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ class Replacement:
     old: str
     new: str
     replace_all: bool = False
+    anchors: tuple[str, ...] = ()  # lines somewhere before it, as a patch names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,16 @@ def inserted(text: str, line: int, new: str) -> str | None:
     if line and not lines[line - 1].endswith("\n"):
         return None
     return "".join([*lines[:line], new if new.endswith("\n") else f"{new}\n", *lines[line:]])
+
+
+_BLOCK = re.compile(r"<{5,9} SEARCH\n(?::start_line:\d+\n-+\n)?(.*?)\n?={5,9}\n(.*?)\n?>{5,9} REPLACE\s*", re.DOTALL)
+
+
+def searched_blocks(diff: str) -> list[Replacement] | None:
+    """Read blocks of `SEARCH` and `REPLACE`; None if any of the text is something else."""
+    if _BLOCK.sub("", diff).strip():
+        return None
+    return [Replacement(f"{old}\n", f"{new}\n" if new else "") for old, new in _BLOCK.findall(diff)] or None
 
 
 def parse_patch(patch: str) -> tuple[FileChange, ...] | None:
@@ -158,3 +170,83 @@ def after_change(change: FileChange, files: Mapping[str, str]) -> str | None:
     if change.act == "add":
         return change.content
     return patched(files[change.path], change.hunks) if change.act == "update" and change.path in files else None
+
+
+# --------------------------------------------------------------------------------------------- without the file's text
+
+_GAP = "\n\0\n"
+_DEFINES = re.compile(r"\s*(?:export |async |pub |public |private |static )*(def|class|func|fn|function|impl|struct)\b")
+_MAX_COMMON = 20_000
+
+
+def same_changes(one: Sequence[Replacement], other: Sequence[Replacement]) -> bool:
+    """Return whether two edits of a file that nobody knows leave the same text, if both of them work."""
+    if tuple(one) == tuple(other):
+        return True
+    texts = results_of_both(one, other)
+    return texts is not None and texts[0] == texts[1]
+
+
+def results_of_both(one: Sequence[Replacement], other: Sequence[Replacement]) -> tuple[str, str] | None:
+    """Return what two edits leave of the part of a file that both know; None if they cannot be compared.
+
+    An edit works only where its old text occurs once. So a longer old text around the same change is the same place.
+    Both edits are applied to the old texts of both, joined where they overlap.
+    """
+    if not one or not other or sum(len(edit.old) + len(edit.new) for edit in (*one, *other)) > _MAX_COMMON:
+        return None
+    if in_two_places(one, other):
+        return None
+    pieces: list[str] = []
+    for edits in (one, other):
+        for at, edit in enumerate(edits):
+            if not edit.old or not edit.old.strip():
+                return None
+            if not any(edit.old in before.new for before in edits[:at]):
+                _join(pieces, edit.old)
+    # What changes every place differs from what changes one.
+    again = [edit.old for edit in (*one, *other) if edit.replace_all]
+    text = _GAP.join([*sorted(pieces), *again])
+    first, second = replaced(text, one), replaced(text, other)
+    return None if first is None or second is None else (first, second)
+
+
+def in_two_places(one: Sequence[Replacement], other: Sequence[Replacement]) -> bool:
+    """Return whether the anchors of two patches contradict each other."""
+    return not (_one_place(one, other) and _one_place(other, one))
+
+
+def _join(pieces: list[str], text: str) -> None:
+    """Add a text to the pieces of a file; those that it overlaps become one piece."""
+    for at, piece in enumerate(pieces):
+        if text in piece:
+            return
+        merged = text if piece in text else _overlapped(piece, text) or _overlapped(text, piece)
+        if merged:
+            del pieces[at]
+            _join(pieces, merged)
+            return
+    pieces.append(text)
+
+
+def _overlapped(first: str, second: str) -> str:
+    """Return two texts as one, if a whole line at the end of one begins the other, else ""."""
+    for size in range(min(len(first), len(second)) - 1, 0, -1):
+        if first.endswith(second[:size]) and len(second[:size].strip()) > 3:
+            return first + second[size:]
+    return ""
+
+
+def _one_place(one: Sequence[Replacement], other: Sequence[Replacement]) -> bool:
+    """Return whether the anchors of a patch do not contradict the context of another edit."""
+    anchors = {anchor for edit in one for anchor in edit.anchors}
+    known = {anchor for edit in other for anchor in edit.anchors}
+    lines = [line.strip() for edit in other for line in edit.old.split("\n")]
+    for anchor in anchors - known - set(lines):
+        kind = _DEFINES.match(anchor)
+        rivals = [*known - anchors, *lines]
+        if kind and any((found := _DEFINES.match(line)) and found[1] == kind[1] for line in rivals):
+            return False
+        if not kind and known - anchors:
+            return False
+    return True

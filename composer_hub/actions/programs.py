@@ -1,19 +1,27 @@
 """The programs that agents call: their options, operands and kinds of effect.
 
-A program that is not here, or one called with an option its `Spec` does not name, is compared word by word.
+In: the words behind a program's name. Out: its options, and which words are operands. `data/programs.ini` says how each
+program reads its words. Those of a program that is not there are read by their looks; one called with an option that
+its `Spec` does not name is compared word by word.
 """
 
 from __future__ import annotations
 
+import configparser
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import resources
+from typing import Any
 
 Options = list[list[str]]
+_FIND_ACTIONS = ("-exec", "-print", "-delete", "-ok", "-fprint", "-ls", "-prune")
+_ATTACHED = re.compile(r"-([A-Za-z])(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """How one program reads its words."""
+    """How one program reads its words; the keys of a section of `programs.ini`."""
 
     flags: str = ""  # short options without a value; `-rf` is `-r -f`
     valued: str = ""  # short options with a value; `-n5` is `-n 5`
@@ -22,15 +30,20 @@ class Spec:
     long_valued: Mapping[str, str] = field(default_factory=dict)
     rivals: tuple[frozenset[str], ...] = ()  # options of which the later wins: their order is kept
     operands: str = "paths"  # paths, pattern (then paths), script (then words), nodes, revisions (then paths) or words
-    folders: bool = False  # a slash behind an operand changes nothing
     patternless: frozenset[str] = frozenset()  # options that give the pattern, so that every operand is a path
-    permutes: bool = False  # options may follow operands on every system
-    unordered: bool = False  # the operands are a set
     synonyms: Mapping[str, str] = field(default_factory=dict)  # short option -> the one it means
     number: str = ""  # the option that `-5` means
-    single: bool = False  # Go's style: long options have one dash, and there are no clusters
     defaults: Mapping[str, str] = field(default_factory=dict)
+    means: Mapping[str, str] = field(default_factory=dict)  # `name=value` -> the option that it is
+    shown: frozenset[str] = frozenset()  # options that only change what is printed about the work
+    detail: frozenset[str] = frozenset()  # options that print more or less of a report: no other opinion
+    folders: bool = False  # a slash behind an operand changes nothing
+    permutes: bool = False  # options may follow operands on every system
+    unordered: bool = False  # the operands are a set
+    single: bool = False  # Go's style: long options have one dash, and there are no clusters
     passes_on: bool = False  # the words behind `--` go to another program
+    here: bool = False  # without an operand it works on the current folder
+    open: bool = False  # options that are not named are read by their looks
 
 
 def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list[int]] | None:
@@ -57,6 +70,8 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
         if operands and not spec.permutes:
             return None
         taken = _long(word, spec) if word.startswith("--") or spec.single else _short(word, spec)
+        if taken is None and spec.open:
+            taken = guessed(word, words[at] if at < len(words) else None, single=spec.single)
         if taken is None:
             return None
         more, wants_value = taken
@@ -67,7 +82,28 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
             more[-1].append(value)
             at += 1
         options += more
-    return options, operands
+    return [_meant(option, spec) for option in options], operands
+
+
+def guessed(word: str, following: str | None, *, single: bool = False) -> tuple[Options, bool]:
+    """Read an option that no table names: by its looks, the word behind it is its value."""
+    if attached := _ATTACHED.fullmatch(word):
+        return [[attached[1], attached[2]]], False
+    name, equals, value = word.partition("=")
+    if not equals and len(name) > 2 and name[1] != "-" and not single:
+        return [[name]], False  # several letters, or a long name with one dash
+    if equals:
+        return [[name.lstrip("-"), value]], False
+    takes_value = following is not None and following[:1] not in ("", "-") and not _is_switch(name.lstrip("-"))
+    return [[name.lstrip("-")]], takes_value
+
+
+def _is_switch(name: str) -> bool:
+    return name in SWITCHES or name.startswith(("no-", "with-", "without-", "skip-", "enable-", "disable-"))
+
+
+def _meant(option: list[str], spec: Spec) -> list[str]:
+    return [spec.means["=".join(option)]] if spec.means and "=".join(option) in spec.means else option
 
 
 def without_run(words: Sequence[str | None]) -> bool:
@@ -84,6 +120,7 @@ def find_in_order(words: Sequence[str | None]) -> list[int]:
     A test only narrows the files down, so that their order does not matter until something acts on a file. In an
     expression with `-o`, parentheses or negation every word keeps its place.
     """
+    start, words = _unwrapped(words)
     tests: list[tuple[tuple[str, ...], list[int]]] = []
     at = 0
     while at < len(words) and words[at] in FIND_TESTS | FIND_FLAGS:
@@ -96,7 +133,20 @@ def find_in_order(words: Sequence[str | None]) -> list[int]:
     groups = [group for _, group in (sorted(tests) if plain else tests)]
     if plain and [words[one] for one in rest] == ["-print"]:
         rest = []  # the default
-    return [one for group in groups for one in group] + rest
+    return [start + one for one in [one for group in groups for one in group] + rest]
+
+
+def _unwrapped(words: Sequence[str | None]) -> tuple[int, Sequence[str | None]]:
+    """Return a find expression without the parentheses around all of it and the default action, and where it begins."""
+    acts = any(
+        word and word.startswith(("-exec", "-print", "-delete", "-ok", "-fprint", "-ls", "-prune"))
+        for word in words[:-1]
+    )
+    if not acts and words[-1:] == ["-print"] and (words[:1] == ["("] or not {"-o", "-or"} & set(words)):
+        words = words[:-1]
+    if not acts and words[:1] == ["("] and words[-1:] == [")"] and list(words).count("(") == 1:
+        return 1, words[1:-1]
+    return 0, words
 
 
 def in_order(options: Options, spec: Spec) -> Options:
@@ -109,10 +159,11 @@ def in_order(options: Options, spec: Spec) -> Options:
 
 def _long(word: str, spec: Spec) -> tuple[Options, bool] | None:
     name, equals, value = word.removeprefix("-").removeprefix("-").partition("=")
-    if name in spec.long_valued:
+    if name in spec.long_valued and (equals or name not in spec.long):
         return ([[spec.long_valued[name], value]], False) if equals else ([[spec.long_valued[name]]], True)
     if name in spec.long and not equals:
-        return [[spec.long[name]]], False
+        letter = spec.long[name]
+        return [[letter, ""] if letter in spec.suffixed and letter else [letter]], False
     return None
 
 
@@ -141,362 +192,80 @@ def _sets(*texts: str) -> tuple[frozenset[str], ...]:
 
 
 def _map(pairs: str) -> dict[str, str]:
-    return {name: short or name for name, _, short in (pair.partition(":") for pair in pairs.split())}
+    return {
+        name: short or name
+        for name, _, short in (pair.rpartition(":") if ":" in pair else (pair, "", "") for pair in pairs.split())
+    }
 
 
-_GREP = Spec(
-    flags="EFGPivwxcLlqsohHnTaIrRU",
-    valued="efmABCD",
-    number="C",
-    long=_map(
-        "extended-regexp:E fixed-strings:F basic-regexp:G perl-regexp:P ignore-case:i invert-match:v word-regexp:w "
-        "line-regexp:x count:c files-without-match:L files-with-matches:l quiet:q silent:q no-messages:s "
-        "only-matching:o no-filename:h with-filename:H line-number:n text:a recursive:r dereference-recursive:R"
-    ),
-    long_valued=_map(
-        "regexp:e file:f max-count:m after-context:A before-context:B context:C include exclude exclude-dir"
-    ),
-    rivals=_sets("E F G P", "h H", "l L c q o", "r R D", "A B C", "include exclude exclude-dir", "a I U"),
-    operands="pattern",
-    patternless=frozenset("ef"),
-    permutes=True,
-    unordered=True,
-    folders=True,
-)
-_RG = Spec(
-    flags="iSsnNvwxlcoFPUzaHIu.0pq",
-    valued="efABCmgtTdjM",
-    long=_map(
-        "ignore-case:i smart-case:S case-sensitive:s line-number:n no-line-number:N invert-match:v word-regexp:w "
-        "files-with-matches:l count:c only-matching:o fixed-strings:F pcre2:P multiline:U hidden:. no-ignore files "
-        "no-heading with-filename:H no-filename:I quiet:q"
-    ),
-    long_valued=_map(
-        "regexp:e file:f after-context:A before-context:B context:C max-count:m glob:g type:t type-not:T max-depth:d"
-    ),
-    rivals=_sets("i S s", "n N p", "l c o q files", "A B C", "H I", "t T g", "u . no-ignore", "F P"),
-    operands="pattern",
-    patternless=frozenset(["e", "f", "files"]),
-    permutes=True,
-    unordered=True,
-    folders=True,
-)
-_PYTEST = Spec(
-    flags="xqvsl",
-    valued="kmpcnorW",
-    long=_map("exitfirst:x quiet:q verbose:v showlocals:l last-failed failed-first no-header collect-only"),
-    long_valued=_map("tb maxfail durations timeout ignore deselect rootdir cov cov-report"),
-    rivals=_sets("x maxfail", "q v", "last-failed failed-first", "ignore deselect"),
-    operands="nodes",
-    permutes=True,
-    folders=True,
-)
-_HEAD = Spec(
-    flags="qv",
-    valued="nc",
-    number="n",
-    long=_map("quiet:q silent:q verbose:v"),
-    long_valued=_map("lines:n bytes:c"),
-    rivals=_sets("n c", "q v"),
-    defaults={"n": "10"},
-)
-_CP = Spec(
-    flags="rRafpvniuLPHd",
-    long=_map("recursive:r archive:a force:f verbose:v no-clobber:n interactive:i update:u"),
-    rivals=_sets("f n i", "L P H d a", "a p"),
-    synonyms={"R": "r"},
-)
-_PYTHON = Spec(flags="uBEsSIOvq", valued="WX", operands="script")
-_COMMIT = Spec(
-    flags="aqvsen",
-    valued="mCcFt",
-    long=_map("all:a quiet:q verbose:v signoff:s amend no-edit no-verify:n allow-empty"),
-    long_valued=_map("message:m file:F author date"),
-    rivals=_sets("e no-edit", "m F C c t", "q v"),
-)
-_DIFF = Spec(
-    flags="pswb",
-    valued="U",
-    long=_map(
-        "stat shortstat numstat name-only name-status cached staged:cached patch:p no-patch:s color no-color oneline "
-        "ignore-all-space:w ignore-space-change:b word-diff check summary"
-    ),
-    long_valued=_map("unified:U diff-filter format"),
-    rivals=_sets("p s stat shortstat numstat name-only name-status", "color no-color", "oneline format", "w b"),
-    operands="revisions",
-    permutes=True,
-)
+def _data(name: str) -> str:
+    return (resources.files("composer_hub.actions") / "data" / name).read_text(encoding="utf-8")
 
-_CARGO = Spec(
-    passes_on=True,
-    flags="rqv",
-    valued="pjF",
-    long=_map("release:r quiet:q verbose:v workspace all-features no-default-features lib bins tests all-targets"),
-    long_valued=_map("package:p jobs:j features:F test bin example target manifest-path"),
-    rivals=_sets("q v"),
-    operands="words",
-    permutes=True,
-)
-_TSC = Spec(
-    flags="w",
-    valued="p",
-    long=_map("noEmit strict watch:w skipLibCheck"),
-    long_valued=_map("project:p target outDir"),
-    permutes=True,
-)
-_PIP = Spec(
-    flags="qvU",
-    valued="rec",
-    long=_map("quiet:q verbose:v upgrade:U no-cache-dir no-deps pre user force-reinstall break-system-packages"),
-    long_valued=_map("requirement:r editable:e constraint:c index-url extra-index-url target"),
-    rivals=_sets("q v"),
-    operands="words",
-    permutes=True,
-)
 
-SPECS: Mapping[str, Spec] = {
-    "cat": Spec(flags="nbsAeEtTv", rivals=_sets("n b")),
-    "head": _HEAD,
-    "tail": Spec(
-        flags="qvfF",
-        valued="nc",
-        number="n",
-        long=_map("quiet:q verbose:v follow:f"),
-        long_valued=_map("lines:n bytes:c"),
-        rivals=_sets("n c", "q v", "f F"),
-        defaults={"n": "10"},
-    ),
-    "wc": Spec(flags="lwcmL", long=_map("lines:l words:w bytes:c chars:m")),
-    "ls": Spec(
-        flags="aAlhtrSR1dFipnGgos",
-        long=_map("all:a almost-all:A human-readable:h reverse:r recursive:R directory:d"),
-        rivals=_sets("a A", "l 1 n g o G", "t S", "F p"),
-        folders=True,
-    ),
-    "rm": Spec(
-        flags="rRfivdI",
-        long=_map("recursive:r force:f verbose:v dir:d"),
-        rivals=_sets("f i I"),
-        synonyms={"R": "r"},
-        unordered=True,
-    ),
-    "cp": _CP,
-    "mv": Spec(
-        flags="fnivu",
-        long=_map("force:f no-clobber:n interactive:i verbose:v update:u"),
-        rivals=_sets("f n i"),
-    ),
-    "mkdir": Spec(
-        flags="pv",
-        valued="m",
-        long=_map("parents:p verbose:v"),
-        long_valued=_map("mode:m"),
-        folders=True,
-        unordered=True,
-    ),
-    "rmdir": Spec(flags="pv", long=_map("parents:p verbose:v"), folders=True),
-    "touch": Spec(flags="acm", long=_map("no-create:c"), unordered=True),
-    "chmod": Spec(
-        flags="Rvcf",
-        long=_map("recursive:R verbose:v changes:c quiet:f silent:f"),
-        operands="pattern",
-        unordered=True,
-        folders=True,
-    ),
-    "chown": Spec(
-        flags="Rvcfh",
-        long=_map("recursive:R verbose:v changes:c no-dereference:h"),
-        operands="pattern",
-        unordered=True,
-        folders=True,
-    ),
-    "ln": Spec(flags="sfnvr", long=_map("symbolic:s force:f no-dereference:n verbose:v relative:r")),
-    "scp": Spec(flags="rpqCv", valued="Pi", operands="words"),
-    "rsync": Spec(
-        flags="avzrnhPu",
-        valued="e",
-        long=_map("archive:a verbose:v compress:z recursive:r dry-run:n human-readable:h update:u delete progress"),
-        long_valued=_map("rsh:e"),
-        rivals=_sets("a r"),
-        operands="words",
-        permutes=True,
-    ),
-    "tar": Spec(
-        flags="xctzjJvkpru",
-        valued="fC",
-        long=_map(
-            "extract:x get:x create:c list:t gzip:z bzip2:j xz:J verbose:v keep-old-files:k preserve-permissions:p "
-            "append:r update:u"
-        ),
-        long_valued=_map("file:f directory:C exclude strip-components"),
-        operands="words",
-        permutes=True,
-    ),
-    "jq": Spec(
-        flags="rcnseSMCj",
-        valued="f",
-        long=_map("raw-output:r compact-output:c null-input:n slurp:s exit-status:e sort-keys:S join-output:j"),
-        rivals=_sets("M C", "r j"),
-        operands="pattern",
-        patternless=frozenset("f"),
-        permutes=True,
-    ),
-    "tee": Spec(flags="ai", long=_map("append:a")),
-    "stat": Spec(valued="c", long_valued=_map("format:c")),
-    "file": Spec(flags="bi", long=_map("brief:b mime:i")),
-    "grep": _GREP,
-    "egrep": _GREP,
-    "fgrep": _GREP,
-    "rg": _RG,
-    "sed": Spec(
-        flags="nErsuz",
-        valued="ef",
-        suffixed="i",
-        long=_map("quiet:n silent:n regexp-extended:E"),
-        long_valued=_map("expression:e file:f"),
-        rivals=_sets("e f", "i s"),
-        operands="pattern",
-        patternless=frozenset("ef"),
-    ),
-    "pytest": _PYTEST,
-    "python": _PYTHON,
-    "python3": _PYTHON,
-    "node": Spec(operands="script"),
-    "python -m pytest": _PYTEST,
-    "python3 -m pytest": _PYTEST,
-    "bash": Spec(flags="xe", operands="script"),
-    "sh": Spec(flags="xe", operands="script"),
-    "pip install": _PIP,
-    "pip3 install": _PIP,
-    "curl": Spec(
-        flags="sSfLkIiv",
-        valued="XHdomAu",
-        long=_map("silent:s show-error:S fail:f location:L insecure:k head:I include:i verbose:v"),
-        long_valued=_map("request:X header:H data:d output:o max-time:m user-agent:A user:u"),
-        rivals=_sets("X d I", "I i", "s v"),
-        operands="words",
-        permutes=True,
-        defaults={"X": "GET"},
-    ),
-    "docker compose up": Spec(
-        flags="d",
-        long=_map("detach:d build no-build force-recreate wait quiet-pull remove-orphans no-deps"),
-        rivals=_sets("build no-build"),
-        operands="words",
-        permutes=True,
-    ),
-    "make": Spec(
-        flags="knBsiw",
-        valued="jCfl",
-        long=_map("keep-going:k dry-run:n always-make:B silent:s quiet:s ignore-errors:i"),
-        long_valued=_map("jobs:j directory:C file:f"),
-        operands="words",
-        permutes=True,
-    ),
-    "git restore": Spec(
-        flags="SWqp",
-        valued="s",
-        long=_map("staged:S worktree:W quiet:q patch:p"),
-        long_valued=_map("source:s"),
-        unordered=True,
-        folders=True,
-    ),
-    "git branch": Spec(
-        flags="avrdDmf",
-        long=_map("all:a verbose:v remotes:r delete:d force:f list show-current"),
-        rivals=_sets("a r", "d D"),
-        operands="words",
-    ),
-    "sort": Spec(
-        flags="unrhVfbgMRcs",
-        valued="kto",
-        long=_map("unique:u reverse:r numeric-sort:n human-numeric-sort:h version-sort:V ignore-case:f stable:s"),
-        long_valued=_map("key:k field-separator:t output:o"),
-    ),
-    "diff": Spec(
-        flags="uqrNbBwsy",
-        valued="U",
-        long=_map("unified:u brief:q recursive:r new-file:N ignore-space-change:b ignore-all-space:w"),
-        rivals=_sets("u U y q", "b w"),
-    ),
-    "python -m venv": Spec(long=_map("clear system-site-packages upgrade without-pip"), folders=True),
-    "python3 -m venv": Spec(long=_map("clear system-site-packages upgrade without-pip"), folders=True),
-    "git add": Spec(
-        flags="Aunvfp",
-        long=_map("all:A update:u dry-run:n verbose:v force:f patch:p"),
-        rivals=_sets("A u"),
-        unordered=True,
-        folders=True,
-    ),
-    "git rm": Spec(
-        flags="frnq", long=_map("force:f dry-run:n quiet:q cached"), unordered=True, folders=True, permutes=True
-    ),
-    "git stash push": Spec(
-        flags="ukSpqa",
-        valued="m",
-        long=_map("include-untracked:u keep-index:k staged:S patch:p quiet:q all:a"),
-        long_valued=_map("message:m"),
-        rivals=_sets("u a"),
-        unordered=True,
-        folders=True,
-    ),
-    "npm install": Spec(
-        flags="DEPOgf",
-        long=_map(
-            "save-dev:D save-exact:E save-prod:P save-optional:O global:g force:f legacy-peer-deps no-save no-audit "
-            "no-fund silent ignore-scripts"
-        ),
-        rivals=_sets("D P O no-save"),
-        operands="words",
-        permutes=True,
-    ),
-    "go test": Spec(
-        single=True,
-        long=_map("v race short cover failfast json"),
-        long_valued=_map("run count timeout bench tags cpu parallel coverprofile"),
-        operands="words",
-        permutes=True,
-    ),
-    "cargo test": _CARGO,
-    "cargo build": _CARGO,
-    "cargo check": _CARGO,
-    "cargo clippy": _CARGO,
-    "ruff check": Spec(
-        flags="qvn",
-        long=_map("fix unsafe-fixes diff quiet:q verbose:v no-cache:n no-fix statistics"),
-        long_valued=_map("select ignore extend-select config output-format target-version line-length"),
-        rivals=_sets("fix no-fix", "q v"),
-        permutes=True,
-        unordered=True,
-        folders=True,
-    ),
-    "ruff format": Spec(
-        flags="qvn",
-        long=_map("check diff quiet:q verbose:v no-cache:n"),
-        long_valued=_map("config line-length target-version"),
-        rivals=_sets("q v"),
-        permutes=True,
-        unordered=True,
-        folders=True,
-    ),
-    "npx tsc": _TSC,
-    "tsc": _TSC,
-    "git diff": _DIFF,
-    "git show": _DIFF,
-    "git commit": _COMMIT,
-    "git status": Spec(flags="sbz", long=_map("short:s branch:b")),
-    "git log": Spec(
-        flags="p",
-        valued="n",
-        number="n",
-        long=_map("oneline all stat patch:p graph decorate reverse no-merges"),
-        long_valued=_map("max-count:n author grep since until format"),
-        rivals=_sets("oneline format", "p stat"),
-        operands="revisions",
-        permutes=True,
-    ),
-}
+def _specs() -> dict[str, Spec]:
+    table = configparser.ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("# ",))
+    table.optionxform = str  # type: ignore[method-assign,assignment]
+    table.read_string(_data("programs.ini"))
+    return {name: _spec(table[names]) for names in table.sections() for name in names.split(", ")}
+
+
+def _spec(keys: Mapping[str, str]) -> Spec:
+    own: dict[str, Any] = dict(keys)
+    own |= dict.fromkeys(own.pop("is", "").split(), True)
+    own |= {name: _map(own[name]) for name in ("long", "long_valued", "synonyms", "defaults", "means") if name in own}
+    own |= {name: _names(own[name]) for name in ("patternless", "shown", "detail") if name in own}
+    return Spec(**own | ({"rivals": _sets(*own["rivals"].split(","))} if "rivals" in own else {}))
+
+
+SPECS: Mapping[str, Spec] = _specs()
 """Spec by program, or by program and subcommand."""
+
+ALIASES: Mapping[str, str] = dict(
+    line.split(" = ") for line in _data("aliases.txt").splitlines() if line[:1] not in ("", "#")
+)
+"""Leading words -> the leading words that mean the same."""
+
+ANY = Spec(operands="words", permutes=True, passes_on=True, open=True)
+"""How the words of a program without a section are read."""
+
+AS_WRITTEN = _names(
+    "find ffmpeg ffprobe convert magick sox gcc g++ cc c++ clang clang++ ld ar test [ [[ expr echo printf let read set "
+    "unset export declare local alias trap eval source . awk gawk mawk perl ruby lua php dd xargs parallel bc dc tput "
+    "return exit break continue shift wait getopts true false : cd pushd popd chdir"
+)
+"""Programs whose words keep their order: an expression, or options that apply to the operand behind them."""
+
+NAMES_OR_PATHS = _names("go npm pnpm yarn bun npx bunx pip uv uvx docker podman cargo gh brew deno git kubectl helm")
+"""Programs to which `./x` is a folder and `x` may be a name."""
+
+INTERPRETERS = _names("python python3 node bash sh")
+"""Programs whose first operand is a script, which reads the words behind it."""
+
+PLACELESS = _names(
+    "cat head tail wc ls rm cp mv mkdir rmdir touch chmod chown ln grep egrep fgrep rg sed sort diff tee stat file "
+    "cd echo printf pwd true : kill export which"
+)
+"""Programs that mean the same in every directory, once their files are paths."""
+
+ENTERS: Mapping[str, tuple[str, ...]] = {
+    "git": ("-C",),
+    "make": ("-C", "--directory"),
+    "npm": ("--prefix",),
+    "pnpm": ("-C", "--dir"),
+    "yarn": ("--cwd",),
+    "bun": ("--cwd",),
+    "go": ("-C",),
+    "uv": ("--directory",),
+    "poetry": ("-C", "--directory"),
+}
+"""Options of programs that then work in another directory."""
+
+SWITCHES = _names(
+    "verbose quiet silent help version force all yes dry-run json recursive watch fix check debug strict ci release "
+    "v q h"
+)
+"""Names of options that hardly ever take a value."""
+
 
 SUBCOMMANDS = _names(
     "git npm npx pnpm yarn bun cargo go docker kubectl gh pip pip3 uv poetry make just apt apt-get brew conda hf "
@@ -527,7 +296,7 @@ SCRIPT_RUNNERS: Mapping[str, tuple[str, frozenset[str]]] = {
 }
 """The package managers whose `run` may be left out: of these scripts only, or of all but their own commands."""
 
-JOINED = frozenset(("git add", "git rm", "touch"))
+JOINED = frozenset(("git add", "git rm", "touch", "rm", "mkdir"))
 """Programs of which two calls in a row do the same as one call with the operands of both."""
 
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")

@@ -114,7 +114,19 @@ class Reader:
         for keyword in ("for", "while", "until", "if"):
             if self._bare_word(keyword):
                 return self._compound(keyword)
+        if self._bare_word("[["):
+            return self._test()
         return self._simple()
+
+    def _test(self) -> Simple:
+        """Read `[[ -f a ]]` as `test -f a`; an operator between two words may mean a pattern."""
+        words: list[Word] = []
+        while (word := self.word()) is not None and word.literal != "]]":
+            words.append(word)
+        unary = len(words) == 2 and words[0].bare and re.fullmatch(r"-[a-z]", words[0].literal or "")
+        if word is None or not unary or any(part.kind != "lit" for part in words[1].parts):
+            raise Unparsable("A test in [[ ]] with more than one operand is not read.")
+        return Simple((), (Word((Part("lit", "test"),)), *words), self._redirects())
 
     def _compound(self, keyword: str) -> Compound:
         words: list[Word] = []

@@ -7,21 +7,42 @@ the spelling of file operands, or a `cd` to the current directory. A text that i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.actions import programs, spellings
 from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
 from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.shell_targets import (
+    Act,
+    is_safe,
+    kind_and_targets,
+    names_of,
+    nested,
+    path_text,
+    program_text,
+    reads_here,
+    written,
+)
+from composer_hub.actions.shell_words import (
+    name_set,
+    of_both_streams,
+    program,
+    seconds,
+    spec_of,
+    unexpanded,
+    with_errors,
+    without_pwd,
+    wrapped,
+)
 from composer_hub.actions.tree import Command, Compound, Group, Item, Part, Pipeline, Redirect, Simple, Word
 
 _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "<<<": "0", "<>": "0", "<&": "0"}
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
 _ANY_SHELL = re.compile(r"[\w\s./:=@,+&|;<>\"-]*")
-_OPTION = re.compile(r"--[a-z][a-z-]*=")
 _PLAIN_FILE = re.compile(r"(?!.*\.\.)[^:~^@]*(?:\.[A-Za-z]\w*|[^/]/)")
-_ERRORS_TOO = Redirect("2", ">&", Word((Part("lit", "1"),)))
+_IS_FILE = re.compile(r"[^/.][/.]\w")
 _UNSPLIT = frozenset(("var", "sub", "raw"))
 
 
@@ -34,26 +55,14 @@ class ShellForm:
     read_only: bool  # no file can have changed
 
 
-@dataclass(slots=True)
-class _Act:
-    """One program call, as far as level L3 looks."""
-
-    program: str
-    paths: list[str] = field(default_factory=list)
-    options: frozenset[str] = frozenset()
-    piped: bool = False  # it reads from a pipe
-    written: list[str] = field(default_factory=list)  # by redirection
-    appends: bool = False
-    reads_file: bool = False  # by redirection
-
-
 def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = True) -> ShellForm:
     """Return the normal form of a command run in `cwd`; `keeps_cwd`: the next command starts in its last directory."""
     try:
         items = _items(text, base)
     except Unparsable:
         words = text.split(maxsplit=1)
-        return ShellForm({"text": text}, "shell", tuple(words[:1]), bool(_MOVES.search(text)), read_only=False)
+        place = {"cwd": normal_path(cwd, base=base)} if cwd and cwd != base else {}
+        return ShellForm({"text": text, **place}, "shell", tuple(words[:1]), bool(_MOVES.search(text)), read_only=False)
     former = _Former(base)
     start = cwd
     if not keeps_cwd and (inside := _folded(items, base, cwd)):
@@ -65,10 +74,10 @@ def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = Tr
     if not cwd:
         # The directory is unknown, so `src/a.py` may be `/repo/src/a.py`: only the names can differ.
         for act in former.acts:
-            act.paths, act.written = _names_of(act.paths), _names_of(act.written)
+            act.paths, act.written = names_of(act.paths), names_of(act.written)
             act.program = act.program.rpartition("/")[2]
-    kind, targets = _kind_and_targets(former.acts)
-    return ShellForm(form, kind, targets, after != start, all(map(_is_safe, former.acts)))
+    kind, targets = kind_and_targets(former.acts)
+    return ShellForm(form, kind, targets, after != start, all(map(is_safe, former.acts)))
 
 
 def _items(text: str, base: str) -> tuple[Item, ...]:
@@ -111,7 +120,7 @@ class _Former:
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self.acts: list[_Act] = []
+        self.acts: list[Act] = []
 
     # ------------------------------------------------------------------------------------------- lists and pipes
 
@@ -155,7 +164,7 @@ class _Former:
         calls = (first, second)
         if not all(isinstance(one, dict) and one.keys() == {"run", "opts", "args"} and one["args"] for one in calls):
             return None
-        if first["run"] not in programs.JOINED or first["run"] != second["run"] or first["opts"] != second["opts"]:
+        if first["run"] != second["run"] or first["opts"] != second["opts"] or str(first["run"]) not in programs.JOINED:
             return None
         last = self.acts.pop()
         self.acts[-1].paths += last.paths
@@ -172,7 +181,7 @@ class _Former:
         pipeline = spellings.plain_pipeline(pipeline)
         for number, command in enumerate(pipeline.commands):
             if pipeline.pipes[number : number + 1] == ("|&",):
-                command = _with_errors(command)
+                command = with_errors(command)
             value, end = self._command(command, cwd, piped=number > 0)
             values += ["|", value] if number else [value]
             if end != cwd:
@@ -191,7 +200,7 @@ class _Former:
         if command.redirects:
             form["to"] = self._redirects(command.redirects, cwd)
             # Level L3 must see the files that a group writes to.
-            self.acts.append(_Act("(", written=_written(form["to"])))
+            self.acts.append(Act("(", written=written(form["to"])))
         return form, cwd if isinstance(command, Group) and command.subshell else after
 
     def _compound(self, command: Compound, cwd: str) -> tuple[dict[str, Any], str]:
@@ -217,25 +226,39 @@ class _Former:
         form: dict[str, Any] = {}
         if command.assignments:
             form["env"] = [self._word(word, cwd) for word in command.assignments]
-            if all(isinstance(one, str) for one in form["env"]) and len({*map(_name_set, form["env"])}) == len(
+            if all(isinstance(one, str) for one in form["env"]) and len({*map(name_set, form["env"])}) == len(
                 form["env"]
             ):
                 form["env"].sort()
         if command.redirects:
             form["to"] = self._redirects(command.redirects, cwd)
-        act = _Act(
+        act = Act(
             "",
             piped=piped,
-            written=_written(form.get("to", ())),
+            written=written(form.get("to", ())),
             appends=any(one.op in (">>", "&>>") for one in command.redirects),
             reads_file=any(one.op.startswith("<") for one in command.redirects),
         )
         after = cwd
+        if (inner := self._inner_text(command)) is not None:
+            return self.items(inner, cwd)[0], cwd
         if command.words:
             self._call(command.words, cwd, form, act)
             after = self._moved(command, cwd)
         self.acts.append(act)
         return form, after
+
+    def _inner_text(self, command: Simple) -> tuple[Item, ...] | None:
+        """Return the commands in `bash -c TEXT`, if nothing else is set for it."""
+        literals = [word.literal for word in command.words]
+        if command.assignments or command.redirects or len(literals) != 3 or literals[0] not in ("bash", "sh"):
+            return None
+        if literals[1] not in ("-c", "-lc") or not literals[2] or "$" in literals[2]:
+            return None
+        try:
+            return _items(literals[2], self.base)
+        except Unparsable:
+            return None
 
     def _moved(self, command: Simple, cwd: str) -> str:
         if command.words[0].literal not in programs.MOVERS:
@@ -243,34 +266,82 @@ class _Former:
         target = _cd_target(Pipeline(False, (Simple((), command.words, ()),), ()))
         return enter(target, base=self.base, cwd=cwd) if target else ""
 
-    def _call(self, words: Sequence[Word], cwd: str, form: dict[str, Any], act: _Act) -> None:
+    def _call(self, words: Sequence[Word], cwd: str, form: dict[str, Any], act: Act) -> None:
         """Fill in the program, its options and its operands."""
-        words, place = self._at_its_place([_unexpanded(word) for word in words], cwd)
-        if place != cwd:
-            form["in"] = normal_path(place, base=self.base)
-            cwd = place
-        name, rest = _program(words)
-        spec = programs.SPECS.get(name)
+        words, cwd = self._at_its_place([without_pwd(unexpanded(word), cwd) for word in words], cwd)
+        if inner := wrapped(words):
+            before = words[: len(words) - len(inner)]
+            form["run"], form["args"] = (
+                self._word(words[0], cwd),
+                [seconds(self._word(word, cwd)) for word in before[1:]],
+            )
+            self._call(inner, cwd, form.setdefault("call", {}), act)
+            return
+        name, rest = program(words)
+        spec = spec_of(name)
         read = programs.read_options([word.literal for word in rest], spec) if spec else None
         if spec and read:
-            options, operands = read
-            form["run"] = name
-            form["opts"] = programs.in_order(options, spec)
-            form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
-            act.options = frozenset(one[0] for one in options)
-            act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
-            if spec.operands == "revisions":
-                act.paths += [arg for arg in form["args"] if isinstance(arg, str)]  # some may be files
-            if _reads_here(name, len(operands), act):
-                form["args"].append(self._path_of(".", cwd))
+            self._read_call(name, spec, read, rest, cwd, form, act)
         else:
-            form["run"] = self._path(words[0], cwd) if "/" in (words[0].literal or "") else self._word(words[0], cwd)
             form["args"] = self._find(words[1:], cwd) if name == "find" else self._plain(name, words[1:], cwd)
-            act.paths = [text for arg in form["args"] if (text := _path_text(arg))]
+            act.paths = [text for arg in form["args"] if (text := path_text(arg))]
             act.options = frozenset(word.literal for word in words[1:] if word.literal)
-        act.program = _program_text(name, words, form["run"])
-        if inner := _wrapped(words):
-            self._call(inner, cwd, {}, act)
+        if spec in (None, programs.ANY) or not read:
+            form["run"] = self._path(words[0], cwd) if "/" in (words[0].literal or "") else self._word(words[0], cwd)
+            if len(rest) < len(words) - 1:
+                form["run"] = name if read else form["run"]
+        place = normal_path(cwd, base=self.base) if cwd else "."
+        if place != "." and name not in programs.PLACELESS:
+            form["in"] = place
+        act.program = program_text(name, words, form["run"])
+
+    def _read_call(
+        self,
+        name: str,
+        spec: programs.Spec,
+        read: tuple[programs.Options, list[int]],
+        rest: Sequence[Word],
+        cwd: str,
+        form: dict[str, Any],
+        act: Act,
+    ) -> None:
+        """Fill in a call whose options are understood."""
+        options, operands = read
+        form["run"] = name
+        if spec.operands != "pattern" and name.partition(" ")[0] not in programs.NAMES_OR_PATHS:
+            options = [[one[0], *(self._loose(text, cwd, spec) for text in one[1:])] for one in options]
+        form["opts"] = programs.in_order(options, spec)
+        form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
+        if name in programs.INTERPRETERS and len(operands) > 1:
+            self._tail(rest[operands[0] + 1 :], cwd, form)
+        elif spec.operands == "words" and name.partition(" ")[0] not in programs.NAMES_OR_PATHS:
+            form["args"] = [self._loose(arg, cwd, spec) if isinstance(arg, str) else arg for arg in form["args"]]
+        act.options = frozenset(one[0] for one in options)
+        act.paths = [text for arg in form["args"] if (text := path_text(arg))]
+        if spec.operands == "revisions":
+            act.paths += [arg for arg in form["args"] if isinstance(arg, str)]  # some may be files
+        if reads_here(name, len(operands), act) or (spec.here and not operands):
+            form["args"].append(self._path_of(".", cwd))
+
+    def _tail(self, words: Sequence[Word], cwd: str, form: dict[str, Any]) -> None:
+        """Fill in the words of a script: most scripts read theirs in any order."""
+        options, operands = programs.read_options([word.literal for word in words], programs.ANY) or ([], [])
+        options = [[one[0], *(self._loose(text, cwd, programs.ANY) for text in one[1:])] for one in options]
+        values = [self._word(words[at], cwd) for at in operands]
+        form["args"] = [
+            form["args"][0],
+            *(self._loose(v, cwd, programs.ANY) if isinstance(v, str) else v for v in values),
+        ]
+        form["rest"] = programs.in_order(options, programs.ANY)
+
+    def _loose(self, text: str, cwd: str, spec: programs.Spec) -> str:
+        """Return a word that looks like a path without the spelling of its place."""
+        bare = without_slash(text) if spec.open and "/" in text else text
+        if bare.startswith("./") and (_IS_FILE.search(bare) or (spec is not programs.ANY and len(bare) > 2)):
+            return tidy(bare)
+        if cwd and bare.startswith(f"{cwd.rstrip('/')}/"):
+            return tidy(bare[len(cwd.rstrip("/")) + 1 :]) or "."
+        return "." if cwd and bare == cwd.rstrip("/") else bare
 
     def _plain(self, name: str, words: Sequence[Word], cwd: str) -> list[Any]:
         """Return the words of an unknown program; only words that cannot be anything else become paths."""
@@ -290,6 +361,9 @@ class _Former:
 
     def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
         plain = [self._word(word, cwd) for word in words]
+        if spec.operands == "words" and spec.unordered and all(isinstance(one, str) for one in plain):
+            fixed = 1 if spec.open else 0  # its subcommand
+            return [*plain[:fixed], *sorted(plain[fixed:])]
         if spec.operands == "words" or any(part.kind in _UNSPLIT for word in words for part in word.parts):
             # An unquoted variable may become any number of words, so the role of each operand is unknown.
             return plain
@@ -310,7 +384,7 @@ class _Former:
             first, paths = plain[:1], paths[1:]
         else:
             first = []
-        return [*first, *(sorted(paths, key=repr) if spec.unordered and not _nested(paths) else paths)]
+        return [*first, *(sorted(paths, key=repr) if spec.unordered and not nested(paths) else paths)]
 
     def _revisions(self, words: Sequence[Word], cwd: str) -> list[Any]:
         """Return revisions as words and files as paths; git allows both without `--` if a name is plainly one."""
@@ -318,11 +392,17 @@ class _Former:
         start = literals.index("--") if "--" in literals else len(words)
         while start and _PLAIN_FILE.fullmatch(literals[start - 1] or ""):
             start -= 1
-        paths = [self._path(word, cwd, folder=True) for word in words[start:] if word.literal != "--"]
+        paths = []
+        for word in words[start:]:
+            path = self._path(word, cwd, folder=True)
+            if word.literal != "--":
+                # A name that may be a revision too is a file only behind `--`.
+                paths.append(path_text(path) if _PLAIN_FILE.fullmatch(word.literal or "") else path)
         return [*(self._word(word, cwd) for word in words[:start]), *sorted(paths, key=repr)]
 
     def _at_its_place(self, words: list[Word], cwd: str) -> tuple[list[Word], str]:
         """Drop the options of git that come before its command and `run` of a package manager; return the directory."""
+        words, cwd = self._entered(words, cwd)
         literals = [word.literal for word in words]
         if programs.without_run(literals):
             return [words[0], *words[2:]], cwd
@@ -330,15 +410,27 @@ class _Former:
             # No pager waits for a key where nobody looks at a terminal.
             if literals[1] in ("--no-pager", "-P"):
                 words = [words[0], *words[2:]]
-            elif literals[1] == "-c" and (literals[2] or "").startswith("core.pager="):
-                words = [words[0], *words[3:]]
-            elif literals[1] == "-C" and literals[2] and enter(literals[2], base=self.base, cwd=cwd):
-                cwd = self._same_place(enter(literals[2], base=self.base, cwd=cwd), cwd)
+            elif literals[1] == "-c" and (literals[2] or "").startswith(("core.pager=", "color.")):
                 words = [words[0], *words[3:]]
             else:
                 break
             literals = [word.literal for word in words]
         return spellings.plain_words(words), cwd
+
+    def _entered(self, words: list[Word], cwd: str) -> tuple[list[Word], str]:
+        """Drop the options that make a program work in another directory; return that directory."""
+        options = programs.ENTERS.get(words[0].literal or "", ())
+        for at, word in enumerate(words):
+            name, equals, value = (word.literal or "").partition("=")
+            if not at or name not in options or word.literal == "--":
+                continue
+            if not equals:
+                value = (words[at + 1].literal or "") if at + 1 < len(words) else ""
+            if value and (place := enter(value, base=self.base, cwd=cwd)):
+                rest = [*words[:at], *words[at + (1 if equals else 2) :]]
+                return self._entered(rest, self._same_place(place, cwd))
+            break
+        return words, cwd
 
     def _same_place(self, place: str, cwd: str) -> str:
         return cwd if cwd and place == enter(".", base=self.base, cwd=cwd) else place
@@ -385,7 +477,7 @@ class _Former:
 
     def _redirects(self, redirects: Sequence[Redirect], cwd: str) -> list[Any]:
         """Return the redirections in order, `&> x` as `> x 2>&1`; a heredoc, which cannot fail, comes last."""
-        split = [part for redirect in redirects for part in _of_both_streams(redirect)]
+        split = [part for redirect in redirects for part in of_both_streams(redirect)]
         reads = [one for one in split if (one.fd or _DEFAULT_FD.get(one.op)) == "0" or one.target.literal == "0"]
         if len(reads) == 1 and reads[0].op in ("<<", "<<<"):
             split.sort(key=lambda one: one is reads[0])
@@ -399,135 +491,3 @@ class _Former:
         if redirect.op == "<<<" or (redirect.op in (">&", "<&") and target and (target.isdecimal() or target == "-")):
             return [fd, redirect.op, self._word(redirect.target, cwd)]
         return [fd, redirect.op, self._path(redirect.target, cwd)]
-
-
-def _unexpanded(word: Word) -> Word:
-    """Return a word such as `--include=*.py`, which no file matches, as its text."""
-    first, *rest = word.parts or (Part("null", ""),)
-    is_option = first.kind == "lit" and _OPTION.match(str(first.value))
-    if not is_option or any(part.kind not in ("lit", "glob") for part in rest):
-        return word
-    return word._replace(parts=(Part("lit", "".join(str(part.value) for part in word.parts)),))
-
-
-def _name_set(assignment: str) -> str:
-    return assignment.partition("=")[0].removesuffix("+")
-
-
-def _of_both_streams(redirect: Redirect) -> tuple[Redirect, ...]:
-    """Split `&> x` into `> x 2>&1`."""
-    target = redirect.target.literal or ""
-    if redirect.op in ("&>", "&>>"):
-        op = redirect.op[1:]
-    elif redirect.op == ">&" and redirect.fd in ("", "1") and target and not target.isdecimal() and target != "-":
-        op = ">"
-    else:
-        return (redirect,)
-    return Redirect("", op, redirect.target), _ERRORS_TOO
-
-
-def _with_errors(command: Command) -> Command:
-    """Return the command before a `|&`, which is `2>&1 |`."""
-    return replace(command, redirects=(*command.redirects, _ERRORS_TOO))
-
-
-def _reads_here(name: str, num_operands: int, act: _Act) -> bool:
-    """Return whether a program that names no folder reads the current one."""
-    if name in programs.LISTERS:
-        return not num_operands
-    if name in programs.SEARCHERS and not act.piped and not act.reads_file:
-        searches_folders = name == "rg" or act.options & {"r", "R"}
-        return bool(searches_folders) and num_operands == (0 if act.options & {"e", "f", "files"} else 1)
-    return False
-
-
-# ------------------------------------------------------------------------------------------------------- level L3
-
-
-def _program(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
-    """Return the name of a program, with its subcommand if `SPECS` has it, and the words after it."""
-    texts = [word.literal or "" for word in words[:3]]
-    for count in (3, 2):
-        if len(texts) >= count and " ".join(texts[:count]) in programs.SPECS and all(texts[:count]):
-            return " ".join(texts[:count]), words[count:]
-    return texts[0], words[1:]
-
-
-def _wrapped(words: Sequence[Word]) -> Sequence[Word]:
-    """Return the call inside `timeout 60 …`, `sudo …` and the like, else nothing."""
-    if words[0].literal not in programs.WRAPPERS:
-        return ()
-    own = re.compile(r"-|\d|\w+=|$")
-    return next((words[at:] for at, word in enumerate(words) if at and not own.match(word.literal or "")), ())
-
-
-def _program_text(name: str, words: Sequence[Word], run: Any) -> str:
-    if name not in programs.SUBCOMMANDS:
-        return _path_text(run) or name
-    plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-" and not text.isdecimal()]
-    # `npm run test` and `npm run build` are two programs.
-    return " ".join([name, *plain[: 2 if plain[:1] == ["run"] else 1]])
-
-
-def _path_text(value: Any) -> str:
-    """Return the path of a form that is one, else ""."""
-    if isinstance(value, dict):
-        return without_slash(str(value.get("path") or value.get("rel") or ""))
-    if isinstance(value, list) and value and value[0][0] == "path":
-        return "".join([str(value[0][1]), "/", *(str(part[1]) for part in value[1:])])
-    return ""
-
-
-def _nested(paths: Iterable[Any]) -> bool:
-    """Return whether a path lies in another one, so that a program may need them in this order."""
-    texts = [_path_text(path) for path in paths]
-    return any(text and one.startswith(text + "/") for text in texts for one in texts)
-
-
-def _names_of(paths: Iterable[str]) -> list[str]:
-    return [path.rstrip("/").rpartition("/")[2] for path in paths]
-
-
-def _written(redirects: Iterable[Any]) -> list[str]:
-    paths = [_path_text(target) for _, op, target, *_ in redirects if ">" in op]
-    return [path for path in paths if path and path != "/dev/null"]
-
-
-def _kind_and_targets(acts: Sequence[_Act]) -> tuple[str, tuple[Any, ...]]:
-    """Return the kind and targets of the whole command: those of a file tool, or its programs with their files."""
-    about = [act for act in acts if act.written or not _is_aside(act)] or list(acts)
-    if len(about) == 1 and (kind := _file_act(about[0])):
-        return kind[0], tuple(sorted(set(kind[1])))
-    return "shell", tuple(sorted({(act.program, *sorted({*act.paths, *act.written})) for act in about}))
-
-
-def _is_aside(act: _Act) -> bool:
-    return act.program in programs.SILENT or (act.piped and act.program in programs.FILTERS and not act.paths)
-
-
-def _file_act(act: _Act) -> tuple[str, list[str]] | None:
-    """Return the kind of file tool that a program call equals, with its files; None if there is none."""
-    if act.written:
-        plain = act.program in programs.WRITERS and not act.paths
-        return ("edit" if act.appends else "write", act.written) if plain else None
-    if act.program == "sed" and act.paths:
-        return ("edit" if "i" in act.options else "read", act.paths)
-    if act.program in programs.READERS and act.paths:
-        return "read", act.paths
-    if act.program in programs.SEARCHERS:
-        return "search", act.paths or ["."]
-    if act.program in programs.LISTERS:
-        return "list", act.paths or ["."]
-    if act.program in programs.FINDERS and _is_safe(act):
-        return "glob", act.paths or ["."]
-    return None
-
-
-def _is_safe(act: _Act) -> bool:
-    """Return whether a call leaves every file as it was."""
-    if act.written or (act.program and act.program not in programs.READ_ONLY):
-        return False
-    if act.program == "find":
-        return not act.options & {"-delete", "-exec", "-execdir", "-ok", "-okdir", "-fprint", "-fprintf", "-fls"}
-    # Without a known option list, `sed` may write.
-    return act.program != "sed" or not any(option.startswith(("i", "-i", "--in-place")) for option in act.options)

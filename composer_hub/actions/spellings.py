@@ -13,21 +13,6 @@ from dataclasses import replace
 from composer_hub.actions import programs
 from composer_hub.actions.tree import Command, Part, Pipeline, Redirect, Simple, Word
 
-ALIASES: Mapping[str, str] = {
-    "npm i": "npm install",
-    "npm add": "npm install",
-    "npm t": "npm test",
-    "npm rm": "npm uninstall",
-    "npm un": "npm uninstall",
-    "pnpm i": "pnpm install",
-    "git switch -c": "git checkout -b",
-    "git switch --create": "git checkout -b",
-    "git switch -C": "git checkout -B",
-    "git checkout --": "git restore",
-    "[": "test",
-}
-"""Leading words -> the leading words that mean the same."""
-
 STDIN_READERS: Mapping[str, str] = {
     "grep": "HlLrRf",
     "egrep": "HlLrRf",
@@ -47,6 +32,7 @@ _SIGNAL = re.compile(r"-(?:SIG)?([A-Z]+|\d+)")
 _FIRST_LINES = re.compile(r"1,([1-9]\d*)p")
 _SUBSTITUTE = re.compile(r"s([^\w\s\\/])((?:(?!\1)[^/\\\n])*)\1((?:(?!\1)[^/\\\n])*)\1([gpI\d]*)")
 _CLUSTER = re.compile(r"[cxtruvzjJkpf]+")
+_PARENT = re.compile(r"(?:[\w/.-]+\.\.\.?)?(?:HEAD|@|[\w/-]+)(?:\^|~\d*)+(?:\.\.\.?[\w/.-]+)?")
 _MODE = re.compile(r"([ugoa]+)=([rwx]*)")
 
 
@@ -68,8 +54,8 @@ def plain_pipeline(pipeline: Pipeline) -> Pipeline:
 def plain_words(words: list[Word]) -> list[Word]:
     """Return the words of one call in the spelling that is compared."""
     literals = [word.literal for word in words]
-    for count in (3, 2, 1):
-        if len(words) >= count and (plain := ALIASES.get(" ".join(text or "" for text in literals[:count]))):
+    for count in (4, 3, 2, 1):
+        if len(words) >= count and (plain := programs.ALIASES.get(" ".join(text or "" for text in literals[:count]))):
             if plain == "test" and literals[-1] != "]":
                 return words
             return [*map(_lit, plain.split()), *(words[count:-1] if plain == "test" else words[count:])]
@@ -78,6 +64,8 @@ def plain_words(words: list[Word]) -> list[Word]:
         return words
     if texts[:2] == ["git", "stash"] and (len(texts) == 2 or texts[2].startswith("-")):
         texts.insert(2, "push")
+    elif texts[0] == "git":
+        texts = _git(texts)
     elif texts[0] == "kill" and len(texts) > 1:
         texts = _kill(texts)
     elif texts[0] == "tar" and len(texts) > 1 and _CLUSTER.fullmatch(texts[1]) and "f" not in texts[1][:-1]:
@@ -86,6 +74,7 @@ def plain_words(words: list[Word]) -> list[Word]:
         texts = _sed(texts)
     elif texts[0] == "chmod" and len(texts) > 2:
         texts = [_octal(text) for text in texts]
+        texts[1:] = [re.sub(r"^(?:a|ugo)(?=[+-])", "", text) for text in texts[1:]]
     return [*map(_lit, texts)]
 
 
@@ -156,6 +145,23 @@ def _file_as_operand(command: Simple) -> Simple:
     return replace(command, words=(*command.words, target), redirects=rest)
 
 
+def _git(texts: list[str]) -> list[str]:
+    """Return revisions by one name, without a default `HEAD`, and `reset FILE` as `restore --staged FILE`."""
+    if texts[1:2] == ["commit"]:
+        return texts
+    texts = [re.sub(r"\^(?![\^{\d@!-])", "~1", text) if _PARENT.fullmatch(text) else text for text in texts]
+    texts = [re.sub(r"~(?=$|\.)", "~1", text) if _PARENT.fullmatch(text) else text for text in texts]
+    texts = [re.sub(r"^(--(?:pretty|format)=)tformat:", r"\1", text) for text in texts]
+    plain = not any(text.startswith("-") and text != "--" for text in texts[2:])
+    if texts[1:2] == ["reset"] and len(texts) > 2 and plain:
+        files = [text for text in (texts[3:] if texts[2] == "HEAD" else texts[2:]) if text != "--"]
+        if files and ("--" in texts or all("." in text or "/" in text for text in files)):
+            return ["git", "restore", "--staged", *files]
+    if texts[1:2] in (["show"], ["log"], ["reset"]) and texts[-1] == "HEAD":
+        texts = texts[:-1]
+    return texts
+
+
 def _kill(texts: list[str]) -> list[str]:
     """Return the signal of `kill` by its name; without one it is TERM."""
     if texts[1] in ("-s", "-n") and len(texts) > 3:
@@ -174,6 +180,8 @@ def _sed(texts: list[str]) -> list[str]:
 
 def _octal(text: str) -> str:
     """Return a mode that sets the bits of user, group and others as its number."""
+    if re.fullmatch(r"0?[0-7]{3}", text):
+        return text[-3:]
     modes: dict[str, int] = {}
     for clause in text.split(","):
         found = _MODE.fullmatch(clause)

@@ -19,8 +19,10 @@ _CODE = re.compile(r"(?m)^[ \t]+(?=\S)|\w+|[^\w\s'\"`,;]")
 _OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?P<value>=.*)?|-(?P<letters>[A-Za-z]+)(?P<rest>.*)", re.DOTALL)
 _NUMBER = re.compile(r"0*(\d+)s?")  # 0755 is 755, and 60s, to `timeout`, is 60
 _PROSE = frozenset(("description", "explanation", "instruction", "prompt", "reason", "thought", "activeForm"))
+_HOST = re.compile(r"([\w@.-]+):(?=[/~])(?!//)")
 _NO_PATH = re.compile(r"[\s*?]|\.\.\.")
 _MAX_ROTATED = 400
+FROM_END = 10**9  # the first line of the last ones, whose number is not known
 
 # The text, and what it is: placed (its place matters), loose, option, or `-x`: the word behind that option.
 _Token = tuple[str, str]
@@ -46,7 +48,8 @@ def differ(one: Iterable[Substance], other: Iterable[Substance]) -> bool:
 
 
 def _differs(a: Substance, b: Substance) -> bool:
-    if a.words != b.words or not _same_options(a.options, b.options) or _ordered_apart(a.order, b.order):
+    renamed = a.words == b.words and _renamed(a, b)
+    if a.words != b.words or not (renamed or _same_options(a.options, b.options)) or _ordered_apart(a.order, b.order):
         return True
     if any(_behind(a.bound, name) != _behind(b.bound, name) for name in dict(a.bound).keys() & dict(b.bound).keys()):
         return True
@@ -75,6 +78,20 @@ def _same_options(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     return not right
 
 
+def _renamed(a: Substance, b: Substance) -> bool:
+    """Return whether the options differ in one letter and one name with the same value behind: `-j 8`, `--jobs 8`."""
+    ours, theirs = Counter(a.options) - Counter(b.options), Counter(b.options) - Counter(a.options)
+    names = [*ours.elements(), *theirs.elements()]
+    if (
+        sum(ours.values()) != 1
+        or sum(theirs.values()) != 1
+        or sorted(len(name) == 1 for name in names) != [False, True]
+    ):
+        return False
+    mine, yours = (_behind(call.bound, f"-{name[0].lower()}") for call, name in zip((a, b), names, strict=True))
+    return mine == yours != []
+
+
 def _may_mean(letter: str, name: str) -> bool:
     return (len(letter) == 1 and len(name) > 1 and name.startswith(letter)) or {letter, name} == {"r", "R"}
 
@@ -82,9 +99,16 @@ def _may_mean(letter: str, name: str) -> bool:
 def _apart(a: tuple[int, int | None], b: tuple[int, int | None]) -> bool:
     """Return whether two windows of a file share few lines; the whole file and a part of it are one look."""
     (first, count), (other, more) = sorted((a, b), key=lambda lines: lines[0])
+    if other >= FROM_END > first:
+        return first > 1 or count is not None
     if count is None:
         return False
     return 2 * (first + count - other) < (count if more is None else min(count, more))
+
+
+def words_of_code(text: str) -> list[str]:
+    """Return the words of a text in their order, with the indentation of its lines."""
+    return _CODE.findall(text)
 
 
 def of_edit(changes: Iterable[tuple[str, str]], details: Sequence[Any] = ()) -> Substance:
@@ -132,6 +156,12 @@ def of_arguments(style: str, arguments: Any) -> Substance:
     return _substance(style, _in_arguments(arguments))
 
 
+def of_listing(value: Any) -> Substance:
+    """Return what a listing shows: the folder itself, all below it, or its entries; the rest is no other opinion."""
+    options = value.get("opts", ()) if isinstance(value, dict) else ()
+    return Substance("list", options=tuple(sorted(one[0] for one in options if one[0] in ("d", "R"))))
+
+
 def of_shell(value: Any, *, settled: bool) -> Substance:
     """Return the words of a shell command's form; unless the directory is `settled`, a `cd` may lead to where it is."""
     return _substance("shell", _in_shell(value, programs.SILENT - programs.MOVERS if settled else programs.SILENT))
@@ -161,6 +191,8 @@ def _in_arguments(value: Any, name: str = "") -> Iterator[_Token]:
 
 def _words(text: str) -> list[str]:
     """Return the words of a text; of a path its name, since the same file has many."""
+    if (host := _HOST.match(text)) and not text.startswith("/"):
+        return [host[1] + ":", *_words(text[host.end() :])]
     is_path = "/" in text and not _NO_PATH.search(text)
     words = _CODE.findall(text.rstrip("/").rpartition("/")[2] if is_path else text)
     return [number[1] if (number := _NUMBER.fullmatch(word)) else word for word in words]
@@ -206,9 +238,16 @@ def _in_list(parts: Sequence[tuple[str, Any]], silent: Collection[str]) -> Itera
 
 def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
     yield from ((word, "placed") for word in _plain(value["run"]))
-    for name, *values in value.get("opts", ()):
-        yield name, "option"
-        yield from ((word, "loose") for word in _plain(values))
+    spec = programs.SPECS.get(value["run"]) if isinstance(value["run"], str) else None
+    for name, *values in (*value.get("opts", ()), *value.get("rest", ())):
+        if spec and name in spec.detail:
+            continue  # It is no other opinion.
+        # Letters in one word, of a program without a table, are options each.
+        yield from ((one, "option") for one in (name[1:] if name[0] == "-" else [name]))
+        yield from ((word, f"-{name.lstrip('-')[:1].lower()}") for word in _plain(values))
+    if "call" in value:
+        yield from _in_call(value["call"])
+    yield from ((word, "placed") for word in _CODE.findall(value.get("code", "")))
     yield from ((word, "loose") for word in _plain(value.get("env", ())))
     yield from ((word, "placed") for word in _plain(value.get("in", ())))
     behind = ""
@@ -221,11 +260,13 @@ def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
             rest = option["value"] or option["rest"] or ""
             yield from ((name, "option") for name in ([long] if long else letters))
             # The tests of `find` are an expression: its words keep their place.
-            behind = "placed" if value["run"] in programs.FINDERS else f"-{(long or letters)[0].lower()}"
+            behind = "placed" if str(value["run"]) in programs.FINDERS else f"-{(long or letters)[0].lower()}"
             yield from ((word, behind) for word in _plain(rest.removeprefix("=")))
             behind = "" if rest else behind
         else:
             yield from ((word, kind) for word in _plain(one))
+            if value["run"] == "rsync" and str(one).endswith("/"):
+                yield "/", kind  # What is in the folder, not the folder.
     yield from _in_redirects(value.get("to", ()))
 
 
@@ -242,6 +283,8 @@ def _plain(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, (list, tuple)):
+        if value and value[0] in ("dvar", "dsub", "darith"):
+            value = [value[0][1:], *value[1:]]  # Whether an expansion is in quotes is no other opinion.
         for one in value:
             yield from _plain(one)
     else:

@@ -40,7 +40,7 @@ def _arguments(**spellings: str) -> dict[str, str]:
 # Remarks about a call, how long to wait for it, and how much of its output to show do not change its effect.
 _REMARKS = _names("description summary justification explanation security_risk thought reason toolSummary")
 _PATIENCE = _names("timeout timeout_ms timeoutMs yield_time_ms max_output_tokens timeout_seconds")
-_PATH = "file_path filePath path absolute_path target_file filename file"
+_PATH = "file_path filePath path absolute_path target_file filename file AbsolutePath TargetFile relative_path"
 
 TOOLS: tuple[Tool, ...] = (
     Tool(
@@ -61,7 +61,7 @@ TOOLS: tuple[Tool, ...] = (
             sandbox="dangerouslyDisableSandbox sandbox_permissions with_escalated_permissions",
         ),
         needed=_names("command"),
-        ignored=_REMARKS | _PATIENCE,
+        ignored=_REMARKS | _PATIENCE | _names("requires_approval Blocking SafeToAutoRun WaitMsBeforeAsync blocking"),
         # Harnesses spell a missing flag as false or as text; a sandbox switch that is on is kept.
         defaults={"background": False, "is_input": False, "sandbox": False},
         fresh=_names("exec_command shell shell_command local_shell run_shell_command"),
@@ -70,9 +70,17 @@ TOOLS: tuple[Tool, ...] = (
         "read",
         _names("read read_file readfile view view_file open_file cat_file"),
         kind="read",
-        arguments=_arguments(path=_PATH, offset="", limit="", view_range="", start_line="", end_line="", pages=""),
+        arguments=_arguments(
+            path=_PATH,
+            offset="",
+            limit="",
+            view_range="line_range",
+            start_line="start_line_one_indexed StartLine startLine line_start",
+            end_line="end_line_one_indexed_inclusive EndLine endLine line_end",
+            pages="",
+        ),
         needed=_names("path"),
-        ignored=_REMARKS,
+        ignored=_REMARKS | _names("should_read_entire_file show_line_numbers"),
     ),
     Tool(
         "edit",
@@ -93,6 +101,7 @@ TOOLS: tuple[Tool, ...] = (
             new="new_string new_str newText new_text newString",
             replace_all="replaceAll allow_multiple",
             edits="",
+            diff="",
             expected_replacements="",
         ),
         needed=_names("path"),
@@ -163,6 +172,22 @@ TOOLS: tuple[Tool, ...] = (
         ignored=_REMARKS | _names("limit"),
         defaults={"recursive": False, "ignore": []},
     ),
+    Tool(
+        "read",
+        _names("read_many_files read_files"),
+        kind="reads",
+        arguments=_arguments(paths="files file_paths"),
+        needed=_names("paths"),
+        ignored=_REMARKS,
+    ),
+    Tool(
+        "edit",
+        _names("delete_file remove_file"),
+        kind="delete",
+        arguments=_arguments(path=_PATH),
+        needed=_names("path"),
+        ignored=_REMARKS,
+    ),
     # From here on only the family is known.
     Tool(
         "shell",
@@ -175,14 +200,14 @@ TOOLS: tuple[Tool, ...] = (
         "edit",
         _names(
             "str_replace_editor str_replace_based_edit_tool text_editor file_editor notebookedit insert_edit_into_file "
-            "edit_notebook append delete_file move_file undo_edit filechange patch insert_content_at_line "
+            "edit_notebook append move_file undo_edit filechange patch insert_content_at_line "
             "edit_file_by_replace apply_diff planning_file_editor"
         ),
     ),
     Tool(
         "read",
         _names(
-            "read_many_files open goto cat search_file search_dir find_file grep_files codebase_search semantic_search "
+            "open goto cat search_file search_dir find_file grep_files codebase_search semantic_search "
             "glob_file_search notebookread lsp view_image read_notebook list_code_definition_names read_mcp_resource "
             "list_mcp_resources readmcpresourcetool listmcpresourcestool tool_search toolsearch think todowrite "
             "todo_write todoread update_plan"
@@ -227,6 +252,16 @@ _EDITOR_ARGUMENTS = {
 _VIEWS = _names("view read open")
 
 
+_SPACES = ("functions.", "default_api.", "default_api:", "functions::", "mcp__filesystem__", "filesystem.")
+"""Namespaces that say nothing about a tool."""
+
+
+def plain_name(name: str) -> str:
+    """Return a tool's name in lower case, without a namespace that says nothing about it."""
+    name = name.lower()
+    return next((name[len(space) :] for space in _SPACES if name.startswith(space)), name)
+
+
 def bare_name(name: str) -> str:
     """Return a tool's name in lower case, without the MCP server or namespace it came from, and without a version."""
     return re.sub(r"_v\d$", "", re.split(r"__|\.|/", name.casefold())[-1]) if name else ""
@@ -243,9 +278,9 @@ def family_of_tool(name: str, arguments: Any = None) -> str:
 
 def kind_of(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the kind of tool that a name means, whatever the other arguments; the name itself if it is unknown."""
-    if name.lower() in _EDITOR_NAMES:
+    if plain_name(name) in _EDITOR_NAMES:
         return _EDITOR_COMMANDS.get(str(arguments.get("command")), name)
-    tool = _BY_NAME.get(name.lower())
+    tool = _BY_NAME.get(plain_name(name))
     return (tool.kind if tool else "") or name
 
 
@@ -261,7 +296,7 @@ def tool_of_kind(kind: str) -> Tool:
 
 def known_tool(name: str, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str, Any]] | None:
     """Return the tool that a call means with its canonical arguments; None if any part of the call is unknown."""
-    name = name.lower()
+    name = plain_name(name)
     if name in _EDITOR_NAMES:
         return _editor(arguments)
     tool = _BY_NAME.get(name)
@@ -290,9 +325,14 @@ def _canonical(tool: Tool, arguments: Mapping[str, Any]) -> tuple[Tool, dict[str
         if canonical is None or canonical in own:
             return None
         value = _flag(value) if isinstance(tool.defaults.get(canonical), bool) else value
+        value = int(value) if canonical in _COUNTS and isinstance(value, str) and _WHOLE.fullmatch(value) else value
         if canonical not in tool.defaults or value != tool.defaults[canonical]:
             own[canonical] = value
     return (tool, own) if tool.needed <= set(own) else None
+
+
+_COUNTS = _names("offset limit start_line end_line line after before around expected_replacements")
+_WHOLE = re.compile(r"-?\d{1,9}")
 
 
 def _flag(value: Any) -> Any:

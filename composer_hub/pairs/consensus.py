@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from composer_hub.actions.forms import parsed_arguments, same
+from composer_hub.actions.arguments import parsed_arguments
+from composer_hub.actions.forms import groups, same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools
@@ -75,9 +76,9 @@ def consensus(ballot: Ballot, policy: Policy) -> tuple[tuple[Cast, ...], str]:
     if reason := _unfit(ballot, policy):
         return (), reason
     counted = ballot.counted
-    clusters = Counter(cast.form.at(policy.agree_level) for cast in counted)
-    best, size = min(clusters.items(), key=lambda item: (-item[1], item[0]))
-    winners = tuple(cast for cast in counted if cast.form.at(policy.agree_level) == best)
+    clusters = groups([cast.form for cast in counted], policy.agree_level)
+    best = min(clusters, key=lambda group: (-len(group), counted[group[0]].form.at(policy.agree_level)))
+    winners, size = tuple(counted[at] for at in best), len(best)
     repeats_student = same(winners[0].form, ballot.form, policy.agree_level)
     if repeats_student and len(clusters) == 1:
         return (), "agrees_with_student"

@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from composer_hub.actions.forms import parsed_arguments
+from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 
 NO_RESULT = "(no result was recorded)"

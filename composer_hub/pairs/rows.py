@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from composer_hub.actions.forms import parsed_arguments
+from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.schemas import inferred
 from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.prompts import as_object, read_prompt

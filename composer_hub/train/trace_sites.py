@@ -17,7 +17,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
-from composer_hub.actions.forms import parsed_arguments
+from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.families import family_of
 from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hub import Model

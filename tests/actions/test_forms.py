@@ -108,7 +108,7 @@ DIFFERENT = [
     ("Read", {"file_path": "a.py"}, "Read", {"file_path": "a.py", "offset": 2}),
     ("Read", {"file_path": "a.py", "limit": 2}, "Read", {"file_path": "a.py"}),
     ("Read", {"file_path": "src/../a.py"}, "Read", {"file_path": "a.py"}),
-    ("Read", {"file_path": "a.py"}, "Bash", {"command": "cat a.py"}),
+    ("Read", {"file_path": "a.py"}, "Bash", {"command": "cat a.py b.py"}),
     ("Write", {"file_path": "b.py", "content": "x"}, "Write", {"file_path": "b.py", "content": "x\n"}),
     ("Write", {"file_path": "a.py", "content": "x"}, "create_file", {"path": "a.py", "content": "x"}),
     (
@@ -217,7 +217,7 @@ def test_text_without_calls_and_unknown_tools_are_problems() -> None:
     assert act("Frob", {}, ActionContext(tools={"Bash": {}})).problem == "unknown_tool"
 
 
-def test_cat_in_a_shell_equals_a_reading_tool_at_l3_only() -> None:
+def test_a_part_of_a_file_in_a_shell_equals_a_reading_tool_at_l3_only() -> None:
     read, cat = act("Read", {"file_path": "a.py"}), act("Bash", {"command": "cat /repo/a.py | head -20"})
     assert not same(read, cat, "L2")
     assert same(read, cat, "L3")

@@ -1,4 +1,4 @@
-"""Three sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
+"""Four sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
 All were written before their authors read the rules, but mended since: the figures are tuned.
 docs/results/actions.md has the first looks.
@@ -18,8 +18,8 @@ from composer_hub.records import Message, Step, ToolCall, Trace, Vote
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("judged_actions.jsonl").read_text("utf-8").splitlines()]
 SETS = sorted({case["set"] for case in CASES})
-SPLITS = {"three": 13}  # eleven are edits or writes, most of a file that the case does not hold
-FALSE_PAIRS = {"three": 1}  # `grep -E 'a|b'` and `grep -e a -e b`
+SPLITS = {"one": 1, "four": 1}
+FALSE_PAIRS = {"four": 1}  # `git diff main...x` and `git diff $(git merge-base main x) x`
 
 
 def action(calls: list[list[Any]], name: str = "c") -> Message:
@@ -31,7 +31,7 @@ def of_set(name: str, *, same: bool) -> list[dict[str, Any]]:
 
 
 def merged(case: dict[str, Any]) -> bool:
-    context = ActionContext(cwd=case["cwd"], shell_cwd=case["cwd"])
+    context = ActionContext(cwd=case["cwd"] or "", shell_cwd=case["cwd"] or "")
     return same(normalize(action(case["one"]), context), normalize(action(case["other"]), context))
 
 
@@ -44,7 +44,7 @@ def gives_a_pair(case: dict[str, Any], *, records_cwd: bool) -> bool:
         messages += [action([[tool, own]], f"h{number}."), Message("tool", "ok", tool_call_id=f"h{number}.0")]
     steps = (Step("s", 0, len(messages), ((0, len(messages)),), (), family="student"),)
     messages.append(action(case["one"]))
-    trace = Trace("t", "claude_code", "t", tuple(messages), steps, cwd=case["cwd"] if records_cwd else "")
+    trace = Trace("t", "claude_code", "t", tuple(messages), steps, cwd=(case["cwd"] or "") if records_cwd else "")
     answer = {"role": "assistant", "content": "", "tool_calls": action(case["other"]).to_chat()["tool_calls"]}
     votes = [Vote(name, "t", "s", 0, name, name, "voted", answer, "") for name in ("a", "b")]
     pairs, _ = build_pairs(trace, votes)
@@ -55,7 +55,7 @@ def gives_a_pair(case: dict[str, Any], *, records_cwd: bool) -> bool:
 def test_unequal_actions_are_never_merged_and_few_equal_ones_are_split(name: str) -> None:
     assert not [case for case in of_set(name, same=False) if merged(case)]
     equal = of_set(name, same=True)
-    assert sum(not merged(case) for case in equal) <= SPLITS.get(name, 5)
+    assert sum(not merged(case) for case in equal) <= SPLITS.get(name, 0)
 
 
 @pytest.mark.parametrize("records_cwd", [True, False], ids=["cwd", "no cwd"])
@@ -64,4 +64,4 @@ def test_equal_actions_make_no_pair_and_most_unequal_ones_do(name: str, records_
     equal = of_set(name, same=True)
     assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in equal) <= FALSE_PAIRS.get(name, 0)
     unequal = of_set(name, same=False)
-    assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in unequal) >= 0.88 * len(unequal)
+    assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in unequal) >= 0.85 * len(unequal)

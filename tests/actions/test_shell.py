@@ -255,7 +255,7 @@ MEANT = [
     ("echo hi", "shell", (("echo",),)),
     ("while true; do :; done", "shell", ((":",), ("true",))),
     ("for f in a b; do pytest $f; done > log", "shell", (("(", "log"), ("pytest",))),
-    ("[[ -f a ]] && ls", "shell", ("[[",)),
+    ("[[ a == b ]] && ls", "shell", ("[[",)),
 ]
 
 
@@ -291,7 +291,7 @@ def test_a_form_knows_whether_the_directory_and_files_may_have_changed(text: str
     "text",
     [
         "echo 'a", 'echo "a', "echo $(a", "echo ${a", "echo `a", "a &&", "| a", "a ;; b", "(a", "a )", "{ a",
-        "f() { a; }", "a=(1 2)", "diff <(a) <(b)", "[[ -f a ]]", "cat <<EOF\nx", "cat <<EOF", "echo $'a'",
+        "f() { a; }", "a=(1 2)", "diff <(a) <(b)", "[[ a == b ]]", "cat <<EOF\nx", "cat <<EOF", "echo $'a'",
         "if a; then b", "if a; then; fi", "for f; do a; done", "for ((;;)); do a; done", "while a; done", "done",
         "case x in a) b;; esac", "if a; then b; fi c", "a; {", "ca\\\nt=1", "a || !",
         "$(" * (MAX_DEPTH + 1),
