@@ -26,6 +26,7 @@ from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 MAX_TEXT = 1500
 MAX_GUIDE = 60_000
 MIN_STEM = 0.75  # of two file names in one folder
+MIN_GUESS = 0.5  # the same, if several sessions must agree
 GUIDES = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "copilot-instructions.md", ".cursorrules")
 BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "finish"))
 """Families of tools that come with a harness: how they are called is no fact about a project."""
@@ -181,9 +182,10 @@ class Causes:
         """Return the file of the same folder and type that was read next."""
         for later in context.later[:4]:
             right = self.inside(path_of(later.call), self.root)
-            same = os.path.dirname(right) == os.path.dirname(wrong) and right != wrong
-            if later.ok and same and os.path.splitext(right)[1] == os.path.splitext(wrong)[1] != "":
-                return right
+            if later.ok and os.path.dirname(right) == os.path.dirname(wrong) and right != wrong:
+                (one, kind), (other, same) = (os.path.splitext(os.path.basename(path)) for path in (wrong, right))
+                if kind == same != "" and SequenceMatcher(None, one, other, autojunk=False).ratio() >= MIN_GUESS:
+                    return right
         return ""
 
     def usage(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:

@@ -35,7 +35,7 @@ def stack(counts: Mapping[str, float], label: str) -> str:
 
 def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     """Return columns of failures per 100 calls, by blame; a week with few calls shows only how many it had."""
-    width, height, floor = 560, 190, 150
+    width, height, floor = 560, 176, 132
     step = width / max(len(groups), 1)
     column = min(step * 0.62, 46)
     peak = max((_rate(group, sum(group.failures.values())) for group in groups), default=0) or 1
@@ -55,7 +55,7 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
                         f'<rect class="{blame}" x="{left:.1f}" y="{top:.1f}" width="{column:.1f}" height="{tall:.1f}"/>'
                     )
             rate = f"{_rate(group, group.failures['model']):.1f}"
-            parts.append(f'<text x="{middle:.1f}" y="{top - 6:.1f}" text-anchor="middle">{rate}</text>')
+            parts.append(f'<text class="own" x="{middle:.1f}" y="{floor + 33}" text-anchor="middle">{rate}</text>')
         else:
             parts.append(
                 f'<rect class="calm" x="{left:.1f}" y="{floor - 4}" width="{column:.1f}" height="4"/>'
@@ -66,7 +66,7 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
             parts.append(f'<text x="{middle:.1f}" y="{floor + 18}" text-anchor="middle">{label}</text>')
         parts.append("</g>")
     return (
-        f'<svg class="week" viewBox="0 0 {width} {height - 14}" role="img" '
+        f'<svg class="week" viewBox="0 0 {width} {height}" role="img" '
         f'aria-label="Failures per 100 calls by week">{"".join(parts)}</svg>'
     )
 

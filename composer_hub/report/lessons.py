@@ -80,8 +80,14 @@ def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> 
         for cause in session.causes:
             groups[cause.kind, cause.subject, cause.name].append((session, cause))
     _fold_paths(groups, worked)
-    lessons = (_lesson(project, folder, key, proof, worked, guide) for key, proof in groups.items())
-    return [lesson for lesson in lessons if lesson]
+    lessons = {key: _lesson(project, folder, key, proof, worked, guide) for key, proof in groups.items()}
+    gone = {name for (kind, _, name), lesson in lessons.items() if kind == "path" and lesson}
+    # A file below a folder that is not there needs no line of its own.
+    return [
+        lesson
+        for (kind, _, name), lesson in lessons.items()
+        if lesson and not (kind == "path" and gone.intersection(_folders(name)))
+    ]
 
 
 def _lesson(

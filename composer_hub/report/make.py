@@ -110,7 +110,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
 def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
     """Return the folders of all harnesses that have sessions on this machine."""
     known = session_folders(environment, home)
-    found = [folder for folder in known if folder.is_dir()]
+    found = [folder for folder in known if folder.exists()]
     if not found:
         names = ", ".join(dict.fromkeys(harness.title for harness in known.values()))
         raise exits.NothingToDo(

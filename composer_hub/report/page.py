@@ -24,7 +24,8 @@ from composer_hub.report.lessons import Lesson
 from composer_hub.report.lines import clean_lines, fresh_lines
 from composer_hub.report.numbers import BLAMES, CLASSES, MIN_RATE, Group, Numbers, Repair
 
-MAX_TOOLS, MAX_KINDS, MAX_NOES, MAX_REPAIRS, MAX_PROOF = 10, 5, 12, 5, 3
+MAX_TOOLS, MAX_KINDS, MAX_REPAIRS, MAX_PROOF = 10, 5, 5, 3
+FIRST_NOES, MAX_NOES = 5, 40
 CLASS_NAMES = {
     "input": "Input",
     "write": "Cache write, 5 minutes",
@@ -139,7 +140,7 @@ def _tiles(view: View) -> str:
         ),
         (
             "repairs",
-            say.percent(share),
+            _e(say.percent(share)),
             "of the spend went into failed messages and their repair, at most"
             if share is not None
             else "these files record no tokens, so no cost",
@@ -220,15 +221,16 @@ def _short(text: str, max_chars: int) -> str:
     return text if len(text) <= max_chars else f"{text[: max_chars - 1]}…"
 
 
-def _place(view: View, session: SessionFacts, step: int) -> str:
-    """Return where a step is: when, in which project, session and step."""
-    at = session.steps[step].at if 0 <= step < len(session.steps) else 0.0
+def _place(view: View, session: SessionFacts, step: int, *, short: bool = False) -> str:
+    """Return where a step is: when, in which project, and unless it is short, in which session."""
+    at = session.steps[max(step, 0)].at
     parts = [_e(say.minute(at, view.zone))]
     if not view.share:
         parts.append(_e(view.names.get(view.numbers.projects.get(session.cwd, ""), "")))
+    if not view.share and not short:
         stem = session.path.rpartition("/")[2].partition(".")[0]
         parts.append(f'<span title="{_e(stem)}">session {_e(stem[:13])}</span>')
-    return " · ".join(filter(None, [*parts, f"step {step + 1:,}"]))
+    return " · ".join(filter(None, [*parts, f"step {step + 1:,}" if step >= 0 else ""]))
 
 
 # ------------------------------------------------------------------------------------------------- blame, tools, weeks
@@ -307,15 +309,15 @@ def _tools(view: View) -> str:
 def _models(view: View) -> str:
     most = max((group.rate or 0 for group in view.numbers.models), default=0) or 1
     rows = "".join(
-        f'<tr><td>{_e(_short(group.name, 34))}</td><td class="n">{group.num_calls:,}</td>'
+        f'<tr><td>{_e(say.model_name(group.name))}</td><td class="n">{group.num_calls:,}</td>'
         f'<td class="n">{_link(view, say.count(group.failures["model"]), "model", group.name)}</td>'
-        f'<td class="bars">{bar((group.rate or 0) / most, "model", say.rate(group.rate))}</td>'
+        f'<td class="bars wide">{bar((group.rate or 0) / most, "model", say.rate(group.rate))}</td>'
         f'<td class="n">{say.rate(group.rate)}</td></tr>'
         for group in sorted(view.numbers.models, key=lambda one: -one.num_calls)[:8]
     )
     return (
         '<div class="card scroll"><table><caption>By model. They had different tasks, so this is no contest.</caption><thead>'
-        '<tr><th>Model</th><th class="n">calls</th><th class="n">failed</th><th></th><th class="n">of 100</th></tr></thead>'
+        '<tr><th>Model</th><th class="n">calls</th><th class="n">failed</th><th class="wide"></th><th class="n">of 100</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -333,7 +335,7 @@ def _weeks(view: View) -> str:
     )
     head = "".join(f'<th class="n">{name}</th>' for name in ("agent", "tests", "env", "no"))
     return (
-        '<div class="card"><table><caption>Failures per 100 calls by week, in the colors above. The number is the '
+        '<div class="card"><table><caption>Failures per 100 calls by week, in the colors above. The red number is the '
         f'agent\'s own.</caption></table>{weeks(groups, names)}<details><summary>As a table</summary><div class="scroll">'
         f'<table><thead><tr><th>Week of</th><th class="n">calls</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
         "</details></div>"
@@ -351,8 +353,8 @@ def _repairs(view: View) -> str:
     runs = [repair for repair in numbers.repairs if repair.num_failed > 1]
     longest = sorted(runs, key=lambda one: (-one.num_failed, -one.span))[:MAX_REPAIRS]
     tables = [
-        _repair_table(view, "The dearest repairs", dearest, "share of the spend") if dearest else "",
-        _repair_table(view, "The longest runs of failures", longest, "share of the spend") if longest else "",
+        _repair_table(view, "The dearest repairs", dearest, "of the spend") if dearest else "",
+        _repair_table(view, "The longest runs of failures", longest, "of the spend") if longest else "",
     ]
     spent = numbers.spent
     why = (
@@ -367,7 +369,7 @@ def _repairs(view: View) -> str:
             ("The same, with their direct repair", numbers.direct),
             ("Everything between failure and repair", numbers.span),
         )
-        items = "".join(f"<li>{name}<b>{say.percent(numbers.share(value))}</b></li>" for name, value in rows)
+        items = "".join(f"<li>{name}<b>{_e(say.percent(numbers.share(value)))}</b></li>" for name, value in rows)
         facts = f'<div class="card"><ul class="facts">{items}</ul></div>'
     return _section("repairs", "What failures cost", why, f'{facts}<div class="two">{"".join(tables)}</div>')
 
@@ -384,9 +386,9 @@ def _repair_table(view: View, title: str, repairs: Sequence[Repair], unit: str) 
         )
         name = f'<a href="#{site.anchor}">{_e(what)}</a>' if site and not view.share else _e(what)
         rows.append(
-            f'<tr><td>{name}<br><span class="dim">{_place(view, repair.session, first)}</span></td>'
+            f'<tr><td>{name}<br><span class="dim">{_place(view, repair.session, first, short=True)}</span></td>'
             f'<td class="n">{say.plural(repair.num_failed, "failure")}<br><span class="dim">{ended}</span></td>'
-            f'<td class="n">{say.percent(view.numbers.share(repair.direct))}</td></tr>'
+            f'<td class="n">{_e(say.percent(view.numbers.share(repair.direct)))}</td></tr>'
         )
     return (
         f'<div class="card"><table><caption>{title}</caption><thead><tr><th>What failed</th><th class="n">run</th>'
@@ -416,13 +418,16 @@ def _noes(view: View) -> str:
     if view.share or not reasons:
         return _section("noes", "Where you said no", why, table)
     cleaned = view.cleaner.pairs([("", site.failure.reason) for site in reasons[:MAX_NOES]])
-    quotes = "".join(
-        f'<p class="quote">{_e(_short(text, 260))}<br><span class="dim">{_e(site.failure.tool)} · '
-        f"{_place(view, site.session, site.place)}</span></p>"
+    quotes = [
+        f'<p class="quote">{_e(_short(text, 200))}<br><span class="dim">{_e(site.failure.tool)} · '
+        f"{_place(view, site.session, site.place, short=True)}</span></p>"
         for site, (_, text) in zip(reasons, cleaned, strict=False)
-    )
+    ]
+    told = "".join(quotes[:FIRST_NOES])
+    if rest := "".join(quotes[FIRST_NOES:]):
+        told += f"<details><summary>{len(quotes) - FIRST_NOES} more</summary>{rest}</details>"
     why += " Some are standing rules; which of them is for you to say."
-    return _section("noes", "Where you said no", why, f'<div class="two"><div class="card">{quotes}</div>{table}</div>')
+    return _section("noes", "Where you said no", why, f'<div class="two"><div class="card">{told}</div>{table}</div>')
 
 
 # -------------------------------------------------------------------------------------------------------------- tokens
@@ -445,32 +450,32 @@ def _tokens(view: View) -> str:
     classes = f'<div class="card"><table><caption>By class; the classes have no sum that means anything</caption><tbody>{rows}</tbody></table></div>'
     why = "Each message counts once, whatever number of files repeat it. There are no dollars: on a flat plan, list prices are not your bill."
     if numbers.num_open:
-        why += f" Output is a lower bound: for {say.percent(open_share)} of the messages, the harness recorded only its beginning."
+        why += f" Output is a lower bound: for {_e(say.percent(open_share))} of the messages, the harness may have recorded only its beginning."
     tables = [
         _spend_table(
             view, "By project", [(view.names.get(one.name, "no folder recorded"), one) for one in numbers.by_project]
         ),
-        _spend_table(view, "By model", [(one.name, one) for one in numbers.models]),
+        _spend_table(view, "By model", [(say.model_name(one.name), one) for one in numbers.models]),
     ]
     dear = "".join(
-        f'<tr><td>{_place(view, session, 0)}</td><td class="n">{say.percent(numbers.share(cost))}</td></tr>'
+        f'<tr><td>{_place(view, session, -1)}</td><td class="n">{_e(say.percent(numbers.share(cost)))}</td></tr>'
         for session, cost in numbers.dearest_sessions[:5]
     )
     sessions = f'<div class="card"><table><caption>The dearest sessions, with their subagents</caption><tbody>{dear}</tbody></table></div>'
-    content = f'<div class="two">{classes}{tables[0]}</div><div class="two"></div><div class="two">{tables[1]}{sessions}</div>'
-    return _section("tokens", "Tokens", why, content.replace('<div class="two"></div>', ""))
+    content = f'<div class="two">{classes}{tables[1]}</div><div class="two">{tables[0]}{sessions}</div>'
+    return _section("tokens", "Tokens", why, content)
 
 
 def _spend_table(view: View, title: str, groups: Sequence[tuple[str, Group]]) -> str:
     rows = "".join(
         f'<tr><td>{_e(_short(name, 36))}</td><td class="n">{group.num_steps:,}</td>'
-        f'<td class="bars">{bar(group.weighted / view.numbers.weighted, "env", say.percent(view.numbers.share(group.weighted)))}</td>'
-        f'<td class="n">{say.percent(view.numbers.share(group.weighted))}</td></tr>'
+        f'<td class="bars wide">{bar(group.weighted / view.numbers.weighted, "env", say.percent(view.numbers.share(group.weighted)))}</td>'
+        f'<td class="n">{_e(say.percent(view.numbers.share(group.weighted)))}</td></tr>'
         for name, group in groups[:8]
         if group.weighted
     )
     return (
-        f'<div class="card scroll"><table><caption>{title}</caption><thead><tr><th></th><th class="n">messages</th><th></th>'
+        f'<div class="card scroll"><table><caption>{title}</caption><thead><tr><th></th><th class="n">messages</th><th class="wide"></th>'
         f'<th class="n">of spend</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 
 from composer_hub.report.numbers import Numbers
 
@@ -46,7 +47,7 @@ def percent(share: float | None) -> str:
     if share is None:
         return NONE
     value = 100 * share
-    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.05 else "under 0.1 %"
+    return f"{value:.0f} %" if value >= 9.95 or value == 0 else f"{value:.1f} %" if value >= 0.05 else "< 0.1 %"
 
 
 def rate(value: float | None) -> str:
@@ -54,7 +55,41 @@ def rate(value: float | None) -> str:
 
 
 def kind_name(kind: str) -> str:
-    return kind.replace("_", " ")
+    """Return a kind of error in words that need no manual."""
+    return _KIND_NAMES.get(kind, kind.replace("_", " "))
+
+
+_KIND_NAMES = {
+    "edit_no_match": "edit: text not found",
+    "edit_ambiguous": "edit: text found twice",
+    "edit_noop": "edit: no change",
+    "edit_syntax_rejected": "edit: broken syntax",
+    "stale_read": "edit before reading",
+    "usage_error": "wrong options",
+    "vcs_error": "git refused",
+    "schema_validation": "wrong arguments",
+    "json_decode": "arguments not JSON",
+    "is_directory": "folder taken for a file",
+    "output_limit": "too much output",
+    "nonzero_exit": "other exit codes",
+    "nonzero_empty": "found nothing",
+    "compile_or_lint": "build or linter",
+    "program_exception": "own script failed",
+    "network_or_remote": "network or server",
+    "user_rejected": "stopped by you",
+    "policy_denied": "not permitted",
+    "cancelled_sibling": "cancelled with another",
+    "dangling_call": "no result recorded",
+    "sandbox_unavailable": "sandbox not there",
+    "api_error": "API error",
+    "truncated_output": "answer cut off",
+}
+_DATED = re.compile(r"-20\d{6}$")
+
+
+def model_name(model: str) -> str:
+    """Return a model's name without its date."""
+    return _DATED.sub("", model)[:40]
 
 
 def day(at: float, zone: datetime.tzinfo | None = None) -> str:
