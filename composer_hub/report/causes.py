@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from composer_hub.actions import SimpleCommand, command_of, commands_in, family_of_tool, path_of
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.find import CallOutcome
+from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.hindsight import is_other_path
 from composer_hub.hints.templates import SiteContext
 from composer_hub.hints.writers import context_of
@@ -69,24 +70,38 @@ class Causes:
     # ---- what worked
 
     def _scan(self) -> None:
+        lasts = keeps_cwd(self.trace.source)
         moved = False
         for position, step in enumerate(self.trace.steps):
             if moved:
                 self.moved.add(position)
             failed = {site.call_id for site in step.error_sites}
             for outcome in self.calls[position]:
-                shell = outcome.family == "shell"
-                commands = commands_in(command_of(outcome.call)) if shell else ()
+                commands = commands_in(command_of(outcome.call)) if outcome.family == "shell" else ()
                 if outcome.content is not None and outcome.call.call_id not in failed:
-                    self._note(outcome, commands, position, moved)
-                moved = moved or any(one.program in ("cd", "pushd", "popd") for one in commands)
+                    self._note(outcome, commands, position)
+                moved = moved or (lasts and any(one.program in _MOVERS for one in commands))
 
-    def _note(self, outcome: CallOutcome, commands: Sequence[SimpleCommand], position: int, moved: bool) -> None:
+    def _base(self, call: ToolCall, commands: Sequence[SimpleCommand], position: int) -> str | None:
+        """Return the folder that a shell command ran in, None if it is not certain."""
+        if commands and commands[0].program == "cd" and commands[0].words[1:2]:
+            base = commands[0].words[1]
+            rest = commands[1:]
+        else:
+            given = call.arguments if isinstance(call.arguments, Mapping) else {}
+            named = next((given[key] for key in _FOLDERS if isinstance(given.get(key), str)), "")
+            base = named or ("" if position in self.moved else self.root)
+            rest = commands
+        if not base.startswith("/") or any(one.program in _MOVERS for one in rest):
+            return None
+        return folded(base)
+
+    def _note(self, outcome: CallOutcome, commands: Sequence[SimpleCommand], position: int) -> None:
         at = self.times[position]
         if outcome.family == "shell":
             if hides_exit_code(command_of(outcome.call)):
                 return
-            base = None if moved or any(one.program == "cd" for one in commands) else self.root
+            base = self._base(outcome.call, commands, position)
             for command in commands:
                 for name in names_of(command):
                     self._did_work(name, at)
@@ -146,8 +161,7 @@ class Causes:
         shell = family_of_tool(context.call.name, context.call.arguments) == "shell"
         command = command_of(context.call)
         if shell:
-            lost = position in self.moved or any(one.program == "cd" for one in commands_in(command))
-            wrong = self.inside(context.path, None if lost else self.root)
+            wrong = self.inside(context.path, self._base(context.call, commands_in(command), position))
             if wrong and os.path.basename(wrong) not in command:
                 return None
         else:
@@ -203,7 +217,10 @@ class Causes:
             owner = next((one for one in commands if _has(one, name, kind)), None)
             if owner is None or (kind == "flag" and not name.startswith("-")):
                 continue
-            subject = verb_of(owner)
+            # A wrapper may have taken the place of a program: its usage names it.
+            usage = _USAGE.search(text)
+            named = usage[1].strip() if usage else ""
+            subject = named if named and named.split()[0] != owner.program else verb_of(owner)
             fix, worked = self._other_words(context, owner, name, kind)
             return kind, subject, name, fix, worked
         return None
@@ -279,15 +296,19 @@ _FINDERS = {
     "schema_validation": Causes.parameter,
 }
 
+_MOVERS = ("cd", "pushd", "popd")
+_FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir_path")
+_USAGE = re.compile(r"[Uu]sage: +((?:[a-z][\w.-]* ?){1,3})")
 _EMPTY = re.compile(r"\s*(?:No (?:files|matches) found|Found 0 |$)")
 _NOT_A_PATH = re.compile(r"[\n\0\s\"'`$*?{}<>|;&]|://")
 _MEANT = re.compile(r"Did you mean ([^\n]{1,300}?)\?")
-_FLAG = r"[`'\"\u2018]?(--?[A-Za-z][\w-]{0,60}|[A-Za-z](?= in -))"
+_FLAG = r"[`'\"\u2018]?(--?[A-Za-z][\w-]{0,60})"
 _USAGES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("flag", re.compile(
         r"(?:[Uu]nknown|[Uu]nrecogni[sz]ed|[Ii]nvalid|[Ii]llegal|[Uu]nexpected|[Nn]o such) "
         r"(?:long )?(?:flag|option|arguments?|shorthand flag|switch|command[- ]line option)s?:? *(?:-- )?" + _FLAG
     )),
+    ("flag", re.compile(r"(?:illegal|invalid|unknown|unrecognized) option -- [`'\"\u2018]?([A-Za-z])\b")),
     ("flag", re.compile(r"flag provided but not defined: (-[\w-]{1,60})")),
     ("field", re.compile(r"Unknown JSON field: [\"'](\w{1,60})[\"']")),
     ("target", re.compile(r"No rule to make target [`'\"\u2018]([\w:./-]{1,80})['\u2019\"]\.?")),
@@ -318,7 +339,7 @@ def folded(path: str) -> str:
     return _WORKTREE.sub(r"\1", path.replace("\\", "/")).rstrip("/")
 
 
-_WORKTREE = re.compile(r"^(.{2,200}?)/\.?(?:claude/|git/|entire/|codex/)?\.?worktrees?/[^/]+(?=/|$)")
+_WORKTREE = re.compile(r"^(.{2,200}?)(?:/\.(?:claude|git|entire|codex)/|/?[._-]+)worktrees?/[^/]+(?=/|$)")
 
 
 def names_of(command: SimpleCommand) -> Iterator[str]:
