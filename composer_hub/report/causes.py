@@ -27,6 +27,8 @@ from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 MAX_TEXT = 1500
 MAX_GUIDE = 60_000
 MIN_STEM = 0.75  # of two file names in one folder
+MAX_WAY = 60  # of another way to run a program
+MIN_FOLDER = 0.8  # of two names of one folder
 MIN_GUESS = 0.5  # the same, if several sessions must agree
 GUIDES = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "copilot-instructions.md", ".cursorrules")
 BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "finish"))
@@ -102,6 +104,8 @@ class Causes:
             if hides_exit_code(command_of(outcome.call)):
                 return
             base = self._base(outcome.call, commands, position)
+            for part in _AND.split(command_of(outcome.call)[:MAX_TEXT]):
+                self._did_work(f"program {part.split(maxsplit=1)[0] if part.strip() else ''}", at)
             for command in commands:
                 for name in names_of(command):
                     self._did_work(name, at)
@@ -253,20 +257,21 @@ class Causes:
         owner = next((one for one in commands if one.words[:1] == (name,)), None)
         if not name or owner is None or "/" in name:
             return None
+        asked = " ".join(owner.words[1:])
         for later in context.later:
             command = command_of(later.call)
-            if not later.ok or not command or "\n" in command or len(command) > MAX_TEXT:
+            if not later.ok or not asked or hides_exit_code(command) or len(command) > MAX_TEXT:
                 continue
-            for one in commands_in(command):
-                # `npx eslint`, `uv run pytest` and `.venv/bin/pytest` run the program by another way.
-                if (
-                    owner.words[1:]
-                    and one.words[-len(owner.words) + 1 :] == owner.words[1:]
-                    and not is_destructive(one)
-                ):
-                    way = " ".join(one.words[: len(one.words) - len(owner.words) + 1])
-                    if way and way != name and not hides_exit_code(command):
-                        return "program", "", name, way, command
+            # `npx eslint`, `uv run pytest` and `.venv/bin/pytest` run the program in another way.
+            last = _AND.split(command)[-1].strip()
+            way = last.removesuffix(asked).strip()
+            if (
+                last.endswith(f" {asked}")
+                and name in way != name
+                and len(way) < MAX_WAY
+                and not any(map(is_destructive, commands_in(command)))
+            ):
+                return "program", "", name, way, command
         return "program", "", name, "", ""
 
     def tool(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
@@ -296,6 +301,7 @@ _FINDERS = {
     "schema_validation": Causes.parameter,
 }
 
+_AND = re.compile(r"\s*(?:&&|\|\||;|\||\n)\s*")
 _MOVERS = ("cd", "pushd", "popd")
 _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir_path")
 _USAGE = re.compile(r"[Uu]sage: +((?:[a-z][\w.-]* ?){1,3})")
@@ -343,9 +349,8 @@ _WORKTREE = re.compile(r"^(.{2,200}?)(?:/\.(?:claude|git|entire|codex)/|/?[._-]+
 
 
 def names_of(command: SimpleCommand) -> Iterator[str]:
-    """Yield the program, the flags and the first words of a command that worked."""
+    """Yield the flags and the first words of a command that worked."""
     verb = verb_of(command)
-    yield f"program {command.words[0]}"
     for word in command.words[1:]:
         if word.startswith("-"):
             yield f"flag {verb} {word.partition('=')[0]}"
@@ -400,11 +405,21 @@ def is_meant(wrong: str, right: str) -> bool:
         return True
     folder, name = os.path.split(wrong)
     other, meant = os.path.split(right)
-    if folder != other or name == meant:
+    if name == meant:
+        return _is_same_folder(folder.split("/"), other.split("/"))
+    if folder != other:
         return False
     one, two = (re.sub(r"[-_ .]", "", text.casefold()) for text in (name, meant))
     alike = SequenceMatcher(None, one, two, autojunk=False).ratio()
     return one == two or (alike >= MIN_STEM and os.path.splitext(name)[0][:3] == os.path.splitext(meant)[0][:3])
+
+
+def _is_same_folder(wrong: Sequence[str], right: Sequence[str]) -> bool:
+    """Tell whether two folders differ in the spelling of one name only, such as `order` and `orders`."""
+    differ = [(one, other) for one, other in zip(wrong, right, strict=False) if one != other]
+    if len(wrong) != len(right) or len(differ) != 1:
+        return False
+    return SequenceMatcher(None, *differ[0], autojunk=False).ratio() >= MIN_FOLDER
 
 
 def spelled(call: ToolCall, max_chars: int) -> str:

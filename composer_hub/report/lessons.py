@@ -227,7 +227,7 @@ def _target_line(subject: str, name: str, fix: str) -> str:
 
 
 def _program_line(subject: str, name: str, fix: str) -> str:
-    return f"`{name}` is not installed" + (f"; use `{fix}`" if fix else "")
+    return f"`{name}` is not on the PATH" + (f"; use `{fix}`" if fix else "")
 
 
 def _tool_line(subject: str, name: str, fix: str) -> str:

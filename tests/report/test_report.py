@@ -189,6 +189,26 @@ def test_a_flag_is_replaced_only_by_what_surely_worked(worked: str, line: str, t
     assert lines_of(tmp_path) == [line]
 
 
+@pytest.mark.parametrize("way", ["uv run pytest", "python -m pytest", ".venv/bin/pytest"])
+def test_a_program_that_is_not_there_is_run_in_the_way_that_worked(way: str, tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Bash", "Exit code 127\nbash: pytest: command not found", error=True, command="pytest -q tests")
+        log.call("Bash", "3 passed", command=f"{way} -q tests").write()
+    assert lines_of(tmp_path) == [f"- `pytest` is not on the PATH; use `{way}` (2 failures in 2 sessions)."]
+
+
+def test_a_misspelled_folder_is_found_and_a_sibling_is_not(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        for wrong, right in (("order", "orders"), ("cart", "prices")):
+            log.call("Read", MISSING, error=True, file_path=f"/work/shop/src/{wrong}/models.py")
+            log.call("Read", "x", file_path=f"/work/shop/src/{right}/models.py")
+        log.write()
+    line = "- The right path is `src/orders/models.py`; there is no `src/order/models.py` (3 failures in 3 sessions)."
+    assert lines_of(tmp_path) == [line]
+
+
 def test_a_destructive_command_is_never_a_fix(tmp_path: Path) -> None:
     for day in (1, 2, 3):
         log = Log(tmp_path / f"s{day}.jsonl", day=day)
