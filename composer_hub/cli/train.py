@@ -19,7 +19,7 @@ import click
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.output import Output
-from composer_hub.train.presets import find_config, presets, summary
+from composer_hub.train.presets import find_config, presets, summary, with_launch_file
 
 NEEDED = ("torch", "trl", "transformers", "accelerate", "peft")
 
@@ -30,12 +30,23 @@ NEEDED = ("torch", "trl", "transformers", "accelerate", "peft")
 )
 @click.option("--list", "only_list", is_flag=True, help="List the presets.")
 @click.option("--show", is_flag=True, help="Print the config and train nothing.")
+@click.option("--plan", is_flag=True, help="Estimate the memory per GPU and train nothing.")
+@click.option("--gpu-gb", type=float, help="Memory of a GPU for --plan (the size that the preset names, or 80).")
 @click.option("--accelerate", default="", metavar="OPTIONS", help="Options of accelerate launch.")
+@click.option("--preset", help="The same as the argument.")
 @click.argument("config", required=False, metavar="PRESET|FILE")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
 @format_option
 def train(
-    only_list: bool, show: bool, accelerate: str, config: str | None, options: Sequence[str], out: Output
+    only_list: bool,
+    show: bool,
+    plan: bool,
+    gpu_gb: float | None,
+    accelerate: str,
+    preset: str | None,
+    config: str | None,
+    options: Sequence[str],
+    out: Output,
 ) -> None:
     """Train with a preset or a config file: composer-hub train tiny --max_steps 4.
 
@@ -44,16 +55,34 @@ def train(
     if only_list:
         out.table([{"preset": name, "about": summary(path)} for name, path in presets().items()], id_key="preset")
         return
+    if preset is not None:
+        config, options = preset, (*((config,) if config else ()), *options)
     if config is None:
         raise exits.UsageError(f"Name a preset ({', '.join(presets())}) or a config file.")
     path = find_config(config)
     if show:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
+    if plan or "--plan" in options:
+        show_plan(path, [word for word in options if word != "--plan"], shlex.split(accelerate), gpu_gb, out)
+        return
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise exits.UsageError(f"Training needs {', '.join(missing)}: pip install 'composer-hub[train]'.")
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *shlex.split(accelerate)]
+    given = with_launch_file(path, shlex.split(accelerate))
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *given]
     raise SystemExit(launched([*launcher, "-m", "composer_hub.train", "--config", str(path), *options]))
+
+
+def show_plan(path: Path, options: Sequence[str], accelerate: Sequence[str], gpu_gb: float | None, out: Output) -> None:
+    """Print the memory per GPU and what to change if it does not fit; exit with 4 then."""
+    from composer_hub.train.plan import plan
+
+    planned = plan(path, options, accelerate=accelerate, gpu_gib=gpu_gb)
+    out.table(planned.rows(), id_key="part")
+    for line in planned.verdict():
+        out.text(line)
+    if not planned.fits:
+        raise SystemExit(exits.REFUSED)
 
 
 def launched(command: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ In: the options, the facts about the other arguments, and the model. Out: nothin
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.losses import PREFERENCES
+from composer_hub.train.sharded import SUPPORTED, has_shards
 from composer_hub.train.teacher import head_of, keeping_hidden
 
 _RANGES = {
@@ -52,10 +54,7 @@ def check_options(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )
     if (args.alpha_sdpo or args.beta_replay) and sharding:
-        raise TrainerError(
-            f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use DDP or "
-            "ZeRO stage 1 or 2, or set alpha_sdpo and beta_replay to 0."
-        )
+        _check_sharding(args, sharding)
 
 
 def _check_ranges(args: ComposerConfig) -> None:
@@ -67,23 +66,28 @@ def _check_ranges(args: ComposerConfig) -> None:
                 raise TrainerError(f"{name} is {allowed}, not {value:g}.")
 
 
-def sharding_of(accelerator: Any, network: nn.Module, *, is_fsdp: bool) -> str:
-    """Return the name of the method that shards the weights over the ranks, or nothing."""
-    plugin = getattr(accelerator.state, "deepspeed_plugin", None)
-    if plugin is not None and plugin.zero_stage == 3:
-        return "ZeRO stage 3"
-    if is_fsdp:
-        return "FSDP"
-    # A model may come sharded already: by fully_shard, by a tensor-parallel plan, or by transformers while it loads.
-    return "a model of sharded weights" if _has_shards(network) else ""
+def _check_sharding(args: ComposerConfig, sharding: str) -> None:
+    if sharding not in SUPPORTED:
+        raise TrainerError(
+            f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use FSDP "
+            "version 2, ZeRO or DDP, or set alpha_sdpo and beta_replay to 0."
+        )
+    checkpointing: Any = args.gradient_checkpointing_kwargs or {}
+    if args.gradient_checkpointing and checkpointing.get("use_reentrant"):
+        raise TrainerError(
+            f"Reentrant checkpointing does not work with the added terms and {sharding}. Set "
+            'gradient_checkpointing_kwargs to {"use_reentrant": false}.'
+        )
 
 
-def _has_shards(network: nn.Module) -> bool:
-    if not torch.distributed.is_available():
-        return False
-    from torch.distributed.tensor import DTensor
-
-    return any(isinstance(value, DTensor) for value in network.parameters())
+def check_shards(network: nn.Module, *, is_fsdp: bool, num_processes: int) -> None:
+    """Refuse a run that asked for FSDP2 and whose parameters are whole; accelerate ignores FSDP on a CPU in silence."""
+    asked = is_fsdp or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
+    if asked and num_processes > 1 and not has_shards(network):
+        raise TrainerError(
+            "FSDP is on, but the parameters are not sharded: accelerate ignores FSDP on a CPU. Use GPUs, or launch "
+            "with --multi_gpu."
+        )
 
 
 @torch.no_grad()

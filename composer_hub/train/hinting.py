@@ -7,10 +7,13 @@ again.
 from __future__ import annotations
 
 import random
+import warnings
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
 from composer_hub.hints.hindsight import next_success, steps_after
@@ -25,6 +28,20 @@ from composer_hub.hints.writers import (
 from composer_hub.records import ErrorSite, Hint, Step, Trace
 from composer_hub.train.batch import HintSite
 from composer_hub.train.rollouts import Rollout
+
+# Conversations that end where a turn begins. Some templates (Gemma 4) go on after a result without a generation prompt.
+_CALL = {"type": "function", "function": {"name": "x", "arguments": {}}}
+_STARTS: tuple[list[dict[str, Any]], list[dict[str, Any]]] = (
+    [{"role": "user", "content": "x"}],
+    [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+        {"role": "tool", "name": "x", "content": "x"},
+    ],
+)
+
+
+_NO_TOOLS = (JinjaError, TypeError)  # a template without tools, or with another form of arguments
 
 
 class TemplateError(exits.ComposerError, ValueError):
@@ -65,7 +82,10 @@ class Hinter:
         if hint is None or (hint.writer, hint.kind) in self.refused:
             return None
         prefix, action = rollout.tokens(step)
-        site = self.place(hint, prefix, action, _corrected(rollout, step, sibling))
+        try:
+            site = self.place(hint, prefix, action, _corrected(rollout, step, sibling))
+        except TemplateError:
+            return None
         return site and replace(site, step=step.index, span=rollout.spans[step.index])
 
     def place(
@@ -79,23 +99,49 @@ class Hinter:
             return None
         if len(hinted) + len(corrected) > self.max_teacher_tokens:
             corrected = ()
-        pairs = enumerate(zip(prefix, hinted, strict=False))
-        cut = next((place for place, (one, other) in pairs if one != other), len(prefix))
+        cut = _first_difference(prefix, hinted)
         before, inserted, own, better = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
         return HintSite(hint, before, cut, inserted, own, better)
 
     def hinted(self, prefix: list[int], text: str) -> list[int]:
-        """Return the prefix with the hint as a user message before its generation prompt."""
-        base = [{"role": "user", "content": "x"}]
-        head = len(self.apply_template(base, add_generation_prompt=False))
-        generation = self.apply_template(base, add_generation_prompt=True)[head:]
-        if not generation or prefix[-len(generation) :] != generation:
-            raise TemplateError(
-                "The turn does not start right after the template's generation prompt, so no hint can be inserted. "
-                "Use one of the chat templates that TRL ships for training."
-            )
-        hint = [*base, {"role": "user", "content": text}]
-        return prefix[: -len(generation)] + self.apply_template(hint, add_generation_prompt=True)[head:]
+        """Return the prefix with the hint as a user message right before the turn that follows it."""
+        hint = {"role": "user", "content": text}
+        for start in _STARTS:
+            ends = self._ends(start, hint)
+            if ends is not None and prefix[-len(ends[0]) :] == ends[0]:
+                return prefix[: -len(ends[0])] + ends[1]
+        raise TemplateError(
+            "The chat template has no place for a hint before this turn. Use one of the chat templates that TRL ships "
+            "for training."
+        )
+
+    def _ends(self, start: list[dict[str, Any]], hint: dict[str, Any]) -> tuple[list[int], list[int]] | None:
+        """Return how a conversation ends before the next turn, without and with a hint, from where they differ."""
+        try:
+            plain, hinted = (self.apply_template(talk, add_generation_prompt=True) for talk in (start, [*start, hint]))
+            closed = self.apply_template(start, add_generation_prompt=False)
+        except _NO_TOOLS:
+            return None
+        same = next(
+            (at for at, (one, other) in enumerate(zip(plain, hinted, strict=False)) if one != other), len(plain)
+        )
+        # Cut before the generation prompt, and keep a token to compare if the model continues right after a result.
+        same = min(same, len(closed), len(plain) - 1)
+        return plain[same:], hinted[same:]
+
+    def has_place(self, *, after_tool: bool) -> bool:
+        """Return whether the template lets a hint stand before the first turn, or before one after a tool result."""
+        try:
+            self.hinted(self.apply_template(_STARTS[after_tool], add_generation_prompt=True), "x")
+        except (TemplateError, *_NO_TOOLS):
+            return False
+        return True
+
+
+def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the first place at which two lists differ, or the length of the first."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, theirs) in pairs if mine != theirs), len(one))
 
 
 def _corrected(rollout: Rollout, step: Step, sibling: Rollout | None) -> Sequence[int]:
@@ -108,6 +154,20 @@ def _corrected(rollout: Rollout, step: Step, sibling: Rollout | None) -> Sequenc
         if success is not None and success.prefix_exact:
             return other.tokens(success)[1]
     return ()
+
+
+def check_places(hinter: Hinter) -> None:
+    """Refuse a chat template without a place for hints; warn about one that has none after a tool result."""
+    if not hinter.has_place(after_tool=False):
+        raise TemplateError(
+            "The chat template has no place for a hint before a turn. Use one of the chat templates that TRL ships for "
+            "training, or set alpha_sdpo to 0."
+        )
+    if not hinter.has_place(after_tool=True):
+        warnings.warn(
+            "The chat template has no place for a hint after a tool result, so only errors of first turns get hints.",
+            stacklevel=3,
+        )
 
 
 def hinter_of(trainer: Any) -> Hinter:

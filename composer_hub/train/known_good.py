@@ -53,7 +53,7 @@ class KnownGood:
     def measure(self, score: Score) -> None:
         """Remember the current log-prob of each new turn."""
         fresh = [turn for turn in self.turns if turn.logp is None]
-        logps = iter(score([turn.row for turn in fresh]) if fresh else [])
+        logps = iter(score([turn.row for turn in fresh]) if fresh else [])  # the same ones on every rank
         self.turns = [
             turn if turn.logp is not None else GoodTurn(turn.before, turn.action, next(logps)) for turn in self.turns
         ]
@@ -61,7 +61,7 @@ class KnownGood:
     def drifts(self, score: Score, *, rank: int = 0, num_ranks: int = 1) -> list[float]:
         """Return this rank's share of the drifts, in nats per token; negative if a turn became less likely."""
         mine = [turn for turn in self.turns[rank::num_ranks] if turn.logp is not None]
-        now = score([turn.row for turn in mine]) if mine else []
+        now = score([turn.row for turn in mine])  # also without any: the ranks may wait for each other there
         return [(value - (turn.logp or 0.0)) / len(turn.action) for turn, value in zip(mine, now, strict=True)]
 
     def state(self) -> list[Any]:

@@ -7,6 +7,7 @@ number per token or pair. Nothing is reduced here except by `mean_over`, which d
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-ROWS_A_CHUNK = 32
+from composer_hub.train.sharded import gathered
+
+ROWS_A_CHUNK = 8  # a chunk holds about a dozen arrays of this many rows of logits
+VOCAB_A_CHUNK = 32_768
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +70,26 @@ def divergence_from_hidden(
     *,
     beta: float = 0.5,
     kernel: bool | None = None,
-) -> Tensor:  # (rows,)
-    """Return the divergence of each row without holding the logits of all rows in memory.
+) -> tuple[Tensor, Tensor]:  # (rows,), (rows,)
+    """Return each row's divergence, and the student's entropy, without holding the logits of all rows in memory.
 
     `kernel` chooses TRL's fused kernel (True) or the chunked fallback (False). None takes the kernel if there is one.
     """
     if student_hidden.shape[0] == 0:
         # An empty selection stays connected to the graph, so that every rank runs the same backward pass.
-        return student_hidden.sum(-1)
+        return student_hidden.sum(-1), student_hidden.sum(-1).detach()
     fused = _trl_divergence() if kernel is not False else None
     if kernel and fused is None:
         raise ValueError("This version of TRL has no divergence kernel. Leave `kernel` out to use the chunked path.")
     if fused is not None and student_hidden.dtype != torch.float64:
-        values, _entropy = fused.apply(
+        # It gives no gradient to the teacher. ZeRO-3 needs the parameters themselves, because it gathers them by id.
+        divergence, entropy = fused.apply(
             student_hidden,
             student_head.weight,
             student_head.bias,
             teacher_hidden.detach(),
-            teacher_head.weight.detach(),
-            None if teacher_head.bias is None else teacher_head.bias.detach(),
+            teacher_head.weight,
+            teacher_head.bias,
             beta,
             1.0,  # temperature
             student_head.scale,
@@ -92,20 +97,15 @@ def divergence_from_hidden(
             teacher_head.scale,
             teacher_head.softcap,
         )
-        return values
+        return divergence, entropy
 
-    def chunk(student: Tensor, teacher: Tensor) -> Tensor:
+    def chunk(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             teacher_logits = teacher_head.logits(teacher)
-        return divergence_from_logits(student_head.logits(student), teacher_logits, beta=beta)
+        logits = student_head.logits(student)
+        return divergence_from_logits(logits, teacher_logits, beta=beta), _entropy(logits)
 
-    parts = [
-        checkpoint(chunk, student, teacher, use_reentrant=False)
-        for student, teacher in zip(
-            student_hidden.split(ROWS_A_CHUNK), teacher_hidden.detach().split(ROWS_A_CHUNK), strict=True
-        )
-    ]
-    return torch.cat(parts)
+    return _in_chunks(chunk, student_hidden, teacher_hidden.detach())
 
 
 def hint_loss(
@@ -159,41 +159,55 @@ def _trl_divergence() -> type[torch.autograd.Function] | None:
 # ---------------------------------------------------------------------------------------------------------- log-probs
 
 
-def token_logps(hidden: Tensor, head: Head, targets: Tensor) -> Tensor:  # (rows, hidden), (rows,) -> (rows,)
-    """Return log p(target) of each row at temperature 1, in chunks of logits.
-
-    Reference log-probs are published at temperature 1, so the policy's must not go through a head that divides by the
-    sampling temperature.
-    """
-    if hidden.shape[0] == 0:
-        return hidden.sum(-1)
-
-    def chunk(rows: Tensor, wanted: Tensor) -> Tensor:
-        logits = head.logits(rows).float() if rows.dtype != torch.float64 else head.logits(rows)
-        return logits.gather(-1, wanted[:, None])[:, 0] - logits.logsumexp(-1)
-
-    parts = [
-        checkpoint(chunk, rows, wanted, use_reentrant=False)
-        for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True)
-    ]
-    return torch.cat(parts)
-
-
-@torch.no_grad()
-def token_stats(
+def token_logps(
     hidden: Tensor,  # (rows, hidden)
     head: Head,
     targets: Tensor,  # (rows,)
     *,
-    temperature: float = 1.0,
+    kernel: bool | None = None,
 ) -> tuple[Tensor, Tensor]:  # (rows,), (rows,)
-    """Return log p(target) and the entropy of each row without a gradient, in chunks of logits."""
-    logps, entropies = [], []
-    for rows, wanted in zip(hidden.split(ROWS_A_CHUNK), targets.split(ROWS_A_CHUNK), strict=True):
-        log_p = F.log_softmax(head.logits(rows).float() / temperature, dim=-1)
-        logps.append(log_p.gather(-1, wanted[:, None])[:, 0])
-        entropies.append(-(log_p.exp() * log_p).sum(-1))
-    return torch.cat(logps), torch.cat(entropies)
+    """Return log p(target) of each row at temperature 1, and the entropy without a gradient, in chunks of logits.
+
+    Reference log-probs are published at temperature 1, so the policy's must not go through a head that divides by the
+    sampling temperature. `kernel` is that of `divergence_from_hidden`.
+    """
+    if hidden.shape[0] == 0:
+        return hidden.sum(-1), hidden.sum(-1).detach()
+    fused = _trl_logps() if kernel is not False else None
+    if fused is not None and hidden.dtype != torch.float64:
+        # Its backward gathers a head that ZeRO-3 has sharded, its forward does not.
+        with gathered(head.weight, head.bias):
+            logps, entropy, *_ = fused.apply(
+                hidden, head.weight, head.bias, targets, 1.0, VOCAB_A_CHUNK, head.softcap, head.scale, ("entropy",)
+            )
+        return logps, entropy.detach()
+
+    def chunk(rows: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head.logits(rows).float() if rows.dtype != torch.float64 else head.logits(rows)
+        return logits.gather(-1, wanted[:, None])[:, 0] - logits.logsumexp(-1), _entropy(logits)
+
+    return _in_chunks(chunk, hidden, targets)
+
+
+def _in_chunks(chunk: Callable[..., tuple[Tensor, Tensor]], *rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Run a function of some rows in chunks, whose logits backward computes again."""
+    pieces = zip(*(one.split(ROWS_A_CHUNK) for one in rows), strict=True)
+    values, entropies = zip(*(checkpoint(chunk, *piece, use_reentrant=False) for piece in pieces), strict=True)
+    return torch.cat(values), torch.cat(entropies)
+
+
+@torch.no_grad()
+def _entropy(logits: Tensor) -> Tensor:  # (rows, vocab) -> (rows,)
+    log_p = F.log_softmax(logits, dim=-1)
+    return -(log_p.exp() * log_p).sum(-1)
+
+
+def _trl_logps() -> type[torch.autograd.Function] | None:
+    try:
+        from trl.kernels import ChunkedLogProbFunction
+    except ImportError:
+        return None
+    return ChunkedLogProbFunction
 
 
 # ---------------------------------------------------------------------------------------------------- preference loss

@@ -20,6 +20,22 @@ def presets() -> dict[str, Path]:
     return {path.stem: path for path in sorted(folder().glob("*.yaml"))}
 
 
+def with_launch_file(config: Path, accelerate: Sequence[str]) -> list[str]:
+    """Return options of accelerate with a file: the one that they name, as a path or by its preset, or the config's."""
+    words = list(accelerate)
+    if "--config_file" in words[:-1]:
+        at = words.index("--config_file") + 1
+        named = _launch_file(folder() / words[at])
+        return words if Path(words[at]).is_file() or named is None else [*words[:at], str(named), *words[at + 1 :]]
+    own = _launch_file(config)
+    return words if own is None else ["--config_file", str(own), *words]
+
+
+def _launch_file(config: Path) -> Path | None:
+    path = config.parent / "launch" / f"{config.stem}.yaml"
+    return path if path.is_file() else None
+
+
 def summary(path: Path) -> str:
     """Return the first sentence of a preset's opening comment."""
     comment = [line.lstrip("# ") for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#")]

@@ -1,14 +1,17 @@
 """The reader of the hint: the model that the run started from, a slow average of the student, or the student.
 
-A teacher is the student's own module with other values for the parameters that are trained, so its forward runs on the
-bare module: no collective, hence no rank waits for another that has no hint sites, and for LoRA the copy is as small as
-the adapter. A LoRA run's fixed teacher is the adapter it started with, which is the base model for a fresh adapter.
+A teacher is the student's own module with other values for the parameters that are trained, so for LoRA the copy is as
+small as the adapter. A LoRA run's fixed teacher is the adapter it started with, which is the base model for a fresh
+adapter. Where the weights lie decides how the values get into the module: through `functional_call`, whose forward on
+the bare module is no collective, so no rank waits for another; or, with FSDP2, by exchanging this rank's shards. A
+second module that has the starting values anyway (TRL's reference model, ZeRO-3's copy) saves the values.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from torch.func import functional_call
 from transformers import TrainerCallback
 
 from composer_hub import exits
+from composer_hub.train import sharded
 from composer_hub.train.losses import Head
 
 KINDS = ("fixed", "ema", "live")
@@ -31,40 +35,81 @@ class HintTeacherError(exits.ComposerError, ValueError):
 class HintTeacher:
     """Reads hinted rows and returns their hidden states and the head that belongs to them."""
 
-    def __init__(self, kind: str, student: nn.Module, *, rate: float = 0.01) -> None:
+    def __init__(
+        self,
+        kind: str,
+        student: nn.Module,
+        *,
+        rate: float = 0.01,
+        other: nn.Module | None = None,  # a module, wrapped or not, with the starting values
+        sharding: str = "",
+    ) -> None:
         if kind not in KINDS:
             raise HintTeacherError(f"teacher is one of {', '.join(KINDS)}, not {kind!r}.")
         if not 0.0 <= rate <= 1.0:
             raise HintTeacherError(f"teacher_ema_rate is a share between 0 and 1, not {rate}.")
         self.kind, self.student, self.rate = kind, student, rate
+        self.other = other if kind == "fixed" else None
+        self.adapters_off = False
         self.values: dict[str, Tensor] = {}
-        if kind != "live":
-            self.values = {name: value.detach().clone() for name, value in _trained(student)}
+        if kind != "live" and sharding == sharded.ZERO3 and self.other is None:
+            self.adapters_off = kind == "fixed" and starts_as_base(student)
+            if not self.adapters_off:
+                raise HintTeacherError(
+                    f"With ZeRO stage 3 a teacher is live, or fixed of a run that starts from a whole model or a fresh "
+                    f"LoRA adapter; this one is {kind}. Use FSDP2, or set teacher to live."
+                )
+        elif sharding != sharded.FSDP2:
+            self.remember()
+
+    @torch.no_grad()
+    def remember(self) -> None:
+        """Keep the starting values, once; weights that FSDP2 shards are kept as soon as they are sharded."""
+        if not self.values and self.kind != "live" and self.other is None and not self.adapters_off:
+            self.values = sharded.local_values(self.student)
 
     @torch.no_grad()
     def read(self, ids: Tensor, attention: Tensor) -> tuple[Tensor, Head]:  # (rows, time), (rows, time)
         """Return the hidden states (rows, time, hidden) of the rows, and the head."""
-        # The copy is on the device where the student was built; training may have moved the student since.
-        self.values = {name: value.to(ids.device) for name, value in self.values.items()}
         inputs = {"input_ids": ids, "attention_mask": attention, "use_cache": False, "logits_to_keep": 1}
+        if self.other is not None:
+            network = getattr(self.other, "module", self.other)
+            with without_dropout(network), keeping_hidden(network) as kept:
+                self.other(**inputs)
+            return kept[-1], head_of(network)
+        self.remember()
         with without_dropout(self.student), keeping_hidden(self.student) as kept:
-            functional_call(self.student, self.values, kwargs=inputs, strict=False)
+            if self.values and sharded.is_sharded(self.student):
+                with sharded.exchanged(self.student, self.values):
+                    self.student(**inputs)
+                    return kept[-1], _copied(head_of(self.student))
+            if self.values:
+                # The copy is on the device where the student was built; training may have moved the student since.
+                self.values = {name: value.to(ids.device) for name, value in self.values.items()}
+                functional_call(self.student, self.values, kwargs=inputs, strict=False)
+            else:
+                with self.student.disable_adapter() if self.adapters_off else contextlib.nullcontext():  # type: ignore[operator]
+                    self.student(**inputs)
         return kept[-1], head_of(self.student, self.values)
 
     @torch.no_grad()
     def follow(self) -> None:
         """Move the ema average a little towards the student."""
         if self.kind == "ema":
-            for name, value in _trained(self.student):
+            self.remember()
+            for name, value in sharded.own_values(self.student).items():
                 old = self.values[name]
-                old.lerp_(value.detach().to(old), self.rate)
+                old.lerp_(value.to(old), self.rate)
 
-    def save(self, folder: Path) -> None:
-        """Save the ema average beside a checkpoint, because it cannot be recomputed."""
+    def save(self, folder: Path, *, is_writer: bool = True) -> None:
+        """Save the ema average beside a checkpoint, because it cannot be recomputed; every rank calls this."""
         if self.kind == "ema":
             from safetensors.torch import save_file
 
-            save_file({name: value.contiguous().cpu() for name, value in self.values.items()}, folder / _FILE)
+            self.remember()
+            values = sharded.whole_values(self.student, self.values)
+            if is_writer:
+                save_file({name: value.contiguous() for name, value in values.items()}, folder / _FILE)
 
     def load(self, folder: Path) -> None:
         """Load the ema average of a checkpoint."""
@@ -78,18 +123,21 @@ class HintTeacher:
                 f"{path} is missing, so the ema teacher cannot continue. Start a new run, or set teacher=fixed."
             )
         saved = load_file(path)
-        if set(saved) != set(self.values):
+        if set(saved) != set(sharded.own_values(self.student)):
             raise HintTeacherError(
                 f"{path} holds other parameters than this run trains. Resume with the same adapters."
             )
-        self.values = {name: value.to(self.values[name]) for name, value in saved.items()}
+        self.values = sharded.own_shards(self.student, saved)
 
 
 class FollowStudent(TrainerCallback):
-    """Moves the ema teacher a little towards the student after each step."""
+    """Lets a teacher keep the starting values, and moves the ema average a little after each step."""
 
     def __init__(self, teacher: HintTeacher) -> None:
         self.teacher = teacher
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        self.teacher.remember()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.teacher.follow()
@@ -115,9 +163,13 @@ def keeping_hidden(network: nn.Module) -> Iterator[list[Tensor]]:
 
 
 def head_of(network: nn.Module, values: dict[str, Tensor] | None = None) -> Head:
-    """Return the language-model head, with the teacher's values of trained parameters."""
+    """Return the language-model head, with the teacher's values of trained parameters.
+
+    A head that FSDP2 shards is gathered, until `release_head`.
+    """
     model = causal_lm(network)
     output = model.get_output_embeddings()  # type: ignore[operator]
+    sharded.hold_head(network, output)
     names = {id(value): name for name, value in network.named_parameters()} if values else {}
     own = values or {}
     weight = own.get(names.get(id(output.weight), ""), output.weight)
@@ -132,8 +184,61 @@ def _logit_scale(config: object) -> float:
     return 1.0 / scaling if scaling else getattr(config, "logit_scale", None) or 1.0
 
 
-def _trained(network: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    return ((name, value) for name, value in network.named_parameters() if value.requires_grad)
+def release_head(network: nn.Module) -> None:
+    """Shard the head again that `head_of` gathered."""
+    sharded.release_head(network, causal_lm(network).get_output_embeddings())  # type: ignore[operator]
+
+
+def _copied(head: Head) -> Head:
+    """Copy a trained head that holds other values only for now."""
+    copies = {
+        name: value.clone()
+        for name, value in (("weight", head.weight), ("bias", head.bias))
+        if value is not None and value.requires_grad
+    }
+    return replace(head, **copies)  # type: ignore[arg-type]
+
+
+def starts_as_base(network: nn.Module) -> bool:
+    """Return whether the network is its base model: it has fresh LoRA adapters, whose second matrix is zero."""
+    lora = [value for name, value in network.named_parameters() if "lora_B" in name]
+    with sharded.gathered(*lora):
+        return bool(lora) and not any(value.any() for value in lora)
+
+
+def second_module(trainer: Any, sharding: str) -> nn.Module | None:
+    """Return a module beside the student that has the student's starting values, or None if there need not be one.
+
+    TRL's reference model has them already. ZeRO-3 gets a copy of its own from the files that the student came from.
+    """
+    student, other = trainer.model, trainer.ref_model
+    if sharding == sharded.FSDP2 or getattr(student, "peft_config", None):
+        return None
+    if other is None or trainer.args.sync_ref_model:
+        if sharding != sharded.ZERO3:
+            return None
+        from trl.models import prepare_deepspeed
+
+        source = type(student).from_pretrained(student.config._name_or_path, dtype=student.dtype)
+        other = prepare_deepspeed(source.requires_grad_(False), trainer.accelerator)
+    if _same_values(student, getattr(other, "module", other)):
+        return other
+    if sharding == sharded.ZERO3:
+        raise HintTeacherError(
+            f"The model does not have the values of {student.config._name_or_path}, which the fixed teacher of ZeRO "
+            "stage 3 is read from. Save the model there first, or set teacher to live."
+        )
+    return None
+
+
+def _same_values(one: nn.Module, other: nn.Module) -> bool:
+    theirs = dict(other.named_parameters())
+    for name, value in one.named_parameters():
+        their = theirs.get(name)
+        with sharded.gathered(value, their):
+            if their is None or value.dtype != their.dtype or not torch.equal(value.to(their.device), their):
+                return False
+    return True
 
 
 @contextlib.contextmanager

@@ -19,11 +19,12 @@ from composer_hub.train.losses import (
     clip_tokens,
     divergence_from_hidden,
     preference_loss,
-    token_stats,
+    token_logps,
 )
 from composer_hub.train.pair_loader import PairBatch
+from composer_hub.train.sharded import is_sharded
 from composer_hub.train.teacher import HintTeacher, head_of, keeping_hidden
-from composer_hub.train.uplift import sequence_logps
+from composer_hub.train.uplift import row_sums
 
 Notes = dict[str, Any]
 
@@ -34,21 +35,22 @@ def hint_values(
     hidden: Tensor,  # (batch, time, width), with grad
     network: nn.Module,
     teacher: HintTeacher,
-    *,
-    temperature: float,  # that the rollouts were sampled with
 ) -> tuple[Tensor, Notes]:
     """Return the divergence of each hint token."""
     notes: Notes = {"channel/hint/divergence": [], "channel/hint/entropy": []}
     rows = teacher_rows(inputs)
     if rows is None:
-        return hidden.new_zeros(0), notes
+        if not is_sharded(network):
+            return hidden.new_zeros(0), notes
+        # Another rank reads its sites, and every forward of sharded weights needs all ranks: one token that weighs 0.
+        ids = hidden.new_zeros((1, 1), dtype=torch.long)
+        read, teacher_head = teacher.read(ids, torch.ones_like(ids))
+        values, _ = token_values(args, hidden[:1, 0], head_of(network), read[:, 0], teacher_head)
+        return values * 0.0, notes
     places = hidden.size(1) - 1 - inputs["completion_ids"].size(1) + rows.student[:, 1]
     read, teacher_head = teacher.read(rows.ids, rows.attention)
     student, hinted = hidden[rows.student[:, 0], places], read[:, :-1][rows.teacher]
-    targets = inputs["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
-    values, found = token_values(
-        args, student, head_of(network), hinted, teacher_head, targets, temperature=temperature
-    )
+    values, found = token_values(args, student, head_of(network), hinted, teacher_head)
     notes |= {f"channel/hint/{name}": value for name, value in found.items()}
     return values, notes
 
@@ -59,14 +61,10 @@ def token_values(
     head: Head,
     hinted: Tensor,  # (tokens, width)
     teacher_head: Head,
-    targets: Tensor,  # (tokens,) that were sampled
-    *,
-    temperature: float,
 ) -> tuple[Tensor, Notes]:
     """Return the clipped divergence of each token, and the notes by the last part of their name."""
-    values = divergence_from_hidden(student, head, hinted, teacher_head, beta=args.hint_divergence)
+    values, entropies = divergence_from_hidden(student, head, hinted, teacher_head, beta=args.hint_divergence)
     values = clip_tokens(values, args.hint_token_clip)
-    _, entropies = token_stats(student, head, targets, temperature=temperature)
     return values, {"divergence": values.detach(), "entropy": entropies}
 
 
@@ -78,10 +76,9 @@ def replay_losses(
     with keeping_hidden(network) as kept:
         read(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
     answer = batch.answer_mask[:, 1:]
-    chosen, rejected = sequence_logps(kept[-1], head_of(network), batch.input_ids, answer).chunk(2)
+    logps, entropies = token_logps(kept[-1][:, :-1][answer], head_of(network), batch.input_ids[:, 1:][answer])
+    chosen, rejected = row_sums(logps, answer).chunk(2)
     long_chosen, long_rejected = answer.sum(1).chunk(2)
-    is_chosen = answer & (torch.arange(len(answer), device=answer.device)[:, None] < len(batch.ref_chosen))
-    _, entropies = token_stats(kept[-1][:, :-1][is_chosen], head_of(network), batch.input_ids[:, 1:][is_chosen])
     how = Preference(
         kind=args.replay_loss,
         beta=args.replay_strength,
@@ -94,5 +91,5 @@ def replay_losses(
         "channel/replay/margin": terms.margins,
         "channel/replay/chosen_drift": terms.chosen_drift,
         "channel/replay/length": long_chosen.float(),
-        "channel/replay/entropy": entropies,
+        "channel/replay/entropy": entropies[: int(long_chosen.sum())],  # rows are in order, chosen ones first
     }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 
 from composer_hub.train.batch import HintSite
-from composer_hub.train.losses import Head, divergence_from_hidden, token_stats
+from composer_hub.train.losses import Head, divergence_from_hidden, token_logps
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import HintTeacher
 
@@ -52,9 +52,9 @@ def token_diagnostics(
         plain, plain_head = _action_hidden(student, site.prefix_ids, site)
         hinted, hinted_head = _action_hidden(teacher, site.hinted_ids, site)
         action = torch.tensor(list(site.action_ids), device=plain.device)
-        values = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta)
-        without, _ = token_stats(plain, plain_head, action)
-        with_hint, _ = token_stats(hinted, hinted_head, action)
+        values, _ = divergence_from_hidden(plain, plain_head, hinted, hinted_head, beta=beta)
+        without, _ = token_logps(plain, plain_head, action)
+        with_hint, _ = token_logps(hinted, hinted_head, action)
         span = slice(*site.span)
         divergence[span] = _rounded(values)
         uplift[span] = _rounded(with_hint - without)

@@ -60,18 +60,10 @@ class TraceHints:
         ids, attention, action = _rows(drawn.sites, "prefix_ids", device)
         with keeping_hidden(bare) as kept:
             network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-        student, targets = kept[-1][:, :-1][action], ids[:, 1:][action]
+        student = kept[-1][:, :-1][action]
         ids, attention, action = _rows(drawn.sites, "hinted_ids", device)
         read, teacher_head = trainer.teacher.read(ids, attention)
-        values, found = token_values(
-            trainer.args,
-            student,
-            head_of(bare),
-            read[:, :-1][action],
-            teacher_head,
-            targets,
-            temperature=trainer.temperature,
-        )
+        values, found = token_values(trainer.args, student, head_of(bare), read[:, :-1][action], teacher_head)
         counted = torch.tensor(drawn.counted, device=device).repeat_interleave(action.sum(1))
         notes = {f"{NAME}/{name}": value[counted] for name, value in found.items()}
         return (values * counted).sum() / drawn.divisor, notes

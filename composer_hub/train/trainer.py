@@ -7,9 +7,10 @@ the hidden states of that forward, so the hint term needs no second forward of t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from trl import GRPOTrainer
 
 from composer_hub.train.batch import HintSite, hint_tensors
-from composer_hub.train.checks import TrainerError, check_head, check_options, sharding_of
+from composer_hub.train.checks import TrainerError, check_head, check_options, check_shards
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.hinting import Hinter, hinter_of
-from composer_hub.train.isolation import isolated
+from composer_hub.train.hinting import Hinter, check_places, hinter_of
+from composer_hub.train.isolation import isolated, keeping_random_state
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.metrics import (
     gradient_norms,
@@ -36,8 +37,9 @@ from composer_hub.train.metrics import (
 )
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.rollouts import Rollout, num_rounds
+from composer_hub.train.sharded import FSDP2, ZERO3, generates_together, has_shards, sharding_of
 from composer_hub.train.siblings import reached, siblings, total_rewards
-from composer_hub.train.teacher import FollowStudent, HintTeacher, keeping_hidden
+from composer_hub.train.teacher import FollowStudent, HintTeacher, keeping_hidden, release_head, second_module
 from composer_hub.train.terms import hint_values
 from composer_hub.train.token_metrics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
@@ -66,8 +68,11 @@ class ComposerTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.pairs = pairs
         self.traces = TraceHints(traces, self) if traces is not None else None
+        self.sharding = sharding_of(self.accelerator, self.model)
         self._check()
         self.hinter = hinter or hinter_of(self)
+        if hinter is None and self._hints_from("rollouts"):
+            check_places(self.hinter)
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # factors that watch-dogs lower
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
@@ -78,11 +83,14 @@ class ComposerTrainer(GRPOTrainer):
         self.known_good = KnownGood(known_good)
         # Without the hint channel a copy would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
-        self.teacher = HintTeacher(kind, self._bare, rate=self.args.teacher_ema_rate)
-        if kind == "ema":
+        other = second_module(self, self.sharding) if kind == "fixed" else None
+        rate = self.args.teacher_ema_rate
+        self.teacher = HintTeacher(kind, self._bare, rate=rate, other=other, sharding=self.sharding)
+        if kind == "ema" or (kind == "fixed" and self.sharding):
             self.add_callback(FollowStudent(self.teacher))
-        if self._has_terms:
+        if self._has_terms and self.sharding != ZERO3:
             self._check_head()
+        self._in_tool_loop = False
 
     @property
     def _has_terms(self) -> bool:
@@ -99,9 +107,10 @@ class ComposerTrainer(GRPOTrainer):
         self, prompts: Any, prompt_ids: Any, completion_ids: Any, completions: Any, logprobs: Any, images: Any,
         multimodal_fields: Any,
     ) -> Any:  # fmt: skip
-        looped = super()._tool_call_loop(
-            prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields
-        )
+        with self._generating_together():
+            looped = super()._tool_call_loop(
+                prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields
+            )
         tool_mask, messages, ids = looped[:3]
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
@@ -123,6 +132,31 @@ class ComposerTrainer(GRPOTrainer):
             if undo is not None and rollout.num_dropped_calls:
                 undo(rollout.num_dropped_calls)
         return looped
+
+    @contextlib.contextmanager
+    def _generating_together(self) -> Iterator[None]:
+        """Let a rank whose rollouts are done generate along until those of all ranks are.
+
+        The tool loop of a rank ends with its last call, and generating needs all ranks if they share weights or a
+        vLLM server; stock TRL fails or waits forever there.
+        """
+        self._in_tool_loop = self.accelerator.num_processes > 1 and generates_together(self.args, self.sharding)
+        try:
+            yield
+            while self._in_tool_loop and self._others_generate(False):
+                with keeping_random_state():
+                    super()._generate_single_turn([[self._tokenizer.pad_token_id]], None, {}, 1)
+        finally:
+            self._in_tool_loop = False
+
+    def _others_generate(self, me: bool) -> bool:
+        count = torch.tensor(float(me), device=self.accelerator.device)
+        return bool(self.accelerator.reduce(count, reduction="sum") > 0)
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        if self._in_tool_loop:
+            self._others_generate(True)
+        return super()._generate_single_turn(*args, **kwargs)
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Tensor:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
@@ -153,6 +187,7 @@ class ComposerTrainer(GRPOTrainer):
             self._note_sites()
         self._note_known_good()
         self._num_batches += self.model.training
+        release_head(self._bare)
         return output
 
     def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
@@ -250,6 +285,8 @@ class ComposerTrainer(GRPOTrainer):
         # The batch has been counted already.
         if not every or (self._num_batches - 1) % every or not self._rollouts or advantages.dim() != 1:
             return {}
+        if self.sharding:
+            return {}  # the ranks have different sites, and each forward needs all of them
         sites = self._sites or [[] for _ in self._rollouts]
         student = HintTeacher("live", self._bare)
         return {
@@ -266,6 +303,12 @@ class ComposerTrainer(GRPOTrainer):
 
     # ---------------------------------------------------------------------------------------------------- the loss
 
+    def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
+        try:
+            return super().training_step(*args, **kwargs)
+        finally:
+            release_head(self._bare)
+
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         if not self._has_terms:
             loss = super()._compute_loss(model, inputs)
@@ -276,9 +319,7 @@ class ComposerTrainer(GRPOTrainer):
         notes, terms = self._policy_notes(loss), {"policy": loss}
         if self._hints_from("rollouts"):
             weight = self._weight("hint")
-            values, found = hint_values(
-                self.args, inputs, kept[-1], self._bare, self.teacher, temperature=self.temperature
-            )
+            values, found = hint_values(self.args, inputs, kept[-1], self._bare, self.teacher)
             term = values.sum() / self._per_step(inputs["num_hint_items"])
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
@@ -323,6 +364,11 @@ class ComposerTrainer(GRPOTrainer):
         """Return the uplift of the hints in some fresh rollouts, without changing the state of the run."""
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to measure.")
+        if self.sharding and not has_shards(self.model):
+            raise TrainerError(
+                f"preflight generates before {self.sharding} has prepared the weights. Leave it out, or run it alone "
+                "on one GPU with --preflight_only true."
+            )
         found: list[SiteUplift] = []
         with isolated(self, self.num_generations):
             if self.traces is not None and self._hints_from("traces"):
@@ -335,13 +381,12 @@ class ComposerTrainer(GRPOTrainer):
         return found
 
     def _check(self) -> None:
-        sharding = sharding_of(self.accelerator, self.model, is_fsdp=self.is_fsdp_enabled)
         check_options(
             self.args,
             has_pairs=self.pairs is not None,
             has_tools=bool(self.tools),
             has_traces=self.traces is not None,
-            sharding=sharding,
+            sharding=self.sharding,
         )
 
     def _check_head(self) -> None:
@@ -351,8 +396,8 @@ class ComposerTrainer(GRPOTrainer):
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         super()._save_checkpoint(model, trial)
+        folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
-            folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
             state = {
                 "scale": self.channel_scale,
                 "pairs": self.pairs.state() if self.pairs else None,
@@ -361,7 +406,17 @@ class ComposerTrainer(GRPOTrainer):
                 "known_good": self.known_good.state(),
             }
             (folder / _STATE).write_text(json.dumps(state))
-            self.teacher.save(folder)
+        self.teacher.save(folder, is_writer=self.args.should_save)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        if self.sharding == FSDP2:
+            self.teacher.remember()  # before the student gets the values of the checkpoint
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
+        prepared = super()._prepare_for_training(*args, **kwargs)
+        check_shards(self.model, is_fsdp=self.sharding == FSDP2, num_processes=self.accelerator.num_processes)
+        return prepared
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
@@ -403,6 +458,8 @@ class ComposerTrainer(GRPOTrainer):
         every = self.args.measure_every
         if not every or self.state.global_step % every or not torch.is_grad_enabled() or not self.model.training:
             return
+        if self.sharding:
+            return  # a partial backward would run the hooks that shard gradients
         if self.args.gradient_checkpointing and (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
             return  # such a graph can run backward only once and as a whole
         probed = probed_parameter(self._bare)

@@ -16,7 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from composer_hub.records import Hint
-from composer_hub.train.losses import Head, token_logps
+from composer_hub.train.losses import token_logps
+from composer_hub.train.sharded import agreed
 from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
 Row = tuple[Sequence[int], Sequence[int]]  # prefix and action
@@ -125,27 +126,27 @@ def site_uplifts(sites: Sequence[Site], network: nn.Module, *, rows_a_batch: int
 
 @torch.no_grad()
 def action_logps(network: nn.Module, rows: Sequence[Row], *, rows_a_batch: int = 16) -> list[float]:
-    """Return log p of each action at temperature 1."""
+    """Return log p of each action after its prefix; ranks that share sharded weights read equally many batches."""
     device = next(network.parameters()).device
+    num_batches = agreed(-(-len(rows) // rows_a_batch), network)
     found: list[float] = []
-    for first in range(0, len(rows), rows_a_batch):
-        part = rows[first : first + rows_a_batch]
-        ids, attention, action = (tensor.to(device) for tensor in right_padded(part))
-        with without_dropout(network), keeping_hidden(network) as kept:
-            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-        found += sequence_logps(kept[-1], head_of(network), ids, action[:, 1:]).tolist()
+    with without_dropout(network):
+        for first in range(0, num_batches * rows_a_batch, rows_a_batch):
+            part = rows[first : first + rows_a_batch]
+            # A rank without rows reads one token for the others.
+            ids, attention, action = (tensor.to(device) for tensor in right_padded(part or [((0,), (0,))]))
+            with keeping_hidden(network) as kept:
+                network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+            answer = action[:, 1:]
+            logps, _ = token_logps(kept[-1][:, :-1][answer], head_of(network), ids[:, 1:][answer])
+            found += row_sums(logps, answer).tolist()[: len(part)]
     return found
 
 
-def sequence_logps(
-    hidden: Tensor,  # (rows, time, width)
-    head: Head,
-    ids: Tensor,  # (rows, time)
-    wanted: Tensor,  # (rows, time - 1) bool: the token after this place counts
-) -> Tensor:  # (rows,)
-    """Return the sum of the counted tokens' log-probs of each row at temperature 1."""
-    values = token_logps(hidden[:, :-1][wanted], head, ids[:, 1:][wanted])
-    return torch.zeros(len(ids), device=values.device, dtype=values.dtype).index_add(0, wanted.nonzero()[:, 0], values)
+def row_sums(values: Tensor, wanted: Tensor) -> Tensor:  # (counted tokens,), (rows, time) bool -> (rows,)
+    """Return the sum of the counted tokens' values of each row."""
+    sums = torch.zeros(len(wanted), device=values.device, dtype=values.dtype)
+    return sums.index_add(0, wanted.nonzero()[:, 0], values)
 
 
 def right_padded(rows: Sequence[Row], *, padding: int = 0) -> tuple[Tensor, Tensor, Tensor]:

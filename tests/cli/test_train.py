@@ -49,6 +49,15 @@ def test_config_options_lead_to_files_wherever_they_stand() -> None:
         with_config_files(["--a", "--config"])
 
 
+def test_a_plan_is_printed_and_ends_with_refused_if_it_does_not_fit(in_process: Command) -> None:
+    run = in_process("train", "--preset", "full-8gpu-fsdp2", "--plan")
+    assert run.returncode == 0, run.stderr
+    assert all(word in run.stdout for word in ("weights", "optimizer", "teacher", "activations", "head", "It fits"))
+    run = in_process("train", "lora-1gpu", "--plan", "--model_name_or_path", "Qwen/Qwen3-32B")
+    assert run.returncode == exits.REFUSED
+    assert "load_in_4bit" in run.stdout
+
+
 def test_a_plain_installation_lists_presets_and_names_what_training_needs(tmp_path: Path) -> None:
     blocked = "import sys; sys.modules.update(dict.fromkeys(('torch', 'trl', 'transformers', 'safetensors', 'peft')))"
     main = "from composer_hub.cli.main import main; main(sys.argv[1:])"

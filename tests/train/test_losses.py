@@ -20,7 +20,6 @@ from composer_hub.train.losses import (  # noqa: E402
     mean_over,
     preference_loss,
     token_logps,
-    token_stats,
 )
 
 BETAS = [0.0, 0.3, 0.5, 1.0]
@@ -40,7 +39,7 @@ def rows(count: int = 70, hidden: int = 12, vocab: int = 50, *, dtype: Any = tor
 def test_the_chunked_path_equals_the_formula_on_full_logits(beta: float, softcap: float | None) -> None:
     student, teacher, weight, bias = rows()
     head = Head(weight, bias, scale=1.3, softcap=softcap)
-    chunked = divergence_from_hidden(student, head, teacher, head, beta=beta, kernel=False)
+    chunked, _ = divergence_from_hidden(student, head, teacher, head, beta=beta, kernel=False)
     formula = divergence_from_logits(head.logits(student), head.logits(teacher), beta=beta)
     torch.testing.assert_close(chunked, formula)
     ours = torch.autograd.grad(chunked.sum(), [student, weight])
@@ -53,7 +52,7 @@ def test_the_chunked_path_equals_the_formula_on_full_logits(beta: float, softcap
 def test_the_kernel_equals_the_formula_to_five_digits(beta: float) -> None:
     student, teacher, weight, bias = rows(dtype=torch.float32)
     head = Head(weight, bias)
-    fused = divergence_from_hidden(student, head, teacher, head, beta=beta, kernel=True)
+    fused, _ = divergence_from_hidden(student, head, teacher, head, beta=beta, kernel=True)
     formula = divergence_from_logits(head.logits(student).double(), head.logits(teacher).double(), beta=beta)
     torch.testing.assert_close(fused.double(), formula, rtol=1e-5, atol=1e-6)
     ours = torch.autograd.grad(fused.sum(), [student, weight])
@@ -66,7 +65,7 @@ def test_the_kernel_equals_the_formula_to_five_digits(beta: float) -> None:
 def test_a_teacher_that_agrees_costs_nothing_and_pulls_nowhere(beta: float) -> None:
     student, _, weight, _ = rows()
     head = Head(weight)
-    values = divergence_from_hidden(student, head, student.detach(), head, beta=beta, kernel=False)
+    values, _ = divergence_from_hidden(student, head, student.detach(), head, beta=beta, kernel=False)
     torch.testing.assert_close(values, torch.zeros_like(values))
     (grad,) = torch.autograd.grad(values.sum(), [student])
     torch.testing.assert_close(grad, torch.zeros_like(grad))
@@ -76,7 +75,7 @@ def test_a_teacher_that_agrees_costs_nothing_and_pulls_nowhere(beta: float) -> N
 def test_no_row_gives_no_value_but_a_gradient_to_run_backward(kernel: bool) -> None:
     student, teacher, weight, _ = rows(0, dtype=torch.float32)
     head = Head(weight)
-    loss = mean_over(divergence_from_hidden(student, head, teacher, head, kernel=kernel), 0)
+    loss = mean_over(divergence_from_hidden(student, head, teacher, head, kernel=kernel)[0], 0)
     assert loss.item() == 0.0
     loss.backward()
     assert student.grad is not None
@@ -115,23 +114,20 @@ def test_a_mean_over_the_global_count_does_not_depend_on_how_the_batch_was_cut()
         torch.testing.assert_close(torch.stack(pieces).sum(), whole)
 
 
-def test_token_stats_equal_log_softmax_and_its_entropy() -> None:
-    hidden, _, weight, bias = rows()
+@pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "chunked"])
+def test_token_log_probs_and_entropies_equal_log_softmax_on_both_paths(kernel: bool) -> None:
+    hidden, _, weight, bias = rows(dtype=torch.float32)
     targets = torch.randint(0, 50, (70,))
     head = Head(weight, bias, softcap=5.0)
-    log_p = (head.logits(hidden).float() / 0.7).log_softmax(-1)
-    logps, entropies = token_stats(hidden, head, targets, temperature=0.7)
-    torch.testing.assert_close(logps, log_p.gather(-1, targets[:, None])[:, 0])
+    log_p = head.logits(hidden).log_softmax(-1)
+    expected = log_p.gather(-1, targets[:, None])[:, 0]
+    logps, entropies = token_logps(hidden, head, targets, kernel=kernel)
+    torch.testing.assert_close(logps, expected)
     torch.testing.assert_close(entropies, torch.distributions.Categorical(logits=log_p).entropy())
-    assert [found.shape for found in token_stats(hidden[:0], head, targets[:0])] == [(0,), (0,)]
-
-
-def test_token_log_probs_equal_log_softmax() -> None:
-    hidden, _, weight, bias = rows()
-    targets = torch.randint(0, 50, (70,))
-    head = Head(weight, bias, softcap=5.0)
-    expected = head.logits(hidden).log_softmax(-1).gather(-1, targets[:, None])[:, 0]
-    torch.testing.assert_close(token_logps(hidden, head, targets), expected)
+    assert not entropies.requires_grad
+    found, wanted = (torch.autograd.grad(one.sum(), hidden)[0] for one in (logps, expected))
+    torch.testing.assert_close(found, wanted)
+    assert [one.shape for one in token_logps(hidden[:0], head, targets[:0])] == [(0,), (0,)]
 
 
 def pairs(

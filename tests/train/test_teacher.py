@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 peft = pytest.importorskip("peft")
 
-from composer_hub.train.teacher import HintTeacher, HintTeacherError, head_of  # noqa: E402
+from composer_hub.train.teacher import HintTeacher, HintTeacherError, head_of, second_module  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -44,6 +44,20 @@ def test_a_fixed_teacher_stays_the_model_the_run_started_from(make_trainer: Any,
     disturb(trainer.model)
     assert torch.equal(logits_of(trainer.teacher), start)
     assert not torch.allclose(logits_of(HintTeacher("live", trainer._bare)), start)
+
+
+def test_the_reference_model_of_the_policy_term_is_the_fixed_teacher(make_trainer: Any) -> None:
+    trainer = make_trainer(alpha_sdpo=0.5, beta=0.04)
+    assert trainer.teacher.other is trainer.ref_model
+    assert not trainer.teacher.values
+    start = logits_of(trainer.teacher)
+    disturb(trainer.model)
+    assert torch.equal(logits_of(trainer.teacher), start)
+    disturb(trainer.ref_model)  # a model that was changed after it was loaded differs from TRL's copy of the files
+    assert second_module(trainer, "") is not None
+    disturb(trainer.ref_model)
+    assert second_module(trainer, "") is None
+    assert make_trainer(alpha_sdpo=0.5, beta=0.04, sync_ref_model=True).teacher.other is None
 
 
 def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:

@@ -15,7 +15,7 @@ from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.environments.desk import Desk, tasks  # noqa: E402
 from composer_hub.train.batch import teacher_rows  # noqa: E402
-from composer_hub.train.checks import sharding_of  # noqa: E402
+from composer_hub.train.sharded import sharding_of  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
 from composer_hub.train.uplift import SiteUplift, site_uplifts  # noqa: E402
 from tests.train.runs import steps_of, written_attempts  # noqa: E402
@@ -296,20 +296,31 @@ def test_it_refuses_replay_without_pairs_and_a_look_without_hints(make_trainer: 
         trainer._check()
 
 
-def test_it_refuses_sharded_weights_with_a_channel_on(make_trainer: Any) -> None:
+@pytest.mark.parametrize("sharding", ["FSDP version 1", "a model of sharded weights"])
+def test_it_refuses_other_ways_to_shard_weights_with_a_channel_on(make_trainer: Any, sharding: str) -> None:
     trainer = make_trainer()
-    trainer.is_fsdp_enabled = True
+    trainer.sharding = sharding
     trainer._check()
     trainer.args.alpha_sdpo = 0.1
-    with pytest.raises(TrainerError, match="FSDP does not allow"):
+    with pytest.raises(TrainerError, match=f"{sharding} does not allow"):
+        trainer._check()
+    trainer.sharding = "FSDP2"
+    trainer._check()
+    trainer.args.gradient_checkpointing_kwargs = {"use_reentrant": True}
+    trainer.args.gradient_checkpointing = True
+    with pytest.raises(TrainerError, match="Reentrant"):
         trainer._check()
 
 
-def test_it_refuses_zero_stage_3() -> None:
-    accelerator = SimpleNamespace(state=SimpleNamespace(deepspeed_plugin=SimpleNamespace(zero_stage=3)))
-    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == "ZeRO stage 3"
-    accelerator.state.deepspeed_plugin.zero_stage = 2
-    assert sharding_of(accelerator, torch.nn.Linear(1, 1), is_fsdp=False) == ""
+def test_a_way_to_shard_weights_has_a_name() -> None:
+    def named(**state: Any) -> str:
+        return sharding_of(SimpleNamespace(state=SimpleNamespace(**state)), torch.nn.Linear(1, 1))
+
+    assert named(deepspeed_plugin=SimpleNamespace(zero_stage=3)) == "ZeRO stage 3"
+    assert named(deepspeed_plugin=SimpleNamespace(zero_stage=2)) == ""
+    assert named(fsdp_plugin=SimpleNamespace(fsdp_version=2)) == "FSDP2"
+    assert named(fsdp_plugin=SimpleNamespace(fsdp_version=1)) == "FSDP version 1"
+    assert named() == ""
 
 
 def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) -> None:

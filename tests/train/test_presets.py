@@ -1,0 +1,59 @@
+"""Every preset parses, passes the checks of a run, and has the defaults that its plan assumes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from composer_hub.train.memory import Setup
+from composer_hub.train.presets import folder, presets
+from composer_hub.train.run.checks import check_options
+from composer_hub.train.run.options import parse
+
+ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
+FOR_GPUS = [
+    "lora-1gpu", "qlora-24gb", "full-8gpu-fsdp2", "zero2", "vllm-colocate", "vllm-server", "long-context-32k", "coding",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_path: Path) -> None:
+    values = yaml.safe_load(presets()[name].read_text())
+    words = ["--config", name, "--output_dir", str(tmp_path / "run"), *ON_CPU]
+    if values.get("beta_replay"):
+        words += ["--pairs", "me/pairs@v1.0.0"]
+    if values.get("hint_source", "rollouts") != "rollouts":
+        words += ["--traces", "me/traces@v1.0.0"]
+    is_offline = name in ("offline", "preference")
+    if not is_offline and "environment" not in values:
+        words += ["--environment", "desk"]
+    if values.get("environment") == "coding":
+        words += ["--tasks", "me/tasks@v1.0.0"]
+    options = parse(words)
+    check_options(options)
+    kinds = (options.config, options.model, options.sources, options.launch, options.publishing, options.evals)
+    given = {name: found for kind in kinds for name, found in vars(kind).items()}
+    for key, value in values.items():
+        if key not in ("use_cpu", "bf16", "output_dir", "environment", "report_to"):
+            assert given[key] == value or str(given[key]) == str(value), key
+
+
+@pytest.mark.parametrize("name", FOR_GPUS)
+def test_a_preset_for_machines_has_its_launch_file(name: str) -> None:
+    assert name in presets()
+    assert (folder() / "launch" / f"{name}.yaml").is_file()
+
+
+def test_the_plan_has_the_trainers_own_defaults() -> None:
+    options = parse(["--output_dir", "run", *ON_CPU])
+    known: dict[str, Any] = {**vars(options.config), **vars(options.model), **vars(options.sources)}
+    for field in dataclasses.fields(Setup):
+        if field.name in known and field.name not in ("bf16", "steps_per_generation"):
+            assert field.default == known[field.name], field.name
