@@ -64,7 +64,7 @@ def train(
         click.echo(path.read_text(encoding="utf-8"), nl=False)
         return
     if plan or "--plan" in options:
-        show_plan(path, [word for word in options if word != "--plan"], shlex.split(accelerate), gpu_gb, out)
+        show_plan(path, [word for word in options if word != "--plan"], accelerate, gpu_gb, out)
         return
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise exits.UsageError(f"Training needs {', '.join(missing)}: pip install 'composer-hub[train]'.")
@@ -73,11 +73,15 @@ def train(
     raise SystemExit(launched([*launcher, "-m", "composer_hub.train", "--config", str(path), *options]))
 
 
-def show_plan(path: Path, options: Sequence[str], accelerate: Sequence[str], gpu_gb: float | None, out: Output) -> None:
+def show_plan(path: Path, options: Sequence[str], accelerate: str, gpu_gb: float | None, out: Output) -> None:
     """Print the memory per GPU and what to change if it does not fit; exit with 4 then."""
-    from composer_hub.train.plan import plan
+    from composer_hub.train.plan import options_of, plan
 
-    planned = plan(path, options, accelerate=accelerate, gpu_gib=gpu_gb)
+    # After the preset all options go to the trainer, but these mean the same there.
+    given = options_of(options)
+    gpu_gb, accelerate = given.get("gpu_gb", gpu_gb), given.get("accelerate", accelerate)
+    out = Output(given["format"]) if "format" in given else out
+    planned = plan(path, options, accelerate=shlex.split(accelerate), gpu_gib=gpu_gb)
     out.table(planned.rows(), id_key="part")
     for line in planned.verdict():
         out.text(line)

@@ -31,14 +31,12 @@ from composer_hub.train.rollouts import Rollout
 
 # Conversations that end where a turn begins. Some templates (Gemma 4) go on after a result without a generation prompt.
 _CALL = {"type": "function", "function": {"name": "x", "arguments": {}}}
-_STARTS: tuple[list[dict[str, Any]], list[dict[str, Any]]] = (
-    [{"role": "user", "content": "x"}],
-    [
-        {"role": "user", "content": "x"},
-        {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-        {"role": "tool", "name": "x", "content": "x"},
-    ],
-)
+
+
+def _starts(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    first: list[dict[str, Any]] = [{"role": "user", "content": text}]
+    call = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
+    return first, [*first, call, {"role": "tool", "name": "x", "content": text}]
 
 
 _NO_TOOLS = (JinjaError, TypeError)  # a template without tools, or with another form of arguments
@@ -106,7 +104,7 @@ class Hinter:
     def hinted(self, prefix: list[int], text: str) -> list[int]:
         """Return the prefix with the hint as a user message right before the turn that follows it."""
         hint = {"role": "user", "content": text}
-        for start in _STARTS:
+        for start in _starts("x"):
             ends = self._ends(start, hint)
             if ends is not None and prefix[-len(ends[0]) :] == ends[0]:
                 return prefix[: -len(ends[0])] + ends[1]
@@ -132,7 +130,7 @@ class Hinter:
     def has_place(self, *, after_tool: bool) -> bool:
         """Return whether the template lets a hint stand before the first turn, or before one after a tool result."""
         try:
-            self.hinted(self.apply_template(_STARTS[after_tool], add_generation_prompt=True), "x")
+            self.hinted(self.apply_template(_starts("y")[after_tool], add_generation_prompt=True), "x")
         except (TemplateError, *_NO_TOOLS):
             return False
         return True

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from composer_hub import exits
+
 GIB = 2**30
 PROMPT = 1024  # tokens assumed before the first turn, because tasks are not read
 LOGITS_A_CHUNK = 32_768  # columns of the buffer in TRL's log-prob kernel; its rows are at most 4,096
@@ -136,7 +138,7 @@ class Setup:
         stage = (launch.get("deepspeed_config") or {}).get("zero_stage")
         kind = {"FSDP": "fsdp2", "DEEPSPEED": f"zero{stage}"}.get(str(launch.get("distributed_type")), "")
         known = {field.name for field in fields(cls)}
-        own = {name: value for name, value in options.items() if name in known and value is not None}
+        own = {name: _checked(name, value) for name, value in options.items() if name in known and value is not None}
         num_processes = int(launch.get("num_processes") or 1)
         return cls(**own | {"num_processes": num_processes, "sharding": kind if num_processes > 1 else ""})
 
@@ -144,6 +146,16 @@ class Setup:
     def share(self) -> int:
         """How many GPUs share the weights."""
         return self.num_processes if self.sharding in ("fsdp2", "zero3") else 1
+
+
+def _checked(name: str, value: Any) -> Any:
+    kind = {field.name: type(field.default) for field in fields(Setup)}[name]
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind in (int, float) and not (is_number and value >= 0):
+        raise exits.UsageError(f"{name} is a number of 0 or more, not {value!r}.")
+    if kind is bool and not isinstance(value, bool):
+        raise exits.UsageError(f"{name} is true or false, not {value!r}.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -230,7 +242,7 @@ def _teacher(shape: Shape, setup: Setup) -> Part:
     size = wide * _trained(shape, setup)
     keeps = bool(setup.alpha_sdpo) and setup.teacher != "live"
     refers = bool(setup.beta) and not setup.use_peft
-    shared = keeps and refers and setup.teacher == "fixed" and setup.sharding != "fsdp2"
+    shared = keeps and refers and setup.teacher == "fixed" and not setup.sharding
     count = keeps + refers - shared
     whole = count * size / setup.share
     why = " and ".join(

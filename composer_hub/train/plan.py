@@ -42,9 +42,9 @@ class Plan:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per part, and their sum."""
-        rows = [{"part": part.name, "gib": f"{part.gib:.1f}", "why": part.why} for part in self.parts]
+        rows = [{"part": part.name, "gib": round(part.gib, 1), "why": part.why} for part in self.parts]
         processes = f"{self.setup.num_processes} process" + ("es" if self.setup.num_processes > 1 else "")
-        return [*rows, {"part": "sum", "gib": f"{self.total:.1f}", "why": f"per GPU: {self.model}, {processes}"}]
+        return [*rows, {"part": "sum", "gib": round(self.total, 1), "why": f"per GPU: {self.model}, {processes}"}]
 
     def verdict(self) -> list[str]:
         """Return whether it fits, and otherwise what to change, in the order to try it."""
@@ -71,6 +71,8 @@ def plan(path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gp
     if gpu_gib is None:
         named = re.search(r"(\d+) GB", summary(path))
         gpu_gib = float(named[1]) if named else USUAL_GPU
+    if not isinstance(gpu_gib, (int, float)) or gpu_gib <= 0:
+        raise exits.UsageError(f"gpu-gb is the memory of a GPU in GB, not {gpu_gib!r}.")
     parts = memory.estimate(shape, setup, gpu_gib=gpu_gib, on_gpu=not options.get("use_cpu"))
     return Plan(str(model), gpu_gib, setup, parts, list(memory.changes(shape, setup, gpu_gib=gpu_gib)))
 

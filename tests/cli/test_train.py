@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -56,6 +57,9 @@ def test_a_plan_is_printed_and_ends_with_refused_if_it_does_not_fit(in_process: 
     run = in_process("train", "lora-1gpu", "--plan", "--model_name_or_path", "Qwen/Qwen3-32B")
     assert run.returncode == exits.REFUSED
     assert "load_in_4bit" in run.stdout
+    assert "more or larger" in in_process("train", "lora-1gpu", "--plan", "--gpu-gb", "8").stdout
+    rows = json.loads(in_process("train", "zero2", "--plan", "--format", "json").stdout)
+    assert rows[-1]["part"] == "sum"
 
 
 def test_a_plain_installation_lists_presets_and_names_what_training_needs(tmp_path: Path) -> None:

@@ -44,9 +44,6 @@ ZERO3_CONFIG: dict[str, Any] = {
     "zero_allow_untested_optimizer": True,
     "zero_force_ds_cpu_optimizer": False,
     "gradient_clipping": "auto",
-    "train_batch_size": "auto",
-    "train_micro_batch_size_per_gpu": "auto",
-    "gradient_accumulation_steps": "auto",
 }
 CHANNELS: dict[str, Any] = {"alpha_sdpo": 0.5, "beta_replay": 0.2}
 CHECKPOINTING = {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}}
@@ -132,7 +129,12 @@ def options_of(case: str) -> dict[str, Any]:
     if "WORLD_SIZE" in os.environ:
         options["ddp_backend"] = "gloo"
     if IS_ZERO3:
-        options |= {"deepspeed": ZERO3_CONFIG, "use_cpu": False}
+        batch = {
+            "train_batch_size": 8,
+            "train_micro_batch_size_per_gpu": options["per_device_train_batch_size"],
+            "gradient_accumulation_steps": options.get("gradient_accumulation_steps", 1),
+        }
+        options |= {"deepspeed": ZERO3_CONFIG | batch, "use_cpu": False}
     return options
 
 

@@ -115,6 +115,12 @@ def test_a_config_without_a_model_is_answered_with_the_option() -> None:
         plan(find_config("dapo"), [])
 
 
+@pytest.mark.parametrize("words", [["--pair_batch_size"], ["--pair_batch_size=-1"], ["--use_peft", "perhaps"]])
+def test_a_value_of_another_kind_is_refused(words: list[str]) -> None:
+    with pytest.raises(exits.UsageError, match=words[0].lstrip("-").partition("=")[0]):
+        plan(find_config("zero2"), words)
+
+
 def test_options_are_read_as_the_trainer_reads_them() -> None:
     words = ["--beta_replay", "0.1", "--use_vllm", "true", "--teacher=live", "--save_steps", "5", "--bf16"]
     assert options_of(words) == {"beta_replay": 0.1, "use_vllm": True, "teacher": "live", "save_steps": 5, "bf16": True}

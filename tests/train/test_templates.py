@@ -96,10 +96,10 @@ def test_a_hint_is_the_last_message_before_the_turn(world: Any, name: str, start
         check_places(Hinter(template))
 
 
-def test_gemma_closes_its_turn_before_the_hint(world: Any) -> None:
+def test_gemma_opens_a_user_turn_right_after_the_result(world: Any) -> None:
     template = Template(world[1], (SHIPPED / "gemma4.jinja").read_text())
     assert template.rendered(FAILED).endswith("<tool_response|>")  # the model goes on in its turn
-    assert template.hinted(FAILED).endswith(f"<tool_response|><turn|>\n<|turn>user\n{HINT}<turn|>\n<|turn>model\n")
+    assert template.hinted(FAILED).endswith(f"<tool_response|><|turn>user\n{HINT}<turn|>\n<|turn>model\n")
 
 
 def test_a_template_without_a_place_after_a_result_is_warned_about(world: Any) -> None:
