@@ -11,13 +11,19 @@ import click
 
 from composer_hub import exits
 from composer_hub import ingest as stage
-from composer_hub.cli.ingest_output import show_formats, show_numbers, show_problems
+from composer_hub.cli.ingest_output import (
+    publish,
+    sessions_here,
+    show_formats,
+    show_found,
+    show_numbers,
+    show_problems,
+)
+from composer_hub.cli.ingest_watch import check_watch, keep_current
 from composer_hub.cli.main import format_option
 from composer_hub.cli.models import Models, model_options
 from composer_hub.cli.options import Publication, publish_options
-from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.cli.review import ask, check_review, show_replaced
-from composer_hub.hub import NothingToPublish
 from composer_hub.output import Output
 from composer_hub.redact import this_publisher
 
@@ -26,7 +32,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 
 
 @click.command(short_help="Turn session files into a trace dataset.")
-@click.argument("sources", nargs=-1, metavar="SRC…")
+@click.argument("sources", nargs=-1, metavar="[SRC…]")
 @click.option("--from", "format", default="", metavar="NAME", help="Format of every file; see --list.")
 @click.option("--list", "list_formats", is_flag=True, help="List the formats that can be read.")
 @click.option("--report", "show_report", is_flag=True, help="Print all numbers; without --repo, publish nothing.")
@@ -54,6 +60,8 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--fresh", is_flag=True, help="Ignore earlier versions and read every file again.")
 @click.option("--viewer/--no-viewer", default=True, show_default=True, help="Add sessions for the Hub's trace viewer.")
 @click.option("--raw", is_flag=True, help="Also put the raw files into a private dataset OWNER/NAME-sessions.")
+@click.option("--watch", is_flag=True, help="Publish again after each change, until Ctrl-C.")
+@click.option("--settle", default=30.0, show_default=True, help="Seconds without a change before --watch publishes.")
 @publish_options(repo_required=False)
 @format_option
 def ingest(
@@ -64,6 +72,8 @@ def ingest(
     review: bool,
     yes: bool,
     deny: Path | None,
+    watch: bool,
+    settle: float,
     models: Models,
     publication: Publication,
     out: Output,
@@ -71,15 +81,24 @@ def ingest(
 ) -> None:
     """Turn session files and folders into a versioned, redacted trace dataset.
 
-    SRC is a file, a folder such as ~/.claude/projects, or hf://datasets/OWNER/NAME.
+    SRC is a file, a folder such as ~/.claude/projects, or hf://datasets/OWNER/NAME. Without SRC, the sessions of all
+    harnesses on this machine are listed, and with --report they are read.
     """
     if list_formats:
         show_formats(out)
         return
     if not sources:
-        raise exits.UsageError("Name the sessions to read: files or folders. --list shows the formats.")
+        if publication.repo or raw or watch:
+            raise exits.UsageError("Name the sessions to publish. `composer-hub ingest` lists those on this machine.")
+        found = sessions_here()
+        if not show_report:
+            show_found(out, found)
+            return
+        sources = tuple(str(one.folder) for one in found)
     if not publication.repo and not show_report:
         raise exits.UsageError("Name the dataset with --repo OWNER/NAME, or add --report to only see the numbers.")
+    if watch:
+        check_watch(publication, sources, review=review)
     if raw and publication.public:
         raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
     denied = stage.read_denied(deny) if deny else frozenset()
@@ -106,43 +125,20 @@ def ingest(
                 sources, chosen, destination=destination, repo=publication.repo, on_file=on_file, **asked
             )
 
-    ingested = read()
-    if chosen.review and ask(ingested.samples.values(), ingested.decisions):
+    def run() -> None:
         ingested = read()
-    if public:
-        show_replaced(out, ingested.numbers(), ingested.rules())
-    show_problems(out, ingested)
-    # A command prints one JSON value, so with --repo the numbers are part of the publication.
-    if show_report and (out.mode in ("human", "agent") or not publication.repo):
-        show_numbers(out, ingested.numbers())
-    if publication.repo:
-        publish(out, publication, ingested, raw=raw, report=ingested.numbers() if show_report else None)
+        if chosen.review and ask(ingested.samples.values(), ingested.decisions):
+            ingested = read()
+        if public:
+            show_replaced(out, ingested.numbers(), ingested.rules())
+        show_problems(out, ingested)
+        # A command prints one JSON value, so with --repo the numbers are part of the publication.
+        if show_report and (out.mode in ("human", "agent") or not publication.repo):
+            show_numbers(out, ingested.numbers())
+        if publication.repo:
+            publish(out, publication, ingested, raw=raw, report=ingested.numbers() if show_report else None)
 
-
-def publish(
-    out: Output, publication: Publication, ingested: stage.Ingested, *, raw: bool, report: dict[str, Any] | None
-) -> None:
-    """Publish or plan the version, then the raw files; print what happened."""
-    options = publication.options("Ingest sessions")
-    if publication.dry_run:
-        show_plan(out, ingested.plan(options), publication.destination.address, report)
-        return
-    try:
-        show_published(out, ingested.publish(options), publication.to, report)
-    except NothingToPublish:
-        if not (raw and publish_raw(out, ingested)):
-            raise
+    if watch:
+        keep_current(out, sources, run, settle=settle, folder=folder)
     else:
-        if raw:
-            publish_raw(out, ingested)
-
-
-def publish_raw(out: Output, ingested: stage.Ingested) -> int:
-    """Publish the raw files and return how many are new."""
-    count, held_back = ingested.publish_raw()
-    repo = f"{ingested.repo}-sessions"
-    if held_back:
-        out.note(f"{held_back:,} raw file{'s' * (held_back != 1)} with a denied trace did not go to {repo}.")
-    added = f"{count:,} raw sessions are in {repo} (private) now."
-    out.note(added if count else f"{repo} holds every raw session already.")
-    return count
+        run()

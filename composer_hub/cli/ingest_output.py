@@ -1,11 +1,20 @@
-"""What `composer-hub ingest` prints: formats, problems and numbers."""
+"""What `composer-hub ingest` prints and publishes: formats, sessions on this machine, problems, numbers, versions."""
 
 from __future__ import annotations
 
+import datetime
+import os
+import shlex
+from pathlib import Path
 from typing import Any
 
+from composer_hub import exits
 from composer_hub import ingest as stage
+from composer_hub.cli.options import Publication
+from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.harnesses import HARNESSES
+from composer_hub.hub import NothingToPublish
+from composer_hub.ingest.discovery import FoundSessions, sessions_on
 from composer_hub.output import Output
 
 _MAX_SHOWN_PROBLEMS = 10
@@ -35,3 +44,58 @@ def show_numbers(out: Output, numbers: dict[str, Any]) -> None:
         return
     shown = {name.replace("_", " "): value for name, value in numbers.items() if value not in (0, {}, None)}
     out.record(shown or {"traces": 0}, id_key="traces")
+
+
+def sessions_here() -> list[FoundSessions]:
+    """Return the sessions of all harnesses on this machine, or raise NothingToDo."""
+    found = sessions_on(os.environ, Path.home())
+    if not found:
+        raise exits.NothingToDo("No harness keeps sessions on this machine. Name a file or a folder of sessions.")
+    return found
+
+
+def show_found(out: Output, found: list[FoundSessions]) -> None:
+    """Print what ingest would read on this machine, and the commands that do it."""
+    rows = [
+        {
+            "harness": one.harness,
+            "folder": str(one.folder),
+            "files": one.num_files,
+            "MB": round(one.num_bytes / 1e6, 1),
+            "newest": datetime.datetime.fromtimestamp(one.changed).astimezone().strftime("%Y-%m-%d"),
+        }
+        for one in found
+    ]
+    out.table(rows, id_key="folder")
+    command = f"composer-hub ingest {' '.join(shlex.quote(str(one.folder)) for one in found)}"
+    out.note(f"Nothing was read or published. To see the numbers: {command} --report")
+    out.note(f"To publish them, redacted and private: {command} --to hub --repo OWNER/NAME")
+
+
+def publish(
+    out: Output, publication: Publication, ingested: stage.Ingested, *, raw: bool, report: dict[str, Any] | None
+) -> None:
+    """Publish or plan the version, then the raw files; print what happened."""
+    options = publication.options("Ingest sessions")
+    if publication.dry_run:
+        show_plan(out, ingested.plan(options), publication.destination.address, report)
+        return
+    try:
+        show_published(out, ingested.publish(options), publication.to, report)
+    except NothingToPublish:
+        if not (raw and publish_raw(out, ingested)):
+            raise
+    else:
+        if raw:
+            publish_raw(out, ingested)
+
+
+def publish_raw(out: Output, ingested: stage.Ingested) -> int:
+    """Publish the raw files and return how many are new."""
+    count, held_back = ingested.publish_raw()
+    repo = f"{ingested.repo}-sessions"
+    if held_back:
+        out.note(f"{held_back:,} raw file{'s' * (held_back != 1)} with a denied trace did not go to {repo}.")
+    added = f"{count:,} raw sessions are in {repo} (private) now."
+    out.note(added if count else f"{repo} holds every raw session already.")
+    return count

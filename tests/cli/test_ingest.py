@@ -6,17 +6,19 @@ import dataclasses
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from huggingface_hub import CommitOperationAdd
 
 from composer_hub import exits
-from composer_hub.hub import HubDestination, load_traces
+from composer_hub.hub import HubDestination, destination, load_traces, newest
 from composer_hub.records import to_row
 from tests.cli.conftest import Command
 from tests.factories import make_trace
@@ -289,3 +291,60 @@ def is_starting(process: Path) -> bool:
     except OSError:
         return False
     return any(int(status[name], 16) >> (signal.SIGINT - 1) & 1 for name in ("SigCgt", "SigBlk"))
+
+
+def test_without_a_source_the_sessions_of_the_machine_are_listed_and_nothing_is_published(
+    composer_hub: Command, sessions: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "home"
+    empty = composer_hub("ingest", HOME=str(home))
+    assert (empty.returncode, empty.stdout) == (exits.NOTHING_TO_DO, "")
+    shutil.copytree(sessions, home / ".claude/projects/p")
+    listed = composer_hub("ingest", HOME=str(home), CLAUDE_CONFIG_DIR="")
+    assert "Claude Code" in listed.stdout
+    assert str(home / ".claude/projects") in listed.stdout
+    assert f"composer-hub ingest {home}/.claude/projects --report" in listed.stderr
+    refused = composer_hub("ingest", "--repo", "me/all", HOME=str(home))
+    assert refused.returncode == exits.USAGE
+
+
+def test_two_watchers_publish_each_settled_change_once_and_stop_on_sigint(
+    home: dict[str, str], sessions: Path, tmp_path: Path
+) -> None:
+    folder, target = tmp_path / "watched", tmp_path / "out"
+    folder.mkdir()
+    first, second, *_ = sorted(sessions.iterdir())
+    shutil.copy(first, folder)
+    words = ["ingest", folder, "--to", target, "--repo", "me/watched", "--watch", "--settle", "0.4", "--no-scan"]
+    logs = [tmp_path / f"watch-{number}.log" for number in (1, 2)]
+
+    def wait_for(state: Callable[[], bool]) -> None:
+        while not state():
+            assert all(watcher.poll() is None for watcher in watchers), [log.read_text() for log in logs]
+            time.sleep(0.1)
+
+    def version() -> str:
+        found = newest(destination(str(target)), "me/watched") if target.exists() else None
+        return found.tag if found else ""
+
+    watchers: list[subprocess.Popen[bytes]] = []
+    try:
+        for log in logs:
+            command = [sys.executable, "-m", "composer_hub", *map(str, words)]
+            with log.open("wb") as file:
+                watchers.append(subprocess.Popen(command, stdout=file, stderr=file, cwd=tmp_path, env=home))
+        wait_for(lambda: all("Watching" in log.read_text() for log in logs))
+        wait_for(lambda: version() == "v1.0.0")
+        shutil.copy(second, folder)
+        wait_for(lambda: version() == "v1.0.1")
+        for watcher in watchers:
+            watcher.send_signal(signal.SIGINT)
+        codes = [watcher.wait() for watcher in watchers]
+    finally:
+        for watcher in watchers:
+            watcher.kill()
+            watcher.wait()
+    # A watcher that was just reading is interrupted; one between two runs is done.
+    assert set(codes) <= {exits.DONE, exits.INTERRUPTED}
+    assert version() == "v1.0.1"
+    assert not any("Traceback" in log.read_text() for log in logs)
