@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from composer_hub import exits
 from composer_hub.records import Trace, Vote
+from composer_hub.replay.batches import BatchClient
 from composer_hub.replay.cascade import AuditTally, Compare, TraceRounds
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.comparison import by_normal_form
@@ -76,7 +77,7 @@ def collect(
                 rounds.keep_first(first_steps)
             yield rounds
 
-    def make(clients: Mapping[str, Client]) -> Scheduler:
+    def make(clients: Mapping[str, Client | BatchClient]) -> Scheduler:
         return Scheduler(
             clients,
             ledger,
@@ -89,7 +90,7 @@ def collect(
         )
 
     loop = asyncio.new_event_loop()
-    stream = _asked(todo(), teachers, ledger, environ, make, report)
+    stream = _asked(todo(), teachers, ledger, environ, make, report, on_note)
     try:
         while True:
             try:
@@ -107,15 +108,24 @@ async def _asked(
     teachers: Sequence[Teacher],
     ledger: Ledger,
     environ: Mapping[str, str],
-    make: Callable[[Mapping[str, Client]], Scheduler],
+    make: Callable[[Mapping[str, Client | BatchClient]], Scheduler],
     report: ReplayReport,
+    on_note: Callable[[str], None],
 ) -> AsyncGenerator[list[Vote], None]:
     """Yield the votes of each trace."""
     async with connections(teachers):
-        clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}
+        clients: dict[str, Client | BatchClient] = {}
+        for teacher in teachers:
+            key = key_of(teacher, environ)
+            clients[teacher.name] = (
+                BatchClient(teacher, key, ledger, on_note=on_note) if teacher.in_batch else Client(teacher, key)
+            )
         scheduler = make(clients)
         report.progress, report.tally, report.experience = scheduler.progress, scheduler.tally, scheduler.experience
         try:
+            for client in clients.values():
+                if isinstance(client, BatchClient):
+                    await client.recover()
             with _sigint(scheduler) as pressed:
                 async for rounds in scheduler.run(todo):
                     yield list(rounds.votes())
