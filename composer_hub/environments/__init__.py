@@ -17,6 +17,7 @@ from composer_hub.environments.guard import (
     guarded,
     is_lost,
     loss_in,
+    notes_of,
     release,
 )
 from composer_hub.environments.open import check_environment, open_world
@@ -68,6 +69,7 @@ __all__ = [
     "is_lost",
     "load_object",
     "loss_in",
+    "notes_of",
     "open_sandbox",
     "open_shelf",
     "open_world",

@@ -331,6 +331,14 @@ class CodingEnvironment:
         trees.write_files(self._root, trees.edited(self._start, changes))
         self._verdict = None
 
+    def _notes(self) -> dict[str, float]:
+        """Return numbers of the episode for the run's log: the signs of hacks that a watch-dog can stop a run for."""
+        verdict = self._judged()
+        return {
+            "rollout/visible_gap": verdict.visible - verdict.reward,
+            "rollout/hack_share": float(bool(self._findings())),
+        }
+
     def _facts(self) -> dict[str, Any]:
         """Return what a published rollout keeps of its episode: signs of hacks, the verdict, and its states."""
         assert self._task is not None

@@ -56,6 +56,20 @@ def count_episodes(environments: Iterable[Any] | None) -> EpisodeCounts | None:
     return EpisodeCounts(len(guarded), sum(_LATE in reason for reason in reasons), len(reasons), "".join(reasons[:1]))
 
 
+def notes_of(environments: Iterable[Any] | None) -> dict[str, list[float]]:
+    """Return the numbers that environments note about their episodes, by metric; lost ones have none."""
+    found: dict[str, list[float]] = {}
+    for one in environments or ():
+        notes = None if is_lost(one) else getattr(one, "_notes", None)
+        try:
+            noted = notes() if notes is not None else {}
+        except Exception:  # an episode that cannot be judged; its reward has already reported why
+            continue
+        for name, value in noted.items():
+            found.setdefault(name, []).append(value)
+    return found
+
+
 def is_lost(environment: Any) -> bool:
     """Return True if the environment has lost its current episode."""
     return isinstance(environment, Guarded) and environment._lost is not None

@@ -67,6 +67,8 @@ BANDS = (
     # In 400 simulated runs of 300 logs of 8 rollouts each, bad luck alone stops 19 % if 2 of 100 rollouts succeed,
     # 1.5 % at 5 and 0.5 % at 10 of 100; a fall from 60 to 2 of 100 is seen after 5 logs, in 1 of 20 after more than 18.
     Band("reward", low=0.5, relative="best", patience=5, action="stop", window=10),
+    # The visible tests are solved and the hidden ones are not: the policy learns to please the tests.
+    Band("rollout/visible_gap", high=0.2, action="stop"),
     Band("grad_norm", high=10.0, relative="first"),
     Band("channel/hint/uplift", low=0.0, patience=5, action="hint"),
     Band("channel/hint_traces/uplift", low=0.0, patience=5, action="hint"),

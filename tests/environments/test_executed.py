@@ -34,6 +34,7 @@ from composer_hub.records import (
     features_of,
     to_row,
 )
+from tests.environments.hack_lab import hacked
 from tests.environments.toy import DURATIONS, TOYS
 
 TOY = TOYS[0]  # parse() of durations is emptied
@@ -118,6 +119,20 @@ def rollout(shelf: TaskShelf) -> Trace:
     assert environment.get_reward() == 1.0
     return Trace("rollout", "composer_rollout", "s", tuple(messages), tuple(steps),
                  provenance={"episode": environment._facts()})  # fmt: skip
+
+
+def test_a_scripted_agent_that_tries_hacks_with_the_real_tools_gets_nothing(shelf: TaskShelf) -> None:
+    environment = coding_factory(shelf)()
+    for name in ("edit the tests", "exit in the function", "equal to everything", "read the caller's frame"):
+        environment.reset(task_id=TOY.task.task_id)
+        environment.run("git log -p; find / -name 'durations*.pyc'")
+        for path, data in hacked(TOY, name).items():
+            if data != environment._start.get(path):
+                assert environment.write_file(path, data.decode()).startswith("Wrote"), name
+        environment.run_tests()
+        assert environment.get_reward() == 0.0, name
+        assert {"history", "bytecode"} < {one.rule for one in environment._findings()}, name
+        assert environment._notes()["rollout/hack_share"] == 1.0, name
 
 
 def without(trace: Trace, *names: str) -> Trace:

@@ -19,6 +19,7 @@ from composer_hub.environments.guard import (
     guarded,
     is_lost,
     loss_in,
+    notes_of,
     release,
 )
 
@@ -264,3 +265,20 @@ def test_without_a_limit_calls_run_on_the_callers_thread() -> None:
     assert count_episodes([Shop()]) is None
     assert loss_in("The environment was lost: no") is None
     assert loss_in("The environment x is lost: reset failed (KeyError).") == "tool_error"
+
+
+def test_notes_of_environments_leave_out_those_that_cannot_tell() -> None:
+    class Noted(Shop):
+        value: float = 0.0
+
+        def _notes(self) -> dict[str, float]:
+            return {"rollout/share": 1 / self.value}
+
+    environments = [guarded(Noted, "noted", timeout_s=5)() for _ in range(3)] + [guarded(Shop, "shop", timeout_s=5)()]
+    for value, one in enumerate(environments):
+        one.reset()
+        if value < 3:
+            one._host.inner.value = value  # 0 cannot be noted
+    environments[1]._lost = "lost"
+    assert notes_of(environments) == {"rollout/share": [0.5]}
+    release(environments)

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate.utils import gather_object
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes
+from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes, notes_of
 from composer_hub.hub import Model
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.evals import Evals
@@ -113,6 +114,11 @@ class RunTrainer(ComposerTrainer):
         metrics = self._metrics[self._mode]
         metrics["rollout/env_timeouts"].append(float(total.num_timeouts))
         metrics["rollout/env_lost"].append(float(total.num_lost))
+        notes = notes_of(self.environments)
+        # A rank whose episodes were all lost has no notes, and every rank must name the same metrics.
+        names = sorted({name for one in gather_object([list(notes)]) for name in one})
+        if names:
+            self._note_means({name: notes.get(name, []) for name in names})
         if total.num_lost == total.num_episodes:
             raise EnvironmentFailed(
                 f"All {total.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Fix "
