@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from composer_hub.actions import SimpleCommand, command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions.paths import is_absolute
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.find import CallOutcome
 from composer_hub.harnesses import keeps_cwd
@@ -94,7 +95,7 @@ class Causes:
             named = next((given[key] for key in _FOLDERS if isinstance(given.get(key), str)), "")
             base = named or ("" if position in self.moved else self.root)
             rest = commands
-        if not base.startswith("/") or any(one.program in _MOVERS for one in rest):
+        if not is_absolute(base, windows=True) or any(one.program in _MOVERS for one in rest):
             return None
         return folded(base)
 
@@ -130,13 +131,16 @@ class Causes:
 
     def inside(self, path: str, base: str | None) -> str:
         """Return a path relative to the project's folder, "" if it is outside or its folder is unknown."""
-        if not path or not self.root or len(path) > 300 or _NOT_A_PATH.search(path) or path.startswith("-"):
+        if not path or not self.root or len(path) > 300:
             return ""
-        if not path.startswith("/"):
+        path = folded(path)
+        if _NOT_A_PATH.search(path) or path.startswith("-"):
+            return ""
+        if not is_absolute(path, windows=True):
             if base is None or path.startswith("~"):
                 return ""
             path = f"{base}/{path}"
-        path = os.path.normpath(folded(path))
+        path = os.path.normpath(path)
         return path[len(self.root) + 1 :] if path.startswith(f"{self.root}/") else ""
 
     # ---- what failed
@@ -342,7 +346,9 @@ def is_destructive(command: SimpleCommand) -> bool:
 
 def folded(path: str) -> str:
     """Return a path as in the main work tree: agents work in many worktrees of one project."""
-    return _WORKTREE.sub(r"\1", path.replace("\\", "/")).rstrip("/")
+    path = path.replace("\\", "/")
+    path = path[0].upper() + path[1:] if path[1:3] == ":/" else path
+    return _WORKTREE.sub(r"\1", path).rstrip("/")
 
 
 _WORKTREE = re.compile(r"^(.{2,200}?)(?:/\.(?:claude|git|entire|codex)/|/?[._-]+)worktrees?/[^/]+(?=/|$)")

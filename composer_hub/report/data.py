@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from composer_hub.report.lines import clean_lines
+from composer_hub.report.lines import clean_lines, title_of
 from composer_hub.report.numbers import CLASSES, Group
 from composer_hub.report.page import View
 from composer_hub.report.words import headline, lead
@@ -56,7 +56,7 @@ def as_json(view: View) -> dict[str, Any]:
     if not view.share:
         report["lines"] = [
             {
-                "line": line, "project": view.names[lesson.project], "num_failures": lesson.num_failures,
+                "line": line, "project": title_of(view.names, lesson.project), "num_failures": lesson.num_failures,
                 "num_sessions": lesson.num_sessions, "is_written": lesson.is_written,
             }
             for lesson, line in clean_lines(view.cleaner, numbers.lessons)

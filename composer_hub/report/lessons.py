@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +33,7 @@ MAX_LINES = 7
 class Lesson:
     """One line, with the failures that prove it."""
 
-    project: str
+    project: str  # "" if it is true in several
     line: str  # of Markdown, without the count
     num_failures: int
     num_sessions: int
@@ -47,10 +47,13 @@ class Lesson:
         return f"- {self.line} ({self.num_failures} failures in {self.num_sessions} sessions)."
 
 
+_OF_MACHINE = ("flag", "field", "program")
+"""Kinds of causes that are about the programs of a machine, whatever the project."""
+_OF_FOLDER = ("path", "target", "tool", "parameter")
 _Proof = tuple[SessionFacts, Cause]
 
 
-def lessons_of(sessions: Iterable[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
+def lessons_of(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
     """Return all lessons, the most frequent first; `projects` maps a session's folder to its project."""
     # Paths are relative to the folder that a session ran in, which may be below the project's.
     by_folder: dict[tuple[str, str], list[SessionFacts]] = defaultdict(list)
@@ -64,21 +67,49 @@ def lessons_of(sessions: Iterable[SessionFacts], projects: Mapping[str, str]) ->
         for (project, below), group in by_folder.items()
         for lesson in _of_folder(project, Path(project + below), group)
     ]
+    found += _of_machine(sessions, projects)
     return sorted(found, key=lambda one: (-one.num_sessions, -one.num_failures, one.line))
 
 
-def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> list[Lesson]:
+def _of_machine(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
+    """Return what is true of the programs of a machine; a line that one project alone needed is that project's."""
+    worked, groups = _worked(sessions), _grouped(sessions, _OF_MACHINE)
+    lessons = []
+    for key, proof in groups.items():
+        found = sorted({projects.get(session.cwd, "") for session, _ in proof})
+        project = found[0] if len(found) == 1 else ""
+        guide = _guide([session for session, _ in proof], [Path(one) for one in found if one])
+        if lesson := _lesson(project, Path(project), key, proof, worked, guide):
+            lessons.append(lesson)
+    return lessons
+
+
+def _worked(sessions: Iterable[SessionFacts]) -> dict[str, float]:
     worked: dict[str, float] = {}
     for session in sessions:
         for name, at in session.worked.items():
             worked[name] = max(at, worked.get(name, 0.0))
-    guide = "\n".join(
-        [*_guides_on_disk(Path(project)), *_guides_on_disk(folder), *(text for one in sessions for text in one.guides)]
-    )
+    return worked
+
+
+def _grouped(sessions: Iterable[SessionFacts], kinds: Container[str]) -> dict[tuple[str, str, str], list[_Proof]]:
     groups: dict[tuple[str, str, str], list[_Proof]] = defaultdict(list)
     for session in sessions:
         for cause in session.causes:
-            groups[cause.kind, cause.subject, cause.name].append((session, cause))
+            if cause.kind in kinds:
+                groups[cause.kind, cause.subject, cause.name].append((session, cause))
+    return groups
+
+
+def _guide(sessions: Iterable[SessionFacts], folders: Iterable[Path]) -> str:
+    """Return the guides of some projects, as they are on disk and as sessions read them."""
+    texts = [text for folder in folders for text in _guides_on_disk(folder)]
+    return "\n".join([*texts, *(text for session in sessions for text in session.guides)])
+
+
+def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> list[Lesson]:
+    worked, groups = _worked(sessions), _grouped(sessions, _OF_FOLDER)
+    guide = _guide(sessions, [Path(project), folder])
     _fold_paths(groups, worked)
     lessons = {key: _lesson(project, folder, key, proof, worked, guide) for key, proof in groups.items()}
     gone = {name for (kind, _, name), lesson in lessons.items() if kind == "path" and lesson}

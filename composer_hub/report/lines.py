@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from composer_hub.report.evidence import Cleaner, is_redacted
 from composer_hub.report.lessons import MAX_LINES, Lesson
+
+
+def title_of(names: Mapping[str, str], project: str) -> str:
+    """Return the name of a project, or the words for lines that are true in all of them."""
+    return names.get(project) or "All projects"
 
 
 def clean_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> list[tuple[Lesson, str]]:

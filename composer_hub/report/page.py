@@ -21,7 +21,7 @@ from composer_hub.report.charts import bar, stack, weeks
 from composer_hub.report.evidence import Cleaner, Evidence
 from composer_hub.report.facts import SessionFacts
 from composer_hub.report.lessons import Lesson
-from composer_hub.report.lines import clean_lines, fresh_lines
+from composer_hub.report.lines import clean_lines, fresh_lines, title_of
 from composer_hub.report.numbers import BLAMES, CLASSES, MIN_RATE, Group, Numbers, Repair
 
 MAX_TOOLS, MAX_KINDS, MAX_REPAIRS, MAX_PROOF = 10, 5, 5, 3
@@ -175,7 +175,7 @@ def _lessons(view: View) -> str:
     for number, (project, found) in enumerate(fresh_lines(view.cleaner, lessons).items(), start=1):
         name = f"copy{number}"
         cards.append(
-            f'<div class="card"><div class="head"><h3>{_e(view.names[project])}</h3>'
+            f'<div class="card"><div class="head"><h3>{_e(title_of(view.names, project))}</h3>'
             f'<button type="button" data-copies="{name}">Copy {say.plural(len(found), "line")}</button></div>'
             f'<p class="lines mono" id="{name}">{_e(_joined(found))}</p>{_proof(view, found)}</div>'
         )

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator
 
 from composer_hub.report import words as say
-from composer_hub.report.lines import fresh_lines
+from composer_hub.report.lines import fresh_lines, title_of
 from composer_hub.report.numbers import BLAMES
 from composer_hub.report.page import View
 
@@ -46,7 +46,7 @@ def _lines(view: View, width: int) -> Iterator[str]:
         yield "To copy into AGENTS.md:"
         many = len({lesson.project for lesson, _ in lines}) > 1
         for lesson, line in lines[:MAX_LINES]:
-            place = f"  [{view.names[lesson.project]}]" if many else ""
+            place = f"  [{title_of(view.names, lesson.project)}]" if many else ""
             yield from textwrap.wrap(line + place, width, subsequent_indent="  ", break_long_words=False)
         if len(lines) > MAX_LINES:
             yield f"  and {len(lines) - MAX_LINES} more on the page"

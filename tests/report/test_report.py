@@ -198,6 +198,16 @@ def test_a_program_that_is_not_there_is_run_in_the_way_that_worked(way: str, tmp
     assert lines_of(tmp_path) == [f"- `pytest` is not on the PATH; use `{way}` (2 failures in 2 sessions)."]
 
 
+def test_a_fact_about_a_program_is_one_of_the_machine(tmp_path: Path) -> None:
+    for day, cwd in ((1, "/work/shop"), (2, "/work/api")):
+        log = Log(tmp_path / f"s{day}.jsonl", cwd, day)
+        log.call("Bash", FLAG, error=True, command=f"gh pr diff {day} --stat")
+        log.call("Bash", command="gh pr diff 3 --name-only").write()
+    made = report.report([tmp_path], UTC)
+    assert [(lesson.project, lesson.num_sessions) for lesson in made.numbers.lessons] == [("", 2)]
+    assert "All projects" in made.page()
+
+
 def test_a_misspelled_folder_is_found_and_a_sibling_is_not(tmp_path: Path) -> None:
     for day in (1, 2, 3):
         log = Log(tmp_path / f"s{day}.jsonl", day=day)
