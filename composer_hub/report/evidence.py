@@ -6,6 +6,7 @@ replaced where another call uses it.
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections import Counter
 from collections.abc import Hashable, Sequence
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from composer_hub.errors.find import excerpt
 from composer_hub.records import Message, ToolCall, Trace
 from composer_hub.redact import Redactor
-from composer_hub.report.numbers import Numbers, Site
+from composer_hub.report.numbers import Numbers, Site, week_of
 
 MAX_PER_KIND = {"model": 40}
 MAX_OF_OTHERS = 8
@@ -89,24 +90,39 @@ def is_redacted(text: str) -> bool:
     return bool(re.search(r"\[[A-Z_]{2,30}_\d+\]", text))
 
 
-def evidence_of(numbers: Numbers, cleaner: Cleaner) -> Evidence:
+def evidence_of(numbers: Numbers, cleaner: Cleaner, zone: datetime.tzinfo | None = None) -> Evidence:
     """Choose the sites to show, the newest first, clean their words, and note where each number is proved."""
-    chosen: list[Site] = []
+    chosen: list[tuple[Site, list[Hashable]]] = []
     room: Counter[tuple[str, str]] = Counter()
+    proved: set[Hashable] = set()
     for site in sorted(numbers.sites, key=lambda one: -one.step.at):
-        key = (site.failure.blame, site.failure.kind)
-        if (site.failure.call_text or site.failure.words) and room[key] < MAX_PER_KIND.get(key[0], MAX_OF_OTHERS):
-            room[key] += 1
-            chosen.append(site)
-    cleaned = cleaner.pairs([(site.failure.call_text, site.failure.words) for site in chosen])
+        kind = (site.failure.blame, site.failure.kind)
+        proves = _proved_by(site, zone)
+        is_first = not proved.issuperset(proves)
+        if not (site.failure.call_text or site.failure.words):
+            continue
+        if is_first or room[kind] < MAX_PER_KIND.get(kind[0], MAX_OF_OTHERS):
+            room[kind] += 1
+            proved.update(proves)
+            chosen.append((site, proves))
+    cleaned = cleaner.pairs([(site.failure.call_text, site.failure.words) for site, _ in chosen])
     evidence = Evidence()
-    for number, (site, (call, words)) in enumerate(zip(chosen, cleaned, strict=True), start=1):
+    for number, ((site, proves), (call, words)) in enumerate(zip(chosen, cleaned, strict=True), start=1):
         shown = Shown(f"e{number}", site, excerpt(call, MAX_CALL), excerpt(words, MAX_RESULT))
         evidence.shown.append(shown)
-        failure = site.failure
-        proves: list[Hashable] = [("blame", failure.blame), ("kind", failure.blame, failure.kind)]
-        if failure.blame == "model":
-            proves += [("tool", failure.tool), ("tool", failure.tool, failure.kind), ("model", site.step.model)]
-        for number_shown in proves:
-            evidence.anchors.setdefault(number_shown, shown.anchor)
+        for key in proves:
+            evidence.anchors.setdefault(key, shown.anchor)
     return evidence
+
+
+def _proved_by(site: Site, zone: datetime.tzinfo | None) -> list[Hashable]:
+    """Return the numbers of the page that a site is part of."""
+    failure = site.failure
+    keys: list[Hashable] = [("blame", failure.blame), ("kind", failure.blame, failure.kind)]
+    if site.step.at:
+        keys.append(("week", week_of(site.step.at, zone), failure.blame))
+    if failure.blame == "model":
+        keys += [("tool", failure.tool), ("tool", failure.tool, failure.kind), ("model", site.step.model)]
+    if failure.blame == "user":
+        keys.append(("no", failure.tool))
+    return keys

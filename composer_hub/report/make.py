@@ -50,7 +50,7 @@ class Made:
         names = short_names(numbers.projects.values())
         if options.share:
             names = {project: f"project {number}" for number, project in enumerate(names, start=1)}
-        evidence = evidence_of(numbers, cleaner)
+        evidence = evidence_of(numbers, cleaner, options.zone)
         self.view = View(numbers, evidence, cleaner, names, options.zone, options.share, __version__)
 
     def page(self) -> str:

@@ -170,7 +170,7 @@ def numbers_of(collection: Collection, zone: datetime.tzinfo | None = None) -> N
     numbers.tools = _tools(numbers.sites, sessions)
     numbers.models = _groups(sessions, lambda session, step: step.model or "not recorded")
     numbers.weeks = sorted(
-        _groups(sessions, lambda session, step: _week(step.at, zone) if step.at else ""), key=lambda one: one.name
+        _groups(sessions, lambda session, step: week_of(step.at, zone) if step.at else ""), key=lambda one: one.name
     )
     numbers.weeks = [week for week in numbers.weeks if week.name]
     numbers.by_project = _groups(sessions, lambda session, step: numbers.projects.get(session.cwd, ""))
@@ -272,7 +272,7 @@ def _groups(sessions: Iterable[SessionFacts], name_of: Callable[[SessionFacts, S
     return sorted(groups, key=lambda one: (-one.weighted, -one.num_calls, one.name))
 
 
-def _week(at: float, zone: datetime.tzinfo | None) -> str:
+def week_of(at: float, zone: datetime.tzinfo | None) -> str:
     """Return the Monday of a time's week, as a date."""
     day = datetime.datetime.fromtimestamp(at, zone).date()
     return (day - datetime.timedelta(days=day.weekday())).isoformat()

@@ -329,7 +329,10 @@ def _weeks(view: View) -> str:
     names = {group.name: say.week_name(group.name) for group in groups}
     rows = "".join(
         f'<tr><td>{names[group.name]}</td><td class="n">{group.num_calls:,}</td>'
-        + "".join(f'<td class="n">{group.failures[blame]:,}</td>' for blame in BLAMES[:4])
+        + "".join(
+            f'<td class="n">{_link(view, say.count(group.failures[blame]), "week", group.name, blame)}</td>'
+            for blame in BLAMES[:4]
+        )
         + "</tr>"
         for group in groups
     )
@@ -409,7 +412,7 @@ def _noes(view: View) -> str:
     most = max(tools.values())
     rows = "".join(
         f'<tr><td class="mono">{_e(_short(tool, 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
-        f'<td class="n">{number:,}</td></tr>'
+        f'<td class="n">{_link(view, say.count(number), "no", tool)}</td></tr>'
         for tool, number in sorted(tools.items(), key=lambda one: -one[1])[:8]
     )
     table = f'<div class="card"><table><caption>By tool</caption><tbody>{rows}</tbody></table></div>'

@@ -129,6 +129,15 @@ def test_a_worktree_is_the_project(worktree: str, tmp_path: Path) -> None:
     assert len(set(numbers_of(tmp_path).projects.values())) == 1
 
 
+def test_a_windows_path_is_one_of_its_project(tmp_path: Path) -> None:
+    for day, drive in ((1, "d:"), (2, "D:")):
+        log = Log(tmp_path / f"s{day}.jsonl", cwd=f"{drive}\\shop", day=day)
+        log.call("Read", MISSING, error=True, file_path=f"{drive}\\shop\\.golangci.yml")
+        log.call("Read", "run:", file_path="D:/shop/.golangci.yaml").write()
+    line = "- The right path is `.golangci.yaml`; there is no `.golangci.yml` (2 failures in 2 sessions)."
+    assert lines_of(tmp_path) == [line]
+
+
 def test_one_session_or_its_fork_proves_nothing(tmp_path: Path) -> None:
     log = wrong_path(tmp_path / "s1.jsonl", 1)
     log.write()
