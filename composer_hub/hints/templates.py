@@ -18,7 +18,6 @@ from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.schemas import SYNTHESIZED
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors.exits import main_command
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
@@ -62,14 +61,17 @@ class SiteContext:
 
     @property
     def program(self) -> str:
-        """The program that the environment's message is about."""
+        """The program that failed, if it is proven: the message names it, or the command runs no other."""
         program = _first(_PROGRAMS, self.site.message)
         commands = commands_in(command_of(self.call)) if self.call else ()
         names = [command.program for command in commands]
         if program and (program in names or not names or _first(_PROGRAMS[:-1], self.site.message)):
             return program
-        main = main_command(commands)
-        return main.program if main else program
+        usage = _slot(r"(?:^|\n)(?:Usage|usage|USAGE): ?\s*([\w.-]{1,40})", self.answer or self.site.message)
+        if usage in names:
+            return usage
+        others = {name for name in names if name not in _BESIDE}
+        return others.pop() if len(others) == 1 else "" if names else program
 
 
 Template = Callable[[SiteContext], "str | None"]
@@ -94,6 +96,9 @@ def _slot(pattern: str, text: str) -> str:
     return match[1] if match else ""
 
 
+_BESIDE = frozenset(
+    "cd echo printf true false set export sleep head tail cat grep sed awk wc tee sort uniq tr xargs".split()
+)
 _PATCHED = r"(?:expected lines in|[Ff]ailed to (?:read|find) file(?: to update)?) ([^\s:]{1,300})"
 _PATHS = (
     re.compile(r"\[File: (\S{1,200}) \("),
@@ -199,17 +204,26 @@ MAX_NAMED_ISSUES = 3
 
 
 def _schema_validation(context: SiteContext) -> str:
-    issues = _issues(context.site.message)
+    issues = _issues(context.answer if '"path": [' in context.answer else context.site.message)
     more = f"; {len(issues) - MAX_NAMED_ISSUES} more were wrong" if len(issues) > MAX_NAMED_ISSUES else ""
     named = "; ".join(issues[:MAX_NAMED_ISSUES])
     return f"{_capital(context.tool)} does not take these arguments: {named}{more}. {_schema(context)}"
 
 
+_LISTED_ISSUE = re.compile(
+    r"\"path\": \[\s*\"([A-Za-z_]\w{0,60})\"[^\]]{0,200}\][^{}]{0,200}?\"message\": \"((?:\\.|[^\"\\]){1,300})\""
+)
 _MISSING_KEY = re.compile(r"Missing key\s+at \[\"([A-Za-z_]\w{0,60})\"\]")
 
 
 def _issues(message: str) -> list[str]:
     """Return the problem of each field that a line of the message names, or of the first field that it mentions."""
+    if listed := _LISTED_ISSUE.findall(message):
+        said = dict(listed)
+        return [
+            f"`{key}` {'was missing' if 'received undefined' in words else f'was wrong ({clipped(words, 120)})'}"
+            for key, words in said.items()
+        ]
     if keys := _MISSING_KEY.findall(message):
         return list(dict.fromkeys(f"`{key}` was missing" for key in keys))
     named = [(found[1], line) for line in message.split("\n") if (found := _NAMED_FIELD.search(line))]
@@ -295,7 +309,8 @@ def _path_not_found(context: SiteContext) -> str:
     where = f"{context.path} does not exist" if context.path else "That path does not exist"
     # Only the result itself is sure of the folder: a shell may have changed it since the session began.
     folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
-    here = f" (the working directory is {folder})" if folder and not context.path.startswith("/") else ""
+    is_absolute = re.match(r"[/~]|[A-Za-z]:", context.path) is not None
+    here = f" (the working directory is {folder.rstrip('.')})" if folder and not is_absolute else ""
     entered = _entered(context)
     if entered and entered.rstrip("/") == context.path.rstrip("/"):
         lasts = context.trace is not None and keeps_cwd(context.trace.source)
@@ -310,7 +325,14 @@ def _path_not_found(context: SiteContext) -> str:
         return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
-    name = os.path.basename(context.path.removesuffix("/...").rstrip("/"))
+    if (
+        context.call
+        and context.path
+        and "$" in command_of(context.call)
+        and context.path not in command_of(context.call)
+    ):
+        return f"{where}{here}. Check what the shell makes of `$` in the command: single quotes keep it."
+    name = re.split(r"[\\/]", context.path.removesuffix("/...").rstrip("/"))[-1]
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
 
 
@@ -351,8 +373,8 @@ def _command_not_found(context: SiteContext) -> str:
 _COMPLAINTS = (
     re.compile(
         r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}(?:error: )?((?:unexpected|unrecognized|unknown|invalid|illegal"
-        r"|ambiguous|unsupported|no such) (?:arguments?|option|flag|command|subcommand|shorthand flag|switch|value)\b"
-        r"[^\n]{0,160})"
+        r"|ambiguous|unsupported|no such) (?:arguments?|JSON field|option|flag|command|subcommand|shorthand flag"
+        r"|switch|value)\b[^\n]{0,160})"
     ),
     re.compile(r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}error: ([^\n]{4,200})"),
 )
@@ -360,8 +382,12 @@ _COMPLAINTS = (
 
 def _usage_error(context: SiteContext) -> str:
     program = context.program
-    if context.site.rule == "task.not_running":
+    if context.site.rule == "task.not_running" or re.search(r"[Nn]o task found|Task not found", context.site.message):
         return "There is no task with this id now. List the tasks, and use an id from the list."
+    if target := _slot(r"No rule to make target [`'\"]([^'\"`\n]{1,100})", context.site.message):
+        return f"There is no target `{target}` where this command runs. Look at the targets that are there first."
+    if (glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message)) and program in ("make", "just"):
+        return f"No target is named {glob}, and the shell takes it as a pattern of file names. Name each target."
     if glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message):
         return f"The shell takes {glob} as a pattern of file names, and none matches. Put it in quotes."
     if re.search(
@@ -377,6 +403,7 @@ def _usage_error(context: SiteContext) -> str:
         return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
     manifest = _slot(r"(go\.mod file|Cargo\.toml|package\.json)", context.site.message)
     manifest = "go.mod" if "main module" in context.site.message else manifest.removesuffix(" file")
+    program = "go" if manifest == "go.mod" else program
     if manifest:
         return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
     if status := re.search(r"\(HTTP 4\d\d\)", context.answer or context.site.message):
@@ -388,6 +415,8 @@ def _usage_error(context: SiteContext) -> str:
         return f"The server refuses this request: {why}. Check the fields and the path that it takes."
     if "jq" in program.split() or re.search(r"(?:^|\n)jq: ", context.site.message):
         error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160).rstrip(": ")
+        if before := clipped(_slot(r"(?:^|\n)((?:gh|curl|kubectl|aws): [^\n]{1,200})", context.site.message), 160):
+            return f"The program before jq failed ({before}), so jq got no data. Mend that call first."
         if re.search(r"syntax error|compile error|parse jq expression|is not defined", context.site.message):
             what = f" ({error})" if error else ""
             advice = (
@@ -451,8 +480,12 @@ def _vcs_error(context: SiteContext) -> str:
         return f"Git knows no file or revision {missing} where this command runs. Check its folder, and {look}."
     if "not a git repository" in text:
         return "The folder in which this git command runs is in no git repository. Find the repository's folder first."
+    if "would be overwritten by" in text:
+        return (
+            "Local changes are in the way of this git command. Commit or stash them first, as `git status` shows them."
+        )
     if re.search(r"nothing (?:added )?to commit|no changes added to commit", text):
-        return "There is nothing staged that differs from the last commit. Look at `git status`, and stage files first."
+        return "Nothing that is staged differs from the last commit. Look at `git status` before committing."
     error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
     quote = f" ({error})" if error else ""
     return f"Git refuses this command{quote}. Check the folder, the names and the state that it needs first."
@@ -470,8 +503,13 @@ def _runtime_exception(context: SiteContext) -> str:
     )
     frame = re.findall(r'File "([^"\n]{1,200})", line (\d+)', message)
     where = f", at {frame[-1][0]} line {frame[-1][1]}" if frame else ""
-    what = f"raised {clipped(raised, 160)}" if raised else "ended with an exception"
-    if "SyntaxError" in what and context.call and re.search(r"\s-[cep]\b|<<", command_of(context.call)):
+    what = f"raised {clipped(raised, 160).rstrip('.')}" if raised else "ended with an exception"
+    inline = context.call is not None and re.search(r"\s-[cep]\b|<<", command_of(context.call)) is not None
+    if re.search(r"JSON|json", raised) and re.search(r"DecodeError|is not valid JSON|Unexpected", raised):
+        return f"The call {what}: its input is not the JSON that the program expects. Look at the input first."
+    if inline and frame and not frame[-1][0].startswith("<") and "SyntaxError" not in raised:
+        where = ""  # in a library, below the program
+    if re.search(r"SyntaxError|IndentationError", what) and inline and "<unknown>" not in where:
         return f"The call {what}{where}. Check the program's quotes, which the shell may change, or write it to a file."
     return f"The call {what}{where}. Look up the names and values in this message before running it again."
 
