@@ -64,7 +64,7 @@ def test_open_serves_the_space_until_interrupted(home: dict[str, str], traces: s
     try:
         url = process.stdout.readline().strip()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        assert "<title>me/space-traces v1.0.0 · Hints</title>" in opener.open(url, timeout=30).read().decode()
+        assert "<title>me/space-traces v1.0.0 · Hints</title>" in opener.open(url, timeout=120).read().decode()
     finally:
         os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(30) == exits.INTERRUPTED
+    assert process.wait(120) == exits.INTERRUPTED
