@@ -153,7 +153,7 @@ _FORM = (
 
 EXITS: tuple[ErrorRule, ...] = (
     _out("exit.env_missing", "command_not_found", 0.93, _L + r"(?:/usr/bin/)?env: ['\"`\u2018]?[\w.+-]{1,80}['\"`\u2019]?: No such file or directory", codes=[127]),
-    _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory)", codes=[127]),
+    _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory|can't open input file)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
@@ -175,6 +175,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.test_report", "test_failure", 0.95, _TEST_REPORT, purposes=_RUNS),
     _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
     _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
+    _out("exit.commit_tests", "test_failure", 0.88, r"(?:" + _TEST_REPORT + r"|" + _L + r"(?:bun test v\d|# Unhandled error between tests|[ \t]*[1-9]\d* fail\s*\n))", purposes="vcs"),
     _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
     _out("exit.jq", "usage_error", 0.9, _L + r"(?:jq: (?:error(?!: Could not open)[^\n]{0,200}|\d+ compile errors?\b|parse error: )|(?:failed to parse|invalid) jq expression)"),
     _out("exit.bad_request", "usage_error", 0.88, r"\(HTTP (?:400|405|406|410|411|413|414|415|422)\)", purposes="remote"),

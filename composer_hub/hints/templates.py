@@ -105,6 +105,7 @@ _PATHS = (
     re.compile(
         r"(?:cannot (?:access|stat|open)|can't open file|no such file or directory, \w+) ['\"]([^'\"\n]{1,200})['\"]"
     ),
+    re.compile(r"can't open input file: (\S{1,200})"),
     re.compile(r"can't (?:read|open) ([^\s:'\"]{1,200}): No such file or directory"),
     re.compile(r"IO error for operation on ([^\n:]{1,200}): No such file or directory"),
     re.compile(r"no matches found: (\S{1,200})"),
@@ -325,13 +326,11 @@ def _path_not_found(context: SiteContext) -> str:
         return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
     if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
         return f"{where}{here}; there is {meant}."
-    if (
-        context.call
-        and context.path
-        and "$" in command_of(context.call)
-        and context.path not in command_of(context.call)
-    ):
-        return f"{where}{here}. Check what the shell makes of `$` in the command: single quotes keep it."
+    words = command_of(context.call).split() if context.call else []
+    if context.path and any("$" in word and re.sub(r"\$\w+", "", word).strip("'\"") == context.path for word in words):
+        return (
+            f"{where}{here}, because the shell puts nothing in place of `$…` in the command. Put it in single quotes."
+        )
     name = re.split(r"[\\/]", context.path.removesuffix("/...").rstrip("/"))[-1]
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
 
@@ -507,6 +506,8 @@ def _runtime_exception(context: SiteContext) -> str:
     inline = context.call is not None and re.search(r"\s-[cep]\b|<<", command_of(context.call)) is not None
     if re.search(r"JSON|json", raised) and re.search(r"DecodeError|is not valid JSON|Unexpected", raised):
         return f"The call {what}: its input is not the JSON that the program expects. Look at the input first."
+    if missing := _slot(r"ENOENT: no such file or directory, \w+ '([^'\n]{1,200})'", message):
+        return f"The program needs {missing}, which does not exist. Check that path before running it again."
     if inline and frame and not frame[-1][0].startswith("<") and "SyntaxError" not in raised:
         where = ""  # in a library, below the program
     if re.search(r"SyntaxError|IndentationError", what) and inline and "<unknown>" not in where:

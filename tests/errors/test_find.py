@@ -238,6 +238,7 @@ EXITS = [
     ("exit.bad_request", "gh api -X PUT repos/a/b/c -f x=1", 1, 'gh: Invalid request.\n\n"x" is not a permitted key. (HTTP 422)'),
     ("exit.usage", "claude --print", 1, "Error: Input must be provided either through stdin or as a prompt argument when using --print"),
     ("exit.quoting", "go build \\ \n ./x", 126, "(eval):1: permission denied: \n"),
+    ("exit.commit_tests", "git add a && git commit -m x", 1, "$ bun test src/\nbun test v1.3.5 (1e86cebd)\n\nerror: Cannot find module 'b' from 'c'\n# Unhandled error between tests"),
     ("exit.git_signing", "git commit -m x", 128, "error: gpg failed to sign the data\nfatal: failed to write commit object"),
     ("exit.git_rules", "git push", 1, "remote: error: GH013: Repository rule violations found\n ! [remote rejected] main (push declined due to repository rule violations)\nerror: failed to push some refs"),
     ("exit.git_network", "git push", 128, "fatal: unable to access 'https://host/x.git/': HTTP/2 stream 1 was not closed cleanly"),
