@@ -51,11 +51,7 @@ def make(sources: tuple[str, ...], kinds: str, publication: Publication, out: Ou
 
         def on_package(report: stage.PackageReport) -> None:
             bar.advance(1, package=report.package or report.source)
-            if report.refused:
-                out.note(f"{report.source} gave no tasks ({report.refused}): {report.sentence}")
-            else:
-                kept = ", ".join(f"{kind} {number}" for kind, number in report.kept.items())
-                out.note(f"{report.package} {report.version}: {kept}. {report.num_flaky} flaky tests were set aside.")
+            out.note(report.line())
 
         made = stage.make(sources, chosen, on_package)
     if not made.tasks:

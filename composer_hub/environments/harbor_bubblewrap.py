@@ -57,7 +57,8 @@ class BubblewrapEnvironment(BaseEnvironment):
             self._machine.cwd = str(self.task_env_config.workdir)
 
     async def stop(self, delete: bool) -> None:
-        self._machine.close()
+        if hasattr(self, "_machine"):  # it lacks one if the Dockerfile was refused
+            self._machine.close()
 
     async def exec(
         self,

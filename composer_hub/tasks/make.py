@@ -97,6 +97,8 @@ class PackageReport:
     sentence: str = ""
     num_tests: int = 0
     num_flaky: int = 0
+    num_not_passing: int = 0  # tests that fail or are skipped in the original
+    set_aside: Counter[str] = field(default_factory=Counter)  # test files that cannot be run, by reason
     tried: Counter[str] = field(default_factory=Counter)  # candidates by kind
     valid: Counter[str] = field(default_factory=Counter)  # that break a test and leave one, by kind
     kept: Counter[str] = field(default_factory=Counter)
@@ -108,6 +110,17 @@ class PackageReport:
     kind_cpu_s: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     skipped_files: Counter[str] = field(default_factory=Counter)
+
+    def line(self) -> str:
+        """Describe the package: its tasks and what was left out, or the reason that it gave none."""
+        if self.refused:
+            return f"{self.source} gave no tasks ({self.refused}): {self.sentence}"
+        kept = ", ".join(f"{kind} {number}" for kind, number in self.kept.items())
+        files = "".join(f", {number} test files ({reason})" for reason, number in self.set_aside.items())
+        return (
+            f"{self.package} {self.version}: {kept}. Set aside: {self.num_flaky} flaky tests, {self.num_not_passing} "
+            f"that do not pass{files}."
+        )
 
 
 @dataclass(frozen=True)
@@ -200,6 +213,7 @@ def _make_package(
     bench.warm = baseline.warm
     model = Model(package, baseline)
     report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
+    report.num_not_passing, report.set_aside = baseline.num_other, Counter(baseline.set_aside.values())
     report.baseline_cpu_s = round(bench.cpu_s, 2)
     checked: list[Checked] = []
     hidden: dict[str, Mapping[str, Any]] = {}  # site of a write_tests candidate -> its mutants

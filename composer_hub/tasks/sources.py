@@ -133,7 +133,8 @@ def _describe(tree: Path, metadata: Metadata, source: str, skipped: Counter[str]
         )
     inside = tuple(path for path in readable if path not in tests and _is_source(path, start, modules))
     if not inside:
-        raise PackageRefused("no_sources", f"{source} has no importable module in {start}/.")
+        links = " Links are not followed: put the files themselves there." if skipped["link"] else ""
+        raise PackageRefused("no_sources", f"{source} has no importable module in {start}/.{links}")
     _write_dist_info(tree / start, metadata)
     return Package(tree, metadata, bundle_digest(pack(tree)), (start,), modules, inside, tests, skipped)
 
@@ -214,7 +215,8 @@ def _listed(folder: Path) -> Iterator[Path]:
         if done.returncode == 0:
             yield from sorted({Path(os.fsdecode(name)) for name in done.stdout.split(b"\0") if name})
             return
-    for at, folders, names in os.walk(folder):  # follows no links, so a link to a folder is one entry
+    for at, folders, names in os.walk(folder):  # follows no links, but lists those to folders among the folders
+        names += [name for name in folders if os.path.islink(os.path.join(at, name))]
         folders[:] = sorted(name for name in folders if not any(fnmatch.fnmatch(name, one) for one in SCRUBBED))
         yield from (Path(at, name).relative_to(folder) for name in sorted(names))
 

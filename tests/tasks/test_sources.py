@@ -66,6 +66,17 @@ def test_links_caches_builds_and_secrets_stay_out_of_the_tree(tmp_path: Path) ->
     assert not any(path.is_symlink() for path in package.folder.rglob("*"))
 
 
+def test_a_package_that_is_only_linked_is_refused_with_the_reason(tmp_path: Path) -> None:
+    toy.write(tmp_path / "elsewhere")
+    source = tmp_path / "source"
+    (source / "tests").mkdir(parents=True)
+    (source / "tests/test_words.py").write_text("def test(): pass\n")
+    os.symlink(tmp_path / "elsewhere/tinytext", source / "tinytext")
+    with pytest.raises(PackageRefused, match="Links are not followed") as caught:
+        open_package(str(source), tmp_path / "work")
+    assert caught.value.reason == "no_sources"
+
+
 def test_files_that_git_ignores_are_not_copied(tmp_path: Path) -> None:
     source = toy.write(tmp_path / "source", **{".gitignore": "private/\n", "private/notes.py": "x = 1\n"})
     subprocess.run(["git", "init", "-q", str(source)], check=True)
@@ -137,6 +148,29 @@ def test_a_file_that_kills_the_run_is_set_aside(venv: Path, tmp_path: Path) -> N
     baseline = measure(bench)
     assert baseline.set_aside == {"tests/test_killer.py": "killed"}
     assert "tests/test_spans.py::test_units" in baseline.passing
+
+
+@pytest.mark.parametrize(
+    ("reason", "tests", "more"),
+    [
+        ("needs_compilation", "import tiny._speed\n", {"tiny/_speed.c": "int x;"}),
+        ("no_test_passes", "import socket\ndef test():\n    socket.create_connection(('127.0.0.1', 5432), 2)\n", {}),
+        ("tests_kill", KILLER, {}),
+    ],
+)
+def test_a_package_none_of_whose_tests_can_pass_is_refused_with_its_reason(
+    reason: str, tests: str, more: dict[str, str], venv: Path, tmp_path: Path
+) -> None:
+    for name, text in {"tiny/__init__.py": "def f():\n    return 1\n", "tests/test_tiny.py": tests, **more}.items():
+        path = tmp_path / "source" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "source/pyproject.toml").write_text('[project]\nname = "tiny"\nversion = "1"\n')
+    tmp_path.chmod(0o755)
+    bench = Bench(open_package(str(tmp_path / "source"), tmp_path / "work"), venv, tmp_path / "bench")
+    with pytest.raises(PackageRefused) as caught:
+        measure(bench)
+    assert caught.value.reason == reason
 
 
 UNSTABLE = """
