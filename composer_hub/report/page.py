@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
+from composer_hub.errors.find import excerpt
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
-from composer_hub.report.evidence import Cleaner, Evidence
+from composer_hub.report.evidence import MAX_CALL, Cleaner, Evidence
 from composer_hub.report.facts import SessionFacts
 from composer_hub.report.lessons import Lesson
 from composer_hub.report.lines import clean_lines, fresh_lines, title_of
@@ -210,8 +211,8 @@ def _proof(view: View, lines: Sequence[tuple[Lesson, str]]) -> str:
         for (session, cause), (call, words), (right, _) in zip(newest, called, worked, strict=True):
             parts.append(
                 f'<div class="ev"><div class="where">{_place(view, session, cause.step)}</div>'
-                f'<pre>{_e(_short(call, 240))}</pre><pre class="words">{_e(_short(words, 300))}</pre>'
-                + (f'<pre class="worked">{_e(_short(right, 240))}</pre>' if right else "")
+                f'<pre>{_e(excerpt(call, MAX_CALL))}</pre><pre class="words">{_e(excerpt(words, MAX_CALL))}</pre>'
+                + (f'<pre class="worked">{_e(excerpt(right, MAX_CALL))}</pre>' if right else "")
                 + "</div>"
             )
     return f"<details><summary>Show what failed and what worked</summary>{''.join(parts)}</details>"
