@@ -29,6 +29,7 @@ class Collection:
     report: FileReport = field(default_factory=FileReport)
     num_files: int = 0
     num_bytes: int = 0
+    num_messages: int = 0  # in all files
     num_repeated: int = 0  # messages that were in another file too
     num_repeated_sessions: int = 0
 
@@ -53,6 +54,7 @@ def collect(
             continue
         read[digest] = (path, facts)
         sessions.append(dataclasses.replace(facts, path=path))
+    collection.num_messages = sum(len(session.steps) for session in sessions)
     collection.sessions = list(_once(sessions, since, collection))
     return collection
 

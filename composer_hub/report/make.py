@@ -127,6 +127,9 @@ def _refuse_nothing(collection: Collection, named: list[Path], options: Options)
     if not collection.num_files and not collection.report.num_problems:
         since = " that changed since then" if options.since else ""
         raise exits.NothingToDo(f"There are no files{since} in {where}. Name a folder of sessions.")
+    if options.since and collection.num_messages:
+        day = datetime.datetime.fromtimestamp(options.since, options.zone).date().isoformat()
+        raise exits.NothingToDo(f"No message since {day} was found in {where}. Name an earlier day with --since.")
     why = "; ".join(str(problem) for problem in collection.report.problems[:3])
     looked = f"{collection.num_files:,} file{'s' * (collection.num_files != 1)} looked at"
     raise exits.NothingToDo(

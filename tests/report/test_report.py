@@ -99,8 +99,10 @@ def test_since_leaves_out_older_messages(tmp_path: Path) -> None:
     Log(tmp_path / "new.jsonl", day=20).call("Bash", command="ls").write()
     since = datetime.datetime(2026, 10, 10, tzinfo=datetime.timezone.utc).timestamp()
     for path in tmp_path.iterdir():
-        os.utime(path, (since + 1e6, since + 1e6))
+        os.utime(path, (since + 1e7, since + 1e7))
     assert report.report([tmp_path], dataclasses.replace(UTC, since=since)).numbers.num_steps == 1
+    with pytest.raises(exits.NothingToDo, match="No message since 2026-12-19"):
+        report.report([tmp_path], dataclasses.replace(UTC, since=since + 70 * 86400))
 
 
 def test_worker_processes_find_what_one_process_finds(tmp_path: Path) -> None:
