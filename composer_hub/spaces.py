@@ -31,6 +31,7 @@ from composer_hub.local_hub.server import embedded
 
 NEEDED = ("gradio", "duckdb", "rapidfuzz")
 START_SECONDS = 60.0
+STOP_SECONDS = 10.0
 
 
 def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -> list[str]:
@@ -112,7 +113,8 @@ def serving(names: Sequence[str], to: str, port: int = 0) -> Iterator[tuple[str,
         _wait(process, url)
         yield url, process
     except KeyboardInterrupt:
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_SECONDS)  # the terminal has interrupted it as well
         raise
     finally:
         if process.poll() is None:

@@ -229,22 +229,25 @@ def main() -> None:
     # A server that listens on this machine alone answers only to its names.
     hosts = ("localhost", "127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else ()
     server.add_middleware(RequestGuard, hosts=hosts, proxied=ON_HUB)
-    server.launch(
-        server_name=host,
-        server_port=port,
-        quiet=True,
-        share=False,
-        run_history=False,
-        ssr_mode=False,
-        footer_links=[],
-        mcp_server=True,
-        enable_monitoring=False,
-        max_file_size="1kb",
-        prevent_thread_lock=True,
-        strict_cors=True,
-    )
-    print(f"Serving {', '.join(map(str, desk.library.names)) or 'nothing'} at http://{host}:{port}/", file=sys.stderr)
+    # Ctrl-C may come before the server says that it has started.
     with contextlib.suppress(KeyboardInterrupt):
+        server.launch(
+            server_name=host,
+            server_port=port,
+            quiet=True,
+            share=False,
+            run_history=False,
+            ssr_mode=False,
+            footer_links=[],
+            mcp_server=True,
+            enable_monitoring=False,
+            max_file_size="1kb",
+            prevent_thread_lock=True,
+            strict_cors=True,
+        )
+        print(
+            f"Serving {', '.join(map(str, desk.library.names)) or 'nothing'} at http://{host}:{port}/", file=sys.stderr
+        )
         server.blocks.block_thread()
     desk.library.db.close()
     sys.stderr.flush()
