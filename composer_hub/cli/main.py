@@ -30,6 +30,7 @@ COMMANDS = {
     "space": ("composer_hub.cli.space:space", "Inspect and review datasets in a Space."),
     "teachers": ("composer_hub.cli.teachers:teachers", "Serve or list teachers."),
     "train": ("composer_hub.cli.train:train", "Train with a preset or a config file."),
+    "eval": ("composer_hub.cli.evaluate:evaluate", "Measure pass@1 of a model on tasks."),
     "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines under a cap."),
     "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub."),
     "run": ("composer_hub.cli.run:run", "Run a command against the embedded Hub."),

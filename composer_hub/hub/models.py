@@ -54,7 +54,7 @@ def fetch_model(where: Destination, name: str) -> Model:
     paths = {
         path: where.fetch(ref.repo, revision, path, "model")
         for path in where.files(ref.repo, revision, "model")
-        if path.endswith(_WANTED) and "/" not in path
+        if (path.endswith(_WANTED) or path == "README.md") and "/" not in path
     }
     config = paths.get("config.json")
     folder = config.parent if config else Path(name)

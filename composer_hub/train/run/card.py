@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from composer_hub.hub import Parent, card_template
+from composer_hub.train.run.card_use import citations, example_hint, intended_use, quick_start
 from composer_hub.train.run.plots import RunPlot, series
 
 _COURSE = {
@@ -73,6 +74,9 @@ class ModelFacts:
     alarms: Sequence[str] = ()  # of the watch-dogs
     preflight: Sequence[Mapping[str, Any]] = ()  # effect of the hints before training, by writer and kind
     tags: tuple[str, ...] = ()
+    tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of the environment's tools
+    example_hint: Mapping[str, Any] | None = None  # text, writer and kind
+    base_license: str = ""  # as the base model's card names it
 
 
 def model_card(facts: ModelFacts) -> str:
@@ -82,7 +86,12 @@ def model_card(facts: ModelFacts) -> str:
         summary=_summary(facts),
         data=_data(facts),
         channels=_channels(facts),
-        hints=_hints(facts.history) + _preflight(facts.preflight),
+        hints="\n\n".join(
+            filter(None, [_hints(facts.history) + _preflight(facts.preflight), example_hint(facts.example_hint)])
+        ),
+        quick_start=quick_start(facts.repo, f"run-{facts.run_id}", facts.tools, is_adapter=facts.is_adapter),
+        intended_use=intended_use(facts.environment),
+        citations=citations(facts.weights),
         options=_options(facts.options),
         course=_course(facts.history) + _best(facts),
         plots=_pictures(facts.plots),
@@ -91,6 +100,7 @@ def model_card(facts: ModelFacts) -> str:
         observed=_observed(facts),
         reproduce=facts.reproduce,
         license=facts.license,
+        base_license=f"License of the base model: {facts.base_license or 'not stated in its card'}.",
     )
     head = yaml.safe_dump(_metadata(facts), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{head}---\n\n{body.strip()}\n"

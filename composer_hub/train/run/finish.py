@@ -43,6 +43,7 @@ def with_progress(
         best=record.values.get("best"),
         alarms=tuple(record.values.get("alarms", ())),
         preflight=tuple(record.values.get("preflight", ())),
+        example_hint=record.values.get("example_hint"),
     )
 
 
@@ -84,6 +85,25 @@ def publish_results(
             f"{' '.join(map(str, errors))} The trained model is in {final}. Publish it with the same command and "
             "--resume true."
         ) from worst
+
+
+def next_steps(final: Path, facts: ModelFacts, publisher: RunPublisher) -> list[str]:
+    """Return the commands for a finished model: serve it, use it in a harness, evaluate it."""
+    name = final.parent.name
+    published = publisher.options.repo
+    model = f"{published}@run-{publisher.run_id}" if published else str(final)
+    serve = f"transformers serve --force-model {final}"
+    vllm = f"vllm serve {final} --served-model-name {name} --enable-auto-tool-choice --tool-call-parser hermes"
+    if facts.is_adapter:
+        vllm = f"vllm serve {facts.base.repo} --enable-lora --lora-modules {name}={final}"
+    to = f" --to {publisher.options.to}" if published else ""
+    return [
+        "What to do next:",
+        f"  serve it      {vllm}",
+        f"                {serve}   # without a GPU",
+        "  use it        point your harness to http://127.0.0.1:8000/v1 (docs/after_training.md has a line for each)",
+        f"  evaluate it   composer-hub eval {model} --environment ENVIRONMENT --tasks OWNER/NAME@REVISION{to}",
+    ]
 
 
 def warn_without_hints(history: Sequence[Mapping[str, Any]], max_tokens: int) -> None:

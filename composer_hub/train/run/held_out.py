@@ -40,6 +40,17 @@ class HeldOutTasks:
         shown = {f"pass@1 after {step:,} steps": str(rate) for step, rate in dict([rates[0], rates[-1]]).items()}
         return shown | {"measured on": f"{self._source()}: {conditions}"}
 
+    def sentence(self, history: Sequence[Mapping[str, Any]]) -> str:
+        """Return the first and the last pass@1 of a log in one line."""
+        rates = measured(history)
+        if not rates:
+            return ""
+        (first, before), (last, after) = rates[0], rates[-1]
+        return (
+            f"pass@1 on {after.num_tasks:,} held-out tasks: {before} after {first:,} steps, {after} after {last:,} "
+            "(95 % intervals)."
+        )
+
     def eval_results(self, history: Sequence[Mapping[str, Any]]) -> str:
         """Return the Hub's `.eval_results` of the final model; empty unless the tasks are a dataset version."""
         rates = measured(history)

@@ -1,0 +1,46 @@
+"""`composer-hub eval`: a model's pass@1 on its card and in `.eval_results`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from click.testing import CliRunner
+
+from composer_hub.cli.evaluate import evaluate
+from composer_hub.train.evals import pass_rate
+from composer_hub.train.run.evaluate import Evaluation, with_evaluation
+
+
+def test_the_rate_of_a_model_is_printed_and_written_to_its_card(world: Any, tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(world[0].name_or_path, model)
+    words = [str(model), "--environment", "desk", "--tasks", "composer_hub.environments.desk:tasks"]
+    small = ["--num-tasks", "4", "--attempts", "2", "--to", str(tmp_path), "--max_completion_length", "32"]
+    done = CliRunner().invoke(evaluate, [*words, *small, "--format", "json"], catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert (found["num_tasks"], found["num_attempts"]) == (4, 8)
+    assert found["low"] <= found["pass@1"] <= found["high"]
+    card = (model / "README.md").read_text()
+    assert f"| pass@1 | {found['pass@1']:.3f} [" in card
+    assert "composer_hub.environments.desk:tasks" in card
+
+
+def test_a_new_measurement_comes_first_and_the_same_one_replaces_its_line() -> None:
+    first = Evaluation(pass_rate([[1.0], [0.0]]), "`a/b` at `c`, split test: 2 tasks", "")
+    again = Evaluation(pass_rate([[1.0], [1.0]]), first.source, "")
+    other = Evaluation(pass_rate([[0.0], [0.0]]), "`x/y` at `z`, split test: 2 tasks", "")
+    card = "# model\n\n## Evaluations\n\nNo benchmark was run.\n\n## Use it\n"
+    seen = with_evaluation(with_evaluation(with_evaluation(card, first), other), again)
+    assert seen.count("| pass@1 |") == 2
+    assert seen.index(str(again.rate)) < seen.index(str(other.rate)) < seen.index("## Use it")
+    assert str(first.rate) not in seen
+    assert with_evaluation("# model\n", first).endswith(f"| measured on | {first.source} |\n")
