@@ -11,7 +11,7 @@
 
 import sys
 
-from composer_hub.train.run.main import main
+from composer_hub.train.__main__ import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -105,6 +105,7 @@ def env(data: Path | None, keep_home: bool, out: Output) -> None:
     running = _running(data)
     home = None if keep_home else running.root / "home"
     changes = env_changes(os.environ, running.endpoint, home=home, with_xet=running.with_xet)
+    changes |= {"COMPOSER_HUB_HOME": str(running.root)}  # so that --to local means this Hub in the same shell
     if out.mode == "json":
         out.record(changes | {"HF_TOKEN_PATH": str(running.root / TOKEN)}, id_key="HF_ENDPOINT")
     else:

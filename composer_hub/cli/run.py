@@ -48,6 +48,7 @@ def _run(running: Any, command: Sequence[str], no_xet: bool, keep_home: bool) ->
     variables = client_env(
         os.environ, running.endpoint, running.token, home=home, with_xet=running.with_xet and not no_xet
     )
+    variables["COMPOSER_HUB_HOME"] = str(running.root)  # so that --to local means this Hub
     try:
         process = subprocess.Popen(command, env=variables)
     except OSError as error:

@@ -68,9 +68,13 @@ def train(
         return
     if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         raise exits.UsageError(f"Training needs {', '.join(missing)}: pip install 'composer-hub[train]'.")
+    from composer_hub.train.run.first_look import check_words
+
+    words = ["--config", str(path), *options]
+    check_words(words)
     given = with_launch_file(path, shlex.split(accelerate))
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *given]
-    raise SystemExit(launched([*launcher, "-m", "composer_hub.train", "--config", str(path), *options]))
+    raise SystemExit(launched([*launcher, "-m", "composer_hub.train", *words]))
 
 
 def show_plan(path: Path, options: Sequence[str], accelerate: str, gpu_gb: float | None, out: Output) -> None:
@@ -93,8 +97,10 @@ def launched(command: Sequence[str]) -> int:
     """Run a launcher and its processes to their end; return the exit code of training."""
     with tempfile.TemporaryDirectory(prefix="composer-train-") as folder:
         codes = Path(folder) / "codes"
+        # Otherwise accelerate prints the defaults that it launches with.
+        quiet = {"ACCELERATE_LOG_LEVEL": "ERROR"} | os.environ
         # A group of its own, because `accelerate launch` does not pass a signal on to a single process.
-        process = subprocess.Popen(command, start_new_session=True, env=os.environ | {exits.CODES_FILE: str(codes)})
+        process = subprocess.Popen(command, start_new_session=True, env=quiet | {exits.CODES_FILE: str(codes)})
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda number, _: _send(process.pid, number))
         code = process.wait()

@@ -350,7 +350,9 @@ def _guarded_class(inner: type) -> type[Guarded]:
     members: dict[str, Any] = {"__doc__": inner.__doc__, "__module__": inner.__module__}
     for name, method in inspect.getmembers(inner, inspect.isfunction):
         if not name.startswith("_"):
-            members[name] = _guarded_method(name, method, isinstance(inspect.getattr_static(inner, name), staticmethod))
+            # `failed` is asked by the trainer; TRL would offer every public method to the model.
+            is_static = isinstance(inspect.getattr_static(inner, name), staticmethod)
+            members["_failed" if name == "failed" else name] = _guarded_method(name, method, is_static)
     return type(inner.__name__, (Guarded,), members)
 
 

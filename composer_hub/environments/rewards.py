@@ -70,9 +70,11 @@ def _checked_values(name: str, values: Any, given: dict[str, Any]) -> list[float
         raise RewardError(
             f"The reward function {name} returned {str(values)[:80]}. Return a number or None for each completion."
         ) from error
-    if any(number is not None and math.isnan(number) for number in numbers):
+    if bad := [number for number in numbers if number is not None and not math.isfinite(number)]:
+        shown = "NaN" if math.isnan(bad[0]) else bad[0]
         raise RewardError(
-            f"The reward function {name} returned NaN. Return None if it does not apply, and a number otherwise."
+            f"The reward function {name} returned {shown}. Return None if it does not apply, and a finite number "
+            "otherwise."
         )
     if len(numbers) != len(given.get("completions", numbers)):
         raise RewardError(

@@ -25,7 +25,8 @@ class ComposerConfig(GRPOConfig):
     hint_token_clip: float | None = field(default=None, metadata={"help": "Upper bound of each token's divergence."})
     max_hint_sites: int = field(default=1, metadata={"help": "Hint sites per rollout; the first ones are taken."})
     max_teacher_tokens: int = field(
-        default=4096, metadata={"help": "Longest hinted prompt with its action; longer ones are left out."}
+        default=0,
+        metadata={"help": "Longest hinted prompt with its action; longer ones are left out (0: the model's window)."},
     )
     hint_min_uplift: float | None = field(
         default=None,

@@ -7,8 +7,10 @@ again.
 from __future__ import annotations
 
 import random
+import sys
 import warnings
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +21,9 @@ from composer_hub import exits
 from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hints.writers import (
     DEFAULT_WRITERS,
+    MAX_HINT_CHARS,
     HintWriter,
+    SiteContext,
     context_of,
     control_hint,
     from_sibling,
@@ -41,6 +45,9 @@ def _starts(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 _NO_TOOLS = (JinjaError, TypeError)  # a template without tools, or with another form of arguments
 
+REASONS = ("too_long", "no_hint", "refused", "no_place", "later", "not_exact", "low_uplift")
+"""Why a turn that the model erred in is not learned from."""
+
 
 class TemplateError(exits.ComposerError, ValueError):
     """The chat template does not allow a hint before a turn."""
@@ -54,37 +61,50 @@ class Hinter:
     tools: tuple[dict[str, Any], ...] = ()  # schemas of the available tools
     writers: tuple[HintWriter, ...] = DEFAULT_WRITERS
     max_sites: int = 1  # per rollout
-    max_teacher_tokens: int = 4096
+    max_teacher_tokens: int = sys.maxsize
     refused: frozenset[tuple[str, str]] = frozenset()  # (writer, kind of error) that failed the pre-flight
     control: bool = False  # uninformative hints of the same shape, for ablations
 
-    def sites(self, rollout: Rollout, *, sibling: Rollout | None = None) -> list[HintSite]:
-        """Return the first hint sites of a rollout; `sibling` is a better rollout of the same prompt."""
-        trace = replace(rollout.trace, tools=self.tools)
+    def sites(
+        self, rollout: Rollout, *, sibling: Rollout | None = None, left_out: Counter[str] | None = None
+    ) -> list[HintSite]:
+        """Return the first hint sites of a rollout; `sibling` is a better rollout of the same prompt.
+
+        `left_out` counts the turns that the model erred in and that are not among them, by reason.
+        """
+        trace, counts = replace(rollout.trace, tools=self.tools), Counter[str]() if left_out is None else left_out
         sites: list[HintSite] = []
         for step in trace.steps:
+            errors = [error for error in step.error_sites if error.blame == "model"]
+            if not errors:
+                continue
             if len(sites) == self.max_sites or not step.prefix_exact:
-                break
-            at_step = (self._site(rollout, trace, step, error, sibling) for error in step.error_sites)
-            sites += [site for site in at_step if site is not None][:1]
+                counts["not_exact" if not step.prefix_exact else "later"] += 1
+                continue
+            found = [self._site(rollout, trace, step, error, sibling) for error in errors]
+            if placed := [site for site in found if isinstance(site, HintSite)]:
+                sites.append(placed[0])
+            else:
+                counts[str(found[0])] += 1
         return sites
 
     def _site(
         self, rollout: Rollout, trace: Trace, step: Step, error: ErrorSite, sibling: Rollout | None
-    ) -> HintSite | None:
-        if error.blame != "model":
-            return None
+    ) -> HintSite | str:
+        """Return the site of an error, or the reason why it has none."""
         hint = write_hint(context_of(trace, step.index, error), self.writers)
         if hint is None and sibling is not None:
             hint = from_sibling(error, sibling.trace, step.index)
-        if hint is None or (hint.writer, hint.kind) in self.refused:
-            return None
+        if hint is None:
+            return "no_hint"
+        if (hint.writer, hint.kind) in self.refused:
+            return "refused"
         prefix, action = rollout.tokens(step)
         try:
             site = self.place(hint, prefix, action, _corrected(rollout, step, sibling))
         except TemplateError:
-            return None
-        return site and replace(site, step=step.index, span=rollout.spans[step.index])
+            return "no_place"
+        return replace(site, step=step.index, span=rollout.spans[step.index]) if site else "too_long"
 
     def place(
         self, hint: Hint, prefix: Sequence[int], action: Sequence[int], corrected: Sequence[int]
@@ -142,6 +162,22 @@ def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
     return next((place for place, (mine, theirs) in pairs if mine != theirs), len(one))
 
 
+def own_writer(name: str, write: Callable[[SiteContext], Any]) -> HintWriter:
+    """Return a function of the user's as a writer; it may return a `Hint`, a text, or None."""
+    short = name.rpartition(":")[2] or name
+
+    def writer(context: SiteContext) -> Hint | None:
+        try:
+            hint = write(context)
+        except Exception as error:
+            raise exits.ComposerError(f"The hint writer {name} raised {type(error).__name__}: {error}.") from error
+        if isinstance(hint, str) and hint.strip():
+            return Hint(hint[:MAX_HINT_CHARS], short, "own", 1, context.site.kind, context.site.call_id)
+        return hint or None
+
+    return writer
+
+
 def _corrected(rollout: Rollout, step: Step, sibling: Rollout | None) -> Sequence[int]:
     """Return the tokens of the next calls that worked: later in this rollout, or from this turn on in a sibling."""
     later = [(rollout, steps_after(rollout.trace, step.index))]
@@ -168,6 +204,12 @@ def check_places(hinter: Hinter) -> None:
         )
 
 
+def token_limit(asked: int, model_config: Any) -> int:
+    """Return the longest hinted prompt with its action: the model's window, or less if that is asked."""
+    window = getattr(model_config.get_text_config(), "max_position_embeddings", None) or sys.maxsize
+    return min(asked or window, window)
+
+
 def hinter_of(trainer: Any) -> Hinter:
     """Return the hinter for a trainer's template, tools and options."""
     from transformers.utils import get_json_schema
@@ -186,6 +228,6 @@ def hinter_of(trainer: Any) -> Hinter:
         apply_template=apply_template,
         tools=tuple(get_json_schema(tool) for tool in trainer.tools or ()),
         max_sites=trainer.args.max_hint_sites,
-        max_teacher_tokens=trainer.args.max_teacher_tokens,
+        max_teacher_tokens=token_limit(trainer.args.max_teacher_tokens, trainer.model.config),
         control=trainer.args.control_hints,
     )

@@ -8,19 +8,30 @@ parse and results that it dropped become typed flags. Their rules begin with `ro
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from composer_hub.environments.guard import loss_in
+from composer_hub.actions.tools import family_of_tool
+from composer_hub.environments.guard import is_lost, loss_in
 from composer_hub.errors.find import excerpt, find_errors
+from composer_hub.errors.rules import KINDS, canonical_kind
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.session import ResultFlag, Session
 
 SOURCE = "composer_rollout"
-_MARKUP = ("<tool_call>", "<function=", "[TOOL_CALLS]", "<|tool_call")
+# What begins a call in the templates of Qwen and GLM, Qwen3-Coder, Mistral, Kimi, gpt-oss, DeepSeek and Llama 3.x. Some
+# Llama models write the call as bare JSON.
+_MARKUP = re.compile(
+    r"<tool_call>|<function=|\[TOOL_CALLS\]|<\|tool_call|<\|channel\|>commentary to=|to=functions\.\w|<\|call\|>"
+    r"|<\uff5ctool\u2581call|<\uff5cDSML\uff5c|<\|python_tag\|>"
+    r'|^\s*\{\s*(?:"type":\s*"function",\s*)?"name":\s*"[\w.-]+",\s*"(?:parameters|arguments)"'
+)
 _WRONG_ARGUMENTS = ("positional argument", "unexpected keyword argument", "validation error")
 
 
@@ -35,6 +46,7 @@ class Rollout:
     rounds_used_up: bool = False  # the loop ended because no further round of tools was allowed
     cut_off: bool = False  # the last turn ran out of tokens
     texts: Mapping[int, str] | None = None  # turn -> its text with markup; None: the content of its message
+    reasons: Mapping[int, str] = field(default_factory=dict)  # message -> why its call failed, as the environment says
 
     @classmethod
     def of(
@@ -47,9 +59,12 @@ class Rollout:
         *,
         rounds_used_up: bool = False,
         cut_off: bool = False,
+        error_finders: Sequence[ErrorFinder] = (),
     ) -> Rollout:
         """Make a rollout; `decode` turns the tokens of turns without calls into text."""
         rollout = cls(prompt_ids, completion_ids, tool_mask, messages, rounds_used_up, cut_off)
+        if error_finders:
+            rollout = replace(rollout, reasons=dict(_reasons(messages, error_finders)))
         texts = {
             turn: decode(completion_ids[slice(*span)])
             for turn, (message, span) in enumerate(zip(rollout._turns(), rollout.spans, strict=False))
@@ -69,8 +84,8 @@ class Rollout:
         """The completion as a trace: one step per turn, with its error sites. Identity and prompt are not set."""
         messages = tuple(_messages(self.messages))
         trace = Trace("", SOURCE, "", messages, tuple(self._steps(messages)), tools_source="recorded")
-        session = Session(trace, self._flags(trace))
-        return _with_own_sites(self, find_errors(session, text_rules=True))
+        session = Session(replace(trace, messages=tuple(map(_unpacked, messages))), self._flags(trace))
+        return _with_own_sites(self, replace(trace, steps=find_errors(session, text_rules=True).steps))
 
     def tokens(self, step: Step) -> tuple[Sequence[int], Sequence[int]]:
         """Return the tokens before a step whose prefix is exact, and its own."""
@@ -103,12 +118,16 @@ class Rollout:
             )
 
     def _flags(self, trace: Trace) -> dict[int, ResultFlag]:
-        raised = {place: _raised(message) for place, message in enumerate(trace.messages)}
-        flags = {
-            place: ResultFlag(is_error=True, status=_kind_of(text, trace.messages[place].name))
-            for place, text in raised.items()
-            if text is not None
-        }
+        flags = {}
+        for place, message in enumerate(trace.messages):
+            if (text := _raised(message)) is not None:
+                flags[place] = ResultFlag(is_error=True, status=_kind_of(text, message.name))
+            elif place in self.reasons:
+                reason = canonical_kind(self.reasons[place])
+                # Words of the environment are about what the model did, unless they name another kind.
+                flags[place] = ResultFlag(is_error=True, status=reason if reason in KINDS else "runtime_exception")
+            elif message.role == "tool" and (flag := failure_in(message)) is not None:
+                flags[place] = flag
         # TRL takes such a turn for plain text: it sends no tool message, counts no failure and ends the rollout.
         malformed = (step.action for step in trace.steps if self._markup(trace, step))
         return flags | dict.fromkeys(malformed, ResultFlag(status="json_decode"))
@@ -119,7 +138,79 @@ class Rollout:
             return ""  # a call that ran out of tokens was not written wrongly
         texts = self.texts
         text = trace.messages[step.action].content if texts is None else texts.get(step.index, "")
-        return text if any(mark in text for mark in _MARKUP) else ""
+        return text if _MARKUP.search(text) else ""
+
+
+ErrorFinder = Callable[[str, Any, str], "str | None"]
+"""(tool, arguments, result) -> why the call failed: a kind of `errors.rules.KINDS`, or any words; None if it worked."""
+
+
+def error_finders(environment: Any, own: ErrorFinder | None = None) -> tuple[ErrorFinder, ...]:
+    """Return how failed calls are recognized beside the built-in rules: by a function, and by the environment."""
+    found = [own] if own else []
+    if hasattr(type(environment), "_failed") and not is_lost(environment):  # the name that guarded environments give it
+        found.append(lambda tool, arguments, result: environment._failed(result))
+    return tuple(found)
+
+
+def _reasons(messages: Sequence[Mapping[str, Any]], finders: Sequence[ErrorFinder]) -> Iterator[tuple[int, str]]:
+    """Yield the results that mean a failed call, with the first reason that a finder gives."""
+    calls: dict[str, ToolCall] = {}
+    for place, message in enumerate(_messages(messages)):
+        calls |= {call.call_id: call for call in message.tool_calls}
+        if message.role == "tool":
+            call = calls.get(message.tool_call_id)
+            arguments = call.arguments if call else {}
+            found = (finder(message.name, arguments, message.content) for finder in finders)
+            if reason := next(filter(None, found), None):
+                yield place, str(reason)
+
+
+_CODE_KEYS = ("exit_code", "exitcode", "exitCode", "return_code", "returncode", "returnCode")
+_CODE_LINE = re.compile(
+    r"^\W{0,3}(?:(?:command|process) )?(?:exit(?:ed)?(?: with)?(?: (?:code|status))?|return[ _]?code)"
+    r"\W{0,3}(\d{1,3})\W{0,3}$",
+    re.IGNORECASE,
+)
+_CODE_WORD = re.compile(r"^[(\[](?:exit(?:ed)?(?: (?:code|status))?|return code)[: ]{1,2}(\d{1,3})[)\]]", re.IGNORECASE)
+_FAILED_TEST = re.compile(r"(?:^|\n)(?:FAILED|ERROR) [\w./-]+(?:::[^\n]*)?(?: - [^\n]*)?(?=\n|$)")
+
+
+def failure_in(message: Message) -> ResultFlag | None:
+    """Return how a tool of one's own says that its call failed: an exit code, failed tests, an edit without effect."""
+    text, code = message.content.strip(), _code_of(_object_in(message.content))
+    if code:
+        return ResultFlag(exit_code=code)
+    if text.startswith("No replacement was performed"):
+        return ResultFlag(is_error=True, status="edit_no_match")
+    lines = text.splitlines()
+    for line in dict.fromkeys([*lines[:1], *lines[-1:]]):
+        if (match := _CODE_LINE.match(line[:80]) or _CODE_WORD.match(line[:80])) and int(match[1]):
+            return ResultFlag(exit_code=int(match[1]))
+    if _FAILED_TEST.search(text[-4000:]) and family_of_tool(message.name, {}) not in ("read", "search", "edit"):
+        return ResultFlag(is_error=True, status="test_failure")
+    return None
+
+
+def _object_in(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    return {}
+
+
+def _code_of(result: Mapping[str, Any]) -> int:
+    codes = (result.get(key) for key in _CODE_KEYS)
+    return next((one for one in codes if isinstance(one, int) and not isinstance(one, bool)), 0)
+
+
+def _unpacked(message: Message) -> Message:
+    """Return the result of a failed command as its output, if it is JSON, because the rules read lines."""
+    result = _object_in(message.content) if message.role == "tool" else {}
+    if not _code_of(result):
+        return message
+    parts = (str(result[key]).strip() for key in ("output", "stdout", "stderr") if result.get(key))
+    return replace(message, content="\n".join(parts))
 
 
 def num_rounds(messages: Sequence[Mapping[str, Any]]) -> int:
@@ -200,6 +291,7 @@ def _with_own_sites(rollout: Rollout, trace: Trace) -> Trace:
 def _own_sites(rollout: Rollout, trace: Trace, step: Step) -> Iterator[ErrorSite]:
     """Give the sites that come from the loop itself its words and rules, and read what a missing result means."""
     raised = {trace.messages[place].tool_call_id: _raised(trace.messages[place]) for place in step.results}
+    reasons = {trace.messages[place].tool_call_id: rollout.reasons.get(place) for place in step.results}
     calls = trace.messages[step.action].tool_calls
     for site in step.error_sites:
         text = raised.get(site.call_id)
@@ -214,6 +306,9 @@ def _own_sites(rollout: Rollout, trace: Trace, step: Step) -> Iterator[ErrorSite
             kind, blame = (lost, "env") if lost else (site.kind, site.blame)
             rule = "rollout.environment_lost" if lost else f"rollout.{kind}"
             yield replace(site, kind=kind, blame=blame, rule=rule, message=text if lost else excerpt(text))
+        elif (reason := reasons.get(site.call_id)) and site.rule.startswith("flag."):
+            words = "" if canonical_kind(reason) in KINDS else f"{reason}\n"
+            yield replace(site, rule="rollout.environment_said", message=excerpt(words + site.message))
         else:
             yield site
 

@@ -1,11 +1,12 @@
-"""Groups of rollouts of one prompt, over all ranks: the best sibling of each, and the share that succeeded.
+"""Groups of rollouts of one prompt, over all ranks: the best sibling of each, and which have nothing to teach.
 
 In: the rewards of all ranks, in TRL's order (a group is `size` rollouts in a row, and may begin on one rank and end on
-the next), and this rank's rollouts. Out: one sibling or share for each of this rank's rollouts.
+the next), and this rank's rollouts. Out: one sibling or flag for each of this rank's rollouts.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -59,3 +60,13 @@ def siblings(
 def reached(reward: Any, least: float) -> Any:
     """Say whether a reward, or each of a tensor, is at least so much."""
     return reward >= least - _CLOSE
+
+
+def stuck(rewards: Sequence[float], size: int, least: float) -> list[bool]:
+    """Return which rollouts have not succeeded and have the reward of their whole group, so that nothing is learned."""
+    found = []
+    for first in range(0, len(rewards), size):
+        group = rewards[first : first + size]
+        is_level = max(group) - min(group) < _CLOSE if math.isfinite(min(group)) else max(group) == min(group)
+        found += [is_level and not reached(reward, least) for reward in group]
+    return found

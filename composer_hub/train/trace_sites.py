@@ -27,7 +27,6 @@ from composer_hub.train.batch import HintSite
 from composer_hub.train.hinting import Hinter, TemplateError
 from composer_hub.train.tokens import PairEncoder, tokenizer_digest
 
-OTHER_FAMILIES = ("refuse", "leave_out", "take")
 # Prompts with more characters per allowed token than this are not tokenized: whole sessions would take minutes.
 _CHARS_A_TOKEN = 16
 
@@ -91,8 +90,6 @@ class TraceEncoder:
         control: bool = False,
     ) -> TraceEncoder:
         """Use the template that live rollouts of the same student would use."""
-        if other_families not in OTHER_FAMILIES:
-            raise exits.UsageError(f"other_families is one of {', '.join(OTHER_FAMILIES)}, not {other_families!r}.")
         chats = PairEncoder.of(tokenizer, max_tokens=max_tokens, template_kwargs=template_kwargs)
         hinter = Hinter(_template_of(chats), max_teacher_tokens=max_tokens, control=control)
         return cls(chats, hinter, student, tokenizer_digest(tokenizer), len(tokenizer), other_families)

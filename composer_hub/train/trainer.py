@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -24,7 +25,7 @@ from trl import GRPOTrainer
 from composer_hub.train.batch import HintSite, hint_tensors
 from composer_hub.train.checks import TrainerError, check_head, check_options, check_shards
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.hinting import Hinter, check_places, hinter_of
+from composer_hub.train.hinting import REASONS, Hinter, check_places, hinter_of
 from composer_hub.train.isolation import isolated, keeping_random_state
 from composer_hub.train.known_good import KnownGood, good_turns
 from composer_hub.train.metrics import (
@@ -36,9 +37,9 @@ from composer_hub.train.metrics import (
     rollout_means,
 )
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.rollouts import Rollout, num_rounds
+from composer_hub.train.rollouts import ErrorFinder, Rollout, error_finders, num_rounds
 from composer_hub.train.sharded import FSDP2, ZERO3, generates_together, has_shards, sharding_of
-from composer_hub.train.siblings import reached, siblings, total_rewards
+from composer_hub.train.siblings import reached, siblings, stuck, total_rewards
 from composer_hub.train.teacher import FollowStudent, HintTeacher, keeping_hidden, release_head, second_module
 from composer_hub.train.terms import hint_values
 from composer_hub.train.token_metrics import TokenDiagnostics, sample, token_diagnostics
@@ -73,6 +74,7 @@ class ComposerTrainer(GRPOTrainer):
         self.hinter = hinter or hinter_of(self)
         if hinter is None and self._hints_from("rollouts"):
             check_places(self.hinter)
+        self.error_finder: ErrorFinder | None = None  # beside the rules and the environment's own `failed`
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # factors that watch-dogs lower
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
@@ -112,6 +114,7 @@ class ComposerTrainer(GRPOTrainer):
                 prompts, prompt_ids, completion_ids, completions, logprobs, images, multimodal_fields
             )
         tool_mask, messages, ids = looped[:3]
+        environments: list[Any] = self.environments or []
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
         self._rollouts = [
             Rollout.of(
@@ -122,11 +125,13 @@ class ComposerTrainer(GRPOTrainer):
                 self._tokenizer.decode,
                 rounds_used_up=num_rounds(talk) >= limit,
                 cut_off=after[-1] not in ends,
+                error_finders=error_finders(environment, self.error_finder),
             )
-            for before, after, mask, talk in zip(prompt_ids, ids, tool_mask, messages, strict=True)
+            for before, after, mask, talk, environment in zip(
+                prompt_ids, ids, tool_mask, messages, environments or [None] * len(ids), strict=False
+            )
         ]
         # The loop executed these calls and then took them out of the rollout: the environment takes them back.
-        environments: list[Any] = self.environments or []
         for environment, rollout in zip(environments, self._rollouts, strict=False):
             undo = getattr(environment, "_undo", None)
             if undo is not None and rollout.num_dropped_calls:
@@ -168,7 +173,7 @@ class ComposerTrainer(GRPOTrainer):
         self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
-        looked = rollout_means(self._rollouts)
+        looked = rollout_means(self._rollouts) | {"rollout/stuck": self._stuck()}
         # Masked truncated rollouts are included, because the longest ones would otherwise be missing.
         lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
         self._note_means(looked | {"channel/policy/length": lengths})
@@ -176,15 +181,17 @@ class ComposerTrainer(GRPOTrainer):
             # The batch is not shuffled yet, so siblings are neighbors.
             # Nothing is learned from a truncated rollout that does not count.
             counts = output["completion_mask"].any(1).tolist()
+            left_out: Counter[str] = Counter()
             self._found = [
-                self.hinter.sites(rollout, sibling=sibling) if does else []
+                self.hinter.sites(rollout, sibling=sibling, left_out=left_out) if does else []
                 for rollout, sibling, does in zip(self._rollouts, self._siblings(), counts, strict=True)
             ]
             self._sites = self._lifting(self._found)
+            left_out["low_uplift"] = sum(map(len, self._found)) - sum(map(len, self._sites))
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
             # 0-dim tensors pass through shuffling and splitting unchanged.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
-            self._note_sites()
+            self._note_sites(left_out)
         self._note_known_good()
         self._num_batches += self.model.training
         release_head(self._bare)
@@ -194,11 +201,7 @@ class ComposerTrainer(GRPOTrainer):
         """Measure the hints every few batches, and leave out weak ones if `hint_min_uplift` is set."""
         sites = [site for row in found for site in row]
         flags = iter(self.which_lift(sites, "channel/hint", turn=self._num_batches))
-        kept = [[site for site in row if next(flags)] for row in found]
-        if self.args.hint_min_uplift is not None:
-            left_out = [float(len(before) - len(after)) for before, after in zip(found, kept, strict=True)]
-            self._note_means({"channel/hint/left_out": left_out})
-        return kept
+        return [[site for site in row if next(flags)] for row in found]
 
     def which_lift(
         self,
@@ -249,6 +252,18 @@ class ComposerTrainer(GRPOTrainer):
             num_ranks=self.accelerator.num_processes,
             exchange=gather_object,
         )
+
+    def _stuck(self) -> list[float]:
+        """Say of this rank's rollouts whether they have neither an error nor a success nor a different group."""
+        if self._rewards is None or not self._rollouts:
+            return []
+        flags = stuck(self._rewards.tolist(), self._group_size(), self.args.success_reward)
+        mine = flags[self.accelerator.process_index * len(self._rollouts) :]
+        traces = (rollout.trace for rollout in self._rollouts)
+        return [
+            float(flag and not any(step.error_sites for step in trace.steps))
+            for flag, trace in zip(mine, traces, strict=False)
+        ]
 
     def _group_size(self) -> int:
         return self.num_generations if self.model.training else self.num_generations_eval
@@ -466,11 +481,13 @@ class ComposerTrainer(GRPOTrainer):
         if probed is not None:
             note_shares(self.accelerator, self._metrics["train"], gradient_norms(terms, probed))
 
-    def _note_sites(self) -> None:
+    def _note_sites(self, left_out: Counter[str]) -> None:
+        num_rollouts = max(len(self._rollouts), 1)
         self._note_means(
             {
                 "channel/hint/sites_per_rollout": [float(len(found)) for found in self._sites],
                 "channel/hint/tokens": [float(site.num_tokens) for found in self._sites for site in found],
             }
+            | {f"channel/hint/left_out/{reason}": left_out[reason] / num_rollouts for reason in REASONS}
         )
         note_writers(self._metrics[self._mode], "channel/hint", (site.hint for found in self._sites for site in found))

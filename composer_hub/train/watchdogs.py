@@ -1,9 +1,7 @@
 """Watch-dogs: a band per metric, and an action if a run leaves it.
 
 In: the logged metrics of a run. Out: alarms (warn, turn a channel down, stop), and the best checkpoint kept beside the
-last. Local channels optimize the absence of errors and not the task, so no metric is watched alone: reward, length,
-entropy, hedging, uplift, drift of the chosen answers and the gradient norm each have a band. A resumed run reads its
-log first, so its baselines are those of the start.
+last. A resumed run reads its log first, so its baselines are those of the start. The bands are in `bands`.
 """
 
 from __future__ import annotations
@@ -15,88 +13,20 @@ import shutil
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
-from composer_hub import exits
+from composer_hub.train.bands import BANDS, Band
 from composer_hub.train.checkpoints import link_or_copy
 
-ACTIONS = ("warn", "hint", "replay", "stop")  # hint and replay: turn that channel down
 _HEDGES = re.compile(
     r"\b(wait|hmm+|maybe|perhaps|possibly|alternatively|actually|i think|i guess|not sure|double[- ]check)\b",
     re.IGNORECASE,
 )
-
-
-class BandError(exits.UsageError):
-    """A band that cannot be watched."""
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """The range of a metric. Relative bounds are multiples of the first baseline, or of the best one so far."""
-
-    metric: str
-    low: float = -math.inf
-    high: float = math.inf
-    relative: str = ""  # first or best; empty: the bounds are values of the metric itself
-    patience: int = 3  # values in a row outside before the action
-    action: str = "warn"
-    window: int = 5  # values whose median is the baseline
-
-    def __post_init__(self) -> None:
-        if self.action not in ACTIONS:
-            raise BandError(f"The band of {self.metric}: action is one of {', '.join(ACTIONS)}, not {self.action!r}.")
-        if self.relative not in ("", "first", "best"):
-            raise BandError(f"The band of {self.metric}: relative is first or best, not {self.relative!r}.")
-        numbers = (self.low, self.high, self.patience, self.window)
-        if any(isinstance(value, bool) or not isinstance(value, (int, float)) for value in numbers):
-            raise BandError(f"The band of {self.metric}: low, high, patience and window are numbers, not {numbers}.")
-        if self.low > self.high or min(self.patience, self.window) < 1:
-            raise BandError(f"The band of {self.metric}: low is at most high; patience and window are at least 1.")
-
-
-BANDS = (
-    Band("entropy", low=0.1, high=4.0, relative="first"),
-    Band("completions/mean_length", low=0.3, high=3.0, relative="first"),
-    Band("rollout/hedge_rate", low=0.25, high=4.0, relative="first"),
-    # In 400 simulated runs of 300 logs of 8 rollouts each, bad luck alone stops 19 % if 2 of 100 rollouts succeed,
-    # 1.5 % at 5 and 0.5 % at 10 of 100; a fall from 60 to 2 of 100 is seen after 5 logs, in 1 of 20 after more than 18.
-    Band("reward", low=0.5, relative="best", patience=5, action="stop", window=10),
-    # The visible tests are solved and the hidden ones are not: the policy learns to please the tests.
-    Band("rollout/visible_gap", high=0.2, action="stop"),
-    Band("grad_norm", high=10.0, relative="first"),
-    Band("channel/hint/uplift", low=0.0, patience=5, action="hint"),
-    Band("channel/hint_traces/uplift", low=0.0, patience=5, action="hint"),
-    Band("channel/replay/chosen_drift", low=-10.0, action="replay"),
-)
-
-
-def bands_of(given: Mapping[str, Any] | str | bool | None) -> tuple[Band, ...]:
-    """Return the default bands with the changes of a config file: metric -> changed fields, or false for no band."""
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError as error:
-            raise BandError(f'--bands {given!r} is not JSON: write it as \'{{"reward": {{"low": 0.7}}}}\'.') from error
-    if given is False:
-        return ()
-    if not isinstance(given, Mapping | None):
-        raise BandError(f"bands is a mapping from a metric to its band, not {given!r}.")
-    bands = {band.metric: band for band in BANDS}
-    known = [field.name for field in fields(Band) if field.name != "metric"]
-    for metric, changes in (given or {}).items():
-        if changes is None or changes is False:
-            bands.pop(metric, None)
-            continue
-        if not isinstance(changes, Mapping) or not set(changes) <= set(known):
-            raise BandError(f"The band of {metric} is {changes!r}: give it some of {', '.join(known)}, or false.")
-        bands[metric] = replace(bands.get(metric, Band(metric)), **changes)
-    return tuple(bands.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +90,8 @@ class Watchdog:
     def _bounds(self) -> tuple[float, float]:
         band, size = self.band, abs(self.usual)
         if not band.relative:
-            return band.low, band.high
+            is_armed = band.armed_below == math.inf or self.usual < band.armed_below
+            return (band.low, band.high) if is_armed else (-math.inf, math.inf)
         # Relative bounds mean nothing around zero, and sparse rewards are often zero by chance, so values within three
         # times the noise always pass. Without a baseline and a noise estimate, everything passes.
         least = 3 * self.noise if band.relative == "best" else 0.0

@@ -14,6 +14,8 @@ import yaml
 
 from composer_hub import exits
 from composer_hub.train.presets import find_config, presets, with_config_files
+from composer_hub.train.run.checks import _PACKAGES, missing_packages
+from composer_hub.train.run.first_look import known_options, mistakes
 from tests.cli.conftest import ROOT, Command
 
 
@@ -68,6 +70,59 @@ def test_a_plain_installation_lists_presets_and_names_what_training_needs(tmp_pa
     command = [sys.executable, "-c", f"{blocked}; {main}", "train", "--list", "--format", "quiet"]
     run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert run.stdout.split() == list(presets()), run.stderr
+
+
+def test_every_mistake_of_a_command_line_is_named_before_torch_is_imported(tmp_path: Path) -> None:
+    words = (
+        "--max_steps many --colour blue --bf16 perhaps --beta_replay 1 --tasks none.jsonl --environment nowhere "
+        "--save_total_limit 1 --rewards nowhere.at_all:score"
+    )
+    line = "import sys; sys.modules['torch'] = None; from composer_hub.train.run.first_look import check_words as look"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{line}; look(sys.argv[1:])", "--config", "tiny", *words.split()],
+        capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    for sentence in (
+        "8 options cannot work", "There is no option --colour", "max_steps is a whole number, not 'many'",
+        "bf16 is true or false, not 'perhaps'", "beta_replay is set without pairs", "no file of tasks none.jsonl",
+        "no environment 'nowhere'", "Keep 2 or more", "nowhere.at_all:score",
+    ):  # fmt: skip
+        assert sentence in run.stderr
+
+
+@pytest.mark.parametrize("option", sorted(_PACKAGES))
+def test_a_package_that_an_option_needs_and_that_is_missing_is_one_sentence(option: str) -> None:
+    values = dict.fromkeys(_PACKAGES) | {"optim": "adamw_8bit", "report_to": ["none", "wandb"], option: True}
+    found = list(missing_packages(values, is_installed=lambda name: False))
+    assert len(found) == 3
+    assert found[0].startswith(f"{option} needs {_PACKAGES[option]}, which is not installed: pip install ")
+    assert "optim needs bitsandbytes" in found[1]
+    assert "report_to wandb needs wandb" in found[2]
+    assert not list(missing_packages(values, is_installed=lambda name: True))
+
+
+def test_the_options_read_from_source_are_those_of_the_classes() -> None:
+    options_module = pytest.importorskip("composer_hub.train.run.options")
+    assert set(known_options()) == options_module.option_names()
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        ("--max_steps 3", 3),
+        ("--max-steps=3", 3),
+        ("--max_steps 3.5", "whole number"),
+        ("--no_bf16", "fine"),
+        ("--rewards a:b c:d --max_steps 3", 3),
+    ],
+)
+def test_words_are_read_as_argparse_reads_them(words: str, value: object) -> None:
+    common = ["--model_name_or_path", "small", "--environment", "desk", "--use_cpu"]
+    found = " ".join(mistakes([*common, *words.split()]))
+    if isinstance(value, str):
+        assert value in found or (value == "fine" and not found)
+    else:
+        assert "max_steps" not in found
 
 
 # As `accelerate launch` with one process: it waits for training, and a signal ends it alone.

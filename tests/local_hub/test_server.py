@@ -104,9 +104,12 @@ def test_the_environment_status_and_stop_commands_tell_the_truth(tmp_path: Path)
         lines = hub_command("hub", "env", *data).stdout
         assert server.token not in lines
         shell = subprocess.run(
-            ["sh", "-c", lines + '\nprintf %s "$HF_TOKEN"'], capture_output=True, text=True, check=True
+            ["sh", "-c", lines + '\nprintf "%s %s" "$HF_TOKEN" "$COMPOSER_HUB_HOME"'],
+            capture_output=True,
+            text=True,
+            check=True,
         )
-        assert shell.stdout == server.token
+        assert shell.stdout == f"{server.token} {tmp_path}"
         assert hub_command("hub", "stop", *data).returncode == 0
         server.process.wait(20)
     assert hub_command("hub", "stop", *data).returncode == 5

@@ -30,9 +30,10 @@ from composer_hub.hub import (  # noqa: E402
 )
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  # noqa: E402
+from composer_hub.train.run.config_file import RunError  # noqa: E402
 from composer_hub.train.run.inputs import eval_rows, input_names, resolve  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import RunError, parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import parse, settings_of  # noqa: E402
 from tests.train.test_run_ends import ringing  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from composer_hub.cli.evaluate import evaluate
 from composer_hub.train.evals import pass_rate
+from composer_hub.train.run.card_use import quick_start
 from composer_hub.train.run.evaluate import Evaluation, with_evaluation
 
 
@@ -44,3 +45,16 @@ def test_a_new_measurement_comes_first_and_the_same_one_replaces_its_line() -> N
     assert seen.index(str(again.rate)) < seen.index(str(other.rate)) < seen.index("## Use it")
     assert str(first.rate) not in seen
     assert with_evaluation("# model\n", first).endswith(f"| measured on | {first.source} |\n")
+
+
+def test_the_quick_start_of_a_card_is_python_with_the_schemas_of_the_tools() -> None:
+    tools = [{"type": "function", "function": {"name": "look", "description": 'Say "x"\n or \\n.'}}]
+    for given in (tools, tools * 60):
+        code = quick_start("me/model", "run-1", given, is_adapter=True).strip("`").removeprefix("python\n")
+        line = code[code.index("tools = ") : code.index("messages = ")]
+        space: dict[str, Any] = {"json": json}
+        exec(line, space)
+        assert space["tools"] == (given if len(given) == 1 else [])
+        compile(code, "card", "exec")
+        assert 'AutoPeftModelForCausalLM.from_pretrained("me/model", revision="run-1")' in code
+        assert "look" in line

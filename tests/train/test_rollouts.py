@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -10,9 +12,12 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.hints.writers import from_sibling
-from composer_hub.train.hinting import Hinter, TemplateError
-from composer_hub.train.rollouts import Rollout
+from composer_hub import exits
+from composer_hub.environments import guarded, tools_of
+from composer_hub.hints.writers import SiteContext, from_sibling
+from composer_hub.records import Hint
+from composer_hub.train.hinting import REASONS, Hinter, TemplateError, own_writer
+from composer_hub.train.rollouts import Rollout, error_finders
 from composer_hub.train.run.export import RunFacts, Scored, to_trace
 
 GENERATION = [90, 91]  # what the template ends a prompt with
@@ -93,6 +98,109 @@ def test_markup_that_did_not_parse_is_an_error() -> None:
     assert kinds(rollout(acted(said="x")), '<tool_call>{"name": "add", </tool_call>') == [(0, "json_decode")]
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        '<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a": 1',
+        '<|python_tag|>{"name": "add", "parameters": {"a": 1}',
+        '{"name": "add", "parameters": {"a": 1',
+        '{"type": "function", "name": "add", "parameters": {"a": }}',
+        "<\uff5ctool\u2581calls\u2581begin\uff5c><\uff5ctool\u2581call\u2581begin\uff5c>add",
+        '<\uff5cDSML\uff5cfunction_calls>\n<\uff5cDSML\uff5cinvoke name="add">',
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.add:0",
+    ],
+    ids=["gpt-oss", "Llama 3.1", "Llama 3.2", "Llama 3 with a type", "DeepSeek V3", "DeepSeek V3.2", "Kimi"],
+)
+def test_markup_of_other_families_that_did_not_parse_is_an_error(said: str) -> None:
+    assert kinds(rollout(acted(said="x")), said) == [(0, "json_decode")]
+
+
+@pytest.mark.parametrize("said", ['{"name": "Ada", "age": 3}', '{"name": "x"}', "Use the tool `add`.", "a | b <| c"])
+def test_an_answer_that_only_looks_like_a_call_is_not_an_error(said: str) -> None:
+    assert kinds(rollout(acted(said="x")), said) == []
+
+
+@pytest.mark.parametrize(
+    ("tool", "said", "kind"),
+    [
+        ("bash", '{"exit_code": 2, "output": "usage: x [-h]\\nx: error: unrecognized arguments: -q"}', "usage_error"),
+        ("check", '{"stdout": "", "returncode": 1}', "nonzero_exit"),
+        ("bash", "(exit code 1)\nSyntaxError: invalid syntax", "runtime_exception"),
+        ("bash", "[exit 127] foo: command not found", "command_not_found"),
+        ("run", "Permission denied\nReturn code: 1", "permission_denied"),
+        ("bash", "bash: foo: command not found\nProcess exited with code 127", "command_not_found"),
+        ("run_tests", "FAILED tests/test_a.py::test_b - assert 1 == 2\n1 failed in 0.1s", "test_failure"),
+        ("edit_file", "No replacement was performed.", "edit_no_match"),
+    ],
+)
+def test_results_of_own_tools_that_say_that_they_failed_are_errors(tool: str, said: str, kind: str) -> None:
+    assert [found for _, found in kinds(rollout(acted(call(tool)), answered(tool, said), END))] == [kind]
+
+
+@pytest.mark.parametrize(
+    ("tool", "said"),
+    [
+        ("bash", '{"exit_code": 0, "output": "fine"}'),
+        ("bash", "(exit code 0)\nfine"),
+        ("bash", '{"exit_code": true}'),
+        ("read_file", "FAILED tests/test_a.py::test_b - assert 1 == 2"),
+        ("bash", "the exit code 1 means that nothing was found"),
+        ("bash", "FAILED to convince me"),
+    ],
+)
+def test_results_of_own_tools_that_only_mention_failures_are_not_errors(tool: str, said: str) -> None:
+    assert kinds(rollout(acted(call(tool)), answered(tool, said), END)) == []
+
+
+class Picky:
+    def reset(self) -> None: ...
+
+    def look(self, at: str) -> str:
+        """Look.
+
+        Args:
+            at: Where.
+        """
+        return f"nothing at {at}"
+
+    def get_reward(self) -> float:
+        return 0.0
+
+    def failed(self, result: str) -> str | None:
+        return "the place is empty" if result.startswith("nothing") else None
+
+
+def test_an_environment_says_that_a_call_failed_and_the_model_never_sees_how() -> None:
+    environment = guarded(Picky, "picky", timeout_s=None)()
+    public = [name for name, _ in inspect.getmembers(type(environment), inspect.isfunction) if name[0] != "_"]
+    assert sorted(public) == ["get_reward", "look", "reset"]
+    assert sorted(tools_of(Picky())) == ["look"]
+    messages = [acted(call("look", at="x")), answered("look", "nothing at x"), acted(call("look", at="y"))]
+    given = rollout(*messages, answered("look", "a door"), END)
+    parts = (given.prompt_ids, given.completion_ids, given.tool_mask, given.messages)
+    seen = Rollout.of(*parts, str, error_finders=error_finders(environment))
+    ((step, site),) = [(step.index, site) for step in seen.trace.steps for site in step.error_sites]
+    assert (step, site.kind, site.blame, site.rule) == (0, "runtime_exception", "model", "rollout.environment_said")
+    assert site.message == "the place is empty\nnothing at x"
+
+    def out_of_bounds(tool: str, arguments: Any, result: str) -> str | None:
+        return "usage_error" if arguments.get("at") == "y" else None
+
+    seen = Rollout.of(*parts, str, error_finders=error_finders(None, out_of_bounds))
+    assert [(step.index, site.kind) for step in seen.trace.steps for site in step.error_sites] == [(1, "usage_error")]
+
+
+def test_a_text_from_a_writer_of_ones_own_is_a_hint() -> None:
+    (site,) = rollout(acted(call("f")), answered("f", "{'error': 'no'}"), END).trace.steps[0].error_sites
+    context = SiteContext(site)
+    assert own_writer("mine:remind", lambda context: f"Mind {context.site.tool}.")(context) == Hint(
+        "Mind f.", "remind", "own", 1, site.kind, site.call_id
+    )
+    assert own_writer("mine:remind", lambda context: None)(context) is None
+    with pytest.raises(exits.ComposerError, match="hint writer mine:remind raised ZeroDivisionError"):
+        own_writer("mine:remind", lambda context: 1 / 0)(context)
+
+
 def test_a_call_that_ran_out_of_tokens_was_not_written_wrongly() -> None:
     assert kinds(rollout(acted(said="x"), cut_off=True), '<tool_call>{"name": "ad') == []
 
@@ -166,6 +274,22 @@ def test_a_hint_longer_than_the_window_leaves_its_site_out() -> None:
     assert hinter(max_teacher_tokens=20).sites(rollout(*WRONG, END)) == []
 
 
+def test_failed_turns_that_are_not_learned_from_are_counted_by_reason() -> None:
+    twice = rollout(*WRONG, *WRONG, END)
+    for settings, reasons in (
+        ({}, {"later": 1}),
+        ({"max_sites": 2}, {}),
+        ({"max_sites": 2, "max_teacher_tokens": 20}, {"too_long": 2}),
+        ({"max_sites": 2, "writers": ()}, {"no_hint": 2}),
+        ({"max_sites": 2, "refused": frozenset({("template", "tool_not_found")})}, {"refused": 2}),
+    ):
+        left_out: Counter[str] = Counter()
+        sites = hinter(**settings).sites(twice, left_out=left_out)
+        assert left_out == reasons
+        assert set(left_out) <= set(REASONS)
+        assert len(sites) == 2 - sum(reasons.values())
+
+
 def test_a_refused_writer_writes_nothing() -> None:
     (site,) = hinter().sites(rollout(*WRONG, END))
     assert hinter(refused=frozenset({(site.hint.writer, site.hint.kind)})).sites(rollout(*WRONG, END)) == []
@@ -205,8 +329,11 @@ def test_only_the_call_of_a_sibling_that_worked_is_quoted() -> None:
     assert hinter(writers=()).sites(rollout(*WRONG, END), sibling=rollout(*WRONG, END)) == []
 
 
-def test_a_template_without_a_generation_prompt_is_refused() -> None:
+def test_a_site_for_which_the_template_has_no_place_is_left_out_and_counted() -> None:
     given = rollout(*WRONG, END)
     odd = Rollout([1, 2, 3], given.completion_ids, given.tool_mask, given.messages)
-    with pytest.raises(TemplateError, match="right after"):
-        hinter().sites(odd)
+    left_out: Counter[str] = Counter()
+    assert hinter().sites(odd, left_out=left_out) == []
+    assert left_out == {"no_place": 1}
+    with pytest.raises(TemplateError, match="has no place"):
+        hinter().hinted([1, 2, 3], "x")

@@ -21,9 +21,10 @@ from composer_hub.hub import (  # noqa: E402
 from composer_hub.records import states  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
 from composer_hub.train.run.checks import keep_metrics_private  # noqa: E402
+from composer_hub.train.run.config_file import RunError  # noqa: E402
 from composer_hub.train.run.finish import config_file  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
-from composer_hub.train.run.options import RunError, option_names, parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import option_names, parse, settings_of  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
 TASKS = "--tasks composer_hub.environments.desk:tasks "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -25,8 +26,10 @@ from composer_hub import exits  # noqa: E402
 from composer_hub.hints.writers import SiteContext  # noqa: E402
 from composer_hub.records import Hint  # noqa: E402
 from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, step_of, torn  # noqa: E402
+from composer_hub.train.run.config_file import RunError  # noqa: E402
+from composer_hub.train.run.finite import FiniteGuard, NotFinite  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
-from composer_hub.train.run.options import RunError, parse  # noqa: E402
+from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
 from composer_hub.train.run.record import RunRecord  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
@@ -142,6 +145,41 @@ def test_a_run_that_a_watch_dog_ended_is_unfinished_and_can_be_resumed(
     assert "best checkpoint was `checkpoint-2`" in card
     assert "a watch-dog barked at step 3: grad_norm" in card
     assert record_of(folder)["launches"][-1]["changed"]["bands"] == [json.dumps(band), "false"]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("--learning_rate 1e20", "Step 1 was not saved or published: the weights are not finite"),
+        ("--learning_rate 1e3", "Step 1 was not saved or published: the norm of the weights has grown"),
+    ],
+)
+def test_a_run_whose_numbers_blow_up_is_refused_before_it_saves_or_publishes(
+    shelf: Path, world: Any, capsys: pytest.CaptureFixture[str], more: str, message: str
+) -> None:
+    folder = shelf / "runs" / f"blown_{len(message)}"
+    words = arguments(world, shelf, folder.name, "--save_steps", "1", "--repo", "me/blown", *more.split())
+    assert main(words) == exits.REFUSED
+    assert message in capsys.readouterr().err
+    assert last_complete(folder) is None
+    assert not (folder / "final").exists()
+    assert not list((shelf / "hub").glob("**/blown/**/*.safetensors"))
+    assert record_of(folder)["launches"][-1]["exit_code"] == exits.REFUSED
+
+
+@pytest.mark.parametrize(("loss", "norm"), [(float("nan"), 1.0), (float("inf"), None), (1.0, float("nan"))])
+def test_a_loss_or_gradient_that_is_not_finite_ends_the_run_unless_a_scaler_skips_the_step(
+    loss: float, norm: float | None
+) -> None:
+    for is_scaled in (False, True):
+        guard = FiniteGuard(torch.nn.Linear(1, 1), is_scaled=is_scaled)
+        for micro_batch in (1.0, loss, 1.0):
+            guard.note_loss(torch.tensor(micro_batch))
+        with (
+            contextlib.nullcontext() if is_scaled else pytest.raises(NotFinite, match=r"^Step 7 was not saved .*: the ")
+        ):
+            guard.check_gradient(norm, 7, 1e-3)
+        guard.check_gradient(1.0, 8, 1e-3)
 
 
 @pytest.mark.parametrize(

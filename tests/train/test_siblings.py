@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.train.rollouts import Rollout  # noqa: E402
-from composer_hub.train.siblings import best_of_groups, siblings  # noqa: E402
+from composer_hub.train.siblings import best_of_groups, siblings, stuck  # noqa: E402
 
 
 def rollouts(count: int) -> list[Rollout]:
@@ -53,3 +53,8 @@ def test_a_rank_without_rollouts_still_takes_part_in_the_exchange() -> None:
     assert sent == [[]]
     alone = siblings(given, [0.0, 0.5, 9.0, 0.0], 4, rank=0, num_ranks=2, exchange=list)
     assert alone == [None, None]  # the best one is on a rank that has none to give
+
+
+def test_rollouts_are_stuck_if_their_group_is_level_below_success() -> None:
+    rewards = [0.0, 0.0, 1.0, 1.0, 0.5, 0.0, 0.3, 0.3 + 1e-9, -float("inf"), -float("inf")]
+    assert stuck(rewards, 2, 1.0) == [True, True, False, False, False, False, True, True, True, True]

@@ -15,7 +15,8 @@ import pytest
 
 pytest.importorskip("transformers")
 
-from composer_hub.train.watchdogs import BANDS, Band, BandError, Watchdog, Watchdogs, bands_of, hedge_rate, keep_best
+from composer_hub.train.bands import BANDS, Band, BandError, bands_of
+from composer_hub.train.watchdogs import Watchdog, Watchdogs, hedge_rate, keep_best
 
 
 def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:
@@ -88,6 +89,24 @@ def test_a_collapse_of_the_reward_stops_the_run_and_slow_growth_of_the_gradient_
     assert alarms(bands["grad_norm"], [0.07 + 0.01 * step for step in range(40)]) == []
 
 
+STUCK = next(band for band in BANDS if band.metric == "rollout/stuck")
+
+
+@pytest.mark.parametrize(
+    ("shares", "stops"),
+    [
+        ([0.0, 0.1, 0.05, 0.1, 0.2, 0.6, 0.9] + [1.0] * 5, [11]),
+        ([0.98, 1.0] * 20, []),  # a hard task, and no error in sight
+        ([0.9] * 5 + [1.0] * 20, []),
+        ([0.0] * 5 + [0.6, 0.9] * 20, []),
+    ],
+    ids=["collapse", "hard from the start", "nearly hopeless", "partly silent"],
+)
+def test_no_errors_and_no_reward_stop_a_run_that_did_not_begin_so(shares: list[float], stops: list[int]) -> None:
+    assert STUCK.action == "stop"
+    assert alarms(STUCK, shares) == stops
+
+
 def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdogs, list[str], Any]:
     turned: list[str] = []
     dogs = Watchdogs(bands, turn_down=turned.append)
@@ -116,7 +135,7 @@ def test_leaving_a_band_triggers_its_action(action: str, turned: list[str], stop
         ({"m": {"relative": "worst"}}, "first or best"),
         ({"m": {"low": "much"}}, "are numbers"),
         ({"m": {"low": 2, "high": 1}}, "at most high"),
-        ({"m": {"colour": 1}}, "low, high, relative, patience, action, window"),
+        ({"m": {"colour": 1}}, "low, high, relative, patience, action, window, armed_below"),
         ({"m": 3}, "or false"),
         ("{reward", "is not JSON"),
         ("[]", "a mapping"),

@@ -20,9 +20,11 @@ _WORKS = {
 def quick_start(repo: str, revision: str, tools: Sequence[Mapping[str, Any]], *, is_adapter: bool) -> str:
     """Return a script that loads the model and offers it the tools it was trained with."""
     schemas = json.dumps(list(tools), indent=1, ensure_ascii=False)
-    if len(schemas) > _MAX_TOOL_CHARS:
+    # Raw, because JSON has escapes of its own.
+    line = f"json.loads(r'''{schemas}''')"
+    if len(schemas) > _MAX_TOOL_CHARS or "'''" in schemas:
         names = ", ".join(str(tool.get("function", tool).get("name", "")) for tool in tools)
-        schemas = f"[]  # the JSON schemas of {names}"
+        line = f"[]  # the JSON schemas of {names}"
     package, kind = ("peft", "AutoPeftModelForCausalLM") if is_adapter else ("transformers", "AutoModelForCausalLM")
     at = f', revision="{revision}"' if "/" in repo else ""
     imports = f"from {package} import {kind}\nfrom transformers import AutoTokenizer"
@@ -35,7 +37,7 @@ import json
 
 model = {kind}.from_pretrained("{repo}"{at})
 tokenizer = AutoTokenizer.from_pretrained("{repo}"{at})
-tools = json.loads('''{schemas}''')
+tools = {line}
 messages = [{{"role": "user", "content": "Your task"}}]
 inputs = tokenizer.apply_chat_template(
     messages, tools=tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"

@@ -20,7 +20,8 @@ from composer_hub.environments import World, load_object, open_world
 from composer_hub.hub import Destination, Model, Parent, Version, digest_of, fetch_model, load
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EVAL_SEED
-from composer_hub.train.run.options import EvalOptions, RunError, SourceOptions
+from composer_hub.train.run.config_file import RunError
+from composer_hub.train.run.options import EvalOptions, SourceOptions
 
 DATA = ("pairs", "tasks", "traces")
 SMALL = ("small", "small-coding")

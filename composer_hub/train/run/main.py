@@ -101,6 +101,7 @@ def _run(options: TrainingOptions, where: Destination | None, early: EarlyEnd, c
             if not is_done:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             prepared.end(early)
+            trainer.guard.check_weights(trainer.state.global_step, trainer.args.learning_rate)
             launch.finished(trainer.state.global_step)
             trainer.save_model(str(output / "final"))
             if state.is_main_process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
 from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
@@ -19,10 +17,7 @@ from composer_hub.environments import WorldOptions, shown_name
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EvalPlan
 from composer_hub.train.presets import with_config_files
-
-
-class RunError(exits.ComposerError, ValueError):
-    """A run that cannot start as asked."""
+from composer_hub.train.run.config_file import nearest, read_config
 
 
 def _option(default: Any, text: str) -> Any:
@@ -49,6 +44,12 @@ class SourceOptions:
     num_tasks: int = _option(256, "Number of tasks requested from a task function.")
     train_split: str = _option("train", "Split of the task and pair datasets to train on, or all.")
     rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
+    hint_writers: list[str] | None = _option(  # noqa: RUF009
+        None, "Hint writers to ask before the built-in ones, each pkg.module:function(site_context)."
+    )
+    error_finder: str | None = _option(
+        None, "What says that a call failed: pkg.module:function(tool, arguments, result), a reason or None."
+    )
     traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
     trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
     other_families: str = _option("refuse", "Traces of another model than the student: refuse, leave_out or take.")
@@ -136,6 +137,12 @@ class TrainingOptions:
     given: dict[str, Any]
 
     @property
+    def values(self) -> dict[str, Any]:
+        """The values of all options by name."""
+        parts = (self.sources, self.evals, self.publishing, self.launch, self.config, self.model)
+        return {name: value for part in parts for name, value in vars(part).items()}
+
+    @property
     def output(self) -> Path:
         """The folder that a run lives in."""
         return Path(str(self.config.output_dir))
@@ -153,7 +160,7 @@ def parse(argv: Sequence[str] | None = None) -> TrainingOptions:
     except ValueError as error:
         unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
         if unknown:
-            raise exits.UsageError(f"There is no option {unknown[0]}{_nearest(unknown[0].lstrip('-'))}.") from error
+            raise exits.UsageError(f"There is no option {unknown[0]}{nearest(unknown[0], option_names())}.") from error
         on_cpu = " On a CPU add --use_cpu true --bf16 false." if "use_cpu" in str(error) else ""
         raise exits.UsageError(f"The options do not fit together: {error}{on_cpu}") from error
     if "--config" in words:
@@ -169,20 +176,10 @@ def check_config(words: Sequence[str]) -> None:
     if "--config" not in words:
         return
     path = Path(words[words.index("--config") + 1])
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(values, dict):
-        raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")
+    values = read_config(path)
     for name in values:
         if name not in option_names() | {"env"}:
-            raise exits.UsageError(f"{path}: there is no option {name!r}{_nearest(str(name))}.")
-
-
-def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name, option_names(), 1)
-    return f"; did you mean {near[0]}? --help lists all" if near else "; --help lists all"
+            raise exits.UsageError(f"{path}: there is no option {name!r}{nearest(str(name), option_names())}.")
 
 
 # These say where a run lives and how it is launched; they do not define it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +14,18 @@ from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.environments import release, shown_name
+from composer_hub.train.bands import bands_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
+from composer_hub.train.hinting import own_writer, token_limit
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.run.card import ModelFacts, model_card
-from composer_hub.train.run.checks import check_batches
+from composer_hub.train.run.card_use import license_of
+from composer_hub.train.run.checks import check_batches, load_function
+from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.export import RolloutFile, RunFacts
 from composer_hub.train.run.finish import (
+    next_steps,
     publish_results,
     reproduce_command,
     warn_without_hints,
@@ -29,7 +35,7 @@ from composer_hub.train.run.finish import (
 from composer_hub.train.run.held_out import HeldOutTasks
 from composer_hub.train.run.inputs import Inputs, as_dataset, eval_rows, task_rows
 from composer_hub.train.run.offline import OfflineTrainer
-from composer_hub.train.run.options import EvalOptions, RunError, TrainingOptions, settings_of
+from composer_hub.train.run.options import EvalOptions, TrainingOptions, settings_of
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
 from composer_hub.train.run.record import LaunchRecorder, RunRecord
@@ -39,7 +45,7 @@ from composer_hub.train.run.stops import EarlyEnd, raise_if_early
 from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.tokens import Encoded, tokenizer_digest
 from composer_hub.train.trace_sites import Student, TraceSites
-from composer_hub.train.watchdogs import Watchdogs, bands_of
+from composer_hub.train.watchdogs import Watchdogs
 
 _SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken away
 
@@ -87,8 +93,14 @@ class PreparedRun:
         trainer, state = self.trainer, self.trainer.state
         if trainer.args.alpha_sdpo:
             warn_without_hints(state.log_history, trainer.args.max_teacher_tokens)
+        if trainer.example_hint is not None:
+            self.record.values["example_hint"] = trainer.example_hint
         write_results(final, self.facts, self.record, state, self.held_out)
+        if self.held_out is not None:
+            print(self.held_out.sentence(state.log_history))
         publish_results(final, self.publisher, self.record, state.global_step, is_adapter=self.facts.is_adapter)
+        for line in next_steps(final, self.facts, self.publisher):
+            print(line)
 
     def release(self, *, wait_s: float = _SHORT_WAIT_S) -> None:
         """Let environments clean up."""
@@ -137,6 +149,8 @@ def prepare(
         is_adapter=options.model.use_peft,
         versions=record.values["libraries"],
         reproduce=reproduce_command(publishing.repo, record.run_id),
+        tools=trainer.hinter.tools,
+        base_license=license_of(inputs.model.folder),
     )
     bands = bands_of(launch.bands)
     dogs = Watchdogs(bands, turn_down=trainer.turn_down) if bands else None
@@ -180,9 +194,7 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
     )
     tokenizer = load_tokenizer(inputs.model.folder)
     student = Student.of(inputs.model, network.config)
-    # No hinted prompt may be longer than the model can read.
-    window = getattr(network.config.get_text_config(), "max_position_embeddings", None)
-    config.max_teacher_tokens = min(config.max_teacher_tokens, window or config.max_teacher_tokens)
+    config.max_teacher_tokens = token_limit(config.max_teacher_tokens, network.config)
     common: dict[str, Any] = {
         "model": network,
         "args": config,
@@ -204,13 +216,18 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
             license=options.publishing.license, tokenizer=tokenizer_digest(tokenizer), family=student.family,
         )  # fmt: skip
         rollouts = RolloutFile(options.output / "rollouts", facts, environment=shown_name(sources.environment or ""))
-        return RunTrainer(
+        trainer = RunTrainer(
             **common,
             train_dataset=as_dataset(rows),
             reward_funcs=list(inputs.world.rewards) or None,
             environment_factory=inputs.world.factory,
             rollouts=rollouts,
         )
+        own = tuple(own_writer(name, load_function(name, "hint writer")) for name in sources.hint_writers or ())
+        trainer.hinter = dataclasses.replace(trainer.hinter, writers=(*own, *trainer.hinter.writers))
+        if sources.error_finder:
+            trainer.error_finder = load_function(sources.error_finder, "error finder")
+        return trainer
     except exits.ComposerError:
         raise
     except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:

@@ -12,7 +12,8 @@ from composer_hub.hub import Model, Version
 from composer_hub.records import Pair, Trace
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.pair_loader import PairLoader
-from composer_hub.train.run.options import RunError, SourceOptions
+from composer_hub.train.run.config_file import RunError
+from composer_hub.train.run.options import SourceOptions
 from composer_hub.train.tokens import (
     Encoded,
     Fingerprint,

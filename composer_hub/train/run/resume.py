@@ -17,7 +17,8 @@ from transformers import TrainerState
 from composer_hub.hub import Model
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import last_complete, torn
-from composer_hub.train.run.options import RunError, settings_of
+from composer_hub.train.run.config_file import RunError
+from composer_hub.train.run.options import settings_of
 from composer_hub.train.run.record import RunRecord
 
 # The length of a run, its output and the needs of its machine: nothing that changes what is computed.

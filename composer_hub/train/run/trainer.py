@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,9 +17,11 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes, notes_of
 from composer_hub.hub import Model
+from composer_hub.redact import Redactor
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.evals import Evals
 from composer_hub.train.run.export import RolloutFile
+from composer_hub.train.run.finite import FiniteGuard
 from composer_hub.train.trainer import ComposerTrainer
 
 _PRINTED = {
@@ -35,7 +38,7 @@ _PRINTED = {
 
 def line_of(state: Any, logs: Any) -> str:
     """Return the main metrics of a log as one line; empty if none of them was logged."""
-    shown = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if name in (logs or {})]
+    shown = [f"{label} {logs[name]:.3g}" for name, label in _PRINTED.items() if (logs or {}).get(name) is not None]
     return f"step {state.global_step:,} of {state.max_steps:,}: {', '.join(shown)}" if shown else ""
 
 
@@ -72,8 +75,11 @@ class RunTrainer(ComposerTrainer):
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
         self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
+        self.guard = FiniteGuard(self._bare, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
+        self.add_callback(self.guard)
         self.base, self.rollouts = base, rollouts
         self.card: Callable[[], str] | None = None
+        self.example_hint: dict[str, str] | None = None
         self.evals: Evals | None = None
         # One column per reward function, in the order of TRL's names.
         self._rewards_by_function: torch.Tensor | None = None
@@ -84,6 +90,18 @@ class RunTrainer(ComposerTrainer):
         tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
         load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
         super()._issue_warnings_after_load(load_result)
+
+    # ------------------------------------------------------------------------------------------- numbers that blow up
+
+    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        loss = super().training_step(*args, **kwargs)
+        self.guard.note_loss(loss)
+        return loss
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.guard.check_gradient(norm, self.state.global_step + 1, self.args.learning_rate)
+        return norm
 
     # -------------------------------------------------------------------------------------------------- rollouts
 
@@ -101,8 +119,16 @@ class RunTrainer(ComposerTrainer):
         if self.rollouts is not None and self._bare.training:
             shown = [dict(row) | {"prompt": prompt} for row, prompt in zip(inputs, self._prompts, strict=True)]
             self.rollouts.add(self, shown, output)
+        self._keep_example()
         self._note_environments()
         return output
+
+    def _keep_example(self) -> None:
+        """Keep the first hint that is learned from, redacted, for the card."""
+        if self.example_hint is None and (site := next((site for row in self._sites for site in row), None)):
+            hint = site.hint
+            text = Redactor(secrets.token_bytes(16)).text(hint.text)
+            self.example_hint = {"text": text, "writer": hint.writer, "kind": hint.kind}
 
     def _note_environments(self) -> None:
         """Count the lost episodes, and end the run if all of them were lost."""
