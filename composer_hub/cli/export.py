@@ -28,11 +28,19 @@ from composer_hub.output import Output
 )
 @click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer and chat template sft uses.")
 @click.option("--compress", is_flag=True, help="For sft: of several failed turns in a row, keep the last.")
+@click.option("--max-tokens", type=click.IntRange(min=0), default=0, help="For sft: tokens of a row (0: whole traces).")
 @click.option("--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
 @from_option
 @format_option
 def export(
-    ref: str, format_: str, tokenizer: str | None, compress: bool, folder: Path, origin: str, out: Output
+    ref: str,
+    format_: str,
+    tokenizer: str | None,
+    compress: bool,
+    max_tokens: int,
+    folder: Path,
+    origin: str,
+    out: Output,
 ) -> None:
     """Write a version in another format.
 
@@ -43,11 +51,13 @@ def export(
     version = load(destination(origin), ref)
     with out.progress("writing", version.num_rows(source_config(version, format_))) as bar:
         counts = write(
-            version, format_, folder, tokenizer=_tokenizer(tokenizer), compress=compress, on_record=bar.advance
-        )
+            version, format_, folder,
+            tokenizer=_tokenizer(tokenizer), compress=compress, max_tokens=max_tokens, on_record=bar.advance,
+        )  # fmt: skip
     out.record({"folder": str(folder), **counts, "format": format_, "revision": version.revision}, id_key="folder")
     if format_ == "sft":
-        out.note("SFTTrainer cuts rows at SFTConfig(max_length=1024) by default: set the length that your model takes.")
+        length = max_tokens or "the length that your model takes"
+        out.note(f"SFTTrainer cuts rows at SFTConfig(max_length=1024) by default: set it to {length}.")
 
 
 def _tokenizer(model: str | None) -> Any:

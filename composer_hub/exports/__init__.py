@@ -6,8 +6,8 @@ exports.export(hub.load(hub.destination("local"), "me/traces@v1.0.0"), "atif", P
 """
 
 from composer_hub.exports.atif import to_atif
-from composer_hub.exports.sft import SftError, sft_row
+from composer_hub.exports.sft import SftError, sft_rows
 from composer_hub.exports.sts import to_sts
 from composer_hub.exports.write import FORMATS, ExportError, export
 
-__all__ = ["FORMATS", "ExportError", "SftError", "export", "sft_row", "to_atif", "to_sts"]
+__all__ = ["FORMATS", "ExportError", "SftError", "export", "sft_rows", "to_atif", "to_sts"]

@@ -1,19 +1,21 @@
 """A trace as tokens for supervised fine-tuning, with a mask that leaves out the model's own mistakes.
 
-One row per trace: `input_ids` of its main branch, and `assistant_masks`, 1 on the tokens of the turns to learn from.
-A turn whose call was the model's mistake, or that the provider cut off, stays as context with 0, so that the model
-learns to recover from an error and not to make it. `SFTTrainer` takes these columns as they are.
+One row per trace, or per window of it: `input_ids` of its main branch, and `assistant_masks`, 1 on the tokens of the
+turns to learn from. A turn whose call was the model's mistake, or that the provider cut off, stays as context with 0,
+so that the model learns to recover from an error and not to make it. `SFTTrainer` takes these columns as they are.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from composer_hub import exits
 from composer_hub.exports.atif import main_line
+from composer_hub.pairs.windows import MARKER
 from composer_hub.records import Message, Step, Trace
 
 if TYPE_CHECKING:
@@ -83,13 +85,66 @@ def _is_learned(step: Step) -> bool:
     return not any(site.blame in NOT_LEARNED for site in step.error_sites)
 
 
-def sft_row(trace: Trace, tokenizer: Tokenizer, *, compress: bool = False) -> dict[str, Any] | None:
-    """Return the row of a trace, None if it has no turn to learn from."""
+def sft_rows(
+    trace: Trace, tokenizer: Tokenizer, *, compress: bool = False, max_tokens: int = 0
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a trace: one, or with `max_tokens` as many windows as its turns need.
+
+    Each window opens with the system and the task. Each turn is in one window; one that does not fit is left out.
+    """
     turns = turns_of(trace, compress=compress)
+    row = _row(trace, turns, tokenizer)
+    if row and max_tokens and len(row["input_ids"]) > max_tokens:
+        for window in _windows(trace, turns, tokenizer, max_tokens):
+            part = _row(trace, window, tokenizer)
+            if part and len(part["input_ids"]) <= max_tokens:
+                yield part
+    elif row:
+        yield row
+
+
+def _windows(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer, max_tokens: int) -> Iterator[list[Turn]]:
+    """Cut a conversation into windows of whole turns with their results."""
+    starts = [at for at, turn in enumerate(turns) if turn.message.role == "assistant"]
+    opening, marked = list(turns[: starts[0]]), list(turns[: starts[0]])
+    if marked:
+        last = marked[-1]
+        message = dataclasses.replace(last.message, content=f"{last.message.content}\n\n{MARKER}".lstrip())
+        marked[-1] = dataclasses.replace(last, message=message)
+
+    def size(part: Sequence[Turn]) -> int:
+        return len(tokenizer(_text(trace, part, tokenizer), add_special_tokens=False)["input_ids"])
+
+    room = max_tokens - size(marked)
+    window, used = opening, 0
+    for start, stop in zip(starts, [*starts[1:], len(turns)], strict=True):
+        group = turns[start:stop]
+        needed = size([*marked, *group]) - size(marked)
+        if used and used + needed > room:
+            yield window
+            window, used = list(marked), 0
+        if needed <= room:
+            window, used = [*window, *group], used + needed
+        elif not used:
+            window = list(marked)
+    if used:
+        yield window
+
+
+def _text(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer) -> str:
+    return _render(tokenizer, [turn.message.to_chat(reasoning=False) for turn in turns], _tools(trace))
+
+
+def _tools(trace: Trace) -> list[dict[str, Any]]:
+    return [dict(tool) if "function" in tool else {"type": "function", "function": dict(tool)} for tool in trace.tools]
+
+
+def _row(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer) -> dict[str, Any] | None:
+    """Return the row of a conversation, None if it has no turn to learn from."""
     if not any(turn.learned for turn in turns):
         return None
     messages = [turn.message.to_chat(reasoning=False) for turn in turns]
-    tools = [tool if "function" in tool else {"type": "function", "function": dict(tool)} for tool in trace.tools]
+    tools = _tools(trace)
     text = _render(tokenizer, messages, tools)
     spans = [_span(tokenizer, text, messages, tools, at) for at, turn in enumerate(turns) if turn.learned]
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)

@@ -33,13 +33,15 @@ def export(
     *,
     tokenizer: Tokenizer | None = None,
     compress: bool = False,
+    max_tokens: int = 0,
     on_record: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
     """Write a version and return the number of files (and rows); `on_record` is called once per record.
 
     Each trace becomes `<trace id>.jsonl` (sts) or `<trace id>.json` (atif). For verl, each step of a trace that has a
     hint becomes a row, or each pair, in one file per split: `<split>.parquet`. For sft, each trace becomes a row of
-    tokens; `tokenizer` is the student's, and `compress` shortens runs of failed turns.
+    tokens; `tokenizer` is the student's, and `compress` shortens runs of failed turns, and
+    `max_tokens` cuts a trace into windows, one row each.
     """
     try:
         if format == "sft":
@@ -50,7 +52,7 @@ def export(
                 format,
                 folder,
                 sft.features(),
-                lambda config, split: _sft_rows(version, config, split, tokenizer, compress, on_record),
+                lambda config, split: _sft_rows(version, config, split, tokenizer, compress, max_tokens, on_record),
             )
         if format == "verl":
             return _write_verl(version, folder, on_record)
@@ -125,11 +127,16 @@ def _write_rows(
 
 
 def _sft_rows(
-    version: Version, config: str, split: str, tokenizer: Tokenizer, compress: bool, on_record: Callable[[], None]
+    version: Version,
+    config: str,
+    split: str,
+    tokenizer: Tokenizer,
+    compress: bool,
+    max_tokens: int,
+    on_record: Callable[[], None],
 ) -> Iterator[dict[str, Any]]:
     for trace in version.records(Trace, config, split):
-        if row := sft.sft_row(trace, tokenizer, compress=compress):
-            yield row
+        yield from sft.sft_rows(trace, tokenizer, compress=compress, max_tokens=max_tokens)
         on_record()
 
 

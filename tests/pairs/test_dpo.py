@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from composer_hub import exits
-from composer_hub.exports.sft import features, sft_row
+from composer_hub.exports import sft
 from composer_hub.hub import RowWriter
 from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.windows import MARKER
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 
 pytest.importorskip("trl")
@@ -142,7 +143,7 @@ def sft_rows(make_trace: Callable[..., Trace], tokenizer: Any) -> list[dict[str,
     """Return the rows of a trace whose second and third steps were the model's mistakes."""
     wrong = [("Bash", {"command": f"mke {number}"}) for number in range(2)]
     trace = make_trace(("Bash", {"command": "ls"}), *wrong, ("Bash", {"command": "make"}), errors=[1, 2])
-    return [row for compress in (False, True) if (row := sft_row(trace, tokenizer, compress=compress))]
+    return [row for compress in (False, True) for row in sft.sft_rows(trace, tokenizer, compress=compress)]
 
 
 def learned_text(row: dict[str, Any], tokenizer: Any) -> str:
@@ -171,7 +172,21 @@ def test_a_template_that_changes_earlier_turns_is_refused(make_trace: Callable[.
     changing = copy.copy(tokenizer)
     changing.chat_template = "{{ messages | length }}" + TEMPLATE
     with pytest.raises(exits.UsageError, match="renders a turn in another way"):
-        sft_row(make_trace(("Bash", {"command": "ls"})), changing)
+        list(sft.sft_rows(make_trace(("Bash", {"command": "ls"})), changing))
+
+
+def test_windows_hold_each_turn_once_and_open_with_the_task(make_trace: Callable[..., Trace], tokenizer: Any) -> None:
+    calls = [("Bash", {"command": f"run {number}"}) for number in range(8)]
+    trace = make_trace(*calls, results=["long " * (900 if number == 4 else 60) for number in range(8)])
+    whole = next(sft.sft_rows(trace, tokenizer))
+    rows = list(sft.sft_rows(trace, tokenizer, max_tokens=1600))
+    assert len(rows) == 3
+    assert all(len(row["input_ids"]) <= 1600 for row in rows)
+    learned = "".join(learned_text(row, tokenizer) for row in rows)
+    # The turn with the long result fits in no window.
+    assert [learned.count(f"run {number}") for number in range(8)] == [1, 1, 1, 1, 0, 1, 1, 1]
+    assert all(row["messages"][:1] == whole["messages"][:1] for row in rows)
+    assert [MARKER in str(row["messages"]) for row in rows] == [False, *[True] * (len(rows) - 1)]
 
 
 def test_a_stock_sft_trainer_takes_the_rows_as_they_are(
@@ -181,7 +196,7 @@ def test_a_stock_sft_trainer_takes_the_rows_as_they_are(
     from transformers import Qwen3Config, Qwen3ForCausalLM
     from trl import SFTConfig, SFTTrainer
 
-    with RowWriter(tmp_path / "train.parquet", features()) as writer:
+    with RowWriter(tmp_path / "train.parquet", sft.features()) as writer:
         for row in sft_rows:
             writer.add(row)
     rows = load_dataset("parquet", data_files=str(tmp_path / "train.parquet"), cache_dir=str(tmp_path))["train"]
