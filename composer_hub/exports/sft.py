@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -93,14 +93,15 @@ def sft_rows(
     Each window opens with the system and the task. Each turn is in one window; one that does not fit is left out.
     """
     turns = turns_of(trace, compress=compress)
-    row = _row(trace, turns, tokenizer)
-    if row and max_tokens and len(row["input_ids"]) > max_tokens:
-        for window in _windows(trace, turns, tokenizer, max_tokens):
-            part = _row(trace, window, tokenizer)
-            if part and len(part["input_ids"]) <= max_tokens:
-                yield part
-    elif row:
-        yield row
+    if not any(turn.learned for turn in turns):
+        return
+    windows: Iterable[Sequence[Turn]] = [turns]
+    if max_tokens and _size(trace, turns, tokenizer) > max_tokens:
+        windows = _windows(trace, turns, tokenizer, max_tokens)
+    for window in windows:
+        row = _row(trace, window, tokenizer)
+        if row and not 0 < max_tokens < len(row["input_ids"]):
+            yield row
 
 
 def _windows(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer, max_tokens: int) -> Iterator[list[Turn]]:
@@ -112,14 +113,11 @@ def _windows(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer, max_toke
         message = dataclasses.replace(last.message, content=f"{last.message.content}\n\n{MARKER}".lstrip())
         marked[-1] = dataclasses.replace(last, message=message)
 
-    def size(part: Sequence[Turn]) -> int:
-        return len(tokenizer(_text(trace, part, tokenizer), add_special_tokens=False)["input_ids"])
-
-    room = max_tokens - size(marked)
+    room = max_tokens - _size(trace, marked, tokenizer)
     window, used = opening, 0
     for start, stop in zip(starts, [*starts[1:], len(turns)], strict=True):
         group = turns[start:stop]
-        needed = size([*marked, *group]) - size(marked)
+        needed = _size(trace, [*marked, *group], tokenizer) + room - max_tokens
         if used and used + needed > room:
             yield window
             window, used = list(marked), 0
@@ -131,8 +129,9 @@ def _windows(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer, max_toke
         yield window
 
 
-def _text(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer) -> str:
-    return _render(tokenizer, [turn.message.to_chat(reasoning=False) for turn in turns], _tools(trace))
+def _size(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer) -> int:
+    text = _render(tokenizer, [turn.message.to_chat(reasoning=False) for turn in turns], _tools(trace))
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _tools(trace: Trace) -> list[dict[str, Any]]:
