@@ -11,8 +11,9 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+from composer_hub.environments.guard import is_lost
 from composer_hub.environments.trees import Files, edited
 from composer_hub.environments.verifier import Verdict
 from composer_hub.records import SourceEdit, Task, Trace
@@ -65,6 +66,20 @@ class Acted(Protocol):
 
 Penalty = Callable[[Sequence[Finding]], float]
 """What a reward function subtracts for findings; any classifier may stand behind it."""
+
+
+def penalized(judge: Penalty) -> Callable[..., list[float]]:
+    """Return a reward function that subtracts what a judge of findings says, to name with `--rewards`."""
+
+    def reward(completions: Sequence[object], environments: Sequence[Any] = (), **_: Any) -> list[float]:
+        found = [() if is_lost(one) else one._findings() for one in environments] or [()] * len(completions)
+        return [-judge(one) if one else 0.0 for one in found]
+
+    return reward
+
+
+penalty = penalized(lambda found: 0.5)
+"""The same for every finding: `--rewards composer_hub.environments.monitor:penalty`. Rules err; read `hack` first."""
 
 
 def findings(task: Task, start: Files, calls: Sequence[Acted], verdict: Verdict | None = None) -> list[Finding]:

@@ -170,6 +170,16 @@ def test_an_episode_tells_its_states_and_signs_of_hacks(environment: CodingEnvir
     assert [finding["rule"] for finding in facts["hack"]] == ["history", "tests-edited"]
 
 
+def test_a_judge_of_findings_is_a_reward_function(shelf: TaskShelf) -> None:
+    environments = [coding_factory(shelf)() for _ in range(2)]
+    for one, command in zip(environments, ("git log -p", "ls"), strict=True):
+        one.reset(task_id="durations-show")
+        one.run(command)
+    judged = monitor.penalized(lambda found: float(len(found[0].rule)))
+    assert judged([[], []], environments=environments) == [-7.0, 0.0]  # history
+    assert monitor.penalty([[], []], environments=environments) == [-0.5, 0.0]
+
+
 def test_equal_submissions_are_verified_once(shelf: TaskShelf) -> None:
     make = coding_factory(shelf)
     environments = [make() for _ in range(3)]
