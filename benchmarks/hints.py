@@ -200,7 +200,7 @@ def _figures(items: dict[str, Item], verdicts: dict[str, Item], totals: dict[str
     found = {"model": (totals.get("hint", 0) + totals.get("no hint", 0)) * len(right) / max(1, len(blamed))}
     outcomes = {kind for kind, blame in KINDS.items() if blame == "outcome"}
     found["outcome"] = float(sum(totals.get(f"other: {kind}", 0) for kind in outcomes))
-    missed: Counter[str] = Counter()
+    missed: dict[str, float] = defaultdict(float)
     for stratum in ("other", "quiet words", "quiet check", "quiet"):
         names = [name for name in verdicts if items[name]["stratum"] == stratum]
         weight = totals.get(stratum, 0) / max(1, len(names))

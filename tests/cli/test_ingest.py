@@ -188,7 +188,7 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(in_process
 
 
 @pytest.mark.parametrize(("words", "code", "sign"), [
-    ([], exits.USAGE, "Name the sessions"),
+    (["--repo", "me/x"], exits.USAGE, "Name the sessions to publish"),
     (["EMPTY", "--repo", "me/x"], exits.FAILURE, "No session could be read"),
     (["EMPTY/nothing", "--repo", "me/x"], exits.FAILURE, "No such file"),
     (["SESSIONS"], exits.USAGE, "--repo"),
