@@ -22,7 +22,7 @@ _BETWEEN = (
     rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 )
 """Between a name and the `value` beside it: line numbers, signs of a diff, one or two other fields."""
-_WRAPPER = r"(?:\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
+_WRAPPER = r"(?:\[\]byte|(?:\w+\.)*(?:Buffer\.from|GetBytes|encode|[bB]64decode|fromhex|from_hex|decodeString)|\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
 """Gives a literal another type."""
 _OPERATOR = (
     rf"(?:\s{{0,4}}=\s{{0,4}}{_WRAPPER}\(\s{{0,2}}(?=\\*[\"'`])"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from composer_hub.redact.assignments import named_values
 from composer_hub.redact.commands import COMMAND_WORDS, command_secrets
 from composer_hub.redact.encoded import hidden_texts
+from composer_hub.redact.fields import key_in, personal_fields
 from composer_hub.redact.judge import looks_like_password
 from composer_hub.redact.keys import private_keys
 from composer_hub.redact.match import PLACEHOLDER, Finder, Span, Subject, same_length_lower
@@ -20,7 +21,7 @@ from composer_hub.redact.names import NAME_TRIGGERS
 from composer_hub.redact.network import network_addresses
 from composer_hub.redact.numbers import personal_numbers
 from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_names
-from composer_hub.redact.personal import PERSONAL_TRIGGERS, PERSONAL_WORDS, any_personal_data, personal_data
+from composer_hub.redact.personal import any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
 from composer_hub.redact.tables import table_secrets
@@ -43,6 +44,7 @@ FINDERS: tuple[Finder, ...] = (
     network_addresses,
     personal_numbers,
     person_names,
+    personal_fields,
     personal_data,
 )
 STRICT_FINDERS: tuple[Finder, ...] = (*FINDERS, any_personal_data)
@@ -51,8 +53,9 @@ MAX_HIDDEN = 3
 """Documents inside documents that are opened."""
 _TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
-    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS, *PERSONAL_TRIGGERS),
-    (*COMMAND_WORDS, *PERSONAL_WORDS),
+    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS),
+    COMMAND_WORDS,
+    key_in,
 )
 
 

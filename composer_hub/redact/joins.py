@@ -69,6 +69,7 @@ _TYPED = frozenset(("chars", "input", "text", "stdin", "data", "keys", "content"
 _PHRASE = re.compile(r"(?i)passphrase|mnemonic|seed|recovery|wallet")
 _WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
 _CHUNK = re.compile(r"(?s).*?\bOutput:\n")
+_WORD = re.compile(r"(?:[A-Z]?[a-z]{3,}|[A-Z]{3,})(?![\w/+=-])")
 _EDGE = re.compile(r"[^\s\"'`,;(){}\[\]<>]{0,400}")
 
 
@@ -223,10 +224,14 @@ def _cut(outputs: list[str]) -> Iterator[Join]:
     for piece in pieces:
         starts.append(starts[-1] + len(piece))
     for span in find("".join(pieces)):
-        if span.label == "SECRET" and span.start < starts[-2] < span.end:
+        if (
+            span.label == "SECRET"
+            and span.start < starts[-2] < span.end
+            and not _WORD.match(pieces[-1])
+        ):
             for output, piece, start in zip(outputs, pieces, starts, strict=False):
                 part = piece[max(0, span.start - start) : max(0, span.end - start)]
-                if part:
+                if part and not _WORD.fullmatch(part):
                     yield Join(output, part, "SECRET", "cut_in_two")
 
 

@@ -30,7 +30,7 @@ _DUMMY = re.compile(
     r"(?i:example|placeholder|dummy|redacted|masked|changeme|change[_-]me|replace[_-]?(?:me|with|this)|insert[_-])"
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
-    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\(|#\{"
+    r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\((?=[\w./-]+[ )])|#\{"
     r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _EXAMPLE_KEYS = words("example keys")
@@ -130,6 +130,7 @@ _YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
 """Words with a year or a number behind them, a common way to make a password."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
+_LONG_WORD = re.compile(r"[a-z]{6}|://|\(\?|\\[wdsb]|\{\{")
 _SIGNS = re.compile(r"[!$%^&*?~]")
 _LOOKED_UP = re.compile(
     r"(?i)(?:process\.env|import\.meta\.env|deno\.env|os\.(?:environ|getenv)|std::env|env::var|system\.getenv|secrets\."
@@ -157,6 +158,8 @@ def is_secret(value: str, strength: str, written: str) -> bool:
         return False
     if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or _ALGORITHM.fullmatch(value):
         return False
+    if _is_salt(value, written):
+        return True
     if " " in value and strength != "password":
         return False
     if strength == "password" and written in ("quoted", "env"):
@@ -190,6 +193,13 @@ def is_test_name(value: str) -> bool:
     return not _SIGNS.search(value) and (is_worded(value, min_letters=3) or not is_all_random(value))
 
 
+def _is_salt(value: str, written: str) -> bool:
+    """Tell a generated value of all kinds of signs from an expression."""
+    if written != "quoted" or len(value) < 32 or value.count(" ") > 3 or len(set(value) - _ALNUM) < 5:
+        return False
+    return num_classes(value) == 4 and switches(value) >= 0.3 and not _LONG_WORD.search(value)
+
+
 def _is_key_material(value: str, written: str) -> bool:
     if _AWS_SECRET.fullmatch(value) and not is_hex(value) and looks_random(value) and switches(value) >= 0.4:
         return True
@@ -211,6 +221,7 @@ _REFERENCE = re.compile(
 )
 """Written beside `password` in code: references, types, selectors, validators, messages."""
 _TEMPLATE = re.compile(r"(?:\$\{|\{\{|\$\(|<|%[({s]|\$[A-Za-z_]+$|os\.|process\.|env[.(\[:]|https?://|/\w+/)")
+_RULE_WORDS = frozenset(words("words about passwords"))
 _SENTENCE = re.compile(r"[A-Za-z]+(?:[ _\-./:][A-Za-z]+)+[.:!?]?")
 
 
@@ -220,6 +231,8 @@ def _is_password(value: str) -> bool:
     if " " in value:
         parts = value.split()
         plain = all(part.isalpha() and part.islower() and len(part) > 3 for part in parts)
+        if 2 <= len(parts) <= 7 and len(value) >= 12 and any(part.isdigit() for part in parts[1:]):
+            return all(part.isalnum() for part in parts) and not _RULE_WORDS & {part.lower() for part in parts}
         return len(parts) >= 4 and plain and not {"your", "must", "with", "password"} & set(parts)
     if value.isdigit():
         return len(value) >= 6
@@ -233,7 +246,7 @@ def _is_password(value: str) -> bool:
 # ---------------------------------------------------------------------------------------------- in a sentence or a call
 
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
-_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])\d{3,4}[!?.]{0,2}\Z")
+_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])-?\d{3,4}[!?.]{0,2}\Z")
 """What people add to words to make a password: a sign, or a year."""
 _NO_PASSWORD = re.compile(
     r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"

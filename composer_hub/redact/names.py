@@ -72,7 +72,7 @@ _PUBLIC_TOKEN = re.compile(
     r"(?i)(?<![a-z])(?:public|publishable|idempotency|dedup\w*|max|num|min|total|prompt|completion|input|output|cached"
     r"|reasoning|tokens?_per|next|page|previous|continuation|resume|sync|cursor|cancel\w*|pad|eos|bos|unk|mask|sep|cls"
     r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
-    r"|claim|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
+    r"|claim|public_?key|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.match import Span, Subject, places
+from composer_hub.redact.match import Span, Subject, line_before, places
 
 # ----------------------------------------------------------------------------------------------------------------- mail
 
@@ -36,6 +36,8 @@ _NO_PERSON = re.compile(
     r"|info|hello|abuse|webmaster|actions?|bot|dependabot|renovate|opensource|conduct)@|\[bot\]@"
     r"|^\d+\+[\w-]*bot\b"
 )
+_MESSAGE_ID = re.compile(r"(?i)(?:message-id|in-reply-to|references|content-id)[\"']?: ?[^:]*<[\w=+-]*\Z")
+_COPYRIGHT = re.compile(r"(?i)copyright|©|\(c\) ?\d{4}")
 _FILE_ENDINGS = frozenset(words("file endings"))
 
 
@@ -76,10 +78,21 @@ def _is_mail(address: str, text: str, start: int) -> bool:
         return False
     if text[start + len(address) : start + len(address) + 1] == "(":  # a product of matrices
         return False
+    line = line_before(text, start, 160)
+    if _MESSAGE_ID.search(line) or is_credited(text, start, line):
+        return False
     # `user:pass@host` and `git@host:path` are addresses of machines.
     return text[max(0, start - 3) : start] != "://" and not (
         start and text[start - 1] == ":" and "://" in text[max(0, start - 40) : start]
     )
+
+
+def is_credited(text: str, at: int, line: str) -> bool:
+    """Tell whether a license names its authors in this line or the line above."""
+    if _COPYRIGHT.search(line):
+        return True
+    above = at - len(line) - 1
+    return above > 0 and text[above] == "\n" and bool(_COPYRIGHT.search(line_before(text, above, 160)))
 
 
 def _after_escape(text: str, start: int) -> int:
@@ -97,14 +110,6 @@ _PERSON = r"[^\W\d_][\w.'\u2019-]{0,30}(?: (?:[^\W\d_][\w.'\u2019-]{0,30})){0,4}
 _MAIL_OPENS = re.compile(r"<[\w.%+-]{1,64}@")
 _PERSON_ENDS = re.compile(rf"(?P<v>{_PERSON})[\"']? ?\Z")
 _BLAME = re.compile(rf"\((?P<v>{_PERSON}) +\d{{4}}-\d\d-\d\d(?: \d\d:\d\d:\d\d [+-]\d{{4}})? +\d+\)")
-_BESIDE_MAIL = re.compile(
-    rf"\"?[nN]ame\\*\"?\s{{0,4}}[:=]\s{{0,4}}\\*[\"'](?P<v>{_PERSON})\\*[\"']\s{{0,4}},\s{{0,16}}\\*\"?e?-?mail\b"
-)
-_FULL_NAME = re.compile(
-    rf"(?:full_?[nN]ame|real_?[nN]ame|[cC]ard_?[hH]older(?:_?[nN]ame)?|author_?[nN]ame|committer_?[nN]ame|assignee|reporter"
-    rf"|(?:customer|employee)_?[nN]ame)"
-    rf"\\*[\"']?\s{{0,4}}[:=]\s{{0,4}}\\*[\"']?(?P<v>{_PERSON})"
-)
 _CAPITALIZED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
 _SIGNED = re.compile(
     rf"(?:[mM]y name is |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
@@ -114,18 +119,7 @@ _SIGNED = re.compile(
 _SIGNING_WORDS = ("regards", "thanks", "cheers", "sincerely")
 _ACCOUNT = re.compile(rf":x:\d{{1,6}}:\d{{1,6}}:(?P<v>{_PERSON})[,:]")
 _TRAILER_WORDS = {"author": "author", "committer": "committer", "tagger": "tagger", "-by:": "_by", "user.name": "user"}
-_FULL_NAME_WORDS = (
-    "customer",
-    "employee",
-    "fullname",
-    "full_name",
-    "real_name",
-    "realname",
-    "holder",
-    "assignee",
-    "reporter",
-)
-PERSON_TRIGGERS = (*_TRAILER_WORDS.values(), *_FULL_NAME_WORDS, *_SIGNING_WORDS, "mail")
+PERSON_TRIGGERS = (*_TRAILER_WORDS.values(), *_SIGNING_WORDS)
 _PARTICLES = frozenset(words("particles of names"))
 _TRAILER = re.compile(
     rf"(?i:author|committer|tagger|-by|user\.name)(?i:_name)?[\"']?[:=\s]{{1,4}}[\"']?(?P<v>{_PERSON})"
@@ -147,10 +141,6 @@ def person_names(subject: Subject) -> Iterator[Span]:
             yield from _person_before(text, mail.start())
     if " 20" in text and "(" in text and ") " in text:
         yield from _named_people(text, _BLAME, "git_blame")
-    if "mail" in triggers and "ame" in text:
-        yield from _named_people(text, _BESIDE_MAIL, "name_beside_mail")
-    if not triggers.isdisjoint(_FULL_NAME_WORDS):
-        yield from _named_people(text, _FULL_NAME, "full_name")
     if "y name is " in text or not triggers.isdisjoint(_SIGNING_WORDS):
         yield from _named_people(text, _SIGNED, "signed")
     if ":x:" in text:

@@ -1,7 +1,6 @@
-"""Personal data that its label gives away, and with `strict` also without one.
+"""Street addresses, machines of persons, and with `strict` coordinates and names behind a label.
 
-In: a text. Out: spans of birth dates, numbers of documents, street addresses, coordinates and names. The labels are in
-`data/words.txt`.
+In: a text. Out: spans. What a key announces is found by `fields.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.match import PLACEHOLDER, Span, Subject
+from composer_hub.redact.fields import is_given
+from composer_hub.redact.match import Span, Subject
 from composer_hub.redact.people import is_person
 
 
@@ -18,36 +18,35 @@ def _any(name: str) -> str:
     return "|".join(words(name))
 
 
-_DATE_LABELS, _PASSPORTS = words("triggers of birth dates"), words("labels of passports")
-_TAX_LABELS, _TAX_CODES = words("triggers of tax numbers"), words("codes of tax numbers")
-PERSONAL_TRIGGERS = (*_DATE_LABELS, *_PASSPORTS, *_TAX_LABELS)
-PERSONAL_WORDS = _TAX_CODES
-"""These count as whole words only."""
-
-_GAP = r"\\*[\"'`*]{0,3}\s{0,3}(?:[:=#|\t]|\bis\b|\bno\.?|\bnumber\b)?[:\s|]{0,4}\\*[\"'`]?"
-_MONTH = r"(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6}\.?"
-_DATE = re.compile(
-    rf"(?i)(?:{_any('labels of birth dates')}){_GAP}(?P<v>\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}"
-    rf"|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{2,4}}|\d{{1,2}}\.? {_MONTH},? \d{{4}}|{_MONTH} \d{{1,2}},? \d{{4}})"
+_CAPITAL = r"[^\W\d_a-z][\w'\u2019.-]"
+_CITY = rf"{_CAPITAL}{{1,30}}(?: {_CAPITAL}{{1,30}}){{0,2}}"
+_CODE = (
+    r"(?:[A-Z]{2} \d{5}(?:-\d{4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|[A-Z]{2} [A-Z]\d[A-Z] ?\d[A-Z]\d|(?:NSW|VIC|QLD|WA|SA|TAS|ACT) \d{4})(?!\w)"
 )
-_NUMBER = re.compile(
-    rf"(?i)(?<!\[)\b(?:(?P<passport>{_any('labels of passports')})|{_any('labels of tax numbers')}"
-    rf"|(?:{_any('codes of tax numbers')})\b)"
-    rf"[_ ]?(?:number|no|nr|num|id)?\.?{_GAP}"
-    r"(?P<v>(?=[\w ./-]{0,8}\d)(?=(?:[^\d\n]*\d){5})[A-Z0-9](?:[ ./-]?[A-Z0-9]){5,19})(?!\w)"
-)
-_CAPITAL = r"[A-ZÄÖÜÉ][\wäöüßé'.-]"
+"""A postal code behind the city."""
+_CODE_CITY = rf"(?:[A-Z]{{1,2}}-)?(?:\d{{4,5}}|\d{{3}} \d{{2}}|\d{{2}}-\d{{3}}|\d{{4}}-\d{{3}}|\d{{4}} ?[A-Z]{{2}}),? {_CITY}"
+_UNIT = r"(?:,? (?:Apt|Suite|Unit|Flat|Apartment|Floor|#)\.? ?\w{1,6}| ?[/-] ?\d{1,4}\w?|,? \d\.?[ºª°o]? ?[\w.]{1,8})"
 _STREET = re.compile(
-    rf"(?P<v>\b\d{{1,5}}[a-zA-Z]? (?:[NSEW]\.? )?(?:{_CAPITAL}{{1,20}} ){{1,3}}(?:{_any('streets')})\b\.?"
-    r"(?:,? (?:Apt|Suite|Unit|Flat|#)\.? ?\w{1,6})?"
-    rf"(?P<zip>,? {_CAPITAL}[\w. -]{{1,30}},? (?:[A-Z]{{2,3}} )?"
-    r"(?:\d{5}(?:-\d{4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}))?"
-    rf"|\b{_CAPITAL}{{2,30}}(?:{_any('endings of streets')}) \d{{1,4}}[a-z]?(?P<plz>,? \d{{4,5}} {_CAPITAL}{{2,30}})?"
-    rf"|\b\d{{1,4}}(?: bis| ter)?,? (?:{_any('streets in front')}) (?:d[eu] |des |de la |l')?{_CAPITAL}[\w' -]{{1,40}}?"
-    rf"(?P<cp>,? \d{{5}} {_CAPITAL}{{1,30}}))"
+    rf"(?P<v>\b\d{{1,5}}[a-zA-Z]? (?:[NSEW]{{1,2}}\.? )?(?:{_CAPITAL}{{0,20}} ){{1,3}}(?:{_any('streets')})\b\.?{_UNIT}?"
+    rf"(?:,? {_CITY}(?:, {_CITY})?,? {_CODE})?"
+    rf"|\b\d{{1,5}}[a-zA-Z]? (?:{_CAPITAL}{{1,20}} ){{0,4}}{_CAPITAL}{{1,20}},(?: {_CITY},?){{1,3}} {_CODE}"
+    rf"|\b(?:{_CAPITAL}{{1,30}} ){{0,3}}{_CAPITAL}{{0,30}}(?:{_any('endings of streets')}) \d{{1,4}}[a-zA-Z]?{_UNIT}?(?:,? {_CODE_CITY})?"
+    rf"|\b{_CAPITAL}{{1,30}} (?:(?:{_CAPITAL}{{1,20}}|d[aeou]s?|del|della|la|van|der|den|of) ){{0,4}}\d{{1,4}}[a-zA-Z]?{_UNIT}{{0,2}}, {_CODE_CITY}"
+    rf"|\b\d{{1,4}}(?: ?bis| ?ter|[a-zA-Z])?,? (?:{_any('streets in front')}) (?:d[eu] |des |de la |de l'|la |le |l'|d')?{_CAPITAL}[\w' -]{{1,40}}?"
+    rf"(?:, {_CODE_CITY}|(?=[,.;\n\"'<)]|\Z))"
+    rf"|\b(?:{_any('streets with a number')}) (?:(?:d[aeo]s?|del|della|dei|la|de la|los|las|św\.) )?(?:{_CAPITAL}{{1,25}} ){{1,4}}?n?[°º]?\d{{1,4}}[a-zA-Z]?(?![\w.]){_UNIT}{{0,2}}(?:,? {_CODE_CITY})?)"
 )
-_STREET_WORDS = re.compile("|".join((*words("streets"), *words("endings of streets"), *words("streets in front"))))
-_ADDRESS_LABEL = re.compile(rf"(?i)(?:{_any('labels of addresses')})[^\n]{{0,24}}\Z")
+_STREET_WORDS = re.compile("|".join((*words("streets"), *words("endings of streets"), *words("streets in front"), *words("streets with a number"), r", [^\n]{0,60}\d")))
+_COUNTED = re.compile(r"(?i)\b(?:step|version|table|page|line|chapter|section|figure|item|phase|level|part|rule|test|case|build|column|row|v) ?\Z")
+_EXAMPLES = re.compile(_any("addresses of no one"), re.IGNORECASE)
+_DEVICES = re.compile(
+    r"(?i)(?<![\w.-])(?P<v>(?P<who>[a-z][a-z0-9_]{2,24})(?:'s|s)?-(?P<what>macbook(?:-(?:pro|air))?|mbp|mba|imac|thinkpad|laptop|notebook|xps(?:-?\d+)?|zenbook|ideapad|elitebook|latitude|surface|iphone|ipad|phone|pixel|galaxy|desktop|pc|workstation"
+    r"|mac(?:-mini)?|framework|vivobook|chromebook)(?:-\d{1,4})?(?:\.(?:local|lan|home|fritz\.box))?)(?![\w-])|(?<![\w.-])(?P<win>(?:DESKTOP|LAPTOP)-[A-Z0-9]{6,8})(?![\w-])"
+)
+_NO_NAME = frozenset(words("words that are no names"))
+_IN_STREETS = frozenset(word.lower() for name in ("streets", "streets in front", "words in street names") for word in words(name))
+_SHARED = frozenset(words("users of no one")) | _NO_NAME
+_LOOSE_DEVICES = ("desktop", "pc", "phone", "surface", "pixel", "galaxy", "framework", "mac", "workstation", "iphone", "ipad", "latitude", "laptop", "notebook")
 _COORDINATES = re.compile(
     r"(?<![\d.])(?P<v>-?(?:[1-8]?\d|90)\.\d{4,8}°?\s?[NS]?,\s{0,3}-?(?:1[0-7]\d|\d{1,2}|180)\.\d{4,8}°?\s?[EW]?)(?![\d.])"
 )
@@ -58,34 +57,37 @@ _NAMED = re.compile(
 
 
 def personal_data(subject: Subject) -> Iterator[Span]:
-    """Yield birth dates, numbers of documents and street addresses that are labeled or complete."""
-    text, _, triggers = subject
-    if not triggers.isdisjoint(_DATE_LABELS):
-        yield from (_span(match, "BIRTHDATE", "birth_date") for match in _DATE.finditer(text))
-    if not triggers.isdisjoint((*_PASSPORTS, *_TAX_LABELS, *_TAX_CODES)):
-        for match in _NUMBER.finditer(text):
-            if not PLACEHOLDER.search(match["v"]):
-                yield _span(match, "PASSPORT" if match["passport"] else "TAXID", "document_number")
-    yield from _streets(text, strict=False)
+    """Yield street addresses and the names of persons' machines."""
+    text = subject.text
+    if _STREET_WORDS.search(text):
+        for match in _STREET.finditer(text):
+            if _COUNTED.search(text, max(0, match.start() - 16), match.start()):
+                continue
+            street = set(match["v"].partition(",")[0].lower().split())
+            if not _EXAMPLES.search(match["v"]) and not (street & _NO_NAME) - _IN_STREETS:
+                yield _span(match, "ADDRESS", "street")
+    if "-" in text:
+        for match in _DEVICES.finditer(text):
+            if match["win"]:
+                yield Span(*match.span("win"), "HOST", "machine")
+            elif _is_owner(match["who"].lower(), match["what"].lower()):
+                yield _span(match, "HOST", "machine")
+
+
+def _is_owner(who: str, what: str) -> bool:
+    if is_given(who) or (who.endswith("s") and is_given(who[:-1])):
+        return True
+    return not what.startswith(_LOOSE_DEVICES) and who not in _SHARED
 
 
 def any_personal_data(subject: Subject) -> Iterator[Span]:
-    """Yield coordinates, unlabeled street addresses and names behind a label or a copyright sign."""
+    """Yield coordinates, and names behind a label or a copyright sign."""
     text = subject.text
-    yield from _streets(text, strict=True)
     if "." in text and "," in text:
         yield from (_span(match, "LOCATION", "coordinates") for match in _COORDINATES.finditer(text))
     for match in _NAMED.finditer(text):
         if is_person(match["v"]):
             yield _span(match, "NAME", "labeled_name")
-
-
-def _streets(text: str, *, strict: bool) -> Iterator[Span]:
-    if _STREET_WORDS.search(text):
-        for match in _STREET.finditer(text):
-            complete = match["zip"] or match["plz"] or match["cp"]
-            if strict or complete or _ADDRESS_LABEL.search(text, max(0, match.start() - 40), match.start()):
-                yield _span(match, "ADDRESS", "street")
 
 
 def _span(match: re.Match[str], label: str, rule: str) -> Span:

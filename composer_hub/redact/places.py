@@ -34,7 +34,10 @@ _HEADER = re.compile(
 _BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
 _BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
 _COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{1,60}=[^\n\r\"'\\]{8,4096})")
+_ONE_COOKIE = re.compile(r"(?P<name>[\w.%-]{1,60})=(?P<v>[^;\s]{8,4096})")
+_PUBLIC_COOKIE = re.compile(r"(?i)_ga|_gid|_gcl|_fbp|_hj|_pk_|utm|intercom-id|ajs_|optimizely|amplitude|locale|lang|theme|consent|cookieconsent|timezone|tz\Z|path\Z|domain\Z|expires\Z|max-age\Z|samesite\Z")
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
+_URL_USER = re.compile(r"://(?P<v>[^\s/@:\"'<>\\{}$`]{12,64}):[^\s@\"'<>`]{3,256}@")
 _URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
 _GIVEN = re.compile(
     r"(?:\baccounts\\*[\"']?\s{0,4}[:=]\s{0,4}\[\s{0,20}\\*[\"'](?=0x[0-9a-f]{64}\\*[\"'])"
@@ -116,10 +119,13 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
     """Yield the credentials in headers, URLs, calls and statements."""
     text, lowered, triggers = subject
     for word, pattern, rule, accept in _BEGINNINGS:
-        if word in triggers:
+        if word == "cookie" and word in triggers:
+            yield from _cookies(subject)
+        elif word in triggers:
             yield from matches_at(text, lowered, word, pattern, rule, accept)
     if "://" in text:
         yield from matches_at(text, text, "://", _URL, "url_password", is_url_password)
+        yield from matches_at(text, text, "://", _URL_USER, "url_user", looks_random)
         yield from matches_at(text, text, "://", _URL_TOKEN, "url_token", looks_random)
     for contents, pattern, rule, accept in _CONTENTS:
         for content in contents:
@@ -139,6 +145,14 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
         yield from matches(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
         yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
+
+
+def _cookies(subject: Subject) -> Iterator[Span]:
+    """Yield the random values of cookies; those that count visitors and keep settings stay."""
+    for header in matches_at(subject.text, subject.lowered, "cookie", _COOKIE, "cookie", is_cookie):
+        for cookie in _ONE_COOKIE.finditer(subject.text, header.start, header.end):
+            if not _PUBLIC_COOKIE.match(cookie["name"]) and is_cookie(cookie["v"]):
+                yield Span(*cookie.span("v"), "SECRET", "cookie")
 
 
 def _behind(

@@ -32,6 +32,7 @@ from composer_hub.records import Trace
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
+from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.review import Sample
 from composer_hub.redact.session import KnownValues
@@ -152,6 +153,7 @@ class Redactor:
         """Return one text redacted by itself, as before a teacher is asked."""
         known = self._known()
         known.add_users(user_names(text))
+        self._learn_people(known, {"NAME": (), "EMAIL": (), "USER": ()}, [text])
         return self._settle(text, "", known)
 
     def placeholder(self, label: str, value: str) -> str:
@@ -201,10 +203,30 @@ class Redactor:
             self._sample(join.label, join.rule, join.text, join.value)
             joins.setdefault(join.text, []).append(join)
             known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
+        found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
             for label, value, _ in self._rules(known.without_homes(piece), name)[1]:
                 known.learn(label, value)
+                if label in found:
+                    found[label][value] = None
+        self._learn_people(known, found, [text for text, _ in texts])
         return known, joins
+
+    def _learn_people(self, known: KnownValues, found: Mapping[str, Iterable[str]], texts: list[str]) -> None:
+        """Learn the people whom the texts name, with the spellings of their names."""
+        accounts = accounts_of(found["EMAIL"], found["USER"])
+        names = dict.fromkeys(found["NAME"])
+        known.learn_logins(found["EMAIL"])
+        for text in texts:
+            for name in full_names(text, accounts):
+                if self._replaces("NAME", name):
+                    self._sample("NAME", "full_name", text, name)
+                    names[name] = None
+        people = list(names)[:MAX_PEOPLE]
+        parts = {name: set(parts_of(name)) for name in people}
+        words = words_among(set().union(*parts.values()), texts) if parts else set()
+        for name in people:
+            known.learn_person(name, parts[name] - words)
 
     def _without_joins(self, text: str, joins: Mapping[str, list[Join]]) -> str:
         for _, value, label, rule in joins.get(text, ()):

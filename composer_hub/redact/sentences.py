@@ -21,7 +21,8 @@ _LOGINS = {
 }
 _WALLETS = words("announcements of wallets")
 _CODE_LISTS = words("announcements of codes")
-SENTENCE_TRIGGERS = (*_NOUNS.values(), *_LOGINS.values(), *_WALLETS, *_CODE_LISTS)
+_DOORS = frozenset(("code", "pin", "combination"))
+SENTENCE_TRIGGERS = (*_NOUNS.values(), *_LOGINS.values(), *_WALLETS, *_CODE_LISTS, *_DOORS)
 _ANY_TRIGGER = frozenset(SENTENCE_TRIGGERS)
 
 _GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
@@ -44,6 +45,7 @@ _LOGIN = re.compile(
     r"(?:\s{0,3}[/:|,]\s{0,3}|\s+(?:and|und|et|y|e|with|pw|pass)\s+)"
     rf"\\?[\"'`]?{_VALUE}"
 )
+_DOOR = re.compile(r"(?i)\b(?:(?:door|gate|alarm|entry|safe|lock|access|building|garage|security|sim|card|voicemail|lockbox|keypad|unlock) ?-?(?:code|pin|combination)|pin(?: code| number)?|(?:Tür|Haustür|Tor)code|code de la porte|código de la puerta|PIN-Code|PIN)(?: \w{1,12}){0,4}?(?: is| ist|:| est| es|=)? #?(?P<v>#?\d{4,10}[#*]?)(?![\w.:/-])")
 _AS = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
 _USER_IS = re.compile(
     r"(?i)s?(?:[_ ]?name)?(?:\\?[\"'`])?[ \t]{0,3}(?:[:=]|is\b|[\w.@-]{2,40}[ \t]{0,3}(?:[/|,]|and\b|with\b|pw\b))"
@@ -74,6 +76,8 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
     for login, trigger in _LOGINS.items():
         if trigger in subject.words:
             yield from _logins(subject, login)
+    if not _DOORS.isdisjoint(subject.words):
+        yield from (Span(*match.span("v"), "SECRET", "door_code") for match in _DOOR.finditer(subject.text))
     for word in _WALLETS:
         if word in subject.words:
             yield from _seed_phrases(subject, word)

@@ -18,8 +18,9 @@ from urllib.parse import quote, quote_plus
 
 from composer_hub.redact.data import words
 from composer_hub.redact.judge import looks_random
-from composer_hub.redact.match import PLACEHOLDER, same_length_lower
+from composer_hub.redact.match import PLACEHOLDER, is_escaped, same_length_lower
 from composer_hub.redact.needles import Needles
+from composer_hub.redact.persons import login_spellings_of, spellings_of
 from composer_hub.redact.publisher import NO_ONE, Publisher
 
 Counts = Counter[tuple[str, str]]
@@ -29,9 +30,11 @@ MIN_LEARNED = 10
 """Characters from which a secret found by its surroundings is also replaced in the rest of its trace."""
 MIN_ALONE = 6
 """The same for a secret that is all that a command printed or a person answered; it must be a whole word."""
+MIN_LOGIN = 5
 MIN_PIECE = 12
 """Letters and digits of a secret that are replaced without the rest of it: cut short, or broken in two."""
 
+_ROLES = frozenset(words("users of no one")) | frozenset(words("words that are no names"))
 _USERS_THAT_ARE_WORDS = frozenset(words("users that are words"))
 _HOMES = ("/home/", "/users/", "\\users\\", "-users-", "-home-", "%2fusers%2f", "%2fhome%2f", "/~", " ~", "\n~")
 _CODE_BEFORE = re.compile(r"(?:\\[ntr]|\[[0-9;]{0,12}m)\Z")
@@ -76,7 +79,9 @@ class KnownValues:
         self._spellings: dict[str, Known] = {}
         self._pieces: dict[str, tuple[Known, str, bool]] = {}  # of secrets, without signs
         self._users: dict[str, str] = {}
-        self._needles: tuple[Needles, Needles, Needles] | None = None
+        self._names: dict[str, Known] = {}  # of people, as texts write them
+        self._logins: dict[str, Known] = {}  # that are made of the names
+        self._needles: tuple[Needles, ...] | None = None
         self.add_users(publisher.users)
         for value in exact:
             self._add(Known(value, "SECRET", "exact"))
@@ -91,11 +96,34 @@ class KnownValues:
                 self._users[lowered] = self._users[_SIGN.sub("-", lowered)] = lowered
                 self._needles = None
 
+    def learn_person(self, name: str, parts: Iterable[str]) -> None:
+        """Remember a person, whose name is also replaced in other spellings, and these parts of it by themselves."""
+        known = Known(name, "NAME", "learned_name")
+        self._needles = None
+        self.learned.setdefault(name, "NAME")
+        for spelling in spellings_of(name):
+            self._names[spelling] = known
+        for part in parts:
+            self._names.setdefault(part, known)
+        for login in login_spellings_of(name):
+            if len(login) >= MIN_LOGIN:
+                self._logins.setdefault(login, Known(login, "USER", "login_of_name"))
+
+    def learn_logins(self, emails: Iterable[str]) -> None:
+        """Remember the logins that the address of a person suggests: `alindqvist` for `anna.lindqvist@`."""
+        for email in emails:
+            parts = email.lower().replace("%40", "@").partition("@")[0].split(".")
+            if len(parts) == 2 and all(len(part) > 2 and part.isalpha() for part in parts) and not _ROLES & set(parts):
+                for login in login_spellings_of(" ".join(parts)):
+                    if len(login) > MIN_LOGIN:
+                        self._logins.setdefault(login, Known(login, "USER", "login_of_address"))
+                self._needles = None
+
     def learn(self, label: str, value: str, *, alone: bool = False) -> None:
         """Remember a value that a rule found, if it is long enough to be recognized without its surroundings."""
         shortest = MIN_ALONE if alone else MIN_LEARNED
         fits = len(value) >= shortest and ("\n" not in value or "PRIVATE KEY" in value)
-        if fits and label in ("SECRET", "NAME", "USER") and value not in self.learned:
+        if fits and label in ("SECRET", "USER") and value not in self.learned:
             self.learned[value] = label
             self._add(Known(value, label, "learned"))
 
@@ -128,11 +156,11 @@ class KnownValues:
 
     def without_values(self, text: str, counts: Counts | None = None) -> str:
         """Replace the values, and the names of users everywhere."""
-        if not self._spellings and not self._users:
+        if not (self._spellings or self._users or self._names):
             return text
         lowered = same_length_lower(text)
-        _, spelled, pieced = self._compiled()
-        places = [*self._spelled(spelled, text, lowered), *self._user_places(lowered, text, _names_user)]
+        _, spelled, pieced, names, logins = self._compiled()
+        places = [*_whole(names, self._names, text), *_whole(logins, self._logins, lowered), *self._spelled(spelled, text, lowered), *self._user_places(lowered, text, _names_user)]
         if pieced:
             places += self._broken(pieced, lowered)
         return self._replaced(text, places, counts)
@@ -144,9 +172,10 @@ class KnownValues:
         places = self._broken(self._compiled()[2], same_length_lower(text))
         return self._replaced(text, (place for place in places if place.is_broken), counts)
 
-    def _compiled(self) -> tuple[Needles, Needles, Needles]:
+    def _compiled(self) -> tuple[Needles, ...]:
         if self._needles is None:
-            self._needles = Needles(self._users), Needles(self._spellings), Needles(self._pieces)
+            tables = (self._users, self._spellings, self._pieces, self._names, self._logins)
+            self._needles = tuple(map(Needles, tables))
         return self._needles
 
     def _user_places(self, lowered: str, text: str, accept: Callable[[str, int, int], bool]) -> list[_Place]:
@@ -215,6 +244,17 @@ class _Placeholders:
             self._spans = [match.span() for match in PLACEHOLDER.finditer(self._text)]
         at = bisect_right(self._spans, (end, 0)) - 1
         return at >= 0 and self._spans[at][1] > start
+
+
+def _whole(needles: Needles, values: dict[str, Known], text: str) -> Iterator[_Place]:
+    """Yield the names that are whole words."""
+
+    def is_whole(start: int, end: int) -> bool:
+        begins = not (_is_letter(text, start - 1) or text[start - 1 : start] == "_") or is_escaped(text, start)
+        return begins and not (_is_letter(text, end) or text[end : end + 1] == "_")
+
+    if needles:
+        yield from (_Place(at, at + len(name), values[name]) for at, name in needles.find(text, is_whole))
 
 
 def _spellings(value: str) -> Iterator[str]:

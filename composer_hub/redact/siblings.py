@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer_hub.redact.data import words
+from composer_hub.redact.fields import beside
 from composer_hub.redact.judge import is_secret
 from composer_hub.redact.match import MAX_JUDGED
 from composer_hub.redact.names import promise_in
@@ -26,11 +27,6 @@ _LABELS = frozenset(words("fields that name another"))
 _VALUES = frozenset(words("fields with a value"))
 _FILES = frozenset(("file_path", "path", "filename", "file", "filepath", "target_file"))
 _MAIL = frozenset(("email", "mail", "emailaddress", "e_mail", "useremail", "authoremail"))
-_PERSONAL = _MAIL | frozenset(
-    ("phone", "phonenumber", "mobile", "birthdate", "dateofbirth", "dob", "ssn", "address", "street")
-)
-_NAMES = frozenset(("name", "fullname", "displayname", "realname", "username", "author", "owner", "holder", "customer"))
-_NAME_PARTS = frozenset(("firstname", "lastname", "givenname", "familyname", "surname", "middlename"))
 _LOGINS = frozenset(("login", "username", "user", "handle", "nickname", "screenname", "userlogin"))
 _ACCOUNT = frozenset(
     ("avatarurl", "htmlurl", "nodeid", "gravatarid", "followersurl", "avatar", "siteadmin", "accountid")
@@ -72,12 +68,8 @@ def _people(fields: Mapping[str, Any]) -> Iterator[Found]:
     if not plain:
         return
     keys = {_SIGNS.sub("", key.lower()) for key in fields}
-    parts = [item for key, item in plain.items() if key in _NAME_PARTS]
-    if len(parts) >= 2:
-        yield from ((part, "NAME", "sibling_name") for part in parts if part[:1].isupper() and len(part) > 1)
-    if not keys.isdisjoint(_PERSONAL):
-        names = [item for key, item in plain.items() if key in _NAMES]
-        yield from ((name, "NAME", "sibling_name") for name in names if is_person(name))
+    texts = {key: item for key, item in fields.items() if isinstance(item, str) and item}
+    yield from ((value, label, f"sibling_{label.lower()}") for value, label in beside(texts))
     is_account = not keys.isdisjoint(_MAIL | _ACCOUNT) and plain.get("type", "User") == "User"
     for key in _LOGINS & plain.keys() if is_account else ():
         login = plain[key]

@@ -9,8 +9,9 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
+from composer_hub.redact.fields import beside, fields_of, personal_value
 from composer_hub.redact.judge import is_secret
-from composer_hub.redact.match import MAX_JUDGED, Span, Subject
+from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER, Span, Subject
 from composer_hub.redact.names import promise_of
 
 MAX_ROWS = 200
@@ -20,6 +21,10 @@ _COLUMNS = {name: name.replace("_", " ").split()[0] for name in words("columns o
 """What a column of secrets may be called, and the trigger of each."""
 _HEAD_CELL = re.compile(r"[ \t\"'`*]{0,40}([A-Za-z][\w ./-]{0,30}?)[ \t\"'`*]{0,40}")
 _DELIMITERS = "|\t;,"
+_QUOTED_CELL = re.compile(r"[ \t]*(?:\"(?:[^\"\\\n]|\"\"|\\.)*\"|'(?:[^'\\\n]|''|\\.)*')[ \t]*")
+_INSERT = re.compile(r"(?i)insert\s+into\s+[\w.`\"\[\]]{1,80}\s*\((?P<columns>[^()]{3,800})\)\s*values\s*")
+_TUPLE = re.compile(r"\((?P<row>(?:[^()'\n]|'(?:[^'\\]|''|\\.)*'){3,4000})\)")
+MAX_INSERT = 20_000
 _GAP = r"(?:\s|\\n|\d{1,6}[\t:→|]|[>+-](?=[ \t<])|(?<=\n)[+>-]){0,60}"
 _PAIR = re.compile(
     rf"<(?P<tag>[\w:.-]{{1,40}})>\s{{0,8}}(?P<name>[^<>\n]{{2,80}}?)\s{{0,8}}</(?P=tag)>{_GAP}"
@@ -53,6 +58,8 @@ def table_secrets(subject: Subject) -> Iterator[Span]:
         return
     if "\n" in text:
         yield from _column_spans(subject)
+    if "insert" in subject.lowered:
+        yield from _inserted(text)
     if "</" in text or "/>" in text:
         yield from _xml_spans(text)
     if '"value' in text or '"Value' in text:
@@ -67,7 +74,8 @@ def table_secrets(subject: Subject) -> Iterator[Span]:
 def _column_spans(subject: Subject) -> Iterator[Span]:
     text, lowered, triggers = subject
     heads = {}
-    for name in (name for name, trigger in _COLUMNS.items() if trigger in triggers):
+    names = [name for name, trigger in _COLUMNS.items() if trigger in triggers]
+    for name in (*names, *(trigger[1:] for trigger in triggers if trigger[0] == "\0")):
         at = lowered.find(name)
         while at >= 0:
             end = text.find("\n", at)
@@ -81,35 +89,69 @@ def _column_spans(subject: Subject) -> Iterator[Span]:
         if begin < after or len(head) > 600:
             continue
         if delimiter := next((sign for sign in _DELIMITERS if sign in head), ""):
-            for span in _below(text, end + 1, head, delimiter):
-                after = span.end
-                yield span
+            cells = [cell for cell, _ in cells_of(head, delimiter)]
+            if delimiter == "|" or all(_HEAD_CELL.fullmatch(cell) for cell in cells):
+                for span in _below(text, end + 1, cells, delimiter):
+                    after = span.end
+                    yield span
 
 
-def _below(text: str, at: int, head: str, delimiter: str) -> Iterator[Span]:
-    """Yield the values below the secret names in the head of a table."""
-    cells = head.split(delimiter)
-    columns = {number: promise for number, cell in enumerate(cells) if (promise := _promise(cell))[0]}
-    if not columns or (delimiter != "|" and not all(_HEAD_CELL.fullmatch(cell) for cell in cells[1:])):
+def _inserted(text: str) -> Iterator[Span]:
+    for insert in _INSERT.finditer(text):
+        columns = [column for column, _ in cells_of(insert["columns"], ",")]
+        for row in _TUPLE.finditer(text, insert.end(), insert.end() + MAX_INSERT):
+            yield from _row(row["row"], row.start("row"), columns, ",")
+
+
+def cells_of(line: str, delimiter: str) -> list[tuple[str, int]]:
+    """Return the cells of a row without their quotes, and where each begins."""
+    cells: list[tuple[str, int]] = []
+    at = 0
+    while at <= len(line):
+        quoted = _QUOTED_CELL.match(line, at) if delimiter != "|" else None
+        end = quoted.end() if quoted and line[quoted.end() : quoted.end() + 1] in (delimiter, "") else line.find(delimiter, at)
+        end = len(line) if end < 0 else end
+        cell = line[at:end]
+        plain = cell.lstrip(" \t`*\"'")
+        cells.append((plain.rstrip(" \t`*\"'\r"), at + len(cell) - len(plain)))
+        at = end + 1
+    return cells
+
+
+def _below(text: str, at: int, cells: list[str], delimiter: str) -> Iterator[Span]:
+    """Yield the secrets and the personal data below the names in the head of a table."""
+    if not any(_promise(cell)[0] or fields_of(cell) for cell in cells):
         return
     for _ in range(MAX_ROWS):
         end = text.find("\n", at)
         line = text[at : end if end >= 0 else len(text)]
-        row = line.split(delimiter)
-        if len(row) != len(cells):
+        if len(cells_of(line, delimiter)) != len(cells):
             # The rule under the head of a psql table has different signs.
             if not line.strip("-+=|: \t0123456789→>") and line.strip():
                 at = end + 1
                 continue
             return
-        for number, (strength, stem) in columns.items():
-            value = row[number].strip(" \t`*\"'\r")
-            if _is_cell(value) and is_secret(value[:MAX_JUDGED], strength, "quoted"):
-                start = at + sum(len(cell) + 1 for cell in row[:number]) + row[number].index(value)
-                yield Span(start, start + len(value), "SECRET", f"column:{stem}")
+        yield from _row(line, at, cells, delimiter)
         if end < 0:
             return
         at = end + 1
+
+
+def _row(line: str, at: int, heads: list[str], delimiter: str) -> Iterator[Span]:
+    cells = cells_of(line, delimiter)
+    if len(cells) != len(heads):
+        return
+    record = {head: value for head, (value, _) in zip(heads, cells, strict=True)}
+    neighbors = {value: label for value, label in beside(record)}
+    for head, (value, start) in zip(heads, cells, strict=True):
+        strength, stem = _promise(head)
+        label, rule = personal_value(head, value)
+        if strength and _is_cell(value) and is_secret(value[:MAX_JUDGED], strength, "quoted"):
+            label, rule = "SECRET", f"column:{stem}"
+        elif not label and value in neighbors:
+            label, rule = neighbors[value], "column"
+        if label and not PLACEHOLDER.search(value):
+            yield Span(at + start, at + start + len(value), label, rule)
 
 
 def _is_cell(value: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from composer_hub.redact.assignments import named_value
+from composer_hub.redact.fields import personal_value
 from composer_hub.redact.finders import FINDERS, find
 from composer_hub.redact.match import Finder
 from composer_hub.redact.siblings import sibling_values
@@ -46,6 +47,8 @@ def redact_text(text: str, place: Place, name: str = "", depth: int = 0, finders
 
 def redact_once(text: str, place: Place, name: str = "", depth: int = 0, finders: Sequence[Finder] = FINDERS) -> str:
     """Return the text after one pass; a placeholder may reveal a value to the next."""
+    if name and (personal := personal_value(name, text))[0]:
+        return place(personal[0], text, personal[1])
     if len(text) < 6:
         return text
     if name and (rule := named_value(name, text)):
@@ -103,6 +106,7 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
     key = label = ""
     parent = ""
     is_jwk = '"kty"' in text
+    is_generated = '"random_password"' in text  # in a state of Terraform
     siblings = {value: (label, rule) for value, label, rule in sibling_values(document)}
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
@@ -114,6 +118,8 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
         name = "" if is_key else key
         if name.lower().endswith("value"):
             name = label or _label_behind(text, literal.end()) or parent or name
+        elif is_generated and name == "result":
+            name = "password"
         elif is_jwk and name in _JWK_PRIVATE:
             name = "private_key"
         if value in siblings and not is_key:

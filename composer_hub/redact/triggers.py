@@ -6,11 +6,12 @@ In: texts. Out: for each, the triggers in it. Sessions repeat their words, so th
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 MAX_WORDS = 100_000
 """Words to remember before starting over."""
 
+MAX_KEY = 60
 MAX_REMEMBERED = 256
 """Characters of a word that may occur again; longer ones do not."""
 
@@ -28,7 +29,13 @@ class Triggers:
     behind the letter of an escape (`\\naz`).
     """
 
-    def __init__(self, triggers: Iterable[str], whole: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        triggers: Iterable[str],
+        whole: Iterable[str] = (),
+        key_in: Callable[[str], str] = lambda word: "",  # the key in a word, which becomes a trigger behind a \0
+    ) -> None:
+        self._key_in = key_in
         self._whole = {(escape + word).encode(): word for word in whole for escape in ("", "n", "t")}
         self._triggers = [(trigger.encode(), trigger) for trigger in sorted(set(triggers))]
         self._any = re.compile(b"|".join(re.escape(trigger) for trigger, _ in self._triggers))
@@ -47,6 +54,8 @@ class Triggers:
         held = {self._whole[word]} if word in self._whole else set()
         if self._any.search(word):
             held.update(trigger for spelling, trigger in self._triggers if spelling in word)
+        if len(word) <= MAX_KEY and (key := self._key_in(word.decode("utf-8", "replace").lower())):
+            held.add(f"\0{key}")
         if len(self._with) + len(self._without) >= MAX_WORDS:
             self._with.clear()
             self._without.clear()

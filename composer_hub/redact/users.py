@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from composer_hub.records import Trace
 from composer_hub.redact.data import words
+from composer_hub.redact.fields import is_person_login
 from composer_hub.redact.needles import Needles
 
 _GENERIC = frozenset(words("users of no one"))
@@ -31,8 +32,12 @@ _SOURCE_TREE = re.compile(
 _HOST = re.compile(r"https?://[^/]*")
 _PRINTED_USER = re.compile(
     r"(?:uid=\d{3,6}\(|\[sudo\] password for |\b(?:whoami|id -un)(?:\r?\n|\\{1,8}n)"
-    r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=)"
-    r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):\s\"'\\]|\Z)"
+    r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=|\buid=(?=[\w.-]+,\s?(?:ou|cn|dc)=))"
+    r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):,\s\"'\\]|\Z)"
+)
+_DOTTED = re.compile(
+    r"(?i)(?:/users?/|/homes?/|\buser/|@|(?:^|[\s\"'`])-{1,2}(?:u|U|l|user|username|login|owner|assignee|reviewer|author)[ =]|\b(?:user|username|login|owner|assignee|author|uid|name|account|by|as|of|from|to|for)[\"']?[:= ]{1,3}[\"'@]?)"
+    r"(?P<v>[a-z]{2,20}[._][a-z]{2,24}(?:-[a-z]{2,20})?\d{0,3})(?=[\s\"'`,;:)\]|/]|\.?(?:\s|\Z))(?! ?[=<>+(])"
 )
 _REACHED = re.compile(
     r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
@@ -86,6 +91,8 @@ def people_among(users: Collection[str], trace: Trace, texts: Iterable[str]) -> 
 def _names(text: str) -> Iterator[str]:
     if "~" in text:
         yield from _TILDE.findall(text)
+    if "." in text or "_" in text:
+        yield from (name for name in _DOTTED.findall(text) if is_person_login(name))
     if any(word in text for word in _PRINTING):
         yield from _PRINTED_USER.findall(text)
     if "rw" in text or "r-x" in text:

@@ -179,12 +179,12 @@ def test_a_look_alike_stays(text: str) -> None:
     ("write to §", "jane [at] acme-corp [dot] io", "EMAIL"),
     ("u=x%3D§&y", "jane%40acme.io", "EMAIL"),
     ("Author: §", "Ludwig van der Berg", "NAME"),
-    ('{name = "§", email = "x"}', "Jane Doe", "NAME"),
-    ("bob:x:1000:1000:§,,,:/srv", "Jane Doe", "NAME"),
-    ("^c5eb5e0 (§   2025-11-02 1) x", "Jane Doe", "NAME"),
-    ("customer_name=§", "Jane Doe", "NAME"),
-    ("Hi, my name is § and I own this.", "Jane Doe", "NAME"),
-    ("Thanks,\n§\nPlatform", "Jane Doe", "NAME"),
+    ('{name = "§", email = "x"}', "Jana Kolar", "NAME"),
+    ("bob:x:1000:1000:§,,,:/srv", "Jana Kolar", "NAME"),
+    ("^c5eb5e0 (§   2025-11-02 1) x", "Jana Kolar", "NAME"),
+    ("customer_name=§", "Jana Kolar", "NAME"),
+    ("Hi, my name is § and I own this.", "Jana Kolar", "NAME"),
+    ("Thanks,\n§\nPlatform", "Jana Kolar", "NAME"),
 ])  # fmt: skip
 def test_personal_data_goes_in_the_forms_people_write_it(context: str, value: str, label: str) -> None:
     assert redact_text(context.replace("§", value), place) == context.replace("§", f"[{label}_1]")

@@ -1,0 +1,270 @@
+"""Personal data that its key gives away, in any notation: `"phone": …`, `Geburtsdatum: …`, `<Street>…`, columns, inserts.
+
+In: a text, or a key with its value. Out: spans, or the label of the value. The keys, in several languages, are in
+`data/fields.txt`; each label has one expression for its values, so a span ends where its value ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from composer_hub.redact.data import lines, words
+from composer_hub.redact.judge import is_dummy
+from composer_hub.redact.match import PLACEHOLDER, Span, Subject, places
+from composer_hub.redact.needles import trie
+
+
+class Field(NamedTuple):
+    """What a key announces."""
+
+    label: str
+    strength: int  # 2: the key alone is enough; 1: the value must read as a person's; 0: it counts beside personal data
+
+    @property
+    def strong(self) -> bool:
+        return self.strength == 2
+
+
+def _vocabulary() -> dict[str, tuple[Field, ...]]:
+    fields: dict[str, dict[str, int]] = defaultdict(dict)
+    label = ""
+    for line in lines("fields.txt"):
+        if line.startswith("["):
+            label = line.strip("[]")
+            continue
+        for entry in filter(None, (part.strip() for part in line.split(","))):
+            key = _normal(entry.rstrip(" ?"))
+            fields[key][label] = max(fields[key].get(label, 0), 2 - entry[-2:].count("?"))
+    return {key: tuple(Field(*field) for field in labels.items()) for key, labels in fields.items()}
+
+
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^\w']+|_|(?<=[^\W\d_])\d{1,2}\b")
+
+
+def _normal(key: str) -> str:
+    return " ".join(part.strip("'") for part in _CAMEL.sub(" ", key).lower().split())
+
+
+_FIELDS = _vocabulary()
+_LAST = {key.rpartition(" ")[2] for key in _FIELDS}
+_UNSPACED = tuple(key for key in _LAST if ord(key[0]) >= 0x0E00)
+"""Keys of scripts without spaces."""
+_ENDING = re.compile(rf"(?:{trie(word for word in _LAST if len(word) >= 4)})\d*\Z")
+_KEY_MARK = "\0"
+
+
+def key_in(word: str) -> str:
+    """Return the part of a word in lower case that may end a key, or nothing."""
+    if not word.isascii():
+        return next((key for key in _UNSPACED if key in word), word if word in _LAST else "")
+    last = word.rstrip("0123456789_").rpartition("_")[2]
+    return last if last in _LAST else match[0] if (match := _ENDING.search(word)) else ""
+
+
+@functools.lru_cache(maxsize=8192)
+def fields_of(key: str) -> tuple[Field, ...]:
+    """Return what a key announces, by its last words; weak announcements come last."""
+    parts = _normal(key).split()
+    for size in range(min(4, len(parts)), 0, -1):
+        if found := _FIELDS.get(" ".join(parts[-size:])):
+            return tuple(sorted(found, key=lambda field: -field.strength))
+    joined = _FIELDS.get("".join(parts)) if len(parts) > 1 else None
+    return joined or ()
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+_PARTICLE = "|".join(sorted((re.escape(particle) for particle in words("particles of names")), key=len, reverse=True))
+WORD = r"[^\W\d_][^\W\d_]*(?:['\u2019.-][^\W\d_]+)*\.?"
+_MONTH = r"[^\W\d_]{3,10}\.?"
+_DATE = (
+    rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.] ?\d{{1,2}}[-/.] ?\d{{2,4}}|\d{{1,2}}(?:\.|st|nd|rd|th)? (?:de |of )?{_MONTH},? (?:de )?\d{{4}}"
+    rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|(?:19|20)\d{{6}}|\d{{4}}年\d{{1,2}}月\d{{1,2}}日"
+)
+_DEGREES = r"-?\d{1,3}(?:\.\d{3,}|°[ \d.'′\"″]{2,16})\s?°?\s?[NSEWO]?"
+_VALUES = {
+    "NAME": re.compile(rf"{WORD}(?:,? (?:(?:{_PARTICLE}) ){{0,2}}(?=[^\W\d_a-z]){WORD}){{0,4}}"),
+    "USER": re.compile(r"@?[A-Za-z][\w.-]{2,38}"),
+    "PHONE": re.compile(r"\+?\(?\d[\d ().\u2011\u2013/\u00a0-]{5,22}\d(?![\w:])"),
+    "ADDRESS": re.compile(r"[^\W_][^\n\r\"'`<>|;{}\\\[\]=\t]{3,120}"),
+    "BIRTHDATE": re.compile(rf"(?:{_DATE})(?![\d-])"),
+    "PASSPORT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Za-z0-9]){4,19}(?![\w@])"),
+    "TAXID": re.compile(r"[A-Z0-9](?:[ ./-]{0,2}[A-Za-z0-9]){4,21}(?![\w@])"),
+    "ACCOUNT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Za-z0-9]){4,33}(?![\w@])"),
+    "PLATE": re.compile(r"[^\W_](?:[ ·•-]{0,2}[^\W_]){3,9}(?!\w)"),
+    "LOCATION": re.compile(rf"{_DEGREES}(?:\s{{0,2}}[,;/ ]\s{{0,3}}{_DEGREES})?(?![\w.])"),
+    "HOST": re.compile(r"[^\s\"'`,;<>|]{4,63}"),
+}
+_NOT_ADDRESS = re.compile(r"(?i)://|@|^\d+(?:\.\d+)+|^0x|::|\.(?:com|org|net|io|dev|local|internal)\b|^\W*\d+\W*$|[(){}$]|^[\w.-]+:\d+$")
+_NUMBERED = re.compile(r"(?=.*\d)(?=.*[^\W\d_]{2})(?=.* )")
+_ZIP = re.compile(r"\d{3,5}(?:[ -]?\d{2,4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d|(?:[A-Z]{1,2}-)?\d{4,5}")
+_ZIP_KEYS = re.compile(r"(?i)zip|post|plz|\bcap\b|\bcp\b|\bcep\b|psč")
+_NO_NAME = frozenset(words("words that are no names"))
+_PARTICLES = frozenset(words("particles of names"))
+_EXAMPLE_NUMBERS = frozenset((*words("example numbers"), *words("test cards")))
+_GENERIC = frozenset(words("users of no one"))
+_FAMOUS = frozenset(words("people of public life"))
+
+
+def fold(text: str) -> str:
+    """Return the letters in lower case without accents."""
+    if text.isascii():
+        return text.lower()
+    lowered = text.lower().translate(_FOLDED)
+    if not _CYRILLIC.search(lowered):  # where й and и are different letters
+        lowered = unicodedata.normalize("NFD", lowered)
+    return "".join(c for c in lowered if not unicodedata.combining(c))
+
+
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip
+GIVEN_NAMES = frozenset(name for line in lines("given_names.txt") for name in line.split())
+
+
+@functools.lru_cache(maxsize=65536)
+def is_given(word: str) -> bool:
+    """Tell whether a word is a given name; both parts of `Sven-Åke` are."""
+    folded = fold(word)
+    return folded in GIVEN_NAMES or ("-" in folded and set(folded.split("-")) <= GIVEN_NAMES)
+
+
+def is_name(value: str, *, min_words: int = 1) -> bool:
+    """Tell whether the words may be a person's: capitalized or of a script without case, none of them of another sort."""
+    parts = value.replace(",", " ").split()
+    if not min_words <= len(parts) <= 6 or len(value) > 60 or PLACEHOLDER.search(value):
+        return False
+    if fold(" ".join(parts)) in _FAMOUS or any(c.isdigit() for c in value) or (value.isupper() and value.isascii() and len(parts) < 2):
+        return False
+    for part in parts:
+        lowered = part.lower().strip(".'")
+        if lowered in _NO_NAME or not (part[0] != part[0].lower() or lowered in _PARTICLES or part.lower() == part.upper()):
+            return False
+        if re.search(r"[a-z][A-Z]", part) and not re.match(r"(?:Mc|Mac|De|Di|Van|Le|La|O')", part):
+            return False
+    return True
+
+
+def is_person_login(value: str) -> bool:
+    """Tell a login that is made of a person's names, `anna.krause` or `annakrause`, from those of machines."""
+    name = value.lower().lstrip("@")
+    parts = [part for part in re.split(r"[._\d-]+", name) if part]
+    if name in _GENERIC or not parts or not all(part.isalpha() for part in parts) or _NO_NAME.intersection(parts):
+        return False
+    if len(parts) > 1:
+        return len(parts) <= 3 and any(len(part) > 2 and part in GIVEN_NAMES for part in parts)
+    return any(name[:size] in GIVEN_NAMES for size in range(5, len(name) - 2))
+
+
+def _accepts(field: Field, key: str, value: str) -> bool:
+    label, strong = field.label, field.strong
+    if PLACEHOLDER.search(value) or (label not in ("PHONE", "LOCATION", "BIRTHDATE") and is_dummy(value)):
+        return False
+    if value in _EXAMPLE_NUMBERS:
+        return False
+    digits = sum(c.isdigit() for c in value)
+    if label == "NAME":
+        return is_name(value, min_words=1 if strong else 2)
+    if label == "USER":
+        return is_person_login(value)
+    if label == "PHONE":
+        return 7 <= digits <= 15 and not re.search(r"555[-. ]?01\d\d\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value) and len(set(value)) > 3
+    if label == "ADDRESS":
+        if _ZIP_KEYS.search(key):
+            return False  # only beside a street
+        if _NOT_ADDRESS.search(value):
+            return False
+        return bool(_NUMBERED.match(value)) and (strong or bool(re.search(r"\d{1,5}\w? [^\W\d]|[^\W\d_]{3} \d{1,4}\b", value)))
+    if label == "PLATE":
+        return digits >= 1 and any(c.isalpha() for c in value) and value.upper() == value
+    if label in ("TAXID", "PASSPORT", "ACCOUNT"):
+        return digits >= 5 - (label == "PASSPORT") and (strong or digits >= 6) and len(set(value)) > 3 and not re.fullmatch(_DATE, value)
+    if label == "HOST":
+        return strong and not value.startswith(("$", "<", "{"))
+    return True
+
+
+def personal_value(key: str, value: str) -> tuple[str, str]:
+    """Return the label and the rule of a value under its key, or nothing."""
+    if not 3 <= len(value) <= 160 or len(key) > 80:
+        return "", ""
+    for field in fields_of(key):
+        plain = value.strip()
+        if field.strength and _VALUES[field.label].fullmatch(plain) and _accepts(field, key, plain):
+            return field.label, f"field:{field.label.lower()}"
+    return "", ""
+
+
+# --------------------------------------------------------------------------------------------------------------- a text
+
+_OPERATOR = re.compile(
+    r"(?P<close>\\{0,3}[\"'`*\]]{1,3})?(?:(?:;[\w=,\"-]{1,40}){0,3}\s{0,3}(?::|=>|=|\||→|->|：|#)[ \t]{0,10}|(?P<tag>>)|\\{0,3}[\"']?\s(?:value|content|title)=(?=\\{0,3}[\"'])"
+    r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s| ))(?P<open>(?:\\{0,3}[\"'`*]){0,3})"
+)
+_BEFORE_KEY = re.compile(r"[^\w .'_-]|\s\s|\n")
+REACH = 160
+"""Characters around a name in which other personal data may stand."""
+_NUMBERS = frozenset(("PHONE", "BIRTHDATE", "PASSPORT", "TAXID", "ACCOUNT", "LOCATION", "PLATE"))
+
+
+def personal_fields(subject: Subject) -> Iterator[Span]:
+    """Yield the personal data beside keys that announce it."""
+    text, lowered, triggers = subject
+    spans: list[Span] = []
+    loose: list[Span] = []  # they count beside other personal data
+    for key in {trigger[1:] for trigger in triggers if trigger[0] == _KEY_MARK}:
+        for at in places(lowered, key):
+            for span, strength in _field(text, at, at + len(key)):
+                (spans if strength else loose).append(span)
+    yield from spans
+    for span in loose:
+        around = text[max(0, span.start - REACH) : span.end + REACH]
+        name = text[span.start : span.end]
+        if is_given(name.split()[0]) or "@" in around or any(
+            other.label != "NAME" and abs(other.start - span.start) < REACH for other in spans
+        ):
+            yield span
+
+
+def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
+    while text[end : end + 1].isdigit() and text[end - 1].isalpha():
+        end += 1
+    match = _OPERATOR.match(text, end)
+    if not match or (match["space"] is None and match["tag"] is None and match.end() == end):
+        return
+    key = _BEFORE_KEY.split(text[max(0, at - 30) : end])[-1]
+    for field in fields_of(key):
+        if match["space"] is not None and (not field.strong or (field.label not in _NUMBERS and len(match["space"]) == 1 and not match["open"])):
+            continue
+        if match["tag"] and text[max(0, at - 30) : at].rpartition("<")[2].strip() != key[: at - end].strip() and "<" not in text[max(0, at - 30) : at]:
+            continue
+        value = _VALUES[field.label].match(text, match.end())
+        if not value:
+            continue
+        found = value[0].rstrip(" .,:-")
+        if field.label == "NAME" and not match["open"] and "," in found and not field.strong:
+            found = found.partition(",")[0]
+        # A number of a JSON object stays: a placeholder without quotes would break it.
+        bare = match["close"] and match["close"].endswith('"') and not match["open"] and field.label in _NUMBERS
+        if not bare and _accepts(field, key, found):
+            yield Span(match.end(), match.end() + len(found), field.label, f"field:{field.label.lower()}"), field.strength
+            return
+
+
+def beside(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the values of a record, and their labels, that only their neighbors make personal: a name, a postal code."""
+    labels = {field.label for key in fields for field in fields_of(key) if field.strong}
+    has_person = bool(labels & {"PHONE", "ADDRESS", "BIRTHDATE", "TAXID", "PASSPORT", "PLATE"}) or any("mail" in key.lower() for key in fields)
+    for key, value in fields.items():
+        for field in fields_of(key):
+            label = field.label
+            if field.strong or not has_person or not value:
+                continue
+            if label == "NAME" and is_name(value, min_words=2):
+                yield value, label
+            elif label == "ADDRESS" and _ZIP_KEYS.search(key) and "ADDRESS" in labels and _ZIP.fullmatch(value.strip()):
+                yield value, label

@@ -1,0 +1,225 @@
+"""People whose names a session writes in plain text, and the spellings of a person once one of them is known.
+
+In: the texts of a session, and the addresses and logins found in them. Out: names, and for each the spellings that are
+replaced in the whole session: `Anna Krause`, `Krause, Anna`, `A. Krause`, `anna.krause`, `akrause`.
+
+A name counts if a given name begins it, if an address or a login of the session is made of it (`w.achterberg@` and
+`Wilhelmina Achterberg`), or if a title or a cue (`contact`, `ask`, `Frau`) is before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+
+from composer_hub.redact.data import words
+from composer_hub.redact.fields import fold, is_given, is_name
+from composer_hub.redact.match import is_escaped, line_before
+from composer_hub.redact.needles import Needles
+from composer_hub.redact.people import is_credited
+
+MIN_PART = 4
+"""Letters of a first or last name that is replaced without the other."""
+MIN_LOGIN = 5
+MAX_PEOPLE = 2_000
+"""People of a session whose spellings are looked for."""
+
+_PARTICLES = frozenset(words("particles of names"))
+_NO_NAME = frozenset(words("words that are no names"))
+_ROLES = frozenset(words("users of no one"))
+_WORDS = frozenset(words("users that are words"))
+_PARTICLE = "|".join(sorted((re.escape(particle) for particle in _PARTICLES), key=len, reverse=True))
+_CAPITALIZED = re.compile(
+    r"[^\W\d_a-z][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?"
+    rf"(?:[ \u00a0](?:(?:{_PARTICLE})[ \u00a0]){{0,2}}[^\W\d_a-z][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?){{1,5}}"
+)
+_CAPITALIZED_ASCII = re.compile(
+    rf"[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?(?: (?:(?:{_PARTICLE}) ){{0,2}}[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?){{1,5}}"
+)
+_TITLE = re.compile(
+    r"(?:\b(?:Mr|Mrs|Ms|Mx|Miss|Dr|Prof|Professor|Sir|Herr|Herrn|Frau|Sig|Signora|Sr|Sra|Srta|Señora?|Don|Doña|Mme|Mlle|Madame|Monsieur|Mevr|Dhr|Pan|Pani|Dott|Ing|Rev|Capt|Sgt|Judge|Nurse)\.?|\bM\.) \Z"
+)
+_CUE = re.compile(
+    r"(?i)(?:\b(?:contact(?:o|er)?|ask|call|ring|cc|ping|tell|e?mail|message|notify|owner|author|maintainer|reviewer|approver|assignee|assigned to|reporter|reported by|requested by|approved by|signed by|signed off as"
+    r"|written by|customer|client|patient|employee|colleague|my (?:manager|boss|wife|husband|partner|brother|sister|mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:speak|speaking|talk|talked|talking|spoke|chat) (?:to|with)|met"
+    r"|(?:it|he|she|name|contact|owner|author|reviewer|manager|customer|client|patient|lead|engineer|assignee|person|recipient|approver|boss|sponsor|tenant) is|i am|i'm|this is|named"
+    r"|hi|hello|hey|dear|hallo|liebe[r]?|bonjour|ciao|hola|benvenut[oa]|bienvenid[oa]|welcome|welcome back|thanks|thank you|danke|regards|cheers|grüße|gruß|sincerely|attn|recipient|on behalf of|care of|c/o"
+    r"|pregunta por|de parte de|автора?|кунде|клиент|cliente|kunde|kundin|kontakt|contatto)[,:]? \Z)"
+)
+
+
+def accounts_of(emails: Iterable[str], users: Iterable[str]) -> frozenset[str]:
+    """Return what addresses and logins are made of: `w.achterberg@` gives `wachterberg` and `achterberg`."""
+    accounts: set[str] = set()
+    for account in (*(email.lower().replace("%40", "@").partition("@")[0] for email in emails), *(user.lower() for user in users)):
+        parts = [part for part in re.split(r"[^a-z]+", account) if len(part) >= 3]
+        if not _ROLES.intersection(parts) and not _NO_NAME.intersection(parts):
+            accounts.update(part for part in parts if part not in _WORDS)
+            accounts.add("".join(re.findall("[a-z]+", account)))
+    return frozenset(account for account in accounts if len(account) >= 3)
+
+
+_TITLED = re.compile(r"(?<![\w.])(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herrn?|Frau|Signora|Señora?|Mme|Mlle|Madame|Monsieur|Mevrouw|Meneer|Pani)\.? (?P<v>[^\W\d_a-z][^\W\d_]{2,20}(?:-[^\W\d_a-z][^\W\d_]{2,20})?)(?![\w(=])")
+
+
+def full_names(text: str, accounts: Collection[str] = frozenset()) -> Iterator[str]:
+    """Yield the full names of people in a text."""
+    pattern = _CAPITALIZED_ASCII if text.isascii() else _CAPITALIZED
+    for match in pattern.finditer(text):
+        start = match.start()
+        before = text[start - 1 : start]
+        if (before.isalnum() or before in ("_", "@", "/", "\\", "-", ".", "#", "$")) and not is_escaped(text, start):
+            continue
+        name = _name_in(match[0], text, start, match.end(), accounts)
+        if name and not is_credited(text, start, line_before(text, start, 160)):
+            yield name
+    yield from _titled(text)
+
+
+def _titled(text: str) -> Iterator[str]:
+    """Yield the surnames behind a title."""
+    for match in _TITLED.finditer(text):
+        if is_name(match["v"]) and not match["v"].isupper():
+            yield match["v"]
+
+
+def _name_in(run: str, text: str, start: int, end: int, accounts: Collection[str]) -> str:
+    parts = run.replace("\u00a0", " ").split(" ")
+    following = text[end : end + 1]
+    if following and following in "(=_[":
+        return ""
+    for i in range(len(parts) - 1):
+        if not parts[i][:1].isupper() or parts[i].endswith(".") or fold(parts[i]) in _NO_NAME:
+            continue
+        given = is_given(parts[i])
+        chosen = _until_surname(parts[i:], ends=following)
+        if not chosen:
+            continue
+        name = " ".join(chosen).rstrip(".")
+        if not is_name(name, min_words=2) or (name.isupper() and not given):
+            continue
+        forms = logins_of(name) if accounts else ()
+        if given or not accounts.isdisjoint(forms) or not accounts.isdisjoint(_long_parts(chosen)):
+            return name
+        prefix = " ".join(parts[:i]) + " " if i else ""
+        cue = line_before(text, start, 40) + prefix
+        if _TITLE.search(cue) or (_CUE.search(cue) and len(parts) - i <= 3 and _is_plain(text, end) and not _is_heading(chosen)):
+            return name
+    return ""
+
+
+def _long_parts(parts: list[str]) -> set[str]:
+    return {fold(part) for part in parts if len(part) >= MIN_LOGIN}
+
+
+def _is_plain(text: str, end: int) -> bool:
+    """Tell whether what follows a name is prose, not code or a title."""
+    return not text[end : end + 2].strip() or text[end] in ",.;)'\"<!?" or text[end : end + 2] in (" (", " <")
+
+
+def _is_heading(parts: list[str]) -> bool:
+    """Tell whether the words are English words rather than names."""
+    return any(re.search(r"(?:ing|tion|ment|ness|ity|ics|ings|ions|ers|able|ible|less|ware|ful|ized|ated|ed)\Z", part.lower()) for part in parts)
+
+
+def _until_surname(parts: list[str], ends: str) -> list[str]:
+    """Return a given name and what follows to the end of the surname."""
+    chosen = [parts[0]]
+    for part in parts[1:]:
+        lowered = fold(part).strip(".")
+        if lowered in _NO_NAME and lowered not in _PARTICLES:
+            break
+        if len(chosen) > 1 and not _continues(chosen[-1], part, ends):
+            break
+        chosen.append(part)
+        if len(chosen) >= 5:
+            break
+    while len(chosen) > 1 and (chosen[-1].lower() in _PARTICLES or (chosen[-1].endswith(".") and len(chosen[-1]) <= 2)):
+        chosen.pop()
+    return chosen if len(chosen) > 1 else []
+
+
+def _continues(last: str, part: str, ends: str) -> bool:
+    """Tell whether a name goes on after its second word: behind an initial, a particle or another given name."""
+    return (
+        last.lower() in _PARTICLES
+        or part.lower() in _PARTICLES
+        or len(last.rstrip(".")) == 1
+        or is_given(last)
+        or ends in (",", "<", "|", "\t", '"', "'", ")")
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------ spellings
+
+
+def _folds(part: str) -> set[str]:
+    """Return the ways in which logins write a name without accents."""
+    lowered = part.lower().replace("\u2019", "").replace("'", "")
+    german = lowered.replace("ä", "ae").replace("ö", "oe").replace("ü", "ue").replace("ø", "oe").replace("å", "aa")
+    return {form for form in (fold(lowered), fold(german)) if form.isascii()}
+
+
+def logins_of(name: str) -> set[str]:
+    """Return the logins that are made of a name, without signs."""
+    parts = [part for part in re.split(r"[ ,\u00a0-]+", name.rstrip(".")) if part]
+    if len(parts) < 2:
+        return set()
+    logins: set[str] = set()
+    for first in _folds(parts[0]):
+        surnames = _folds("".join(parts[1:])) | _folds(parts[-1])
+        for last in surnames:
+            logins |= {first + last, last + first, first[:1] + last, first[:2] + last, last + first[:1], first + last[:1], first[:3] + last[:3]}
+    return {login for login in logins if len(login) >= 4}
+
+
+def spellings_of(name: str) -> Iterator[str]:
+    """Yield the full name as texts write it."""
+    parts = [part for part in name.replace(",", " ").split() if part]
+    if "," in name and len(parts) >= 2:
+        parts = [*parts[1:], parts[0]] if name.split(",")[0].count(" ") == 0 else parts
+    first, last = parts[0], " ".join(parts[1:])
+    if not last:
+        yield name
+        return
+    yield from (name, f"{first} {last}", f"{last}, {first}", f"{last} {first}", f"{first[0]}. {last}", f"{last} {first[0]}.")
+    yield from (f"{first}\u00a0{last}", f"{first}%20{last}", f"{first}+{last}", f"{first}_{last}", f"{first.upper()} {last.upper()}", f"{first} {last.upper()}", f"{last.upper()} {first}", f"{last.upper()}, {first}")
+    if len(parts) > 2:
+        yield f"{first} {parts[-1]}"
+    if any(ord(c) > 127 for c in name):
+        yield from (f"{a.title()} {b.title()}" for a in _folds(first) for b in {fold(last), *_folds(last)})
+
+
+def login_spellings_of(name: str) -> Iterator[str]:
+    """Yield the logins of a name that are long enough to be found anywhere, as texts write them."""
+    parts = [part for part in re.split(r"[ ,\u00a0]+", name) if part]
+    if len(parts) < 2:
+        return
+    for first in _folds(parts[0].replace("-", "")):
+        for last in {*_folds("".join(parts[1:]).replace("-", "")), *_folds(parts[-1].replace("-", ""))}:
+            for sign in ".-_":
+                yield from (f"{first}{sign}{last}", f"{last}{sign}{first}", f"{first[0]}{sign}{last}")
+            yield from (first + last, last + first, first[:1] + last, first[:2] + last, last + first[:1])
+            if len(first) >= 4:
+                yield first + last[:1]
+
+
+def parts_of(name: str) -> Iterator[str]:
+    """Yield the first and last names that are replaced by themselves."""
+    for part in re.split(r"[ ,\u00a0]+", name):
+        plain = part.strip(".'\u2019")
+        if len(plain) >= MIN_PART and fold(plain) not in _NO_NAME | _WORDS | _PARTICLES | _ROLES and plain[:1] != plain[:1].lower():
+            yield plain
+
+
+def words_among(parts: Collection[str], texts: Iterable[str]) -> set[str]:
+    """Return the names that the texts also write in lower case, as a word and not as a login."""
+    lowered = {part.lower(): part for part in parts}
+    needles = Needles(lowered)
+    used: set[str] = set()
+    for text in texts if needles else ():
+        for at, word in needles.find(text):
+            before, after = text[at - 1 : at] if at else "", text[at + len(word) : at + len(word) + 1]
+            if not (before.isalnum() or after.isalnum() or before in ("@", ".", "/", "_", "-", "~") or after in ("@", ".", "/", "_", "-")):
+                used.add(lowered[word])
+    return used
