@@ -35,7 +35,7 @@ _OPERATOR = (
     rf"|(?P<other>{_QUOTE}?\]?\)?\s{{0,4}}(?:\|\||\?\?|\?:)\s{{0,4}}(?=\\*[\"'`]))"
     rf"|(?P<tag>>)"
     rf"|(?P<form>{_QUOTE}(?:(?:\r?\n|(?:\\r)?\\n){{2}}))"
-    rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,8}}(?:is:?[ \t]{{1,4}})?))"
+    rf"|(?P<call>[({{]\s{{0,4}}(?=\\*[\"'`]))|(?P<space>{_QUOTE}?[ \t]{{1,24}}(?:is:?[ \t]{{1,4}})?))"
 )
 _VALUE = (
     rf"{_ANSI}(?:(?:![\w:-]{{1,40}}|&\w{{1,40}}|<<)[ \t]{{0,4}})?(?:[bNruf]{{0,2}}(?P<q>\\*(?:\"\"\""
@@ -149,6 +149,8 @@ def _trimmed(text: str, start: int, match: re.Match[str], group: str) -> tuple[s
         netrc = "login " in line or "set" in line or alone
         stated = "is" in match["op"] and "_" in head and (head + match["rest"]).isupper()
         return value, "env" if flag or netrc or stated else "prose"
+    if match["op"] == "=" and "." in head and _ends_line(text, match.end()) and head.startswith(line_before(text, start).strip() or "="):
+        return value, "env"  # a line of a `.properties` file
     colon = match["op"].strip(" \t\"'`\\]")[:1] == ":"
     if colon and _YAML_LINE.search(line_before(text, start)) and _ends_line(text, match.end()):
         return value, "env"

@@ -19,6 +19,20 @@ from composer_hub.redact.match import PLACEHOLDER, Span, Subject, places
 from composer_hub.redact.needles import trie
 
 
+def fold(text: str) -> str:
+    """Return the letters in lower case without accents."""
+    if text.isascii():
+        return text.lower()
+    lowered = text.lower().translate(_FOLDED)
+    if not _CYRILLIC.search(lowered):  # where й and и are different letters
+        lowered = unicodedata.normalize("NFD", lowered)
+    return "".join(c for c in lowered if not unicodedata.combining(c))
+
+
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip
+
+
 class Field(NamedTuple):
     """What a key announces."""
 
@@ -47,7 +61,7 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[^\w']+|_|(?<=[^\W\d_])\d{1,2}\b")
 
 
 def _normal(key: str) -> str:
-    return " ".join(part.strip("'") for part in _CAMEL.sub(" ", key).lower().split())
+    return fold(" ".join(part.strip("'.") for part in _CAMEL.sub(" ", key).split()))
 
 
 _FIELDS = _vocabulary()
@@ -56,11 +70,15 @@ _UNSPACED = tuple(key for key in _LAST if ord(key[0]) >= 0x0E00)
 """Keys of scripts without spaces."""
 _ENDING = re.compile(rf"(?:{trie(word for word in _LAST if len(word) >= 4)})\d*\Z")
 _KEY_MARK = "\0"
+_CONNECTORS = frozenset(("de", "of", "di", "du", "da", "del", "for", "pour", "para", "d"))
 
 
 def key_in(word: str) -> str:
     """Return the part of a word in lower case that may end a key, or nothing."""
     if not word.isascii():
+        folded = fold(word).rstrip("0123456789_").rpartition("_")[2]
+        if folded in _LAST:
+            return word
         return next((key for key in _UNSPACED if key in word), word if word in _LAST else "")
     last = word.rstrip("0123456789_").rpartition("_")[2]
     return last if last in _LAST else match[0] if (match := _ENDING.search(word)) else ""
@@ -74,7 +92,9 @@ def fields_of(key: str) -> tuple[Field, ...]:
         if found := _FIELDS.get(" ".join(parts[-size:])):
             return tuple(sorted(found, key=lambda field: -field.strength))
     joined = _FIELDS.get("".join(parts)) if len(parts) > 1 else None
-    return joined or ()
+    # In Romance languages what is named comes first: `endereço de entrega`.
+    noun = next((" ".join(parts[:i]) for i, part in enumerate(parts) if i and part in _CONNECTORS), "")
+    return joined or (fields_of(noun) if noun else ())
 
 
 # --------------------------------------------------------------------------------------------------------------- values
@@ -86,20 +106,23 @@ _DATE = (
     rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.] ?\d{{1,2}}[-/.] ?\d{{2,4}}|\d{{1,2}}(?:\.|st|nd|rd|th)? (?:de |of )?{_MONTH},? (?:de )?\d{{4}}"
     rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|(?:19|20)\d{{6}}|\d{{4}}年\d{{1,2}}月\d{{1,2}}日"
 )
-_DEGREES = r"-?\d{1,3}(?:\.\d{3,}|°[ \d.'′\"″]{2,16})\s?°?\s?[NSEWO]?"
+_DEGREES = r"-?\d{1,3}(?:\.\d{3,}|(?:°| deg)[ \d.'′\"″]{2,16})\s?°?\s?[NSEWO]?"
 _VALUES = {
     "NAME": re.compile(rf"{WORD}(?:,? (?:(?:{_PARTICLE}) ){{0,2}}(?=[^\W\d_a-z]){WORD}){{0,4}}"),
     "USER": re.compile(r"@?[A-Za-z][\w.-]{2,38}"),
     "PHONE": re.compile(r"\+?\(?\d[\d ().\u2011\u2013/\u00a0-]{5,22}\d(?![\w:])"),
     "ADDRESS": re.compile(r"[^\W_][^\n\r\"'`<>|;{}\\\[\]=\t]{3,120}"),
     "BIRTHDATE": re.compile(rf"(?:{_DATE})(?![\d-])"),
-    "PASSPORT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Za-z0-9]){4,19}(?![\w@])"),
-    "TAXID": re.compile(r"[A-Z0-9](?:[ ./-]{0,2}[A-Za-z0-9]){4,21}(?![\w@])"),
-    "ACCOUNT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Za-z0-9]){4,33}(?![\w@])"),
-    "PLATE": re.compile(r"[^\W_](?:[ ·•-]{0,2}[^\W_]){3,9}(?!\w)"),
+    "PASSPORT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Z0-9]){4,19}(?![\w@])"),
+    "TAXID": re.compile(r"[A-Z0-9](?:[ ./-]{0,2}[A-Z0-9]){4,21}(?![\w@])"),
+    "ACCOUNT": re.compile(r"[A-Z0-9](?:[ ./-]?[A-Z0-9]){4,33}(?![\w@])"),
+    "PLATE": re.compile(r"[^\W_a-z](?:[ ·•-]{0,2}[^\W_a-z]){3,9}(?!\w)"),
     "LOCATION": re.compile(rf"{_DEGREES}(?:\s{{0,2}}[,;/ ]\s{{0,3}}{_DEGREES})?(?![\w.])"),
     "HOST": re.compile(r"[^\s\"'`,;<>|]{4,63}"),
 }
+_SINGLE = re.compile(r"(?i)(?:family|given|nom|nome|nombre|naam|navn|namn|nimi|nume|meno|ad|adı)\W*\Z")
+"""Keys under which a name may be one word."""
+_CJK_NAME = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]{2,6}")
 _NOT_ADDRESS = re.compile(r"(?i)://|@|^\d+(?:\.\d+)+|^0x|::|\.(?:com|org|net|io|dev|local|internal)\b|^\W*\d+\W*$|[(){}$]|^[\w.-]+:\d+$")
 _NUMBERED = re.compile(r"(?=.*\d)(?=.*[^\W\d_]{2})(?=.* )")
 _ZIP = re.compile(r"\d{3,5}(?:[ -]?\d{2,4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d|(?:[A-Z]{1,2}-)?\d{4,5}")
@@ -111,18 +134,6 @@ _GENERIC = frozenset(words("users of no one"))
 _FAMOUS = frozenset(words("people of public life"))
 
 
-def fold(text: str) -> str:
-    """Return the letters in lower case without accents."""
-    if text.isascii():
-        return text.lower()
-    lowered = text.lower().translate(_FOLDED)
-    if not _CYRILLIC.search(lowered):  # where й and и are different letters
-        lowered = unicodedata.normalize("NFD", lowered)
-    return "".join(c for c in lowered if not unicodedata.combining(c))
-
-
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
-_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip
 GIVEN_NAMES = frozenset(name for line in lines("given_names.txt") for name in line.split())
 
 
@@ -140,9 +151,9 @@ def is_name(value: str, *, min_words: int = 1) -> bool:
         return False
     if fold(" ".join(parts)) in _FAMOUS or any(c.isdigit() for c in value) or (value.isupper() and value.isascii() and len(parts) < 2):
         return False
-    for part in parts:
+    for i, part in enumerate(parts):
         lowered = part.lower().strip(".'")
-        if lowered in _NO_NAME or not (part[0] != part[0].lower() or lowered in _PARTICLES or part.lower() == part.upper()):
+        if (lowered in _NO_NAME and not (i and len(lowered) == 1)) or not (part[0] != part[0].lower() or lowered in _PARTICLES or part.lower() == part.upper()):
             return False
         if re.search(r"[a-z][A-Z]", part) and not re.match(r"(?:Mc|Mac|De|Di|Van|Le|La|O')", part):
             return False
@@ -168,11 +179,11 @@ def _accepts(field: Field, key: str, value: str) -> bool:
         return False
     digits = sum(c.isdigit() for c in value)
     if label == "NAME":
-        return is_name(value, min_words=1 if strong else 2)
+        return is_name(value, min_words=1 if strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value) else 2)
     if label == "USER":
         return is_person_login(value)
     if label == "PHONE":
-        return 7 <= digits <= 15 and not re.search(r"555[-. ]?01\d\d\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value) and len(set(value)) > 3
+        return 7 <= digits <= 15 and not re.search(r"555[-. ]?01\d\d\Z|15005550\d{3}\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value) and len(set(value)) > 3
     if label == "ADDRESS":
         if _ZIP_KEYS.search(key):
             return False  # only beside a street
@@ -203,7 +214,7 @@ def personal_value(key: str, value: str) -> tuple[str, str]:
 
 _OPERATOR = re.compile(
     r"(?P<close>\\{0,3}[\"'`*\]]{1,3})?(?:(?:;[\w=,\"-]{1,40}){0,3}\s{0,3}(?::|=>|=|\||→|->|：|#)[ \t]{0,10}|(?P<tag>>)|\\{0,3}[\"']?\s(?:value|content|title)=(?=\\{0,3}[\"'])"
-    r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s| ))(?P<open>(?:\\{0,3}[\"'`*]){0,3})"
+    r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s| ))(?P<open>\[?(?:\\{0,3}[\"'`*]){0,3})"
 )
 _BEFORE_KEY = re.compile(r"[^\w .'_-]|\s\s|\n")
 REACH = 160
@@ -224,8 +235,8 @@ def personal_fields(subject: Subject) -> Iterator[Span]:
     for span in loose:
         around = text[max(0, span.start - REACH) : span.end + REACH]
         name = text[span.start : span.end]
-        if is_given(name.split()[0]) or "@" in around or any(
-            other.label != "NAME" and abs(other.start - span.start) < REACH for other in spans
+        if (is_given(name.split()[0]) and " " in name) or ("@" in around and " " in name) or any(
+            (other.label != "NAME" or " " not in name) and abs(other.start - span.start) < REACH for other in spans
         ):
             yield span
 
@@ -258,13 +269,13 @@ def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
 def beside(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the values of a record, and their labels, that only their neighbors make personal: a name, a postal code."""
     labels = {field.label for key in fields for field in fields_of(key) if field.strong}
-    has_person = bool(labels & {"PHONE", "ADDRESS", "BIRTHDATE", "TAXID", "PASSPORT", "PLATE"}) or any("mail" in key.lower() for key in fields)
+    has_person = bool(labels & {"NAME", "PHONE", "ADDRESS", "BIRTHDATE", "TAXID", "PASSPORT", "PLATE"}) or any("mail" in key.lower() for key in fields)
     for key, value in fields.items():
         for field in fields_of(key):
             label = field.label
             if field.strong or not has_person or not value:
                 continue
-            if label == "NAME" and is_name(value, min_words=2):
+            if label == "NAME" and is_name(value, min_words=1 if "NAME" in labels or _CJK_NAME.fullmatch(value) else 2):
                 yield value, label
             elif label == "ADDRESS" and _ZIP_KEYS.search(key) and "ADDRESS" in labels and _ZIP.fullmatch(value.strip()):
                 yield value, label

@@ -73,17 +73,20 @@ def find(text: str, finders: Sequence[Finder] = FINDERS, depth: int = 0) -> list
 def _all_spans(text: str, finders: Sequence[Finder], depth: int) -> Iterator[Span]:
     cuts = _with_leads(text, _color_codes(text))
     yield from _spans(text, finders, cuts)
-    if joints := [match.span("joint") for match in _JOINT.finditer(text)]:
+    if joints := [match.span() for match in _JOINT.finditer(text)]:
         yield from _across(text, joints, _spans(text, _TOKEN_FINDERS, _merged(sorted([*cuts, *joints]))))
     for hidden in hidden_texts(text) if depth < MAX_HIDDEN else ():
         if inner := find(hidden.text, finders, depth + 1) or _login(hidden.text):
             yield Span(hidden.start, hidden.end, inner[0].label, f"encoded:{inner[0].rule}")
 
 
+_USER_NAME = re.compile(r"[\w.@+-]{1,64}")
+
+
 def _login(text: str) -> list[Span]:
     """Return the password of `user:password`, which only its encoding gives away."""
     user, colon, password = text.strip().partition(":")
-    given = colon and user and " " not in text.strip() and looks_like_password(password)
+    given = colon and _USER_NAME.fullmatch(user) and " " not in text.strip() and looks_like_password(password)
     return [Span(len(user) + 1, len(text), "SECRET", "login")] if given else []
 
 
@@ -132,6 +135,7 @@ _LEAD = re.compile(
 _JOINT = re.compile(
     r"(?P<joint>(?P<q>[\"'`])(?<=[\w+/=.-]{3}.)[ \t]*(?:\\?\r?\n[ \t]*)?(?:[+.&]|\.\.|<>|\|\||\+=)?[ \t]*\\?"
     r"(?:\r?\n[ \t]*)?(?:[+.&]|[A-Za-z_]\w{0,30}[ \t]*(?:\+|\.)=)?[ \t]*[bfru]?(?P=q))(?=[\w+/=.-]{3})"
+    r"|(?<=[\w+/=-]{3})(?P<chunk>\"\}[^\n]{0,80}\n{1,2}(?:data: )?\{[^\n]{0,160}?\"(?:content|text|partial_json|delta)\": ?\")(?=[\w+/=-]{3})"
 )
 """What stands between the literals of `"abc" + "def"` and of `key = "abc"` and `key += "def"` on two lines."""
 

@@ -70,6 +70,9 @@ _PHRASE = re.compile(r"(?i)passphrase|mnemonic|seed|recovery|wallet")
 _WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
 _CHUNK = re.compile(r"(?s).*?\bOutput:\n")
 _WORD = re.compile(r"(?:[A-Z]?[a-z]{3,}|[A-Z]{3,})(?![\w/+=-])")
+_OPENING = re.compile(r"[\"{}\[\]]")
+_PUBLIC_BLOCK = re.compile(r"-----BEGIN (?:[A-Z ]*PUBLIC KEY|CERTIFICATE|X509 CRL|PGP SIGNATURE|PGP MESSAGE|AGE ENCRYPTED FILE)[^-]{0,20}-----.*?(?:-----END|\Z)", re.DOTALL)
+_IDENTIFYING = re.compile(r"(?i)etag|hash|digest|sha\d*\Z|md5|checksum|id\Z|version|revision|commit|arn\Z|url\Z")
 _EDGE = re.compile(r"[^\s\"'`,;(){}\[\]<>]{0,400}")
 
 
@@ -116,7 +119,8 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
         return
     if "?" in told:
         yield from _answered(told, content)
-    if len(lines) > 3 or any(" " in line for line in lines):
+    lines = [word for line in lines for word in (line.split() if line.count(" ") <= 2 and "0x" in line else [line])]
+    if len(lines) > 4 or any(" " in line for line in lines):
         return
     strength, stem = promise_in(told)
     if not strength:
@@ -134,13 +138,26 @@ def _bare_lines(content: str) -> Iterator[str]:
     """Yield the lines of an output without what the tool writes around it."""
     if content.startswith("{"):
         try:
-            content = "\n".join(_strings(orjson.loads(content)))
+            content = "\n".join(_told_strings(orjson.loads(content)))
         except ValueError:
             return
-    for line in _TAGS.sub("\n", content).split("\n"):
+    for line in _TAGS.sub("\n", _PUBLIC_BLOCK.sub("", content)).split("\n"):
         plain = _LINE_NUMBER.sub("", line).strip()
         if plain and not _FRAME.match(plain):
             yield plain
+
+
+def _told_strings(value: Any) -> Iterator[str]:
+    """Yield the strings of an answer that are not under the name of an id or a digest."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not _IDENTIFYING.search(key):
+                yield from _told_strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _told_strings(item)
+    else:
+        yield from _strings(value)
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -188,6 +205,7 @@ def _answered(question: str, answer: str) -> Iterator[Join]:
         value = word.strip("`\"'.,;:!?()<>[]{}=")
         if (
             value
+            and not _OPENING.search(value)
             and not PLACEHOLDER.search(word)
             and looks_like_password(value)
             and is_secret(value, "token", "quoted")

@@ -246,7 +246,7 @@ def _is_password(value: str) -> bool:
 # ---------------------------------------------------------------------------------------------- in a sentence or a call
 
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
-_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])-?\d{3,4}[!?.]{0,2}\Z")
+_MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])(?:\d{3,4}|[-_.]\d{2,4})[!?.]{0,2}\Z")
 """What people add to words to make a password: a sign, or a year."""
 _NO_PASSWORD = re.compile(
     r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"

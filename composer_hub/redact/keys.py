@@ -22,9 +22,18 @@ MIN_KEY = 60
 """Characters of a key; shorter blocks are examples."""
 
 
+_NAKED = re.compile(
+    r"(?<![A-Za-z0-9+/])(?:MII[A-Za-z0-9+/]{2}[A-Za-z0-9+/]IBADANBgkqhkiG9w0BAQEFAASC|MII[A-Za-z0-9+/]{3}IBAAKC|MI[GH][A-Za-z0-9+/]AgEA(?:MB|MH)|MHcCAQEE|MC4CAQAwBQYDK2V)[A-Za-z0-9+/=]*"
+    r"(?:(?:\r?\n|\\n)[ \t]*(?:\d+[\t→:|] ?)?[A-Za-z0-9+/=]{16,})*"
+)
+"""The beginnings of private keys in DER, without the line that names them."""
+
+
 def private_keys(subject: Subject) -> Iterator[Span]:
     """Yield private keys, also those with one end missing."""
     text = subject.text
+    if "IBADANBg" in text or "IBAAKC" in text or "AgEAM" in text or "MHcCAQEE" in text or "MC4CAQAw" in text:
+        yield from (Span(*match.span(), "SECRET", "private_key") for match in _NAKED.finditer(text))
     if "PRIVATE KEY" not in text and "PuTTY-User-Key" not in text:
         return
     covered = -1

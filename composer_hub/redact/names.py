@@ -53,7 +53,7 @@ _HARMLESS = re.compile(
     r"usage|budget|price|cost|rate|kind|status|state|method|endpoint|header|class|error|message|help"
     r"|description|required|min|max|"
     r"algorithm|alg|hashing|hashed|hasher|encrypt\w*|rotation|mount|mounts|sha|sha256|sha1|md5|hash|digest|checksum|fingerprint|at|by"
-    r"|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
+    r"|accessor|scan\w*|detect\w*|index|idx|pos|offset))(?![a-z])"
     r"|(?i:iz|is)[a-z]+|s_|_used"
 )
 _PUBLIC_KEY = re.compile(

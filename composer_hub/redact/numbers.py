@@ -6,7 +6,7 @@ In: a text. Out: spans. Vendors' test cards and the numbers of films and example
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from composer_hub.redact.data import words
 from composer_hub.redact.match import Span, Subject, is_escaped, is_inside
@@ -15,13 +15,13 @@ _NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
 _NATIONAL = re.compile(
     r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}"
-    r"|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}|01[567]\d[ -]\d{7,8}|0\d{3}(?: \d{2,4}){2,3}|0[1-9]-\d{8}|0\d{2,4} / \d{3,4}(?: \d{2,4})?"
+    r"|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}|01[567]\d[ -]\d{7,8}|8 ?\(\d{3}\) ?\d{3}-\d{2}-\d{2}|0\d{3}(?: \d{2,4}){2,3}|0[1-9]-\d{8}|0\d{2,4} / \d{3,4}(?: \d{2,4})?"
 )
 _CARD = re.compile(
     r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2}|2\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}"
     r"|3[47]\d{2}([ -]?)\d{6}\2\d{5}|3(?:0[0-5]|[68]\d)\d([ -]?)\d{6}\3\d{4}"
 )
-_FICTION = re.compile(r"555[-. ]01\d\d\Z")
+_FICTION = re.compile(r"\+?15005550\d{3}\Z|555[-. ]01\d\d\Z")
 _AMONG_NUMBERS = re.compile(
     r"(?<![\w./-])(?:(?P<CARD>(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2}))"
     r"(?P<gap>[ -]?)\d{4}(?P=gap)\d{4}(?P=gap)\d{4}"
@@ -41,6 +41,54 @@ _DIALING_CODE = re.compile(r"(?<![\d/.-])0\d{2,4}\Z")
 _NAMED_SSN = re.compile(
     r"(?i)\b(?:ssn|social security)\b[^\d\n]{0,16}(?P<v>(?!000|666|9)\d{3}[ -]?\d{2}[ -]?\d{4})(?!\d)"
 )
+
+
+_NATIONAL_ID = re.compile(
+    r"(?<![\w.-])(?:(?P<cpf>\d{3}\.\d{3}\.\d{3}-\d{2})|(?P<cnpj>\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2})|(?P<snils>\d{3}-\d{3}-\d{3} \d{2})|(?P<nhs>\d{3} \d{3} \d{4})"
+    r"|(?P<dni>\d{8}-?[TRWAGMYFPDXBNJZSQVHLCKE])|(?P<fiscale>[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z])|(?P<china>[1-9]\d{5}(?:19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d\d{3}[\dX])"
+    r"|(?P<nir>[12] \d{2} (?:0[1-9]|1[0-2]) \d{2} \d{3} \d{3} \d{2})|(?P<sweden>(?:19|20)?\d{6}[-+]\d{4}))(?![\w-]|\.\d)"
+)
+"""Numbers of persons whose form and check digit are enough."""
+
+
+def _weighted(number: str, weights: Sequence[int]) -> int:
+    return sum(int(c) * weight for c, weight in zip(_digits(number), weights, strict=False))
+
+
+def _is_cpf(number: str) -> bool:
+    digits = _digits(number)
+    size = len(digits) - 2
+    weights = [10 - i for i in range(size)] if size == 9 else [5, 4, 3, 2, 9, 8, 7, 6, 5, 4, 3, 2]
+    first = -_weighted(digits, weights) % 11 % 10
+    more = [11, *weights] if size == 9 else [6, *weights]
+    second = -_weighted(digits, more) % 11 % 10
+    return digits[size:] == f"{first}{second}"
+
+
+def _is_snils(number: str) -> bool:
+    return _weighted(number, range(9, 0, -1)) % 101 % 100 == int(number[-2:])
+
+
+def _is_dni(number: str) -> bool:
+    return "TRWAGMYFPDXBNJZSQVHLCKE"[int(number[:8]) % 23] == number[-1]
+
+
+def _is_china(number: str) -> bool:
+    weights = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
+    return "10X98765432"[_weighted(number[:17], weights) % 11] == number[-1]
+
+
+_CHECKS: dict[str, Callable[[str], bool]] = {
+    "cpf": _is_cpf,
+    "cnpj": _is_cpf,
+    "snils": _is_snils,
+    "nhs": lambda number: _weighted(number, range(10, 1, -1)) % 11 == (11 - int(number[-1])) % 11,
+    "dni": _is_dni,
+    "fiscale": lambda number: True,  # six letters, a date and a place: nothing else has this form
+    "china": _is_china,
+    "nir": lambda number: (97 - int(_digits(number)[:13]) % 97) == int(_digits(number)[13:]),
+    "sweden": lambda number: _luhn(_digits(number)[-10:]) and 1 <= int(_digits(number)[-8:-6]) <= 12,
+}
 
 
 def personal_numbers(subject: Subject) -> Iterator[Span]:
@@ -63,7 +111,12 @@ def personal_numbers(subject: Subject) -> Iterator[Span]:
         for match in _NAMED_SSN.finditer(text):
             if match["v"] not in _EXAMPLE_NUMBERS:
                 yield Span(*match.span("v"), "SSN", "ssn")
+    for match in _NATIONAL_ID.finditer(text):
+        if match[0] not in _EXAMPLE_NUMBERS and len(set(_digits(match[0]))) > 3 and _CHECKS[match.lastgroup or ""](match[0]):
+            yield Span(*match.span(), "TAXID", f"national_id:{match.lastgroup}")
     for match in _IBAN.finditer(text):
+        if match[0].replace(" ", "") in _EXAMPLE_NUMBERS:
+            continue
         if not is_inside(text, match.start()) and _is_iban(match[0].replace(" ", "")):
             yield Span(*match.span(), "IBAN", "iban")
 

@@ -38,6 +38,11 @@ _STREET = re.compile(
 )
 _STREET_WORDS = re.compile("|".join((*words("streets"), *words("endings of streets"), *words("streets in front"), *words("streets with a number"), r", [^\n]{0,60}\d")))
 _COUNTED = re.compile(r"(?i)\b(?:step|version|table|page|line|chapter|section|figure|item|phase|level|part|rule|test|case|build|column|row|v) ?\Z")
+_HAN = r"\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af々"
+_HONORIFIC = re.compile(r"(?:(?<=[はがをにのとでへも、。「 \n（(:：])|\A)(?P<v>[\u4e00-\u9fff々]{1,4}[ \u3000]?[\u4e00-\u9fff\u3040-\u30ff々]{1,4}|[\uac00-\ud7af]{2,4})(?=さん|様|氏|殿|님|씨|先生)")
+_EAST_ASIAN = re.compile(
+    rf"(?P<v>〒?\d{{3}}-\d{{4}}[ \u3000]?[\u4e00-\u9fff][{_HAN}\d\-−ー丁目番地号]{{4,40}}|[\u4e00-\u9fff]{{1,8}}(?:[省市][\u4e00-\u9fff]{{1,8}}[区县市]|[都道府県][\u4e00-\u9fff]{{1,8}}[区市町村])[\u4e00-\u9fff\d\-−]{{2,30}}[号室路楼弄\d][\u4e00-\u9fff\d\-]{{0,12}})"
+)
 _EXAMPLES = re.compile(_any("addresses of no one"), re.IGNORECASE)
 _DEVICES = re.compile(
     r"(?i)(?<![\w.-])(?P<v>(?P<who>[a-z][a-z0-9_]{2,24})(?:'s|s)?-(?P<what>macbook(?:-(?:pro|air))?|mbp|mba|imac|thinkpad|laptop|notebook|xps(?:-?\d+)?|zenbook|ideapad|elitebook|latitude|surface|iphone|ipad|phone|pixel|galaxy|desktop|pc|workstation"
@@ -66,6 +71,9 @@ def personal_data(subject: Subject) -> Iterator[Span]:
             street = set(match["v"].partition(",")[0].lower().split())
             if not _EXAMPLES.search(match["v"]) and not (street & _NO_NAME) - _IN_STREETS:
                 yield _span(match, "ADDRESS", "street")
+    if not text.isascii():
+        yield from (_span(match, "NAME", "honorific") for match in _HONORIFIC.finditer(text))
+        yield from (_span(match, "ADDRESS", "east_asian") for match in _EAST_ASIAN.finditer(text))
     if "-" in text:
         for match in _DEVICES.finditer(text):
             if match["win"]:

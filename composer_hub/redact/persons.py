@@ -29,18 +29,21 @@ _NO_NAME = frozenset(words("words that are no names"))
 _ROLES = frozenset(words("users of no one"))
 _WORDS = frozenset(words("users that are words"))
 _PARTICLE = "|".join(sorted((re.escape(particle) for particle in _PARTICLES), key=len, reverse=True))
+_UPPER = "A-Z" + "".join(chr(code) for code in range(0xC0, 0x530) if chr(code).isupper())
 _CAPITALIZED = re.compile(
-    r"[^\W\d_a-z][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?"
-    rf"(?:[ \u00a0](?:(?:{_PARTICLE})[ \u00a0]){{0,2}}[^\W\d_a-z][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?){{1,5}}"
+    rf"[{_UPPER}][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?"
+    rf"(?:[ \u00a0](?:(?:{_PARTICLE})[ \u00a0]){{0,2}}[{_UPPER}][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?){{1,5}}"
 )
 _CAPITALIZED_ASCII = re.compile(
     rf"[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?(?: (?:(?:{_PARTICLE}) ){{0,2}}[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?){{1,5}}"
 )
+_BESIDE = re.compile(r"(?i)\s?[,(:\u2013-]{1,2}\s?(?:(?:tel|phone|mobile|cell|mob|ph)\.?:? ?)?(?:\+\d|\(?0\d|[\w.+-]{2,40}@[\w-]+\.)[\d ()/.\w-]{5}")
+"""A phone number or an address right behind a name."""
 _TITLE = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Mx|Miss|Dr|Prof|Professor|Sir|Herr|Herrn|Frau|Sig|Signora|Sr|Sra|Srta|Señora?|Don|Doña|Mme|Mlle|Madame|Monsieur|Mevr|Dhr|Pan|Pani|Dott|Ing|Rev|Capt|Sgt|Judge|Nurse)\.?|\bM\.) \Z"
 )
 _CUE = re.compile(
-    r"(?i)(?:\b(?:contact(?:o|er)?|ask|call|ring|cc|ping|tell|e?mail|message|notify|owner|author|maintainer|reviewer|approver|assignee|assigned to|reporter|reported by|requested by|approved by|signed by|signed off as"
+    r"(?i)(?:\b(?:contact(?:o|er)?|ask|call|ring|cc|ping|tell|e?mail|message|notify|owner|author|maintainer|reviewer|approver|assignee|assigned to|reporter|reported by|requested by|(?:approved|signed|review|reviewed|assigned|merged|deployed|owned|sent|done|made) (?:by|to|from)|signed off as"
     r"|written by|customer|client|patient|employee|colleague|my (?:manager|boss|wife|husband|partner|brother|sister|mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:speak|speaking|talk|talked|talking|spoke|chat) (?:to|with)|met"
     r"|(?:it|he|she|name|contact|owner|author|reviewer|manager|customer|client|patient|lead|engineer|assignee|person|recipient|approver|boss|sponsor|tenant) is|i am|i'm|this is|named"
     r"|hi|hello|hey|dear|hallo|liebe[r]?|bonjour|ciao|hola|benvenut[oa]|bienvenid[oa]|welcome|welcome back|thanks|thank you|danke|regards|cheers|grüße|gruß|sincerely|attn|recipient|on behalf of|care of|c/o"
@@ -100,6 +103,9 @@ def _name_in(run: str, text: str, start: int, end: int, accounts: Collection[str
             continue
         forms = logins_of(name) if accounts else ()
         if given or not accounts.isdisjoint(forms) or not accounts.isdisjoint(_long_parts(chosen)):
+            patronymic = i and re.search(r"(?:вна|вич)\Z", chosen[-1])
+            return f"{parts[i - 1]} {name}" if patronymic else name
+        if i == 0 and _BESIDE.match(text, end) and not _is_heading(chosen):
             return name
         prefix = " ".join(parts[:i]) + " " if i else ""
         cue = line_before(text, start, 40) + prefix

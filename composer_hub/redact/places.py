@@ -18,6 +18,7 @@ from composer_hub.redact.judge import (
     is_header,
     is_hex,
     is_query_value,
+    is_secret,
     is_url_password,
     is_uuid,
     looks_like_password,
@@ -36,6 +37,12 @@ _BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
 _COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{1,60}=[^\n\r\"'\\]{8,4096})")
 _ONE_COOKIE = re.compile(r"(?P<name>[\w.%-]{1,60})=(?P<v>[^;\s]{8,4096})")
 _PUBLIC_COOKIE = re.compile(r"(?i)_ga|_gid|_gcl|_fbp|_hj|_pk_|utm|intercom-id|ajs_|optimizely|amplitude|locale|lang|theme|consent|cookieconsent|timezone|tz\Z|path\Z|domain\Z|expires\Z|max-age\Z|samesite\Z")
+_GENERATED = re.compile(r"random_password[^\0]{0,600}?\\?\"result\\?\":\s{0,4}\\?\"(?P<v>[^\"\\\n]{6,200})")
+_COMMENTED = re.compile(
+    r"(?:^|\n)[ \t\d→|:]{0,12}(?://|#|--|/\*)[^\n]{0,60}\b(?i:token|secret|password|api key|apikey)\b[^\n]{0,40}\n[^\n=:]{1,60}[=:]\s{0,4}[\"'](?P<v>[^\"'\s\\]{12,200})[\"']"
+)
+"""A literal below a comment that names it."""
+_NESTED_TAG = re.compile(r"<\w*(?:[Pp]assword|[Ss]ecret)\w*>\s{0,20}<[Vv]alue>(?P<v>[^<>\s]{6,200})</[Vv]alue>")
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
 _URL_USER = re.compile(r"://(?P<v>[^\s/@:\"'<>\\{}$`]{12,64}):[^\s@\"'<>`]{3,256}@")
 _URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
@@ -107,6 +114,9 @@ _CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bo
     ),
     (('"auth', "input_value="), _HANDED, "handed", is_handed_over),
     (("@tcp(", "@unix(", "@("), _DSN, "dsn", is_url_password),
+    (("random_password",), _GENERATED, "generated", lambda value: num_classes(value) >= 2),
+    (("token", "secret", "password", "api key", "Token", "API key"), _COMMENTED, "commented", lambda value: is_secret(value, "token", "quoted") and (looks_random(value) or is_uuid(value))),
+    (("assword>", "ecret>"), _NESTED_TAG, "nested_tag", _is_given),
     (("kty",), _JWK, "jwk", looks_random),
     (("thin:", "oci:", "sqlplus", "expdp", "impdp"), _ORACLE, "oracle", is_url_password),
 )

@@ -48,6 +48,10 @@ MAX_PIECE = 4_000_000
 """Characters that are searched at once; rules hold several copies of what they search."""
 
 
+_CODES = frozenset(("code", "recovery_code"))
+"""Rules whose values are short, but stand alone."""
+
+
 class RedactionError(exits.ComposerError, ValueError):
     """A redaction input (map, denylist, scanner output) cannot be used."""
 
@@ -205,8 +209,12 @@ class Redactor:
             known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
         found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
-            for label, value, _ in self._rules(known.without_homes(piece), name)[1]:
-                known.learn(label, value)
+            for label, value, rule in self._rules(known.without_homes(piece), name)[1]:
+                known.learn(label, value, alone=rule in _CODES)
+                if rule == "code" and value.isdigit() and len(value) == 6:
+                    known.learn(label, f"{value[:3]} {value[3:]}", alone=True)
+                elif rule == "code":
+                    known.learn(label, value.replace(" ", ""), alone=True)
                 if label in found:
                     found[label][value] = None
         self._learn_people(known, found, [text for text, _ in texts])

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.judge import looks_like_password
+from composer_hub.redact.judge import is_example_key, looks_like_password
 from composer_hub.redact.match import Span, Subject, places
 from composer_hub.redact.names import is_harmless
 
@@ -21,7 +21,7 @@ _LOGINS = {
 }
 _WALLETS = words("announcements of wallets")
 _CODE_LISTS = words("announcements of codes")
-_DOORS = frozenset(("code", "pin", "combination"))
+_DOORS = frozenset(("code", "pin", "combination", "otp", "mfa"))
 SENTENCE_TRIGGERS = (*_NOUNS.values(), *_LOGINS.values(), *_WALLETS, *_CODE_LISTS, *_DOORS)
 _ANY_TRIGGER = frozenset(SENTENCE_TRIGGERS)
 
@@ -45,6 +45,11 @@ _LOGIN = re.compile(
     r"(?:\s{0,3}[/:|,]\s{0,3}|\s+(?:and|und|et|y|e|with|pw|pass)\s+)"
     rf"\\?[\"'`]?{_VALUE}"
 )
+_ONE_TIME = re.compile(
+    r"(?i)\b(?:otp|totp|mfa|one[- ]time (?:code|password)|verification code|(?:sms|2fa|login|auth(?:entication)?|confirmation|security) code|6.?digits? codes?|code (?:\w+ ){0,5}(?:sms|text|phone)|phone shows?)\b"
+    r"[^\n\d]{0,48}?(?:\+[\d •-]{6,20}: ?)?[\"'( ](?P<v>\d{3}[ -]?\d{3}(?:\d{2})?)(?![\w.-])"
+)
+_NUMBERED_SEED = re.compile(r"(?<!\d)(?P<v>1[.)] ?[a-z]{3,8}(?:[, \n]{1,3}(?:[2-9]|1\d|2[0-4])[.)] ?[a-z]{3,8}){11,23})")
 _DOOR = re.compile(r"(?i)\b(?:(?:door|gate|alarm|entry|safe|lock|access|building|garage|security|sim|card|voicemail|lockbox|keypad|unlock) ?-?(?:code|pin|combination)|pin(?: code| number)?|(?:Tür|Haustür|Tor)code|code de la porte|código de la puerta|PIN-Code|PIN)(?: \w{1,12}){0,4}?(?: is| ist|:| est| es|=)? #?(?P<v>#?\d{4,10}[#*]?)(?![\w.:/-])")
 _AS = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
 _USER_IS = re.compile(
@@ -58,7 +63,7 @@ _SEED = re.compile(
 )
 _PROSE = re.compile(r" (?:the|and|that|this|with|for|are|not|was|you|from|have|has|but|when|which|will|its|been) ")
 _CODES = re.compile(
-    r"(?i)\w{0,9}[ _-]?(?:2fa |login )?codes?\b[^\n]{0,40}?[:\n]"
+    r"(?i)\w{0,9}[ _-]?(?:2fa |login )?codes?\b[^\n]{0,40}?[:\n ]"
     r"(?P<list>(?:(?:\s|\\n|[,|>+*\"'-]|\d{1,6}[\t→.)])*[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}\b){1,24})"
 )
 _CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-])")
@@ -68,6 +73,8 @@ _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
 
 def sentence_secrets(subject: Subject) -> Iterator[Span]:
     """Yield the secrets that sentences name."""
+    if "12. " in subject.text or "12) " in subject.text:
+        yield from (Span(*match.span("v"), "SECRET", "seed_phrase") for match in _NUMBERED_SEED.finditer(subject.text))
     if _ANY_TRIGGER.isdisjoint(subject.words):
         return
     for noun, trigger in _NOUNS.items():
@@ -77,7 +84,8 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
         if trigger in subject.words:
             yield from _logins(subject, login)
     if not _DOORS.isdisjoint(subject.words):
-        yield from (Span(*match.span("v"), "SECRET", "door_code") for match in _DOOR.finditer(subject.text))
+        for pattern in (_DOOR, _ONE_TIME):
+            yield from (Span(*match.span("v"), "SECRET", "code") for match in pattern.finditer(subject.text))
     for word in _WALLETS:
         if word in subject.words:
             yield from _seed_phrases(subject, word)
@@ -125,7 +133,7 @@ def _seed_phrases(subject: Subject, word: str) -> Iterator[Span]:
     for at in places(subject.lowered, word):
         if at >= after and (match := _SEED.match(subject.text, at + len(word))):
             after = match.end()
-            if not _PROSE.search(f" {match['v']} "):
+            if not _PROSE.search(f" {match['v']} ") and not is_example_key(match["v"]):
                 yield Span(*match.span("v"), "SECRET", "seed_phrase")
 
 

@@ -37,6 +37,10 @@ MIN_PIECE = 12
 _ROLES = frozenset(words("users of no one")) | frozenset(words("words that are no names"))
 _USERS_THAT_ARE_WORDS = frozenset(words("users that are words"))
 _HOMES = ("/home/", "/users/", "\\users\\", "-users-", "-home-", "%2fusers%2f", "%2fhome%2f", "/~", " ~", "\n~")
+_NUMBERS = frozenset(("TAXID", "PHONE", "CARD", "IBAN", "SSN", "ACCOUNT", "PASSPORT"))
+MIN_DIGITS = 9
+"""Digits of a number that is also replaced without its label and its signs."""
+_PUNCTUATION = re.compile(r"[ ./()-]")
 _CODE_BEFORE = re.compile(r"(?:\\[ntr]|\[[0-9;]{0,12}m)\Z")
 _BASE64_BEFORE = re.compile(r"[A-Za-z0-9+/_-]{0,4000}\Z")
 _BASE64_AFTER = re.compile(r"[A-Za-z0-9+/_-]{0,4000}={0,2}")
@@ -123,6 +127,11 @@ class KnownValues:
         """Remember a value that a rule found, if it is long enough to be recognized without its surroundings."""
         shortest = MIN_ALONE if alone else MIN_LEARNED
         fits = len(value) >= shortest and ("\n" not in value or "PRIVATE KEY" in value)
+        if label in _NUMBERS and sum(c.isdigit() for c in value) >= MIN_DIGITS:
+            known = Known(value, label, "learned")
+            self._needles = None
+            for spelling in {value, _PUNCTUATION.sub("", value)}:
+                self._names.setdefault(spelling, known)
         if fits and label in ("SECRET", "USER") and value not in self.learned:
             self.learned[value] = label
             self._add(Known(value, label, "learned"))

@@ -106,7 +106,6 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
     key = label = ""
     parent = ""
     is_jwk = '"kty"' in text
-    is_generated = '"random_password"' in text  # in a state of Terraform
     siblings = {value: (label, rule) for value, label, rule in sibling_values(document)}
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
@@ -118,8 +117,6 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
         name = "" if is_key else key
         if name.lower().endswith("value"):
             name = label or _label_behind(text, literal.end()) or parent or name
-        elif is_generated and name == "result":
-            name = "password"
         elif is_jwk and name in _JWK_PRIVATE:
             name = "private_key"
         if value in siblings and not is_key:
