@@ -1,8 +1,8 @@
 """Sessions whose secrets, personal data and look-alikes are listed: how much is gone, and how much is kept.
 
-    python -m benchmarks.redaction.sessions [--misses]
+    python -m benchmarks.redaction.sessions [--set sessions2] [--misses]
 
-The author of `sets/sessions.json` had seen neither the rules nor their tests, documentation or other sets, and also
+The authors of `sets/sessions.json` and `sets/sessions2.json` had seen neither the rules nor their tests, documentation or other sets, and also
 listed what no rule claims, such as names in free text.
 """
 
@@ -17,15 +17,16 @@ from typing import Any
 from composer_hub.records import Message, ToolCall, Trace
 from composer_hub.redact import Redactor
 
-SESSIONS = Path(__file__).parent / "sets" / "sessions.json"
+SETS = Path(__file__).parent / "sets"
 LISTS = ("secrets", "personal", "kept")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--misses", action="store_true", help="also print what was missed or wrongly replaced")
+    parser.add_argument("--set", default="sessions2", choices=("sessions", "sessions2"), help="the set (sessions2)")
     args = parser.parse_args()
-    sessions = json.loads(SESSIONS.read_text("utf-8"))
+    sessions = json.loads((SETS / f"{args.set}.json").read_text("utf-8"))
     after = {one["id"]: text_of(Redactor(salt=b"sessions of others").trace(trace_of(one))) for one in sessions}
     for name in LISTS:
         values = [(one["id"], value) for one in sessions for value in one[name]]

@@ -22,7 +22,7 @@ _BETWEEN = (
     rf"|{_QUOTE}\w{{1,20}}{_QUOTE}\s{{0,4}}:\s{{0,4}}{_QUOTE}[^\"'\n]{{0,60}}{_QUOTE},){{0,40}}"
 )
 """Between a name and the `value` beside it: line numbers, signs of a diff, one or two other fields."""
-_WRAPPER = r"(?:\[\]byte|(?:\w+\.)*(?:Buffer\.from|GetBytes|encode|[bB]64decode|fromhex|from_hex|decodeString)|\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"
+_WRAPPER = r"(?:\[\]byte|(?:\w+\.)*(?:Buffer\.from|GetBytes|encode|[bB]64decode|fromhex|from_hex|decodeString)|\w+String::from|String::from|\w*Secret\w*(?:::\w+)?|bytes|str|std::string|Some|Ok)"  # noqa: E501
 """Gives a literal another type."""
 _OPERATOR = (
     rf"(?:\s{{0,4}}=\s{{0,4}}{_WRAPPER}\(\s{{0,2}}(?=\\*[\"'`])"
@@ -149,7 +149,12 @@ def _trimmed(text: str, start: int, match: re.Match[str], group: str) -> tuple[s
         netrc = "login " in line or "set" in line or alone
         stated = "is" in match["op"] and "_" in head and (head + match["rest"]).isupper()
         return value, "env" if flag or netrc or stated else "prose"
-    if match["op"] == "=" and "." in head and _ends_line(text, match.end()) and head.startswith(line_before(text, start).strip() or "="):
+    if (
+        match["op"] == "="
+        and "." in head
+        and _ends_line(text, match.end())
+        and head.startswith(line_before(text, start).strip() or "=")
+    ):
         return value, "env"  # a line of a `.properties` file
     colon = match["op"].strip(" \t\"'`\\]")[:1] == ":"
     if colon and _YAML_LINE.search(line_before(text, start)) and _ends_line(text, match.end()):

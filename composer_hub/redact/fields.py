@@ -1,4 +1,4 @@
-"""Personal data that its key gives away, in any notation: `"phone": …`, `Geburtsdatum: …`, `<Street>…`, columns, inserts.
+"""Personal data that its key gives away, in any notation: `"phone": …`, `Geburtsdatum: …`, `<Street>…`, columns.
 
 In: a text, or a key with its value. Out: spans, or the label of the value. The keys, in several languages, are in
 `data/fields.txt`; each label has one expression for its values, so a span ends where its value ends.
@@ -30,7 +30,7 @@ def fold(text: str) -> str:
 
 
 _CYRILLIC = re.compile("[\u0400-\u04ff]")
-_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip
+_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip  # noqa: E501, RUF001
 
 
 class Field(NamedTuple):
@@ -68,7 +68,13 @@ _FIELDS = _vocabulary()
 _LAST = {key.rpartition(" ")[2] for key in _FIELDS}
 _UNSPACED = tuple(key for key in _LAST if ord(key[0]) >= 0x0E00)
 """Keys of scripts without spaces."""
-_ENDING = re.compile(rf"(?:{trie(word for word in _LAST if len(word) >= 4)})\d*\Z")
+_ENDING = re.compile(rf"(?:{trie(word for word in _LAST if len(word) >= 5)})\d*\Z")
+_BEFORE_LAST = {
+    last: tuple(sorted({key.split()[-2] for key in _FIELDS if " " in key and key.endswith(f" {last}")}))
+    for last in _LAST
+    if last not in _FIELDS
+}
+"""What must precede a word that is no key by itself."""
 _KEY_MARK = "\0"
 _CONNECTORS = frozenset(("de", "of", "di", "du", "da", "del", "for", "pour", "para", "d"))
 
@@ -103,10 +109,11 @@ _PARTICLE = "|".join(sorted((re.escape(particle) for particle in words("particle
 WORD = r"[^\W\d_][^\W\d_]*(?:['\u2019.-][^\W\d_]+)*\.?"
 _MONTH = r"[^\W\d_]{3,10}\.?"
 _DATE = (
-    rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.] ?\d{{1,2}}[-/.] ?\d{{2,4}}|\d{{1,2}}(?:\.|st|nd|rd|th)? (?:de |of )?{_MONTH},? (?:de )?\d{{4}}"
+    rf"\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.] ?\d{{1,2}}[-/.] ?\d{{2,4}}|\d{{1,2}}(?:\.|st|nd|rd|"
+    rf"th)? (?:de |of )?{_MONTH},? (?:de )?\d{{4}}"
     rf"|{_MONTH} \d{{1,2}}(?:st|nd|rd|th)?,? \d{{4}}|(?:19|20)\d{{6}}|\d{{4}}年\d{{1,2}}月\d{{1,2}}日"
 )
-_DEGREES = r"-?\d{1,3}(?:\.\d{3,}|(?:°| deg)[ \d.'′\"″]{2,16})\s?°?\s?[NSEWO]?"
+_DEGREES = r"-?\d{1,3}(?:\.\d{3,}|(?:°| deg)[ \d.'′\"″]{2,16})\s?°?\s?[NSEWO]?"  # noqa: RUF001
 _VALUES = {
     "NAME": re.compile(rf"{WORD}(?:,? (?:(?:{_PARTICLE}) ){{0,2}}(?=[^\W\d_a-z]){WORD}){{0,4}}"),
     "USER": re.compile(r"@?[A-Za-z][\w.-]{2,38}"),
@@ -120,12 +127,17 @@ _VALUES = {
     "LOCATION": re.compile(rf"{_DEGREES}(?:\s{{0,2}}[,;/ ]\s{{0,3}}{_DEGREES})?(?![\w.])"),
     "HOST": re.compile(r"[^\s\"'`,;<>|]{4,63}"),
 }
-_SINGLE = re.compile(r"(?i)(?:family|given|nom|nome|nombre|naam|navn|namn|nimi|nume|meno|ad|adı)\W*\Z")
+_SINGLE = re.compile(r"(?i)(?:family|given|nom|nome|nombre|naam|navn|namn|nimi|nume|meno|ad|adı)\W*\Z")  # noqa: RUF001
 """Keys under which a name may be one word."""
 _CJK_NAME = re.compile(r"[\u4e00-\u9fff\u3040-\u30ff\uac00-\ud7af]{2,6}")
-_NOT_ADDRESS = re.compile(r"(?i)://|@|^\d+(?:\.\d+)+|^0x|::|\.(?:com|org|net|io|dev|local|internal)\b|^\W*\d+\W*$|[(){}$]|^[\w.-]+:\d+$")
+_NOT_ADDRESS = re.compile(
+    r"(?i)://|@|^\d+(?:\.\d+)+|^0x|::|\.(?:com|org|net|io|dev|local|internal)\b|^\W*\d+\W*$|[(){}$]|^[\w.-]+:\d+$"
+)
 _NUMBERED = re.compile(r"(?=.*\d)(?=.*[^\W\d_]{2})(?=.* )")
-_ZIP = re.compile(r"\d{3,5}(?:[ -]?\d{2,4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d|(?:[A-Z]{1,2}-)?\d{4,5}")
+_ZIP = re.compile(
+    r"\d{3,5}(?:[ -]?\d{2,4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d|"
+    r"(?:[A-Z]{1,2}-)?\d{4,5}"
+)
 _ZIP_KEYS = re.compile(r"(?i)zip|post|plz|\bcap\b|\bcp\b|\bcep\b|psč")
 _NO_NAME = frozenset(words("words that are no names"))
 _PARTICLES = frozenset(words("particles of names"))
@@ -145,15 +157,21 @@ def is_given(word: str) -> bool:
 
 
 def is_name(value: str, *, min_words: int = 1) -> bool:
-    """Tell whether the words may be a person's: capitalized or of a script without case, none of them of another sort."""
+    """Tell whether the words may be a person's: capitalized, or of a script without case."""
     parts = value.replace(",", " ").split()
     if not min_words <= len(parts) <= 6 or len(value) > 60 or PLACEHOLDER.search(value):
         return False
-    if fold(" ".join(parts)) in _FAMOUS or any(c.isdigit() for c in value) or (value.isupper() and value.isascii() and len(parts) < 2):
+    if (
+        fold(" ".join(parts)) in _FAMOUS
+        or any(c.isdigit() for c in value)
+        or (value.isupper() and value.isascii() and len(parts) < 2)
+    ):
         return False
     for i, part in enumerate(parts):
         lowered = part.lower().strip(".'")
-        if (lowered in _NO_NAME and not (i and len(lowered) == 1)) or not (part[0] != part[0].lower() or lowered in _PARTICLES or part.lower() == part.upper()):
+        if (lowered in _NO_NAME and not (i and len(lowered) == 1)) or not (
+            part[0] != part[0].lower() or lowered in _PARTICLES or part.lower() == part.upper()
+        ):
             return False
         if re.search(r"[a-z][A-Z]", part) and not re.match(r"(?:Mc|Mac|De|Di|Van|Le|La|O')", part):
             return False
@@ -179,21 +197,35 @@ def _accepts(field: Field, key: str, value: str) -> bool:
         return False
     digits = sum(c.isdigit() for c in value)
     if label == "NAME":
-        return is_name(value, min_words=1 if strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value) else 2)
+        return is_name(
+            value,
+            min_words=1 if strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value) else 2,
+        )
     if label == "USER":
         return is_person_login(value)
     if label == "PHONE":
-        return 7 <= digits <= 15 and not re.search(r"555[-. ]?01\d\d\Z|15005550\d{3}\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value) and len(set(value)) > 3
+        return (
+            7 <= digits <= 15
+            and not re.search(r"555[-. ]?01\d\d\Z|15005550\d{3}\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value)
+            and len(set(value)) > 3
+        )
     if label == "ADDRESS":
         if _ZIP_KEYS.search(key):
             return False  # only beside a street
         if _NOT_ADDRESS.search(value):
             return False
-        return bool(_NUMBERED.match(value)) and (strong or bool(re.search(r"\d{1,5}\w? [^\W\d]|[^\W\d_]{3} \d{1,4}\b", value)))
+        return bool(_NUMBERED.match(value)) and (
+            strong or bool(re.search(r"\d{1,5}\w? [^\W\d]|[^\W\d_]{3} \d{1,4}\b", value))
+        )
     if label == "PLATE":
         return digits >= 1 and any(c.isalpha() for c in value) and value.upper() == value
     if label in ("TAXID", "PASSPORT", "ACCOUNT"):
-        return digits >= 5 - (label == "PASSPORT") and (strong or digits >= 6) and len(set(value)) > 3 and not re.fullmatch(_DATE, value)
+        return (
+            digits >= 5 - (label == "PASSPORT")
+            and (strong or digits >= 6)
+            and len(set(value)) > 3
+            and not re.fullmatch(_DATE, value)
+        )
     if label == "HOST":
         return strong and not value.startswith(("$", "<", "{"))
     return True
@@ -213,8 +245,10 @@ def personal_value(key: str, value: str) -> tuple[str, str]:
 # --------------------------------------------------------------------------------------------------------------- a text
 
 _OPERATOR = re.compile(
-    r"(?P<close>\\{0,3}[\"'`*\]]{1,3})?(?:(?:;[\w=,\"-]{1,40}){0,3}\s{0,3}(?::|=>|=|\||→|->|：|#)[ \t]{0,10}|(?P<tag>>)|\\{0,3}[\"']?\s(?:value|content|title)=(?=\\{0,3}[\"'])"
-    r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s| ))(?P<open>\[?(?:\\{0,3}[\"'`*]){0,3})"
+    r"(?P<close>\\{0,3}[\"'`*\]]{1,3})?(?:(?:;[\w=,\"-]{1,40}){0,3}\s{0,3}(?::|=>|=|\||→|->|：|#)[ \t]{0,10}|"  # noqa: RUF001
+    r"(?P<tag>>)|\\{0,3}[\"']?\s(?:value|content|title)=(?=\\{0,3}[\"'])"
+    r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s|"
+    r" ))(?P<open>\[?(?:\\{0,3}[\"'`*]){0,3})"
 )
 _BEFORE_KEY = re.compile(r"[^\w .'_-]|\s\s|\n")
 REACH = 160
@@ -222,21 +256,48 @@ REACH = 160
 _NUMBERS = frozenset(("PHONE", "BIRTHDATE", "PASSPORT", "TAXID", "ACCOUNT", "LOCATION", "PLATE"))
 
 
+@functools.lru_cache(maxsize=2)
+def key_places(text: str, lowered: str, triggers: frozenset[str]) -> tuple[tuple[int, int], ...]:
+    """Return where the last words of keys are; two finders ask for those of one text."""
+    found: list[tuple[int, int]] = []
+    for key in sorted(trigger[1:] for trigger in triggers):
+        before = _BEFORE_LAST.get(key, ())
+        for at in places(lowered, key):
+            end = at + len(key)
+            if text[end : end + 1].isalpha():
+                continue
+            if before and not (lowered.endswith(before, 0, at) or lowered.endswith(before, 0, max(0, at - 1))):
+                continue
+            if (
+                len(key) < 5
+                and at
+                and text[at - 1].isalpha()
+                and not (text[at].isupper() and text[at - 1].islower())
+                and text[at - 1].isascii()
+            ):
+                continue
+            found.append((at, end))
+    return tuple(found)
+
+
 def personal_fields(subject: Subject) -> Iterator[Span]:
     """Yield the personal data beside keys that announce it."""
     text, lowered, triggers = subject
     spans: list[Span] = []
     loose: list[Span] = []  # they count beside other personal data
-    for key in {trigger[1:] for trigger in triggers if trigger[0] == _KEY_MARK}:
-        for at in places(lowered, key):
-            for span, strength in _field(text, at, at + len(key)):
-                (spans if strength else loose).append(span)
+    for at, end in key_places(text, lowered, frozenset(trigger for trigger in triggers if trigger[0] == _KEY_MARK)):
+        for span, strength in _field(text, at, end):
+            (spans if strength else loose).append(span)
     yield from spans
     for span in loose:
         around = text[max(0, span.start - REACH) : span.end + REACH]
         name = text[span.start : span.end]
-        if (is_given(name.split()[0]) and " " in name) or ("@" in around and " " in name) or any(
-            (other.label != "NAME" or " " not in name) and abs(other.start - span.start) < REACH for other in spans
+        if (
+            (is_given(name.split()[0]) and " " in name)
+            or ("@" in around and " " in name)
+            or any(
+                (other.label != "NAME" or " " not in name) and abs(other.start - span.start) < REACH for other in spans
+            )
         ):
             yield span
 
@@ -249,9 +310,15 @@ def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
         return
     key = _BEFORE_KEY.split(text[max(0, at - 30) : end])[-1]
     for field in fields_of(key):
-        if match["space"] is not None and (not field.strong or (field.label not in _NUMBERS and len(match["space"]) == 1 and not match["open"])):
+        if match["space"] is not None and (
+            not field.strong or (field.label not in _NUMBERS and len(match["space"]) == 1 and not match["open"])
+        ):
             continue
-        if match["tag"] and text[max(0, at - 30) : at].rpartition("<")[2].strip() != key[: at - end].strip() and "<" not in text[max(0, at - 30) : at]:
+        if (
+            match["tag"]
+            and text[max(0, at - 30) : at].rpartition("<")[2].strip() != key[: at - end].strip()
+            and "<" not in text[max(0, at - 30) : at]
+        ):
             continue
         value = _VALUES[field.label].match(text, match.end())
         if not value:
@@ -262,20 +329,27 @@ def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
         # A number of a JSON object stays: a placeholder without quotes would break it.
         bare = match["close"] and match["close"].endswith('"') and not match["open"] and field.label in _NUMBERS
         if not bare and _accepts(field, key, found):
-            yield Span(match.end(), match.end() + len(found), field.label, f"field:{field.label.lower()}"), field.strength
+            yield (
+                Span(match.end(), match.end() + len(found), field.label, f"field:{field.label.lower()}"),
+                field.strength,
+            )
             return
 
 
 def beside(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the values of a record, and their labels, that only their neighbors make personal: a name, a postal code."""
+    """Yield the values of a record (with labels) that only their neighbors make personal, such as a postal code."""
     labels = {field.label for key in fields for field in fields_of(key) if field.strong}
-    has_person = bool(labels & {"NAME", "PHONE", "ADDRESS", "BIRTHDATE", "TAXID", "PASSPORT", "PLATE"}) or any("mail" in key.lower() for key in fields)
+    has_person = bool(labels & {"NAME", "PHONE", "ADDRESS", "BIRTHDATE", "TAXID", "PASSPORT", "PLATE"}) or any(
+        "mail" in key.lower() for key in fields
+    )
     for key, value in fields.items():
         for field in fields_of(key):
             label = field.label
             if field.strong or not has_person or not value:
                 continue
-            if label == "NAME" and is_name(value, min_words=1 if "NAME" in labels or _CJK_NAME.fullmatch(value) else 2):
-                yield value, label
-            elif label == "ADDRESS" and _ZIP_KEYS.search(key) and "ADDRESS" in labels and _ZIP.fullmatch(value.strip()):
+            if (
+                label == "NAME" and is_name(value, min_words=1 if "NAME" in labels or _CJK_NAME.fullmatch(value) else 2)
+            ) or (
+                label == "ADDRESS" and _ZIP_KEYS.search(key) and "ADDRESS" in labels and _ZIP.fullmatch(value.strip())
+            ):
                 yield value, label

@@ -73,7 +73,10 @@ def find(text: str, finders: Sequence[Finder] = FINDERS, depth: int = 0) -> list
 def _all_spans(text: str, finders: Sequence[Finder], depth: int) -> Iterator[Span]:
     cuts = _with_leads(text, _color_codes(text))
     yield from _spans(text, finders, cuts)
-    if joints := [match.span() for match in _JOINT.finditer(text)]:
+    joints = [match.span() for match in _JOINT.finditer(text)]
+    if '"delta"' in text or '"partial_json"' in text:
+        joints = _merged(sorted([*joints, *(match.span() for match in _CHUNK.finditer(text))]))
+    if joints:
         yield from _across(text, joints, _spans(text, _TOKEN_FINDERS, _merged(sorted([*cuts, *joints]))))
     for hidden in hidden_texts(text) if depth < MAX_HIDDEN else ():
         if inner := find(hidden.text, finders, depth + 1) or _login(hidden.text):
@@ -135,9 +138,15 @@ _LEAD = re.compile(
 _JOINT = re.compile(
     r"(?P<joint>(?P<q>[\"'`])(?<=[\w+/=.-]{3}.)[ \t]*(?:\\?\r?\n[ \t]*)?(?:[+.&]|\.\.|<>|\|\||\+=)?[ \t]*\\?"
     r"(?:\r?\n[ \t]*)?(?:[+.&]|[A-Za-z_]\w{0,30}[ \t]*(?:\+|\.)=)?[ \t]*[bfru]?(?P=q))(?=[\w+/=.-]{3})"
-    r"|(?<=[\w+/=-]{3})(?P<chunk>\"\}[^\n]{0,80}\n{1,2}(?:data: )?\{[^\n]{0,160}?\"(?:content|text|partial_json|delta)\": ?\")(?=[\w+/=-]{3})"
 )
 """What stands between the literals of `"abc" + "def"` and of `key = "abc"` and `key += "def"` on two lines."""
+
+
+_CHUNK = re.compile(
+    r"(?<=[\w+/=-]{3})\"\}[^\n]{0,80}\n{1,2}(?:data: )?\{[^\n]{0,160}?\"(?:content|text|partial_json|"
+    r"delta)\": ?\"(?=[\w+/=-]{3})"
+)
+"""Between the parts of an answer that a server streams."""
 
 
 def _color_codes(text: str) -> list[Cut]:

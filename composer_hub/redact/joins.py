@@ -71,7 +71,11 @@ _WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
 _CHUNK = re.compile(r"(?s).*?\bOutput:\n")
 _WORD = re.compile(r"(?:[A-Z]?[a-z]{3,}|[A-Z]{3,})(?![\w/+=-])")
 _OPENING = re.compile(r"[\"{}\[\]]")
-_PUBLIC_BLOCK = re.compile(r"-----BEGIN (?:[A-Z ]*PUBLIC KEY|CERTIFICATE|X509 CRL|PGP SIGNATURE|PGP MESSAGE|AGE ENCRYPTED FILE)[^-]{0,20}-----.*?(?:-----END|\Z)", re.DOTALL)
+_PUBLIC_BLOCK = re.compile(
+    r"-----BEGIN (?:[A-Z ]*PUBLIC KEY|CERTIFICATE|X509 CRL|PGP SIGNATURE|PGP MESSAGE|"
+    r"AGE ENCRYPTED FILE)[^-]{0,20}-----.*?(?:-----END|\Z)",
+    re.DOTALL,
+)
 _IDENTIFYING = re.compile(r"(?i)etag|hash|digest|sha\d*\Z|md5|checksum|id\Z|version|revision|commit|arn\Z|url\Z")
 _EDGE = re.compile(r"[^\s\"'`,;(){}\[\]<>]{0,400}")
 
@@ -242,11 +246,7 @@ def _cut(outputs: list[str]) -> Iterator[Join]:
     for piece in pieces:
         starts.append(starts[-1] + len(piece))
     for span in find("".join(pieces)):
-        if (
-            span.label == "SECRET"
-            and span.start < starts[-2] < span.end
-            and not _WORD.match(pieces[-1])
-        ):
+        if span.label == "SECRET" and span.start < starts[-2] < span.end and not _WORD.match(pieces[-1]):
             for output, piece, start in zip(outputs, pieces, starts, strict=False):
                 part = piece[max(0, span.start - start) : max(0, span.end - start)]
                 if part and not _WORD.fullmatch(part):

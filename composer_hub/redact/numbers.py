@@ -15,7 +15,8 @@ _NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
 _NATIONAL = re.compile(
     r"(?:\+?1[ .-])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}[-.])[2-9]\d{2}[-. ]\d{4}"
-    r"|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}|01[567]\d[ -]\d{7,8}|8 ?\(\d{3}\) ?\d{3}-\d{2}-\d{2}|0\d{3}(?: \d{2,4}){2,3}|0[1-9]-\d{8}|0\d{2,4} / \d{3,4}(?: \d{2,4})?"
+    r"|\(0\d{1,4}\) ?\d{3,4}[ -]?\d{3,4}|0\d{1,4}[ -]\d{3,4}[ -]\d{3,5}|0[1-9](?:[ .]\d{2}){4}|01[567]\d[ -]\d{7,8}|"
+    r"8 ?\(\d{3}\) ?\d{3}-\d{2}-\d{2}|0\d{3}(?: \d{2,4}){2,3}|0[1-9]-\d{8}|0\d{2,4} / \d{3,4}(?: \d{2,4})?"
 )
 _CARD = re.compile(
     r"(?:4\d{3}|5[1-5]\d{2}|2[2-7]\d{2}|6(?:011|5\d{2}|2\d{2})|3(?:528|5[3-8]\d))([ -]?)\d{4}\1\d{4}\1\d{4}"
@@ -43,10 +44,14 @@ _NAMED_SSN = re.compile(
 )
 
 
+_FISCALE = re.compile(r"[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z](?!\w)")
+"""Six letters, a date and a place: nothing else has this form."""
 _NATIONAL_ID = re.compile(
-    r"(?<![\w.-])(?:(?P<cpf>\d{3}\.\d{3}\.\d{3}-\d{2})|(?P<cnpj>\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2})|(?P<snils>\d{3}-\d{3}-\d{3} \d{2})|(?P<nhs>\d{3} \d{3} \d{4})"
-    r"|(?P<dni>\d{8}-?[TRWAGMYFPDXBNJZSQVHLCKE])|(?P<fiscale>[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z])|(?P<china>[1-9]\d{5}(?:19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d\d{3}[\dX])"
-    r"|(?P<nir>[12] \d{2} (?:0[1-9]|1[0-2]) \d{2} \d{3} \d{3} \d{2})|(?P<sweden>(?:19|20)?\d{6}[-+]\d{4}))(?![\w-]|\.\d)"
+    r"(?<![\w.-])(?:(?P<cpf>\d{3}\.\d{3}\.\d{3}-\d{2})|(?P<cnpj>\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2})|"
+    r"(?P<snils>\d{3}-\d{3}-\d{3} \d{2})|(?P<nhs>\d{3} \d{3} \d{4})"
+    r"|(?P<dni>\d{8}-?[TRWAGMYFPDXBNJZSQVHLCKE])|(?P<china>[1-9]\d{5}(?:19|20)\d{2}(?:0[1-9]|1[0-2])[0-3]\d\d{3}[\dX])"
+    r"|(?P<nir>[12] \d{2} (?:0[1-9]|1[0-2]) \d{2} \d{3} \d{3} \d{2})|(?P<sweden>(?:19|20)?\d{6}[-+]\d{4}))(?![\w-]|"
+    r"\.\d)"
 )
 """Numbers of persons whose form and check digit are enough."""
 
@@ -84,7 +89,6 @@ _CHECKS: dict[str, Callable[[str], bool]] = {
     "snils": _is_snils,
     "nhs": lambda number: _weighted(number, range(10, 1, -1)) % 11 == (11 - int(number[-1])) % 11,
     "dni": _is_dni,
-    "fiscale": lambda number: True,  # six letters, a date and a place: nothing else has this form
     "china": _is_china,
     "nir": lambda number: (97 - int(_digits(number)[:13]) % 97) == int(_digits(number)[13:]),
     "sweden": lambda number: _luhn(_digits(number)[-10:]) and 1 <= int(_digits(number)[-8:-6]) <= 12,
@@ -111,9 +115,9 @@ def personal_numbers(subject: Subject) -> Iterator[Span]:
         for match in _NAMED_SSN.finditer(text):
             if match["v"] not in _EXAMPLE_NUMBERS:
                 yield Span(*match.span("v"), "SSN", "ssn")
-    for match in _NATIONAL_ID.finditer(text):
-        if match[0] not in _EXAMPLE_NUMBERS and len(set(_digits(match[0]))) > 3 and _CHECKS[match.lastgroup or ""](match[0]):
-            yield Span(*match.span(), "TAXID", f"national_id:{match.lastgroup}")
+    for match in _FISCALE.finditer(text):
+        if not is_inside(text, match.start()):
+            yield Span(*match.span(), "TAXID", "national_id:fiscale")
     for match in _IBAN.finditer(text):
         if match[0].replace(" ", "") in _EXAMPLE_NUMBERS:
             continue
@@ -121,11 +125,19 @@ def personal_numbers(subject: Subject) -> Iterator[Span]:
             yield Span(*match.span(), "IBAN", "iban")
 
 
+def _is_national(match: re.Match[str]) -> bool:
+    number = match[0]
+    return number not in _EXAMPLE_NUMBERS and len(set(number)) > 4 and _CHECKS[match.lastgroup or ""](number)
+
+
 def _number(text: str, start: int, end: int) -> Iterator[Span]:
     after = text[end : end + 1]
     if _continues(text, start):
         return
     number = text[start:end]
+    if end - start >= 8 and (national := _NATIONAL_ID.match(text, start)) and _is_national(national):
+        yield Span(*national.span(), "TAXID", f"national_id:{national.lastgroup}")
+        return
     bare = _json_number(text, start)
     if after.isalnum() or after in ("_", "%"):
         yield from _number_within(text, start, end, bare)

@@ -10,7 +10,7 @@ A name counts if a given name begins it, if an address or a login of the session
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Set
 
 from composer_hub.redact.data import words
 from composer_hub.redact.fields import fold, is_given, is_name
@@ -37,16 +37,26 @@ _CAPITALIZED = re.compile(
 _CAPITALIZED_ASCII = re.compile(
     rf"[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?(?: (?:(?:{_PARTICLE}) ){{0,2}}[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?){{1,5}}"
 )
-_BESIDE = re.compile(r"(?i)\s?[,(:\u2013-]{1,2}\s?(?:(?:tel|phone|mobile|cell|mob|ph)\.?:? ?)?(?:\+\d|\(?0\d|[\w.+-]{2,40}@[\w-]+\.)[\d ()/.\w-]{5}")
+_BESIDE = re.compile(
+    r"(?i)\s?[,(:\u2013-]{1,2}\s?(?:(?:tel|phone|mobile|cell|mob|ph)\.?:? ?)?(?:\+\d|\(?0\d|"
+    r"[\w.+-]{2,40}@[\w-]+\.)[\d ()/.\w-]{5}"
+)
 """A phone number or an address right behind a name."""
 _TITLE = re.compile(
-    r"(?:\b(?:Mr|Mrs|Ms|Mx|Miss|Dr|Prof|Professor|Sir|Herr|Herrn|Frau|Sig|Signora|Sr|Sra|Srta|Señora?|Don|Doña|Mme|Mlle|Madame|Monsieur|Mevr|Dhr|Pan|Pani|Dott|Ing|Rev|Capt|Sgt|Judge|Nurse)\.?|\bM\.) \Z"
+    r"(?:\b(?:Mr|Mrs|Ms|Mx|Miss|Dr|Prof|Professor|Sir|Herr|Herrn|Frau|Sig|Signora|Sr|Sra|Srta|Señora?|Don|Doña|Mme|"
+    r"Mlle|Madame|Monsieur|Mevr|Dhr|Pan|Pani|Dott|Ing|Rev|Capt|Sgt|Judge|Nurse)\.?|\bM\.) \Z"
 )
 _CUE = re.compile(
-    r"(?i)(?:\b(?:contact(?:o|er)?|ask|call|ring|cc|ping|tell|e?mail|message|notify|owner|author|maintainer|reviewer|approver|assignee|assigned to|reporter|reported by|requested by|(?:approved|signed|review|reviewed|assigned|merged|deployed|owned|sent|done|made) (?:by|to|from)|signed off as"
-    r"|written by|customer|client|patient|employee|colleague|my (?:manager|boss|wife|husband|partner|brother|sister|mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:speak|speaking|talk|talked|talking|spoke|chat) (?:to|with)|met"
-    r"|(?:it|he|she|name|contact|owner|author|reviewer|manager|customer|client|patient|lead|engineer|assignee|person|recipient|approver|boss|sponsor|tenant) is|i am|i'm|this is|named"
-    r"|hi|hello|hey|dear|hallo|liebe[r]?|bonjour|ciao|hola|benvenut[oa]|bienvenid[oa]|welcome|welcome back|thanks|thank you|danke|regards|cheers|grüße|gruß|sincerely|attn|recipient|on behalf of|care of|c/o"
+    r"(?i)(?:\b(?:contact(?:o|er)?|ask|call|ring|cc|ping|tell|e?mail|message|notify|owner|author|maintainer|reviewer|"
+    r"approver|assignee|assigned to|reporter|reported by|requested by|(?:approved|signed|review|reviewed|assigned|"
+    r"merged|deployed|owned|sent|done|made) (?:by|to|from)|signed off as"
+    r"|written by|customer|client|patient|employee|colleague|my (?:manager|boss|wife|husband|partner|brother|sister|"
+    r"mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:speak|speaking|talk|talked|"
+    r"talking|spoke|chat) (?:to|with)|met"
+    r"|(?:it|he|she|name|contact|owner|author|reviewer|manager|customer|client|patient|lead|engineer|assignee|person|"
+    r"recipient|approver|boss|sponsor|tenant) is|i am|i'm|this is|named"
+    r"|hi|hello|hey|dear|hallo|liebe[r]?|bonjour|ciao|hola|benvenut[oa]|bienvenid[oa]|welcome|welcome back|thanks|"
+    r"thank you|danke|regards|cheers|grüße|gruß|sincerely|attn|recipient|on behalf of|care of|c/o"
     r"|pregunta por|de parte de|автора?|кунде|клиент|cliente|kunde|kundin|kontakt|contatto)[,:]? \Z)"
 )
 
@@ -54,7 +64,10 @@ _CUE = re.compile(
 def accounts_of(emails: Iterable[str], users: Iterable[str]) -> frozenset[str]:
     """Return what addresses and logins are made of: `w.achterberg@` gives `wachterberg` and `achterberg`."""
     accounts: set[str] = set()
-    for account in (*(email.lower().replace("%40", "@").partition("@")[0] for email in emails), *(user.lower() for user in users)):
+    for account in (
+        *(email.lower().replace("%40", "@").partition("@")[0] for email in emails),
+        *(user.lower() for user in users),
+    ):
         parts = [part for part in re.split(r"[^a-z]+", account) if len(part) >= 3]
         if not _ROLES.intersection(parts) and not _NO_NAME.intersection(parts):
             accounts.update(part for part in parts if part not in _WORDS)
@@ -62,10 +75,13 @@ def accounts_of(emails: Iterable[str], users: Iterable[str]) -> frozenset[str]:
     return frozenset(account for account in accounts if len(account) >= 3)
 
 
-_TITLED = re.compile(r"(?<![\w.])(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herrn?|Frau|Signora|Señora?|Mme|Mlle|Madame|Monsieur|Mevrouw|Meneer|Pani)\.? (?P<v>[^\W\d_a-z][^\W\d_]{2,20}(?:-[^\W\d_a-z][^\W\d_]{2,20})?)(?![\w(=])")
+_TITLED = re.compile(
+    r"(?:Mr|Mrs|Ms|Miss|Dr|Prof|Herrn?|Frau|Signora|Señora?|Mme|Mlle|Madame|Monsieur|Mevrouw|Meneer|"
+    r"Pani)\.? (?P<v>[^\W\d_a-z][^\W\d_]{2,20}(?:-[^\W\d_a-z][^\W\d_]{2,20})?)(?![\w(=])"
+)
 
 
-def full_names(text: str, accounts: Collection[str] = frozenset()) -> Iterator[str]:
+def full_names(text: str, accounts: Set[str] = frozenset()) -> Iterator[str]:
     """Yield the full names of people in a text."""
     pattern = _CAPITALIZED_ASCII if text.isascii() else _CAPITALIZED
     for match in pattern.finditer(text):
@@ -82,11 +98,11 @@ def full_names(text: str, accounts: Collection[str] = frozenset()) -> Iterator[s
 def _titled(text: str) -> Iterator[str]:
     """Yield the surnames behind a title."""
     for match in _TITLED.finditer(text):
-        if is_name(match["v"]) and not match["v"].isupper():
+        if not text[match.start() - 1 : match.start()].isalnum() and is_name(match["v"]) and not match["v"].isupper():
             yield match["v"]
 
 
-def _name_in(run: str, text: str, start: int, end: int, accounts: Collection[str]) -> str:
+def _name_in(run: str, text: str, start: int, end: int, accounts: Set[str]) -> str:
     parts = run.replace("\u00a0", " ").split(" ")
     following = text[end : end + 1]
     if following and following in "(=_[":
@@ -109,7 +125,9 @@ def _name_in(run: str, text: str, start: int, end: int, accounts: Collection[str
             return name
         prefix = " ".join(parts[:i]) + " " if i else ""
         cue = line_before(text, start, 40) + prefix
-        if _TITLE.search(cue) or (_CUE.search(cue) and len(parts) - i <= 3 and _is_plain(text, end) and not _is_heading(chosen)):
+        if _TITLE.search(cue) or (
+            _CUE.search(cue) and len(parts) - i <= 3 and _is_plain(text, end) and not _is_heading(chosen)
+        ):
             return name
     return ""
 
@@ -125,7 +143,10 @@ def _is_plain(text: str, end: int) -> bool:
 
 def _is_heading(parts: list[str]) -> bool:
     """Tell whether the words are English words rather than names."""
-    return any(re.search(r"(?:ing|tion|ment|ness|ity|ics|ings|ions|ers|able|ible|less|ware|ful|ized|ated|ed)\Z", part.lower()) for part in parts)
+    return any(
+        re.search(r"(?:ing|tion|ment|ness|ity|ics|ings|ions|ers|able|ible|less|ware|ful|ized|ated|ed)\Z", part.lower())
+        for part in parts
+    )
 
 
 def _until_surname(parts: list[str], ends: str) -> list[str]:
@@ -175,7 +196,15 @@ def logins_of(name: str) -> set[str]:
     for first in _folds(parts[0]):
         surnames = _folds("".join(parts[1:])) | _folds(parts[-1])
         for last in surnames:
-            logins |= {first + last, last + first, first[:1] + last, first[:2] + last, last + first[:1], first + last[:1], first[:3] + last[:3]}
+            logins |= {
+                first + last,
+                last + first,
+                first[:1] + last,
+                first[:2] + last,
+                last + first[:1],
+                first + last[:1],
+                first[:3] + last[:3],
+            }
     return {login for login in logins if len(login) >= 4}
 
 
@@ -188,8 +217,24 @@ def spellings_of(name: str) -> Iterator[str]:
     if not last:
         yield name
         return
-    yield from (name, f"{first} {last}", f"{last}, {first}", f"{last} {first}", f"{first[0]}. {last}", f"{last} {first[0]}.")
-    yield from (f"{first}\u00a0{last}", f"{first}%20{last}", f"{first}+{last}", f"{first}_{last}", f"{first.upper()} {last.upper()}", f"{first} {last.upper()}", f"{last.upper()} {first}", f"{last.upper()}, {first}")
+    yield from (
+        name,
+        f"{first} {last}",
+        f"{last}, {first}",
+        f"{last} {first}",
+        f"{first[0]}. {last}",
+        f"{last} {first[0]}.",
+    )
+    yield from (
+        f"{first}\u00a0{last}",
+        f"{first}%20{last}",
+        f"{first}+{last}",
+        f"{first}_{last}",
+        f"{first.upper()} {last.upper()}",
+        f"{first} {last.upper()}",
+        f"{last.upper()} {first}",
+        f"{last.upper()}, {first}",
+    )
     if len(parts) > 2:
         yield f"{first} {parts[-1]}"
     if any(ord(c) > 127 for c in name):
@@ -214,7 +259,11 @@ def parts_of(name: str) -> Iterator[str]:
     """Yield the first and last names that are replaced by themselves."""
     for part in re.split(r"[ ,\u00a0]+", name):
         plain = part.strip(".'\u2019")
-        if len(plain) >= MIN_PART and fold(plain) not in _NO_NAME | _WORDS | _PARTICLES | _ROLES and plain[:1] != plain[:1].lower():
+        if (
+            len(plain) >= MIN_PART
+            and fold(plain) not in _NO_NAME | _WORDS | _PARTICLES | _ROLES
+            and plain[:1] != plain[:1].lower()
+        ):
             yield plain
 
 
@@ -226,6 +275,11 @@ def words_among(parts: Collection[str], texts: Iterable[str]) -> set[str]:
     for text in texts if needles else ():
         for at, word in needles.find(text):
             before, after = text[at - 1 : at] if at else "", text[at + len(word) : at + len(word) + 1]
-            if not (before.isalnum() or after.isalnum() or before in ("@", ".", "/", "_", "-", "~") or after in ("@", ".", "/", "_", "-")):
+            if not (
+                before.isalnum()
+                or after.isalnum()
+                or before in ("@", ".", "/", "_", "-", "~")
+                or after in ("@", ".", "/", "_", "-")
+            ):
                 used.add(lowered[word])
     return used

@@ -26,7 +26,17 @@ from composer_hub.redact.judge import (
     num_classes,
     reads_as_words,
 )
-from composer_hub.redact.match import PLACEHOLDER, Span, Subject, is_accepted, matches, matches_at, places
+from composer_hub.redact.match import (
+    MAX_JUDGED,
+    PLACEHOLDER,
+    Span,
+    Subject,
+    is_accepted,
+    line_before,
+    matches,
+    matches_at,
+    places,
+)
 
 _HEADER = re.compile(
     r"(?i)(?:(?<![a-z])|(?<=\\n)|(?<=\\r))authorization[\"']?\]?\s{0,4}[:=,]\s{0,4}\\*[\"'`]?(?:f[\"'])?(?:(?:bearer|basic|token"
@@ -36,11 +46,12 @@ _BEARER = re.compile(r"(?i)bearer\s+(?P<v>[\w.~+/=-]{16,4096})")
 _BASIC = re.compile(r"(?i)basic\s+(?P<v>[A-Za-z0-9+/]{12,400}={0,2})(?![\w/+])")
 _COOKIE = re.compile(r"(?i)cookie[\"']?\s{0,4}[:=]\s{0,4}\\*[\"']?(?P<v>[\w.%-]{1,60}=[^\n\r\"'\\]{8,4096})")
 _ONE_COOKIE = re.compile(r"(?P<name>[\w.%-]{1,60})=(?P<v>[^;\s]{8,4096})")
-_PUBLIC_COOKIE = re.compile(r"(?i)_ga|_gid|_gcl|_fbp|_hj|_pk_|utm|intercom-id|ajs_|optimizely|amplitude|locale|lang|theme|consent|cookieconsent|timezone|tz\Z|path\Z|domain\Z|expires\Z|max-age\Z|samesite\Z")
-_GENERATED = re.compile(r"random_password[^\0]{0,600}?\\?\"result\\?\":\s{0,4}\\?\"(?P<v>[^\"\\\n]{6,200})")
-_COMMENTED = re.compile(
-    r"(?:^|\n)[ \t\d→|:]{0,12}(?://|#|--|/\*)[^\n]{0,60}\b(?i:token|secret|password|api key|apikey)\b[^\n]{0,40}\n[^\n=:]{1,60}[=:]\s{0,4}[\"'](?P<v>[^\"'\s\\]{12,200})[\"']"
+_PUBLIC_COOKIE = re.compile(
+    r"(?i)_ga|_gid|_gcl|_fbp|_hj|_pk_|utm|intercom-id|ajs_|optimizely|amplitude|locale|lang|theme|consent|cookieconsent|timezone|tz\Z|path\Z|domain\Z|expires\Z|max-age\Z|samesite\Z"
 )
+_GENERATED = re.compile(r"random_password[^\0]{0,600}?\\?\"result\\?\":\s{0,4}\\?\"(?P<v>[^\"\\\n]{6,200})")
+_COMMENT = re.compile(r"(?://|#|--|/\*)[^\n]*\Z")
+_BELOW = re.compile(r"[^\n]{0,40}\n[^\n=:]{1,60}[=:]\s{0,4}[\"'](?P<v>[^\"'\s\\]{12,200})[\"']")
 """A literal below a comment that names it."""
 _NESTED_TAG = re.compile(r"<\w*(?:[Pp]assword|[Ss]ecret)\w*>\s{0,20}<[Vv]alue>(?P<v>[^<>\s]{6,200})</[Vv]alue>")
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
@@ -83,6 +94,10 @@ def _is_given(value: str) -> bool:
     return not is_dummy(value) and not reads_as_words(value)
 
 
+def _is_commented(value: str) -> bool:
+    return is_secret(value[:MAX_JUDGED], "token", "quoted") and (looks_random(value) or is_uuid(value))
+
+
 def _is_sql_password(value: str) -> bool:
     return not is_dummy(value) and value.lower() not in TRIVIAL
 
@@ -115,7 +130,6 @@ _CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bo
     (('"auth', "input_value="), _HANDED, "handed", is_handed_over),
     (("@tcp(", "@unix(", "@("), _DSN, "dsn", is_url_password),
     (("random_password",), _GENERATED, "generated", lambda value: num_classes(value) >= 2),
-    (("token", "secret", "password", "api key", "Token", "API key"), _COMMENTED, "commented", lambda value: is_secret(value, "token", "quoted") and (looks_random(value) or is_uuid(value))),
     (("assword>", "ecret>"), _NESTED_TAG, "nested_tag", _is_given),
     (("kty",), _JWK, "jwk", looks_random),
     (("thin:", "oci:", "sqlplus", "expdp", "impdp"), _ORACLE, "oracle", is_url_password),
@@ -142,6 +156,11 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
             if content in text:
                 yield from matches(text, pattern, rule, accept)
                 break
+    for noun in ("token", "secret", "password", "api key"):
+        for at in places(lowered, noun):
+            below = _BELOW.match(text, at + len(noun))
+            if below and _COMMENT.search(line_before(text, at)) and _is_commented(below["v"]):
+                yield Span(*below.span("v"), "SECRET", "commented")
     for name in _CALLS:
         if name in triggers:
             yield from _call_arguments(subject, name)

@@ -46,11 +46,20 @@ _LOGIN = re.compile(
     rf"\\?[\"'`]?{_VALUE}"
 )
 _ONE_TIME = re.compile(
-    r"(?i)\b(?:otp|totp|mfa|one[- ]time (?:code|password)|verification code|(?:sms|2fa|login|auth(?:entication)?|confirmation|security) code|6.?digits? codes?|code (?:\w+ ){0,5}(?:sms|text|phone)|phone shows?)\b"
+    r"(?i)\b(?:otp|totp|mfa|one[- ]time (?:code|password)|verification code|(?:sms|2fa|login|auth(?:entication)?|"
+    r"confirmation|security) code|6.?digits? codes?|code (?:\w+ ){0,5}(?:sms|text|phone)|phone shows?)\b"
     r"[^\n\d]{0,48}?(?:\+[\d •-]{6,20}: ?)?[\"'( ](?P<v>\d{3}[ -]?\d{3}(?:\d{2})?)(?![\w.-])"
 )
-_NUMBERED_SEED = re.compile(r"(?<!\d)(?P<v>1[.)] ?[a-z]{3,8}(?:[, \n]{1,3}(?:[2-9]|1\d|2[0-4])[.)] ?[a-z]{3,8}){11,23})")
-_DOOR = re.compile(r"(?i)\b(?:(?:door|gate|alarm|entry|safe|lock|access|building|garage|security|sim|card|voicemail|lockbox|keypad|unlock) ?-?(?:code|pin|combination)|pin(?: code| number)?|(?:Tür|Haustür|Tor)code|code de la porte|código de la puerta|PIN-Code|PIN)(?: \w{1,12}){0,4}?(?: is| ist|:| est| es|=)? #?(?P<v>#?\d{4,10}[#*]?)(?![\w.:/-])")
+_NUMBERED_SEED = re.compile(
+    r"(?<!\d)(?P<v>1[.)] ?[a-z]{3,8}(?:[, \n]{1,3}(?:[2-9]|1\d|2[0-4])[.)] ?[a-z]{3,8}){11,23})"
+)
+_DIGITS = re.compile(r"\d{3}")
+_DOOR = re.compile(
+    r"(?i)\b(?:(?:door|gate|alarm|entry|safe|lock|access|building|garage|security|sim|card|voicemail|lockbox|keypad|"
+    r"unlock) ?-?(?:code|pin|combination)|pin(?: code| number)?|(?:Tür|Haustür|Tor)code|code de la porte|"
+    r"código de la puerta|PIN-Code|PIN)(?: \w{1,12}){0,4}?(?: is| ist|:| est| es|"
+    r"=)? #?(?P<v>#?\d{4,10}[#*]?)(?![\w.:/-])"
+)
 _AS = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
 _USER_IS = re.compile(
     r"(?i)s?(?:[_ ]?name)?(?:\\?[\"'`])?[ \t]{0,3}(?:[:=]|is\b|[\w.@-]{2,40}[ \t]{0,3}(?:[/|,]|and\b|with\b|pw\b))"
@@ -84,14 +93,24 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
         if trigger in subject.words:
             yield from _logins(subject, login)
     if not _DOORS.isdisjoint(subject.words):
-        for pattern in (_DOOR, _ONE_TIME):
-            yield from (Span(*match.span("v"), "SECRET", "code") for match in pattern.finditer(subject.text))
+        yield from _numeric_codes(subject)
     for word in _WALLETS:
         if word in subject.words:
             yield from _seed_phrases(subject, word)
     for word in _CODE_LISTS:
         if word in subject.words:
             yield from _codes(subject, word)
+
+
+def _numeric_codes(subject: Subject) -> Iterator[Span]:
+    """Yield the digits that open a door or an account."""
+    text = subject.text
+    for word in sorted(_DOORS & subject.words):
+        for at in places(subject.lowered, word):
+            if _DIGITS.search(text, at, at + 80):
+                for pattern in (_DOOR, _ONE_TIME):
+                    if match := pattern.search(text, max(0, at - 24), at + 90):
+                        yield Span(*match.span("v"), "SECRET", "code")
 
 
 def _stated(subject: Subject, noun: str) -> Iterator[Span]:

@@ -169,7 +169,12 @@ class KnownValues:
             return text
         lowered = same_length_lower(text)
         _, spelled, pieced, names, logins = self._compiled()
-        places = [*_whole(names, self._names, text), *_whole(logins, self._logins, lowered), *self._spelled(spelled, text, lowered), *self._user_places(lowered, text, _names_user)]
+        places = [
+            *_whole(names, self._names, text),
+            *_whole(logins, self._logins, lowered),
+            *self._spelled(spelled, text, lowered),
+            *self._user_places(lowered, text, _names_user),
+        ]
         if pieced:
             places += self._broken(pieced, lowered)
         return self._replaced(text, places, counts)
@@ -184,7 +189,7 @@ class KnownValues:
     def _compiled(self) -> tuple[Needles, ...]:
         if self._needles is None:
             tables = (self._users, self._spellings, self._pieces, self._names, self._logins)
-            self._needles = tuple(map(Needles, tables))
+            self._needles = tuple(Needles(table) for table in tables)
         return self._needles
 
     def _user_places(self, lowered: str, text: str, accept: Callable[[str, int, int], bool]) -> list[_Place]:

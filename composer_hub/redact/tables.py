@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.fields import beside, fields_of, personal_value
+from composer_hub.redact.fields import beside, fields_of, key_places, personal_value
 from composer_hub.redact.judge import is_secret
 from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER, Span, Subject
 from composer_hub.redact.names import promise_of
@@ -75,7 +75,10 @@ def _column_spans(subject: Subject) -> Iterator[Span]:
     text, lowered, triggers = subject
     heads = {}
     names = [name for name, trigger in _COLUMNS.items() if trigger in triggers]
-    for name in (*names, *(trigger[1:] for trigger in triggers if trigger[0] == "\0")):
+    for begin, end in key_places(text, lowered, frozenset(trigger for trigger in triggers if trigger[0] == "\0")):
+        if (stop := text.find("\n", end)) >= 0:
+            heads[text.rfind("\n", 0, begin) + 1] = stop
+    for name in names:
         at = lowered.find(name)
         while at >= 0:
             end = text.find("\n", at)
@@ -109,7 +112,11 @@ def cells_of(line: str, delimiter: str) -> list[tuple[str, int]]:
     at = 0
     while at <= len(line):
         quoted = _QUOTED_CELL.match(line, at) if delimiter != "|" else None
-        end = quoted.end() if quoted and line[quoted.end() : quoted.end() + 1] in (delimiter, "") else line.find(delimiter, at)
+        end = (
+            quoted.end()
+            if quoted and line[quoted.end() : quoted.end() + 1] in (delimiter, "")
+            else line.find(delimiter, at)
+        )
         end = len(line) if end < 0 else end
         cell = line[at:end]
         plain = cell.lstrip(" \t`*\"'")
@@ -142,7 +149,7 @@ def _row(line: str, at: int, heads: list[str], delimiter: str) -> Iterator[Span]
     if len(cells) != len(heads):
         return
     record = {head: value for head, (value, _) in zip(heads, cells, strict=True)}
-    neighbors = {value: label for value, label in beside(record)}
+    neighbors = dict(beside(record))
     for head, (value, start) in zip(heads, cells, strict=True):
         strength, stem = _promise(head)
         label, rule = personal_value(head, value)

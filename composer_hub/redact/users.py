@@ -5,6 +5,7 @@ In: a text. Out: names, except those that belong to no person (`runner`, `ubuntu
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -35,9 +36,36 @@ _PRINTED_USER = re.compile(
     r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=|\buid=(?=[\w.-]+,\s?(?:ou|cn|dc)=))"
     r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):,\s\"'\\]|\Z)"
 )
-_DOTTED = re.compile(
-    r"(?i)(?:/users?/|/homes?/|\buser/|@|(?:^|[\s\"'`])-{1,2}(?:u|U|l|user|username|login|owner|assignee|reviewer|author)[ =]|\b(?:user|username|login|owner|assignee|author|uid|name|account|by|as|of|from|to|for)[\"']?[:= ]{1,3}[\"'@]?)"
-    r"(?P<v>[a-z]{2,20}[._][a-z]{2,24}(?:-[a-z]{2,20})?\d{0,3})(?=[\s\"'`,;:)\]|/]|\.?(?:\s|\Z))(?! ?[=<>+(])"
+_DOTTED = re.compile(r"[a-z]{2,20}\.[a-z]{2,24}(?:-[a-z]{2,20})?")
+_SIGNS = re.compile(r"[/\\:=@\"'`,;()\[\]<>{}]+")
+_BEFORE_LOGIN = frozenset(
+    (
+        "-u",
+        "-U",
+        "-l",
+        "--user",
+        "--username",
+        "--login",
+        "--owner",
+        "--assignee",
+        "--reviewer",
+        "--author",
+        "user",
+        "username",
+        "login",
+        "owner",
+        "assignee",
+        "by",
+        "as",
+        "of",
+        "from",
+        "to",
+        "for",
+        "account",
+        "uid",
+        "name",
+        "author",
+    )
 )
 _REACHED = re.compile(
     r"(?<![\w.-])(?:ssh|scp|sftp|rsync|mosh|ssh-copy-id)[ \t](?:[^\s\"'`|;&]{1,80}[ \t]){0,6}?"
@@ -91,8 +119,8 @@ def people_among(users: Collection[str], trace: Trace, texts: Iterable[str]) -> 
 def _names(text: str) -> Iterator[str]:
     if "~" in text:
         yield from _TILDE.findall(text)
-    if "." in text or "_" in text:
-        yield from (name for name in _DOTTED.findall(text) if is_person_login(name))
+    if "." in text:
+        yield from _dotted(text)
     if any(word in text for word in _PRINTING):
         yield from _PRINTED_USER.findall(text)
     if "rw" in text or "r-x" in text:
@@ -118,6 +146,25 @@ def _names(text: str) -> Iterator[str]:
             if rooted and (match := pattern.match(text, at)):
                 yield match["v"].rstrip(".")
             at = text.find(anchor, at)
+
+
+def _dotted(text: str) -> Iterator[str]:
+    """Yield the logins of the form `anna.krause` in a path, behind a sign, or behind a word that announces them."""
+    before = ""
+    for word in text.split():
+        if "." in word and len(word) <= 120 and (names := _dotted_in(word)):
+            alone = word.strip(".,;:)\"'`") == names[0]
+            if not alone or before.rstrip(":=").strip("\"'`").lower() in _BEFORE_LOGIN or before in _BEFORE_LOGIN:
+                yield from names
+        before = word
+
+
+@functools.lru_cache(maxsize=16384)
+def _dotted_in(word: str) -> tuple[str, ...]:
+    if "://" in word or "(" in word:
+        return ()
+    parts = (part.rstrip(".") for part in _SIGNS.split(word))
+    return tuple(part for part in parts if _DOTTED.fullmatch(part) and is_person_login(part))
 
 
 def _is_rooted(before: str) -> bool:

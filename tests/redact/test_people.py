@@ -14,17 +14,17 @@ GONE = {
     "a YAML contact": "contact:\n  name: «Ragnhild Solberg»\n  phone: «+47 22 86 44 00»\n",
     "a CSV": "id,first_name,last_name,dob,city\n7,«Quirin»,«Abendroth»,«1984-11-02»,Graz\n",
     "a CSV with quotes": 'id,name,street,email\n7,"«Maren Holt»","«Deichweg 12»",«m.holt@deichpost.de»\n',
-    "a psql table": " id |     name      |     phone\n----+---------------+----------------\n  3 | «Fenna Dijkstra» | «06-51223344»\n",
-    "a Markdown table": "| Patient | Birth date | Insurance no |\n|---|---|---|\n| «Edvard Lunde» | «04.07.1961» | «A123456780» |\n",
-    "an SQL insert": "INSERT INTO staff (id, full_name, mobile) VALUES (4, '«Giacinta Bellomo»', '«+39 347 118 2290»');",
+    "a psql table": " id |     name      |     phone\n----+---------------+----------------\n  3 | «Fenna Dijkstra» | «06-51223344»\n",  # noqa: E501
+    "a Markdown table": "| Patient | Birth date | Insurance no |\n|---|---|---|\n| «Edvard Lunde» | «04.07.1961» | «A123456780» |\n",  # noqa: E501
+    "an SQL insert": "INSERT INTO staff (id, full_name, mobile) VALUES (4, '«Giacinta Bellomo»', '«+39 347 118 2290»');",  # noqa: E501
     "a Python dict": "{'accountHolder': '«Odile Varenne»', 'acct': '«7741-208-3359»'}",
     "a JS object": "const u = { firstName: '«Pilar»', lastName: '«Echeverría»', plate: '«4821 KTM»' }",
     "an XML element": "<Kunde><Vorname>«Traudl»</Vorname><Strasse>«Lindenstr. 4»</Strasse></Kunde>",
     "an HTML form": '<input name="last_name" value="«Achterberg»">',
     "a vCard": "BEGIN:VCARD\nFN:«Anselm Brückner»\nTEL;TYPE=cell:«+49 171 5550 918»\nBDAY:«1979-03-14»\nEND:VCARD",
-    "a form in prose": "Name: «Ysolde Kerbrat»\nGeburtsdatum: «12.03.1984»\nReisepass: «C01X00T47»\nSteuernummer: «21/815/08150»\n",
+    "a form in prose": "Name: «Ysolde Kerbrat»\nGeburtsdatum: «12.03.1984»\nReisepass: «C01X00T47»\nSteuernummer: «21/815/08150»\n",  # noqa: E501
     "a Spanish form": "Nombre completo: «Remedios Iturralde»\nDNI: «12345678Z»\nMóvil: «612 904 771»\n",
-    "a Japanese form": "氏名：«山田太郎»\n電話：«03-3581-4321»\n",
+    "a Japanese form": "氏名：«山田太郎»\n電話：«03-3581-4321»\n",  # noqa: RUF001
     "a license plate": "Kennzeichen: «B-KL 4821»",
     "a position": '{"lat": "«52.52437»", "lng": "«13.41053»"}',
     "a name of prose": "the customer behind it is «Traudl Hinterleitner», she will call",
@@ -78,7 +78,7 @@ def test_what_is_no_person_stays(text: str) -> None:
 
 
 def test_a_name_goes_in_all_its_spellings() -> None:
-    text = "From: Annegret Voß <a.voss@nordpost.de>\nVoss, then annegret.voss and avoss; VOSS, Annegret; Frau Voß; voss-web"
+    text = "From: Annegret Voß <a.voss@nordpost.de>\nVoss, then annegret.voss and avoss; VOSS, Annegret; Frau Voß; voss-web"  # noqa: E501
     after = redacted(text)
     assert not any(part in after for part in ("Annegret", "Voß", "annegret.voss", "avoss"))
 

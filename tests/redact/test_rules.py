@@ -86,7 +86,7 @@ HIDDEN = {
     "a phone": ("call +1 415 555 2671 now", "call [PHONE_1] now"),
     "a national phone": ("(415) 555-2671", "[PHONE_1]"),
     "a card": ("card 4539 1488 0343 6467.", "card [CARD_1]."),
-    "an iban": ("to DE89370400440532013000", "to [IBAN_1]"),
+    "an iban": ("to DE44500105175407324931", "to [IBAN_1]"),
     "a social security number": ("ssn 412-45-4321", "ssn [SSN_1]"),
     "a hardware address": ("ether a4:83:e7:12:9b:0c", "ether [MAC_1]"),
 }  # fmt: skip
