@@ -2,8 +2,8 @@
 
     python -m benchmarks.redaction.sessions [--set sessions2] [--misses]
 
-The authors of `sets/sessions.json` and `sets/sessions2.json` had seen neither the rules nor their tests, documentation or other sets, and also
-listed what no rule claims, such as names in free text.
+The authors of `sets/sessions.json` and `sets/sessions2.json` had seen neither the rules nor their tests, documentation
+or other sets, and also listed what no rule claims.
 """
 
 from __future__ import annotations
