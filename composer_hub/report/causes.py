@@ -44,7 +44,7 @@ class Cause:
     something only if several sessions chose it.
     """
 
-    kind: str  # path, flag, field, target, program, module or tool
+    kind: str  # path, flag, wrapper, field, target, program, module or tool
     subject: str  # the program with its subcommand; "" for a path
     name: str  # what was wrong
     fix: str
@@ -228,7 +228,9 @@ class Causes:
             # A wrapper may have taken the place of a program: its usage names it.
             usage = _USAGE.search(text)
             named = usage[1].strip() if usage else ""
-            subject = named if named and named.split()[0] != owner.program else verb_of(owner)
+            if kind == "flag" and named and named.split()[0] != owner.program:
+                return "wrapper", owner.program, name, named, ""
+            subject = verb_of(owner)
             fix, worked = self._other_words(context, owner, name, kind)
             return kind, subject, name, fix, worked
         return None

@@ -47,7 +47,7 @@ class Lesson:
         return f"- {self.line} ({self.num_failures} failures in {self.num_sessions} sessions)."
 
 
-_OF_MACHINE = ("flag", "field", "program")
+_OF_MACHINE = ("flag", "wrapper", "field", "program")
 """Kinds of causes that are about the programs of a machine, whatever the project."""
 _OF_FOLDER = ("path", "target", "tool", "parameter")
 _Proof = tuple[SessionFacts, Cause]
@@ -162,8 +162,9 @@ def _lesson(
 def _disproved(kind: str, subject: str, name: str, first: float, worked: Mapping[str, float]) -> bool:
     if kind == "path":
         names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
-    elif kind in ("flag", "target"):
-        names = (f"{kind} {subject} {name}", f"{kind} {subject.split()[0]} {name}")
+    elif kind in ("flag", "wrapper", "target"):
+        word = "target" if kind == "target" else "flag"
+        names = (f"{word} {subject} {name}", f"{word} {subject.split()[0]} {name}")
     elif kind == "program":
         names = (f"program {name}",)
     else:
@@ -249,6 +250,10 @@ def _flag_line(subject: str, name: str, fix: str) -> str:
     return f"`{subject}` has no `{name}`{advice}"
 
 
+def _wrapper_line(subject: str, name: str, fix: str) -> str:
+    return f"`{subject} {name}` fails here: `{subject}` runs `{fix}`" if fix else ""
+
+
 def _field_line(subject: str, name: str, fix: str) -> str:
     return f"`{subject} --json` has no field `{name}`" + ("" if fix in ("", "-") else f"; use `{fix}`")
 
@@ -272,6 +277,7 @@ def _parameter_line(subject: str, name: str, fix: str) -> str:
 _LINES = {
     "path": _path_line,
     "flag": _flag_line,
+    "wrapper": _wrapper_line,
     "field": _field_line,
     "target": _target_line,
     "program": _program_line,
