@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import errno
 import functools
@@ -67,6 +68,10 @@ class App:
 
     def __init__(self, hub: Hub, routes: tuple[Route, ...] = parts.ROUTES) -> None:
         self.hub, self.routes = hub, routes
+        self._of_method: dict[str, list[Route]] = collections.defaultdict(list)
+        for route in routes:
+            for method in (route.method, "HEAD") if route.method == "GET" else (route.method,):
+                self._of_method[method].append(route)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -93,17 +98,12 @@ class App:
         try:
             self._check_host(request)
             path = request.scope["raw_path"].decode("latin-1")
-            for route in self.routes:
+            for route in self._of_method.get(request.method, ()):
                 if (args := route.match(request.method, path)) is not None:
                     user = None if route.own_auth else self._user(request)
                     call = Call(self.hub, request, user, args)
                     respond = functools.partial(route.on_error, call) if route.on_error else respond
-                    try:
-                        return await route.handler(call)
-                    except ApiError as error:
-                        if error.code != "RepoNotFound" or not await _fetched(call):
-                            raise
-                    return await route.handler(call)
+                    return await _handled(route, call)
             raise self._unanswered(request, path)
         except ApiError as error:
             return respond(error)
@@ -149,17 +149,32 @@ class App:
         return user
 
 
-async def _fetched(call: Call) -> bool:
-    """Copy the repository of a request that reads from the upstream Hub; return whether it is here now."""
+async def _handled(route: Route, call: Call) -> Response:
+    """Let the route answer, after copying what it lacks from the upstream Hub: the repository, then the revision."""
+    for _ in range(2):
+        try:
+            return await route.handler(call)
+        except (ApiError, NoRevision) as error:
+            if not await _fetched(call, error):
+                raise
+    return await route.handler(call)
+
+
+async def _fetched(call: Call, error: ApiError | NoRevision) -> bool:
+    """Copy for a request that reads what is not here; return whether it is here now."""
     reads = call.request.method in ("GET", "HEAD") or "/paths-info/" in call.request.url.path
     if call.hub.fetch is None or not reads or not {"ns", "name"} <= call.args.keys():
         return False
     kind, name = call.args.get("kinds", "models")[:-1], f"{call.args['ns']}/{call.args['name']}"
-    if call.store.find_repo(kind, name) is not None or call.store.moved_to(kind, name) is not None:
-        return False
-    if call.hub.accounts.holds_namespace(call.args["ns"]):
+    if call.hub.accounts.holds_namespace(call.args["ns"]) or call.store.moved_to(kind, name) is not None:
         return False  # what is missing in a namespace of this Hub is missing
-    return await call.in_thread(call.hub.fetch, kind, name)
+    is_here = call.store.find_repo(kind, name) is not None
+    if is_here != isinstance(error, NoRevision) or not (is_here or error.code == "RepoNotFound"):
+        return False
+    revision = call.args.get("rev", "") if is_here else "main"
+    if not revision or revision.startswith("refs/pr/"):
+        return False
+    return await call.in_thread(call.hub.fetch, kind, name, revision)
 
 
 def _request_id(request: Request) -> str:

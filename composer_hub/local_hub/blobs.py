@@ -70,7 +70,7 @@ class BlobWriter:
         self._sha256 = hashlib.sha256()
         self.size = 0
 
-    def write(self, *parts: bytes) -> None:
+    def write(self, *parts: bytes | memoryview) -> None:
         """Append; the hash goes along, so that the file is never read again to check it."""
         for part in parts:
             self._sha256.update(part)

@@ -32,11 +32,12 @@ from starlette.responses import Response
 
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import BlobWriter
+from composer_hub.local_hub.direct import BLOCK, body_socket
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.store import KINDS, Repo, Store
 
-_PIECE, _MAX_PARTS = 1048576, 1000
-"""Uploads are hashed and written this many bytes at a time, in as many parts as the system takes at once."""
+_MAX_PARTS = 1000
+"""As many parts as the system writes at once."""
 JSON_LIMIT = 16 << 20
 """A JSON body may be this long; what is longer is answered 413."""
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
@@ -75,8 +76,8 @@ class Hub:
     with_xet: bool = False
     allow_local_jobs: bool = False
     allowed_hosts: frozenset[str] = frozenset()
-    fetch: Callable[[str, str], bool] | None = None
-    """Copies a repository (kind, name) that is not here from another Hub; returns whether it is here now."""
+    fetch: Callable[[str, str, str], bool] | None = None
+    """Copies a revision of a repository (kind, name) from another Hub; returns whether it is here now."""
     open_pull_request: OpenPullRequest | None = None
     may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
     """Says whether the caller may commit to the ref of a pull request."""
@@ -196,15 +197,25 @@ class Call:
         return b"".join(parts)
 
     async def stream_to(self, writer: BlobWriter, limit: int) -> None:
-        """Hash and write the body in a thread, a piece at a time."""
+        """Hash and write the body in threads, a piece at a time; most of a long one straight from the socket."""
+        announced = self.request.headers.get("content-length", "")
+        length = int(announced) if announced.isdecimal() else 0
+        socket = body_socket(self.request.scope)
         parts: list[bytes] = []
         held = 0
         async for part in self.request.stream():
             parts.append(part)
             held += len(part)
-            if writer.size + held > limit:
+            if max(writer.size + held, length) > limit:
                 raise ApiError(413, f"More than {limit} bytes came.", "PayloadTooLarge")
-            if held >= _PIECE or len(parts) >= _MAX_PARTS:
+            rest = length - writer.size - held
+            if socket is not None and rest >= BLOCK and socket.is_free:
+                writer.write(*parts)  # no await: the parser must not read on
+                await socket.read(rest, writer.write)
+                if writer.size == length:
+                    return
+                parts, held = [], 0
+            elif held >= BLOCK or len(parts) >= _MAX_PARTS:
                 await self.in_thread(writer.write, *parts)
                 parts, held = [], 0
         await self.in_thread(writer.write, *parts)

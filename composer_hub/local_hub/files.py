@@ -49,8 +49,8 @@ async def show_tree(call: Call) -> Response:
 async def show_paths(call: Call) -> Response:
     """Describe the asked paths that exist; the others are left out, as on the Hub."""
     repo = call.repo()
+    oid = call.store.resolve(repo, call.args["rev"])  # before the body, which can be read only once
     form = await _form(call)
-    oid = call.store.resolve(repo, call.args["rev"])
     tree = await call.in_thread(call.store.tree, repo, oid)
     wanted = [path.strip("/") for path in form["paths"]]
     found: dict[str, TreeEntry | Folder] = {path: tree[path] for path in wanted if path in tree}
@@ -189,37 +189,34 @@ def parse_range(header: str, size: int) -> tuple[int, int] | None:
 
 def _plan(file: Mapping[str, Any], tree: Mapping[str, TreeEntry], ignored: str, attributes: str) -> dict[str, Any]:
     path, size = file["path"], file.get("size")
-    is_lfs = (isinstance(size, int) and size > REGULAR_LIMIT) or _matches(path, _lfs_patterns(attributes))
+    is_lfs = (isinstance(size, int) and size > REGULAR_LIMIT) or bool(_lfs_paths(attributes).match(path))
     plan = {
         "path": path,
         "uploadMode": "lfs" if is_lfs else "regular",
-        "shouldIgnore": _matches(path, _ignore_patterns(ignored)),
+        "shouldIgnore": bool(_ignored_paths(ignored).match(path)),
     }
     return plan | ({"oid": tree[path].content_id} if path in tree else {})
 
 
 @functools.lru_cache(maxsize=64)
-def _lfs_patterns(attributes: str) -> tuple[str, ...]:
+def _lfs_paths(attributes: str) -> re.Pattern[str]:
     lines = [line.split() for line in attributes.splitlines() if "filter=lfs" in line and not line.startswith("#")]
-    return tuple(words[0] for words in lines if words)
+    return _any_of(words[0] for words in lines if words)
 
 
 @functools.lru_cache(maxsize=64)
-def _ignore_patterns(text: str) -> tuple[str, ...]:
+def _ignored_paths(text: str) -> re.Pattern[str]:
     lines = (line.strip() for line in text.splitlines())
-    return tuple(line for line in lines if line and not line.startswith("#"))
+    return _any_of(line for line in lines if line and not line.startswith("#"))
 
 
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    """Say whether git's simple patterns name this path: by its name, as a whole, or a folder above it."""
-    name = path.rpartition("/")[2]
-    for pattern in patterns:
-        rooted = pattern.strip("/")
-        if fnmatch.fnmatchcase(path, rooted) or path.startswith(rooted + "/"):
-            return True
-        if "/" not in rooted and (fnmatch.fnmatchcase(name, rooted) or f"/{rooted}/" in f"/{path}"[: -len(name)]):
-            return True
-    return False
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """Compile git's simple patterns, which name a path as a whole, by its name or by a folder above it."""
+    choices = []
+    for pattern in (pattern.strip("/") for pattern in patterns):
+        above = "" if "/" in pattern else "(?:.*/)?"
+        choices.append(f"{above}(?:{fnmatch.translate(pattern)}|{re.escape(pattern)}/.*)")
+    return re.compile("|".join(choices) or "(?!)", re.DOTALL)
 
 
 def _items(

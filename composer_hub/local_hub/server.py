@@ -79,6 +79,7 @@ def serve(
     import uvicorn
 
     from composer_hub.local_hub.app import App, make_hub, open_store
+    from composer_hub.local_hub.direct import direct_protocol
     from composer_hub.local_hub.faults import Faulty, parse_faults
     from composer_hub.local_hub.upstream import Upstream
 
@@ -120,6 +121,7 @@ def serve(
         app: Any = Faulty(App(hub), faults, settings.seed) if faults else App(hub)
         config = uvicorn.Config(
             app,
+            http=direct_protocol(),
             log_level="critical" if faults else "warning",
             access_log=False,
             ws="none",

@@ -282,12 +282,14 @@ class Store(Contents):
         large: Iterable[TreeEntry] = (),
         parent: str = "",
         before: BeforeCommit | None = None,
+        oid: str = "",
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
         `parent` is the head that the writer saw; `HeadMoved` is raised if the ref has changed since. `small` holds the
         bytes of the small files that the operations name, and `large` is the files whose bytes must be on disk. With
         `before`, the commit starts at `parent` (or the head of the ref) and goes to the ref that `before` returns.
+        A copy has the `oid` of its original.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -311,7 +313,7 @@ class Store(Contents):
                         f"Upload it first. oid: {entry.content_id[:100]}"
                     )
                 db.execute("delete from coming where oid=?", (entry.oid,))
-            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
+            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author, oid)
 
     def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
         """Squash a branch: one commit without a parent that holds the same tree."""
@@ -421,6 +423,7 @@ class Store(Contents):
         title: str,
         description: str,
         author: str,
+        oid: str = "",
     ) -> Commit:
         """Insert the commit and move the ref; the whole tree goes in when the way back to one has become long."""
         now = self.now()
@@ -430,7 +433,7 @@ class Store(Contents):
         stored = json.dumps(dict(tree) if is_whole else changes, separators=(",", ":"))
         # The nonce keeps two equal commits on one parent apart, as the time does in git.
         identity = json.dumps([repo_id, parent, stored, title, description, author, now, secrets.token_hex(8)])
-        oid = hashlib.sha1(identity.encode(), usedforsecurity=False).hexdigest()
+        oid = oid or hashlib.sha1(identity.encode(), usedforsecurity=False).hexdigest()
         state = (int(is_whole), 0 if is_whole else chain, 0 if is_whole else weight)
         row = (repo_id, oid, parent, title, description, author, now, stored, *state)
         db.execute(

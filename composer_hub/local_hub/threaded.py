@@ -18,6 +18,7 @@ import uvicorn
 
 from composer_hub.local_hub.accounts import Accounts, Organization, User
 from composer_hub.local_hub.app import App, make_hub, open_store
+from composer_hub.local_hub.direct import direct_protocol
 from composer_hub.local_hub.env import client_env, env_changes
 from composer_hub.local_hub.faults import Faulty, parse_faults
 from composer_hub.local_hub.server import START_SECONDS, ServerError
@@ -73,7 +74,9 @@ def hub_thread(root: Path) -> Iterator[HubThread]:
         accounts, store = Accounts(), open_store(root / "hub")
         hub = make_hub(store, accounts, endpoint, with_xet=with_xet, allowed_hosts=frozenset({HOST, "localhost"}))
         faulty = Faulty(App(hub), ())
-        config = uvicorn.Config(faulty, log_level="critical", access_log=False, ws="none", date_header=False)
+        config = uvicorn.Config(
+            faulty, http=direct_protocol(), log_level="critical", access_log=False, ws="none", date_header=False
+        )
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="embedded-hub", daemon=True)
         thread.start()

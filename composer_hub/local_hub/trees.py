@@ -8,7 +8,7 @@ from __future__ import annotations
 import collections
 import hashlib
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -28,6 +28,7 @@ class TreeEntry(NamedTuple):
         return self.sha256 or self.oid
 
 
+_FEW = 16
 Tree = Mapping[str, TreeEntry]
 Changes = dict[str, TreeEntry | None]
 
@@ -128,10 +129,17 @@ def check_no_overlap(tree: Tree, changes: Changes, after: Tree) -> None:
     for folder in folders_of(path for path, entry in changes.items() if entry is not None) & after.keys():
         raise BadPath(f"{folder!r} is a file, so no file can be below it. Delete it in the same commit.")
     new_files = [path for path, entry in changes.items() if entry is not None and path not in tree]
-    folders = folders_of(after) if new_files else set()
-    for path in new_files:
-        if path in folders:
-            raise BadPath(f"{path!r} is a folder, so no file can take its name. Delete the folder in the same commit.")
+    for path in _folders_among(new_files, after):
+        raise BadPath(f"{path!r} is a folder, so no file can take its name. Delete the folder in the same commit.")
+
+
+def _folders_among(names: Sequence[str], tree: Tree) -> Collection[str]:
+    """Return those names that are folders of a tree."""
+    if len(names) > _FEW:
+        return folders_of(tree).intersection(names)
+    # One search per name is much faster than a step per file. No path holds a line break.
+    lines = "\n".join(("", *tree)) if names else ""
+    return [name for name in names if f"\n{name}/" in lines]
 
 
 def folders_of(paths: Iterable[str]) -> set[str]:

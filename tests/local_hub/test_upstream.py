@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
-from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError
+from huggingface_hub.errors import HfHubHTTPError, RepositoryNotFoundError, RevisionNotFoundError
 
 from composer_hub.local_hub.server import ServerProcess, start_server
 
@@ -42,6 +42,39 @@ def test_a_public_repository_is_copied_when_it_is_read_and_stays_as_it_was(
     with pytest.raises(HfHubHTTPError, match="403"):
         zoe.upload_file(path_or_fileobj=b"x", path_in_repo="x", repo_id=name, repo_type="dataset")
     assert zoe.list_repo_commits(name, repo_type="dataset")[0].title.startswith(f"Copy of {hub_server.endpoint} at ")
+
+
+def test_other_revisions_are_copied_when_they_are_asked_for_under_their_own_commit_ids(
+    hub_server: ServerProcess, copying: ServerProcess, zoe: HfApi, tmp_path: Path
+) -> None:
+    there, name = HfApi(endpoint=hub_server.endpoint, token="hf_test_me"), "me/versions"
+    there.create_repo(name)
+    oids = [
+        there.upload_file(path_or_fileobj=text, path_in_repo="a.txt", repo_id=name).oid
+        for text in (b"one", b"two", LARGE, b"four")
+    ]
+    there.create_tag(name, tag="v1", revision=oids[0])
+    there.create_branch(name, branch="side/way", revision=oids[2])
+    there.create_tag(name, tag="newest", revision=oids[3])
+
+    def text(revision: str) -> bytes:
+        where = {"endpoint": copying.endpoint, "token": "hf_zoe", "cache_dir": tmp_path}
+        return Path(hf_hub_download(name, "a.txt", revision=revision, **where)).read_bytes()
+
+    # The first read of all is of a revision, by the request whose body can be read only once.
+    assert zoe.get_paths_info(name, ["a.txt"], revision="v1")[0].size == 3
+    assert [text(revision) for revision in ("v1", "side/way", "main", oids[1])] == [b"one", LARGE, b"four", b"two"]
+    assert zoe.model_info(name, revision="newest").sha == oids[3] == zoe.model_info(name).sha
+    assert zoe.model_info(name, revision=oids[1][:12]).sha == oids[1]
+    refs = zoe.list_repo_refs(name)
+    assert [ref.name for ref in refs.branches] == ["main", "side/way"]
+    assert {ref.name: ref.target_commit for ref in refs.tags} == {"newest": oids[3], "v1": oids[0]}
+    # What was copied stays, also when it is gone there.
+    there.delete_tag(name, tag="v1")
+    assert zoe.list_repo_files(name, revision="v1") == zoe.list_repo_files(name, revision=oids[0])
+    for revision in ("v2", "0" * 40, "refs/pr/1"):
+        with pytest.raises(RevisionNotFoundError):
+            zoe.model_info(name, revision=revision)
 
 
 def test_private_gated_and_missing_repositories_are_not_copied(hub_server: ServerProcess, zoe: HfApi) -> None:
