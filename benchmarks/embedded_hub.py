@@ -1,7 +1,7 @@
 """What the embedded Hub costs, beside an earlier version of it in the same run: `python benchmarks/embedded_hub.py`.
 
-The figures are CPU seconds of the server, because a machine is rarely quiet, and sha256 of the same bytes in the same
-minute stands beside them. `--before FOLDER` names a checkout of an earlier commit
+The figures are CPU seconds of the server, because a machine is rarely quiet, with sha256 of the same bytes in the same
+minute, and with the bare loops of `upload_floors.py`. `--before FOLDER` names a checkout of an earlier commit
 (`git worktree add --detach FOLDER COMMIT`); its server and today's take turns, with the same stock client.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import hashlib
 import http.client
 import json
@@ -25,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks import upload_floors
 from composer_hub.local_hub.server import RunningHub, find_running
 
 HERE = Path(__file__).resolve().parents[1]
@@ -62,7 +64,7 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=200, help="MB of the random file that goes up and down")
     parser.add_argument("--commits", type=int, default=1000)
     parser.add_argument("--files", type=int, default=10_000, help="files of the tree that is listed with expand")
-    parser.add_argument("--part", choices=["lfs", "xet", "commits"], help=argparse.SUPPRESS)
+    parser.add_argument("--part", choices=["lfs", "xet", "commits", "floors"], help=argparse.SUPPRESS)
     parser.add_argument("--checkout", type=Path, default=HERE, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part:
@@ -74,17 +76,29 @@ def main() -> None:
     names = (["before"] if arguments.before else []) + ["now"]
     print("| | " + " | ".join(names) + " |\n|---|" + "---|" * len(names))
     for key, (title, digits) in ROWS.items():
-        cells = [f"{statistics.median(result[key]):,.{digits}f}" for result in results]
-        print(f"| {title} | " + " | ".join(cells) + " |")
+        print(f"| {title} | " + " | ".join(cell(result[key], digits) for result in results) + " |")
+    least = results[-1]
+    print("\n| bare loop | CPU ms per MB | times sha256 |\n|---|---|---|")
+    for key, title in upload_floors.ROWS.items():
+        ratio = statistics.median(least[key]) / statistics.median(least["floor_sha256"])
+        print(f"| {title} | {cell(least[key], 2)} | {ratio:.2f} |")
+
+
+def cell(values: list[float], digits: int) -> str:
+    """Write the median with the least and the most."""
+    low, middle, high = (f"{value:,.{digits}f}" for value in (min(values), statistics.median(values), max(values)))
+    return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def run_rounds(checkouts: list[Path], arguments: argparse.Namespace) -> list[dict[str, list[float]]]:
     """Let the versions take turns, each part in a process of its own: clients read their settings when imported."""
-    results: list[dict[str, list[float]]] = [{key: [] for key in ROWS} for _ in checkouts]
+    results: list[dict[str, list[float]]] = [{key: [] for key in (*ROWS, *upload_floors.ROWS)} for _ in checkouts]
     options = [f"--{name}={getattr(arguments, name)}" for name in ("megabytes", "commits", "files")]
     for number in range(arguments.rounds):
-        for part in ("lfs", "xet", "commits"):
+        for part in ("floors", "lfs", "xet", "commits"):
             for checkout, result in zip(checkouts, results, strict=True):
+                if part == "floors" and checkout is not HERE:
+                    continue
                 command = [sys.executable, __file__, "--part", part, "--checkout", str(checkout), *options]
                 done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
                 for key, value in json.loads(done.stdout).items():
@@ -94,6 +108,8 @@ def run_rounds(checkouts: list[Path], arguments: argparse.Namespace) -> list[dic
 
 
 def run_part(part: str, checkout: Path, sizes: Sizes) -> dict[str, float]:
+    if part == "floors":
+        return upload_floors.floors(sizes.megabytes)
     with tempfile.TemporaryDirectory(prefix="embedded-hub-") as folder:
         os.environ |= {
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -133,7 +149,9 @@ def up_and_down(running: RunningHub, folder: Path, part: str, megabytes: int) ->
     path = folder / "file.bin"
     with open(path, "wb") as file:
         file.writelines(os.urandom(MB) for _ in range(megabytes))
-    sha256 = own_cpu(lambda: digest(path))
+    data = path.read_bytes()
+    sha256 = own_cpu(functools.partial(hashlib.sha256, data))
+    del data
     before = status(running.pid, "VmRSS")
     up = server_cpu(
         running, lambda: api.upload_file(path_or_fileobj=str(path), path_in_repo="file.bin", repo_id="me/bench")

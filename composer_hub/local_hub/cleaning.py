@@ -65,6 +65,7 @@ def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> F
         freed.num_commits = _clean_commits(db)
         names.update(db)
         _clean_rows(db, names, cutoff, freed)
+        freed.num_bytes += store.num_unused_bytes(db)
         if dry_run:
             for blob in [blob for blob in store.blobs.all() if not _is_named(db, names, blob)]:
                 freed.num_objects += 1
@@ -72,6 +73,7 @@ def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> F
             raise _Undo
     if not dry_run:
         _clean_blobs(store, names, freed)
+        store.shrink()
     return freed
 
 

@@ -21,6 +21,9 @@ from composer_hub.local_hub.errors import LocalHubError
 Step = Callable[[sqlite3.Connection, Path], None]
 """Leads from one format of the folder to the next, inside a transaction."""
 
+_NO_AUTO_VACUUM = 0
+_PAGES_AT_ONCE = 2000
+
 
 class DatabaseError(LocalHubError, RuntimeError):
     """The folder of the embedded Hub cannot be used."""
@@ -73,6 +76,9 @@ class Database:
             with self.write() as db:
                 step(db, self.root)
                 db.execute(f"pragma user_version = {number}")
+        if not is_shared and self._writer.execute("pragma auto_vacuum").fetchone() == (_NO_AUTO_VACUUM,):
+            with contextlib.suppress(sqlite3.OperationalError):  # there is no room for a copy: the next start may have
+                self._writer.execute("vacuum")
 
     def read(self) -> sqlite3.Connection:
         """Return this thread's connection for queries."""
@@ -106,6 +112,22 @@ class Database:
                 self._lock.release()
         return self.read()
 
+    def num_unused_bytes(self, db: sqlite3.Connection) -> int:
+        """Return the size of the pages that hold nothing."""
+        ((num_pages,), (size,)) = (db.execute(f"pragma {name}").fetchone() for name in ("freelist_count", "page_size"))
+        return num_pages * size
+
+    def shrink(self) -> None:
+        """Give unused pages back to the system, in short transactions: others may write in between."""
+        before = None
+        while (left := self.num_unused_bytes(self.read())) and left != before:
+            before = left
+            with self.write() as db:
+                db.execute(f"pragma incremental_vacuum({_PAGES_AT_ONCE})").fetchall()
+        # The file itself becomes shorter when the log is copied into it; if others use it, they do that later.
+        with self._lock:
+            self._writer.execute("pragma wal_checkpoint(truncate)").fetchall()
+
     def now(self) -> str:
         """Return the time as the Hub writes it."""
         moment = datetime.fromtimestamp(self.clock(), timezone.utc)
@@ -125,6 +147,8 @@ class Database:
         path.chmod(0o600)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
         # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.
+        # The first one must come before the first page of a new file; `_migrate` applies it to an old one.
+        connection.execute("pragma auto_vacuum=incremental")
         connection.executescript("pragma journal_mode=wal; pragma synchronous=normal; pragma foreign_keys=on;")
         # Pages of the log are copied and flushed every 16 MB: small commits change the same ones again and again.
         connection.execute("pragma wal_autocheckpoint=4000")

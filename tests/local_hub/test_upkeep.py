@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import itertools
+import json
 import os
 import random
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -22,13 +24,14 @@ from composer_hub.local_hub.bucketstore import apply_batch, create_bucket, delet
 from composer_hub.local_hub.checking import check
 from composer_hub.local_hub.cleaning import MIN_AGE, clean
 from composer_hub.local_hub.database import DatabaseError
+from composer_hub.local_hub.migrations import STEPS
 from composer_hub.local_hub.server import start_server
 from composer_hub.local_hub.store import NoContent, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
 from composer_hub.local_hub.xorbs import Malformed
 
+from .requests import auth, create, file
 from .requests import commit as commit_lines
-from .requests import create, file
 from .test_chunkstore import FILE, add
 from .test_xet import xorb_of
 
@@ -257,6 +260,28 @@ def test_commands_beside_a_server_lose_nothing_that_it_confirms(tmp_path: Path) 
         assert whole(store)
     assert set(found) == set(names)
     assert found[names[0]] >= {"a.txt", "b.txt"}
+
+
+@pytest.mark.parametrize("was_made_before", [False, True])
+def test_gc_shortens_the_database_beside_a_server_that_goes_on(tmp_path: Path, was_made_before: bool) -> None:
+    if was_made_before:  # by a version whose files never became shorter
+        with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as connection:
+            connection.executescript(f"pragma user_version={len(STEPS)}; create table other(x);")
+            assert connection.execute("pragma auto_vacuum").fetchone() == (0,)
+    users = ["--user", "me:hf_test_me", "--no-xet"]
+    with start_server(tmp_path, users) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
+        for name in ("me/kept", "me/gone"):
+            assert create(http, name).status_code == 200
+            lines = [file(f"{number}.bin", random.Random(f"{name}{number}").randbytes(30_000)) for number in range(100)]
+            assert commit_lines(http, name, lines).status_code == 200
+        assert http.request("DELETE", "/api/repos/delete", json={"name": "gone"}, headers=auth("me")).status_code == 200
+        for options in (["--dry-run"], []):
+            done = run("gc", "--data", str(tmp_path), "--min-age", "0", "--format", "json", *options)
+            assert (done.returncode, json.loads(done.stdout)["num_bytes"] > 3_000_000) == (0, True)
+        assert commit_lines(http, "me/kept", [file("new.txt")]).status_code == 200
+    assert 3_000_000 < sum(path.stat().st_size for path in tmp_path.glob("hub.sqlite*")) < 4_500_000
+    with contextlib.closing(open_store(tmp_path)) as store:
+        assert whole(store)
 
 
 def test_the_commands_print_what_they_found_and_freed(store: Store, repo: Repo, tmp_path: Path) -> None:
