@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import socket
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -164,6 +166,33 @@ def test_a_branch_that_is_not_there_is_a_404(http: Any, repo: str) -> None:
 def test_a_json_body_that_is_too_long_is_a_413(http: Any) -> None:
     answer = http.post("/api/validate-yaml", content=b'"' + b"x" * (17 << 20) + b'"', headers=auth("me"))
     assert answer.status_code == 413
+
+
+def test_a_commit_line_without_an_end_is_cut(http: Any, repo: str) -> None:
+    parts = [b'{"key":"file","value":{"path":"a","content":"', *[b"x" * (1 << 20)] * 65]
+    answer = http.post(f"/api/models/{repo}/commit/main", content=iter(parts), headers=auth("me"))
+    assert answer.status_code == 413
+
+
+def test_a_packed_body_is_not_unpacked(http: Any) -> None:
+    packed = gzip.compress(b'{"name": "packed", "x": "' + bytes(20 << 20) + b'"}')
+    headers = auth("me") | {"Content-Encoding": "gzip", "Content-Type": "application/json"}
+    assert http.post("/api/repos/create", content=packed, headers=headers).status_code == 400
+
+
+def test_heads_that_never_end_hold_up_nobody(http: Any, hub_server: ServerProcess) -> None:
+    host, _, port = hub_server.endpoint.removeprefix("http://").partition(":")
+    with contextlib.ExitStack() as links:
+        for _ in range(100):
+            links.enter_context(socket.create_connection((host, int(port)))).sendall(b"GET /api/models HTTP/1.1\r\nHo")
+        assert http.get("/api/whoami-v2", headers=auth("me")).status_code == 200
+
+
+def test_a_page_of_another_origin_may_not_read_the_answers(http: Any) -> None:
+    for method in ("GET", "OPTIONS"):
+        headers = auth("me") | {"Origin": "https://example.org", "Access-Control-Request-Method": "GET"}
+        answer = http.request(method, "/api/whoami-v2", headers=headers)
+        assert not [name for name in answer.headers if name.lower().startswith("access-control")]
 
 
 # ---------------------------------------------------------------------------------------------------- files and refs
