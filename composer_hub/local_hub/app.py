@@ -168,10 +168,12 @@ async def _fetched(call: Call, error: ApiError | NoRevision) -> bool:
     kind, name = call.args.get("kinds", "models")[:-1], f"{call.args['ns']}/{call.args['name']}"
     if call.hub.accounts.holds_namespace(call.args["ns"]) or call.store.moved_to(kind, name) is not None:
         return False  # what is missing in a namespace of this Hub is missing
-    is_here = call.store.find_repo(kind, name) is not None
-    if is_here != isinstance(error, NoRevision) or not (is_here or error.code == "RepoNotFound"):
+    if isinstance(error, NoRevision):
+        revision = call.args.get("rev", "")
+    elif error.code == "RepoNotFound" and call.store.find_repo(kind, name) is None:
+        revision = "main"
+    else:
         return False
-    revision = call.args.get("rev", "") if is_here else "main"
     if not revision or revision.startswith("refs/pr/"):
         return False
     return await call.in_thread(call.hub.fetch, kind, name, revision)
