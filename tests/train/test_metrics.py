@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from composer_hub.train.hinting import REASONS  # noqa: E402
 from composer_hub.train.metrics import gradient_norms, probed_parameter, rollout_means  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 from tests.train.test_rollouts import RIGHT, WRONG, acted, call, rollout  # noqa: E402
@@ -45,12 +46,16 @@ def named_on_the_page() -> set[str]:
 
 def test_the_page_lists_every_metric_that_a_run_logs_and_no_other(whole_run: Any) -> None:
     logged = {
-        re.sub(r"^(channel/hint/(?:writer|uplift)/).+", r"\1<writer>", name)
-        for row in whole_run.rows
-        for name in row
-        if name.startswith(OURS)
+        re.sub(r"^(channel/hint/left_out/).+", r"\1<reason>", name)
+        for name in (
+            re.sub(r"^(channel/hint/(?:writer|uplift)/).+", r"\1<writer>", name)
+            for row in whole_run.rows
+            for name in row
+            if name.startswith(OURS)
+        )
     }
     assert logged == named_on_the_page()
+    assert all(f"`{reason}`" in PAGE.read_text() for reason in REASONS)
 
 
 def test_the_terms_times_their_weights_add_up_to_the_loss(whole_run: Any) -> None:
