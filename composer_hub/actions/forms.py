@@ -95,6 +95,16 @@ def groups(forms: Sequence[NormalForm], level: str = "L2") -> list[list[int]]:
     return found
 
 
+def shared_levels(forms: Sequence[NormalForm]) -> list[tuple[str, ...]]:
+    """Return the levels of forms, with one text for all that are the same, so that texts can be compared alone."""
+    levels = [list(form.levels) for form in forms]
+    for place, level in enumerate(LEVELS):
+        for group in groups(forms, level):
+            for at in group:
+                levels[at][place] = levels[group[0]][place]
+    return [tuple(one) for one in levels]
+
+
 def close(a: NormalForm, b: NormalForm, level: str = "L3") -> bool:
     """Return whether two actions are the same at a level; at L3, not if their code or commands differ in words."""
     if not same(a, b, level):

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from composer_hub.actions.forms import LEVELS
+from composer_hub.actions.forms import LEVELS, shared_levels
 from composer_hub.money import NANO, Budget, to_usd
 from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.policy import Poll
@@ -77,7 +77,9 @@ class BallotSummary:
 
 def summary_of(ballot: Ballot) -> BallotSummary:
     """Return the summary of a ballot."""
-    return BallotSummary(ballot.trace.trace_id, tuple(_answer(cast) for cast in ballot.casts))
+    levels = shared_levels([cast.form for cast in ballot.casts])
+    answers = (_answer(cast, own) for cast, own in zip(ballot.casts, levels, strict=True))
+    return BallotSummary(ballot.trace.trace_id, tuple(answers))
 
 
 def report_rows(
@@ -142,7 +144,7 @@ def _digests(levels: Sequence[str]) -> tuple[str, ...]:
     return (*(stable_id(level)[:16] for level in levels[:-1]), levels[-1])
 
 
-def _answer(cast: Cast) -> AnswerSummary:
+def _answer(cast: Cast, levels: Sequence[str]) -> AnswerSummary:
     vote, was_asked = cast.vote, cast.vote.status != NOT_ASKED
     # A repeat is compared with the first answer, so it needs the status that it would have as a vote.
     excluded = "" if cast.excluded == "repeat" else cast.excluded
@@ -152,7 +154,7 @@ def _answer(cast: Cast) -> AnswerSummary:
         (was_asked and cast.abstained) or excluded or cast.abstained or "voted",
         was_asked,
         vote.inclusion,
-        _digests(cast.form.levels),
+        _digests(levels),
         vote.cost_usd,
         vote.latency_s,
         int(vote.usage.get("prompt_tokens") or 0),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.actions import programs
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, same
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, same, shared_levels
 from composer_hub.actions.shell_form import shell_form
 from composer_hub.records import Message, ToolCall
 
@@ -125,6 +125,13 @@ TWO_INTENTIONS = [
 def test_one_intention_is_one_action_in_every_spelling(one: list[Any], other: list[Any]) -> None:
     assert same(act(*one), act(*other))
     assert close(act(*one), act(*other))
+
+
+def test_forms_that_are_the_same_get_one_text() -> None:
+    forms = [act(edit("x = 1", "x = 2")), act(edit("f\nx = 1", "f\nx = 2")), act(edit("x = 1", "x = 3"))]
+    assert len({form.text for form in forms}) == 3
+    first, second, third = (levels[2] for levels in shared_levels(forms))
+    assert first == second != third
 
 
 @pytest.mark.parametrize(("one", "other"), TWO_INTENTIONS)
