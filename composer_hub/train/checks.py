@@ -16,7 +16,7 @@ from torch import nn
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.losses import PREFERENCES
-from composer_hub.train.sharded import SUPPORTED, has_shards
+from composer_hub.train.sharded import SUPPORTED, ZERO3, has_shards
 from composer_hub.train.teacher import head_of, keeping_hidden
 
 _RANGES = {
@@ -76,7 +76,13 @@ def _check_sharding(args: ComposerConfig, sharding: str) -> None:
     if args.gradient_checkpointing and checkpointing.get("use_reentrant"):
         raise TrainerError(
             f"Reentrant checkpointing does not work with the added terms and {sharding}. Set "
-            'gradient_checkpointing_kwargs to {"use_reentrant": false}.'
+            'gradient_checkpointing_kwargs to {"use_reentrant": false}; TRL makes it reentrant for LoRA with ZeRO '
+            "stage 3, so use FSDP2 there, or set gradient_checkpointing to false."
+        )
+    if sharding == ZERO3 and (args.measure_every or args.hint_min_uplift is not None):
+        raise TrainerError(
+            "Uplift, forgetting and gradient shares cannot be measured with ZeRO stage 3. Set measure_every to 0 and "
+            "leave hint_min_uplift out, or use FSDP2."
         )
 
 

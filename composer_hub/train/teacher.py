@@ -10,7 +10,7 @@ second module that has the starting values anyway (TRL's reference model, ZeRO-3
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,7 @@ class HintTeacher:
         rate: float = 0.01,
         other: nn.Module | None = None,  # a module, wrapped or not, with the starting values
         sharding: str = "",
+        wrapped: Callable[[], Any] | None = None,  # returns what a forward of the student must go through, if anything
     ) -> None:
         if kind not in KINDS:
             raise HintTeacherError(f"teacher is one of {', '.join(KINDS)}, not {kind!r}.")
@@ -50,7 +51,7 @@ class HintTeacher:
             raise HintTeacherError(f"teacher_ema_rate is a share between 0 and 1, not {rate}.")
         self.kind, self.student, self.rate = kind, student, rate
         self.other = other if kind == "fixed" else None
-        self.adapters_off = False
+        self.wrapped, self.adapters_off = wrapped, False
         self.values: dict[str, Tensor] = {}
         if kind != "live" and sharding == sharded.ZERO3 and self.other is None:
             self.adapters_off = kind == "fixed" and starts_as_base(student)
@@ -89,7 +90,7 @@ class HintTeacher:
                 functional_call(self.student, self.values, kwargs=inputs, strict=False)
             else:
                 with self.student.disable_adapter() if self.adapters_off else contextlib.nullcontext():  # type: ignore[operator]
-                    self.student(**inputs)
+                    (self.wrapped() if self.wrapped else self.student)(**inputs)
         return kept[-1], head_of(self.student, self.values)
 
     @torch.no_grad()

@@ -117,7 +117,7 @@ def recorded_terms(trainer: ComposerTrainer, network: Any) -> tuple[dict[str, Te
         weight = trainer._weight("hint")
         term, found = trainer.traces.term(network)
         notes |= found | {f"{NAME}/loss": trainer._whole(term), f"{NAME}/weight": [weight]}
-        terms["hint_traces"], network = weight * term, trainer._bare
+        terms["hint_traces"], network = weight * term, trainer._reader()
     if trainer.pairs is not None and trainer.args.beta_replay:
         weight = trainer._weight("replay")
         batch = trainer.pairs.next_batch().to(trainer.accelerator.device)

@@ -87,7 +87,8 @@ class ComposerTrainer(GRPOTrainer):
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         other = second_module(self, self.sharding) if kind == "fixed" else None
         rate = self.args.teacher_ema_rate
-        self.teacher = HintTeacher(kind, self._bare, rate=rate, other=other, sharding=self.sharding)
+        wrapped = self._reader if self.sharding == ZERO3 else None
+        self.teacher = HintTeacher(kind, self._bare, rate=rate, other=other, sharding=self.sharding, wrapped=wrapped)
         if kind == "ema" or (kind == "fixed" and self.sharding):
             self.add_callback(FollowStudent(self.teacher))
         if self._has_terms and self.sharding != ZERO3:
@@ -340,7 +341,7 @@ class ComposerTrainer(GRPOTrainer):
             terms["hint"] = weight * term
         if self.model.training:
             # The bare module is enough: gradients synchronize at the end of the single backward.
-            recorded, found = recorded_terms(self, self._bare)
+            recorded, found = recorded_terms(self, self._reader())
             notes |= found
             terms |= recorded
         # One call for all terms, because the ranks wait for each other here.
@@ -350,6 +351,10 @@ class ComposerTrainer(GRPOTrainer):
             if name in terms:
                 loss = loss + terms[name]
         return loss
+
+    def _reader(self) -> Any:
+        """Return what further forwards of the student go through: DeepSpeed must see where each of them begins."""
+        return self.model_wrapped if self.sharding == ZERO3 else self._bare
 
     def _hints_from(self, source: str) -> bool:
         return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")

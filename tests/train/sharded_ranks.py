@@ -24,7 +24,7 @@ from transformers import set_seed  # noqa: E402
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.train.checks import TrainerError  # noqa: E402
-from composer_hub.train.sharded import whole_values  # noqa: E402
+from composer_hub.train.sharded import own_values, whole_values  # noqa: E402
 from composer_hub.train.tiny import small_model  # noqa: E402
 from composer_hub.train.trainer import ComposerTrainer  # noqa: E402
 from tests.train.runs import CALL, pairs_of, trainer_of  # noqa: E402
@@ -56,6 +56,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "live": {"teacher": "live"},
     "accumulated": {"gradient_accumulation_steps": 2},
     "checkpointed": CHECKPOINTING,
+    "plain": {"gradient_checkpointing": False},
     "measured": {"measure_every": 1, "hint_min_uplift": -50.0},
     "kl": {"beta": 0.04},
     "full": {},
@@ -77,6 +78,7 @@ TUNINGS = [f"{tuning} {head}" for tuning in ("full", "lora") for head in ("tied"
 MATRIX = (
     *(f"{tuning} {teacher}" for tuning in TUNINGS for teacher in ("fixed", "ema", "live")),
     *(f"{tuning} fixed accumulated checkpointed" for tuning in TUNINGS),
+    *(f"{tuning} fixed plain" for tuning in TUNINGS),
     *(f"{tuning} {teacher} resumed" for tuning in TUNINGS for teacher in ("fixed", "ema")),
     *(f"full {head} {channel}" for head in ("tied", "untied") for channel in ("grpo", "hint", "replay")),
     *("full untied fixed measured", "lora tied ema measured", "full tied fixed kl"),
@@ -84,8 +86,8 @@ MATRIX = (
 ZERO3_MATRIX = (
     *(f"full {head} {teacher}" for head in ("tied", "untied") for teacher in ("fixed", "live")),
     *(f"full {head} fixed accumulated checkpointed" for head in ("tied", "untied")),
-    *(f"lora {head} fixed" for head in ("tied", "untied")),
-    "full tied grpo", "full tied fixed kl", "full untied fixed measured", "full tied fixed resumed",
+    *(f"lora {head} fixed plain" for head in ("tied", "untied")),
+    "full tied grpo", "full tied fixed kl", "full untied replay",
 )  # fmt: skip
 
 
@@ -138,6 +140,9 @@ def options_of(case: str) -> dict[str, Any]:
     return options
 
 
+_UNTIED: dict[Path, Any] = {}
+
+
 def world_of(world: Any, case: str, folder: Path) -> Any:
     """Return the tiny model with its head tied to the embedding, or not."""
     model, tokenizer = world
@@ -152,7 +157,9 @@ def world_of(world: Any, case: str, folder: Path) -> Any:
         other.load_state_dict(model.state_dict())
         other.lm_head.weight.data += 0.01 * torch.randn(other.lm_head.weight.shape)
         other.save_pretrained(home)
-    return type(model).from_pretrained(home), tokenizer
+    if home not in _UNTIED:
+        _UNTIED[home] = type(model).from_pretrained(home)
+    return _UNTIED[home], tokenizer
 
 
 def made(world: Any, case: str, folder: Path, kind: Any = ScriptedComposer, **options: Any) -> Any:
@@ -169,12 +176,16 @@ def made(world: Any, case: str, folder: Path, kind: Any = ScriptedComposer, **op
 def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
     """Return the whole trained parameters; every rank must call this."""
     network = trainer.accelerator.unwrap_model(trainer.model)
-    shards = {
-        name: value.detach().to_local() if hasattr(value, "to_local") else value.detach()
-        for name, value in network.named_parameters()
-        if value.requires_grad
-    }
-    return {name: value.clone() for name, value in whole_values(network, shards).items()}
+    if IS_ZERO3:
+        return {name: _gathered(value) for name, value in network.named_parameters() if value.requires_grad}
+    return {name: value.clone() for name, value in whole_values(network, own_values(network)).items()}
+
+
+def _gathered(value: torch.Tensor) -> torch.Tensor:
+    import deepspeed
+
+    with deepspeed.zero.GatheredParameters([value]):
+        return value.detach().clone()
 
 
 def reference(world: Any, case: str, folder: Path) -> None:
@@ -246,11 +257,20 @@ def uneven_rounds(world: Any, folder: Path) -> dict[str, Any]:
     }
 
 
+def _gloo(*_: Any, **__: Any) -> tuple[str, Any]:
+    from accelerate.utils import DistributedType
+
+    return "gloo", DistributedType.MULTI_CPU
+
+
 def allow_on_cpu() -> None:
     """Let accelerate shard on a CPU: it leaves its kind of processes out, without a word."""
     from accelerate import state
     from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 
+    if IS_ZERO3:  # DeepSpeed gets no backend there
+        state.PartialState._prepare_backend = _gloo  # type: ignore[method-assign]
+        return
     stock = state.AcceleratorState.__init__
 
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -275,8 +295,10 @@ def main() -> None:
     cache, folder = map(Path, sys.argv[1:3])
     torch.set_num_threads(1)
     world = small_model(cache)
+    if any("untied" in case for case in sys.argv[3:]):
+        world_of(world, "untied", folder)  # before DeepSpeed shards whatever is loaded: such a model cannot be copied
     special = {"bits": without_channels, "generated": uneven_rounds, "ignored": ignored}
-    if not IS_ZERO3 and "ignored" not in sys.argv[3:]:
+    if "ignored" not in sys.argv[3:]:
         allow_on_cpu()
     for case in sys.argv[3:]:
         run = special.get(case)

@@ -106,9 +106,7 @@ def test_the_term_on_exported_rollouts_is_the_live_term(
     trainer, batch, _ = live
     with keeping_hidden(trainer._bare) as kept:
         GRPOTrainer._compute_loss(trainer, trainer.model, batch)
-    values, _ = hint_values(
-        trainer.args, batch, kept[-1], trainer._bare, trainer.teacher, temperature=trainer.temperature
-    )
+    values, _ = hint_values(trainer.args, batch, kept[-1], trainer._bare, trainer.teacher)
     expected = values.sum() / batch["num_hint_items"]
     offline = offline_of(world, tmp_path, sites, batch=len(sites))
     offline.current_gradient_accumulation_steps = 1
