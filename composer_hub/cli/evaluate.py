@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import click
 
 from composer_hub.cli.main import format_option
+from composer_hub.cli.options import to_option
 from composer_hub.output import Output
 
 
@@ -22,7 +23,7 @@ from composer_hub.output import Output
 @click.option("--split", default="test", show_default=True, help="Split of a task dataset, or all.")
 @click.option("--num-tasks", type=click.IntRange(1), default=64, show_default=True, help="Maximum number of tasks.")
 @click.option("--attempts", type=click.IntRange(1), default=4, show_default=True, help="Attempts per task.")
-@click.option("--to", default="local", show_default=True, help="Destination: local, hub or a folder.")
+@to_option
 @click.option("--dry-run", is_flag=True, help="Print the rate and write nothing.")
 @click.option("--public", is_flag=True, help="Write to a public repository.")
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
