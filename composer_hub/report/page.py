@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib import resources
 
+from composer_hub.actions.tools import tool_named
 from composer_hub.errors.find import excerpt
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
@@ -95,6 +96,12 @@ def _e(text: object) -> str:
 
 
 _TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+
+
+def tool_name(view: View, name: str) -> str:
+    """Return a tool's name; on a shared page, only tools that come with a harness have one."""
+    own = tool_named(name) is None  # of a server, whose name may be a company's
+    return "another tool" if view.share and own else name
 
 
 def _link(view: View, text: str, *key: str) -> str:
@@ -273,7 +280,7 @@ def _kinds(view: View, blame: str) -> str:
         for kind, number in kinds[:MAX_KINDS]
     )
     rest = sum(number for _, number in kinds[MAX_KINDS:])
-    more = f'<tr><td class="dim">{len(kinds) - MAX_KINDS} more kinds</td><td></td><td class="n dim">{rest:,}</td></tr>'
+    more = f'<tr><td class="dim">{say.plural(len(kinds) - MAX_KINDS, "more kind")}</td><td></td><td class="n dim">{rest:,}</td></tr>'
     return f"<div><h3>{say.BLAME_NAMES[blame]}</h3><table><tbody>{rows}{more if rest else ''}</tbody></table></div>"
 
 
@@ -292,7 +299,7 @@ def _tools(view: View) -> str:
         )
         failed = group.failures["model"]
         rows.append(
-            f'<tr><td class="mono">{_e(_short(group.name, 40))}</td><td class="n">{group.num_calls:,}</td>'
+            f'<tr><td class="mono">{_e(_short(tool_name(view, group.name), 40))}</td><td class="n">{group.num_calls:,}</td>'
             f'<td class="n">{_link(view, say.count(failed), "tool", group.name) if failed else 0}</td>'
             f'<td class="n">{say.rate(group.rate)}</td>{cells}</tr>'
         )
@@ -412,7 +419,7 @@ def _noes(view: View) -> str:
         tools[site.failure.tool] = tools.get(site.failure.tool, 0) + 1
     most = max(tools.values())
     rows = "".join(
-        f'<tr><td class="mono">{_e(_short(tool, 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
+        f'<tr><td class="mono">{_e(_short(tool_name(view, tool), 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
         f'<td class="n">{_link(view, say.count(number), "no", tool)}</td></tr>'
         for tool, number in sorted(tools.items(), key=lambda one: -one[1])[:8]
     )

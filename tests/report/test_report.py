@@ -312,7 +312,8 @@ def test_a_shown_secret_is_replaced_and_raw_shows_it(tmp_path: Path) -> None:
 
 def test_a_shared_page_holds_counts_only(tmp_path: Path) -> None:
     for day in (1, 2, 3):
-        wrong_path(tmp_path / f"s{day}.jsonl", day, cwd="/work/orchid").write()
+        log = wrong_path(tmp_path / f"s{day}.jsonl", day, cwd="/work/orchid")
+        log.call("mcp__orchid-crm__find", "Error: no customer", error=True, query="orchid").write()
     made = report.report([tmp_path], dataclasses.replace(UTC, share=True))
     for text in (made.page(), made.summary(), json.dumps(made.data())):
         for word in ("orchid", "golangci", "s1", str(tmp_path)):
