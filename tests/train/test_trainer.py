@@ -153,7 +153,7 @@ def test_a_batch_without_sites_gives_zero_and_the_plain_gradient(make_trainer: A
 
 
 class NoHints:
-    def sites(self, rollout: Any, *, sibling: Any = None) -> list[Any]:
+    def sites(self, rollout: Any, *, sibling: Any = None, left_out: Any = None) -> list[Any]:
         return []
 
 
