@@ -28,6 +28,7 @@ ROWS_A_GROUP = 1_000
 ROWS_A_BATCH = 100
 INDEX_ROWS_A_GROUP = 2_000
 SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller if prompts repeat
+SHARD_ROWS = 100_000
 _DICTIONARY_PAGE = 256 * 1024 * 1024
 _INT64 = 2**63
 _UINT64 = 2**64
@@ -96,7 +97,14 @@ class Built:
         return hashlib.sha256(canonical_json(self.features.to_dict()).encode()).hexdigest()
 
 
-def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES, max_shards: int = 1_000_000) -> Built:
+def build(
+    table: Table,
+    folder: Path,
+    *,
+    shard_bytes: int = SHARD_BYTES,
+    shard_rows: int = SHARD_ROWS,
+    max_shards: int = 1_000_000,
+) -> Built:
     """Write the Parquet files and index of a table into a folder; shards grow if a split would have too many."""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
         files: dict[str, Path] = {}
@@ -104,7 +112,8 @@ def build(table: Table, folder: Path, *, shard_bytes: int = SHARD_BYTES, max_sha
         for name in spool.splits():
             # A shard ends before a row that does not fit, so half of the shards are held in reserve.
             needed = 2 * spool.num_bytes(name) // max_shards
-            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed))
+            rows = max(shard_rows, 4 * spool.num_rows(name) // max_shards)
+            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed), rows)
             splits.append(split)
             files |= paths
         files[table.index_path] = folder / table.index_path
@@ -148,6 +157,10 @@ class _Spool:
 
     def num_bytes(self, split: str) -> int:
         (total,) = self.db.execute("select coalesce(sum(num_bytes), 0) from rows where split = ?", (split,)).fetchone()
+        return total
+
+    def num_rows(self, split: str) -> int:
+        (total,) = self.db.execute("select count(*) from rows where split = ?", (split,)).fetchone()
         return total
 
     def rows(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -202,9 +215,9 @@ def _sortable(value: Any) -> str:
 
 
 def _write_split(
-    spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int
+    spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int, shard_rows: int
 ) -> tuple[Split, dict[str, Path]]:
-    shards = _shards(spool.rows(name), shard_bytes)
+    shards = _shards(spool.rows(name), shard_bytes, shard_rows, table.id_column)
     paths, num_rows, num_bytes = [], 0, 0
     directory = folder / "data" / table.config
     directory.mkdir(parents=True, exist_ok=True)
@@ -227,18 +240,24 @@ def _write_split(
 
 
 def _shards(
-    rows: Iterator[tuple[int, dict[str, Any]]], shard_bytes: int
+    rows: Iterator[tuple[int, dict[str, Any]]], shard_bytes: int, shard_rows: int, id_column: str
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
-    """Cut the rows into full shards; an empty table has one empty shard."""
-    ahead = next(rows, None)
+    """Cut the rows into full shards; an empty table has one empty shard.
+
+    From half of the rows of a full shard on, an id decides where it ends: a row that a later version adds changes the
+    shard that it is in, and the shards behind it keep their content, so that they are not uploaded again.
+    """
+    ahead, cut = next(rows, None), max(1, shard_rows // 16)
 
     def shard() -> Iterator[tuple[int, dict[str, Any]]]:
         nonlocal ahead
-        filled = 0
-        while ahead is not None and (filled == 0 or filled + ahead[0] <= shard_bytes):
-            filled += ahead[0]
+        filled = num_rows = 0
+        while ahead is not None and (filled == 0 or filled + ahead[0] <= shard_bytes) and num_rows < shard_rows:
+            filled, num_rows, id = filled + ahead[0], num_rows + 1, ahead[1][id_column]
             yield ahead
             ahead = next(rows, None)
+            if num_rows >= shard_rows // 2 and int(hashlib.sha256(id.encode()).hexdigest()[:8], 16) % cut == 0:
+                return
 
     yield shard()
     while ahead is not None:

@@ -110,6 +110,9 @@ def _street_matches(text: str) -> Iterator[re.Match[str]]:
         if not text[max(0, behind.start() - 2) : behind.start()].strip(".,").isalpha():
             continue
         begin = max(text.rfind("\n", 0, behind.start()) + 1, behind.start() - 60)
+        head = text[begin : behind.start()]
+        if head == head.lower():
+            continue
         match = _NAME_FIRST.search(text, begin, min(len(text), behind.end() + 80))
         if match and match.end() >= behind.end():
             yield match

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from datasets import load_dataset
 
 from composer_hub.hub import Table, TableError, decode_rows
 from composer_hub.hub.tables import build, json_text
@@ -86,6 +87,20 @@ def test_a_row_larger_than_a_shard_gets_its_own_shard(tmp_path: Path) -> None:
     big = make_pair(1, prompt=(Message("user", "x" * 10_000),))
     built = build(pairs_table([make_pair(0), big, make_pair(2)]), tmp_path, shard_bytes=3_000)
     assert len(built.splits[0].files) == 3
+
+
+def test_an_added_row_changes_few_files_of_many_and_stock_datasets_reads_them(tmp_path: Path) -> None:
+    pairs = [make_pair(i) for i in range(600)]
+    before = build(pairs_table(pairs), tmp_path / "a", shard_rows=60)
+    after = build(pairs_table([*pairs, make_pair(601)]), tmp_path / "b", shard_rows=60)
+    shards = [
+        {path.read_bytes() for name, path in built.files.items() if "index" not in name} for built in (before, after)
+    ]
+    assert len(shards[0]) >= 10
+    assert len(shards[1] - shards[0]) <= 4
+    files = [str(path) for name, path in sorted(after.files.items()) if "index" not in name]
+    loaded = load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+    assert sorted(loaded["pair_id"]) == sorted({pair.pair_id for pair in [*pairs, make_pair(601)]})
 
 
 def test_rows_may_name_their_own_split(tmp_path: Path) -> None:
