@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 1
 """Grows when a column is removed or changes its meaning, not for a new column with a default."""
 
+MARKER = "[Earlier messages are left out here.]"
+"""Text in the place of messages that a shortened prompt leaves out."""
+
 JsonObject = Annotated[dict[str, Any], "json"]
 """A field whose values have no common type, stored exactly in a JSON column."""
 

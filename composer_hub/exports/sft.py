@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from composer_hub import exits
 from composer_hub.exports.atif import main_line
-from composer_hub.pairs.windows import MARKER
-from composer_hub.records import Message, Step, Trace
+from composer_hub.records import MARKER, Message, Step, Trace
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -27,8 +27,7 @@ from composer_hub.pairs.tables import (
     votes_table,
 )
 from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
-from composer_hub.pairs.windows import MARKER
-from composer_hub.records import Pair
+from composer_hub.records import MARKER, Pair
 
 TAGS = ("preference", "dpo", "trl", "agents", "tool-use", "teacher-replay")
 

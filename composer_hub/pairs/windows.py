@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from composer_hub.records import Message, canonical_json
+from composer_hub.records import MARKER, Message, canonical_json
 
-MARKER = "[Earlier messages are left out here.]"
 MAX_TOKENS = 4096  # of prompt, tools and the longer answer; what the trainer takes by default
 VERSION = "1"  # of the rule: reference log-probs hold for one rule only
 

@@ -13,8 +13,7 @@ from composer_hub import exits
 from composer_hub.exports import sft
 from composer_hub.hub import RowWriter
 from composer_hub.pairs.consensus import build_pairs
-from composer_hub.pairs.windows import MARKER
-from composer_hub.records import Pair, Trace, Vote, features_of, to_row
+from composer_hub.records import MARKER, Pair, Trace, Vote, features_of, to_row
 
 pytest.importorskip("trl")
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub import pairs
-from composer_hub.pairs.windows import MARKER, fitted, num_tokens
-from composer_hub.records import Message, ToolCall, from_row, to_row
+from composer_hub.pairs.windows import fitted, num_tokens
+from composer_hub.records import MARKER, Message, ToolCall, from_row, to_row
 
 stable = settings(max_examples=60, deadline=None, derandomize=True)
 

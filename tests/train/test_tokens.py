@@ -12,8 +12,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.environments.desk import Desk  # noqa: E402
-from composer_hub.pairs.windows import MARKER  # noqa: E402
-from composer_hub.records import Message, Pair, ToolCall  # noqa: E402
+from composer_hub.records import (  # noqa: E402
+    MARKER,
+    Message,
+    Pair,
+    ToolCall,
+)
 from composer_hub.train.tokens import (  # noqa: E402
     Fingerprint,
     FingerprintError,
