@@ -56,7 +56,7 @@ def a_rank_without_sites(
 ) -> None:
     trainer = trainer_of(world, folder, teacher=teacher, **EVERYTHING | options)
     if trainer.accelerator.process_index == silent:
-        trainer.hinter = type("Silent", (), {"sites": lambda self, rollout, sibling=None: []})()
+        trainer.hinter = type("Silent", (), {"sites": lambda self, rollout, **_: []})()
     trainer.train()
     total = torch.stack([value.double().abs().sum() for value in trainer.model.parameters()]).sum()
     sums = trainer.accelerator.gather(total[None]).tolist()
