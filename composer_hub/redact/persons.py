@@ -31,11 +31,11 @@ _WORDS = frozenset(words("users that are words"))
 _PARTICLE = "|".join(sorted((re.escape(particle) for particle in _PARTICLES), key=len, reverse=True))
 _UPPER = "A-Z" + "".join(chr(code) for code in range(0xC0, 0x530) if chr(code).isupper())
 _CAPITALIZED = re.compile(
-    rf"[{_UPPER}][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?"
-    rf"(?:[ \u00a0](?:(?:{_PARTICLE})[ \u00a0]){{0,2}}[{_UPPER}][^\W\d_]*(?:['\u2019-][^\W\d_]+)*\.?){{1,5}}"
+    rf"[{_UPPER}][^\W\d_]{{0,30}}(?:['\u2019-][^\W\d_]{{1,30}}){{0,3}}\.?"
+    rf"(?:[ \u00a0](?:(?:{_PARTICLE})[ \u00a0]){{0,2}}[{_UPPER}][^\W\d_]{{0,30}}(?:['\u2019-][^\W\d_]{{1,30}}){{0,3}}\.?){{1,5}}"  # noqa: E501
 )
 _CAPITALIZED_ASCII = re.compile(
-    rf"[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?(?: (?:(?:{_PARTICLE}) ){{0,2}}[A-Z][A-Za-z]*(?:['-][A-Za-z]+)*\.?){{1,5}}"
+    rf"[A-Z][A-Za-z]{{0,30}}(?:['-][A-Za-z]{{1,30}}){{0,3}}\.?(?: (?:(?:{_PARTICLE}) ){{0,2}}[A-Z][A-Za-z]{{0,30}}(?:['-][A-Za-z]{{1,30}}){{0,3}}\.?){{1,5}}"  # noqa: E501
 )
 _BESIDE = re.compile(
     r"(?i)\s?[,(:\u2013-]{1,2}\s?(?:(?:tel|phone|mobile|cell|mob|ph)\.?:? ?)?(?:\+\d|\(?0\d|"
