@@ -20,9 +20,9 @@ from composer_hub.actions.paths import is_absolute
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.find import CallOutcome
 from composer_hub.harnesses import keeps_cwd
+from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import is_other_path
 from composer_hub.hints.templates import SiteContext
-from composer_hub.hints.writers import context_of
 from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 
 MAX_TEXT = 1500

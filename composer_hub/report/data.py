@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from composer_hub.report.evidence import View
 from composer_hub.report.lines import clean_lines, title_of
 from composer_hub.report.numbers import CLASSES, Group
-from composer_hub.report.page import View, tool_name
 from composer_hub.report.words import headline, lead
 
 
@@ -28,7 +28,7 @@ def as_json(view: View) -> dict[str, Any]:
         "failures_by_blame": dict(numbers.by_blame.most_common()),
         "kinds_by_blame": {blame: dict(numbers.kinds(blame)) for blame in numbers.by_blame},
         "model_failures_per_100_calls": numbers.rate,
-        "tools": [{**_group(one), "name": tool_name(view, one.name)} for one in numbers.tools],
+        "tools": [{**_group(one), "name": view.tool_name(one.name)} for one in numbers.tools],
         "models": [_group(one) for one in numbers.models],
         "weeks": [_group(one) for one in numbers.weeks],
         "tokens": {name: getattr(numbers.usage, name) for name in CLASSES},

@@ -1,27 +1,20 @@
-"""The words that the page shows, and what each number links to: sites in, clean excerpts out.
-
-Only shown words are redacted, in one pass over all of them, so that a secret which one result gives away is also
-replaced where another call uses it.
-"""
+"""The words that the page shows, and what each number links to: sites in, clean excerpts out."""
 
 from __future__ import annotations
 
 import datetime
-import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
+from composer_hub.actions.tools import tool_named
 from composer_hub.errors.find import excerpt
-from composer_hub.records import Message, ToolCall, Trace
-from composer_hub.redact import Redactor
+from composer_hub.report.cleaner import Cleaner
 from composer_hub.report.numbers import Numbers, Site, week_of
 
 MAX_PER_KIND = {"model": 40}
 MAX_OF_OTHERS = 8
 MAX_CALL, MAX_RESULT = 240, 420
-Pair = tuple[str, str]
-"""What was called and what came back, or any other text in one of the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,48 +39,22 @@ class Evidence:
         return self.anchors.get(key, "")
 
 
-class Cleaner:
-    """Redact texts together; without a redactor they stay as they are."""
+@dataclass(frozen=True)
+class View:
+    """What a page is made of."""
 
-    def __init__(self, redactor: Redactor | None, home: str = "") -> None:
-        self.redactor, self.home = redactor, home.rstrip("/")
-        self._numbers: dict[str, dict[str, int]] = {}
+    numbers: Numbers
+    evidence: Evidence
+    cleaner: Cleaner
+    names: Mapping[str, str]  # of projects
+    zone: datetime.tzinfo | None = None
+    share: bool = False  # counts only
+    version: str = ""
 
-    def pairs(self, pairs: Sequence[Pair]) -> list[Pair]:
-        """Return the texts without secrets and personal data, with the home folder as `~`."""
-        if self.redactor is None:
-            return list(pairs)
-        messages = []
-        for number, (call, words) in enumerate(pairs):
-            asked = ToolCall("Bash", {"command": self._at_home(call)}, f"c{number}")
-            messages.append(Message("assistant", tool_calls=(asked,)))
-            messages.append(Message("tool", self._at_home(words), tool_call_id=f"c{number}", name="Bash"))
-        trace = Trace("report", "claude_code", "", tuple(messages), ())
-        clean, secrets = self.redactor.trace_and_secrets(trace)
-        clean = self.redactor.without_secrets(clean, secrets) if secrets else clean
-        told = iter(clean.messages)
-        return [
-            (self._numbered(asked.tool_calls[0].arguments["command"]), self._numbered(answer.content))
-            for asked, answer in zip(told, told, strict=True)
-        ]
-
-    def _at_home(self, text: str) -> str:
-        return text.replace(f"{self.home}/", "~/") if self.home and self.home != "/" else text
-
-    def _numbered(self, text: str) -> str:
-        return _PLACEHOLDER.sub(self._placeholder, text)
-
-    def _placeholder(self, match: re.Match[str]) -> str:
-        known = self._numbers.setdefault(match[1], {})
-        return f"[{match[1]}_{known.setdefault(match[2], len(known) + 1)}]"
-
-
-_PLACEHOLDER = re.compile(r"\[([A-Z_]{2,30})_x([0-9a-f]{16})\]")
-
-
-def is_redacted(text: str) -> bool:
-    """Tell whether a placeholder stands in a text."""
-    return bool(re.search(r"\[[A-Z_]{2,30}_\d+\]", text))
+    def tool_name(self, name: str) -> str:
+        """Return a tool's name; on a shared page, only tools that come with a harness have one."""
+        own = tool_named(name) is None  # of a server, whose name may be a company's
+        return "another tool" if self.share and own else name
 
 
 def evidence_of(numbers: Numbers, cleaner: Cleaner, zone: datetime.tzinfo | None = None) -> Evidence:

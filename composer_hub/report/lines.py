@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from composer_hub.report.evidence import Cleaner, is_redacted
+from composer_hub.report.cleaner import Cleaner, is_redacted
 from composer_hub.report.lessons import MAX_LINES, Lesson
 
 

@@ -14,11 +14,12 @@ from typing import Any
 from composer_hub import __version__, exits
 from composer_hub.harnesses import session_folders
 from composer_hub.redact import NO_ONE, Publisher, Redactor
+from composer_hub.report.cleaner import Cleaner
 from composer_hub.report.collect import Collection, collect
 from composer_hub.report.data import as_json
-from composer_hub.report.evidence import Cleaner, evidence_of
+from composer_hub.report.evidence import View, evidence_of
 from composer_hub.report.numbers import Numbers, numbers_of
-from composer_hub.report.page import MARK, View, page
+from composer_hub.report.page import MARK, page
 from composer_hub.report.projects import short_names
 from composer_hub.report.summary import summary
 

@@ -11,20 +11,18 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 
-from composer_hub.actions.tools import tool_named
 from composer_hub.errors.find import excerpt
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
-from composer_hub.report.evidence import MAX_CALL, Cleaner, Evidence
+from composer_hub.report.evidence import MAX_CALL, View
 from composer_hub.report.facts import SessionFacts
 from composer_hub.report.lessons import Lesson
 from composer_hub.report.lines import clean_lines, fresh_lines, title_of
-from composer_hub.report.numbers import BLAMES, CLASSES, MIN_RATE, Group, Numbers, Repair
+from composer_hub.report.numbers import BLAMES, CLASSES, MIN_RATE, Group, Repair
 
 MAX_TOOLS, MAX_KINDS, MAX_REPAIRS, MAX_PROOF = 10, 5, 5, 3
 FIRST_NOES, MAX_NOES = 5, 40
@@ -38,19 +36,6 @@ CLASS_NAMES = {
 
 
 MARK = '<meta name="generator" content="composer-hub report">'
-
-
-@dataclass(frozen=True)
-class View:
-    """What a page is made of."""
-
-    numbers: Numbers
-    evidence: Evidence
-    cleaner: Cleaner
-    names: Mapping[str, str]  # of projects
-    zone: datetime.tzinfo | None = None
-    share: bool = False  # counts only
-    version: str = ""
 
 
 def page(view: View) -> str:
@@ -96,12 +81,6 @@ def _e(text: object) -> str:
 
 
 _TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
-
-
-def tool_name(view: View, name: str) -> str:
-    """Return a tool's name; on a shared page, only tools that come with a harness have one."""
-    own = tool_named(name) is None  # of a server, whose name may be a company's
-    return "another tool" if view.share and own else name
 
 
 def _link(view: View, text: str, *key: str) -> str:
@@ -299,7 +278,7 @@ def _tools(view: View) -> str:
         )
         failed = group.failures["model"]
         rows.append(
-            f'<tr><td class="mono">{_e(_short(tool_name(view, group.name), 40))}</td><td class="n">{group.num_calls:,}</td>'
+            f'<tr><td class="mono">{_e(_short(view.tool_name(group.name), 40))}</td><td class="n">{group.num_calls:,}</td>'
             f'<td class="n">{_link(view, say.count(failed), "tool", group.name) if failed else 0}</td>'
             f'<td class="n">{say.rate(group.rate)}</td>{cells}</tr>'
         )
@@ -419,7 +398,7 @@ def _noes(view: View) -> str:
         tools[site.failure.tool] = tools.get(site.failure.tool, 0) + 1
     most = max(tools.values())
     rows = "".join(
-        f'<tr><td class="mono">{_e(_short(tool_name(view, tool), 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
+        f'<tr><td class="mono">{_e(_short(view.tool_name(tool), 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
         f'<td class="n">{_link(view, say.count(number), "no", tool)}</td></tr>'
         for tool, number in sorted(tools.items(), key=lambda one: -one[1])[:8]
     )

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Iterator
 
 from composer_hub.report import words as say
+from composer_hub.report.evidence import View
 from composer_hub.report.lines import fresh_lines, title_of
 from composer_hub.report.numbers import BLAMES
-from composer_hub.report.page import View
 
 MAX_KINDS, MAX_LINES = 3, 5
 _SHORT = {

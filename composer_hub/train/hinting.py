@@ -18,13 +18,13 @@ from typing import Any
 from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
+from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hints.writers import (
     DEFAULT_WRITERS,
     MAX_HINT_CHARS,
     HintWriter,
     SiteContext,
-    context_of,
     control_hint,
     from_sibling,
     write_hint,
