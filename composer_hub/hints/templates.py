@@ -332,6 +332,9 @@ def _path_not_found(context: SiteContext) -> str:
             f"{where}{here}, because the shell puts nothing in place of `$…` in the command. Put it in single quotes."
         )
     name = re.split(r"[\\/]", context.path.removesuffix("/...").rstrip("/"))[-1]
+    if words and context.path and not is_absolute and not here:
+        where += " in the folder in which this command runs"  # it may be there from another one
+        return f"{where}. Use its absolute path, or search for {name} first."
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
 
 
@@ -362,6 +365,9 @@ def _command_not_found(context: SiteContext) -> str:
     commands = commands_in(command_of(context.call)) if context.call else ()
     if path := next((one.words[0] for one in commands if "/" in one.words[0] and one.program == program), ""):
         return f"There is no program at {clipped(path, 160)}. Look where it is, or build it first."
+    told = context.answer or context.site.message
+    if not program and told and not re.search(r"(?i)not found|not recognized|unknown command", told):
+        return ""  # a script's own exit code
     if not program:
         return "That command is not installed here. Check with `command -v` and use one that is there."
     if program in ("python", "pip"):
