@@ -1,7 +1,7 @@
-"""Four sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
+"""Five sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
-All were written before their authors read the rules, but mended since: the figures are tuned.
-docs/results/actions.md has the first looks.
+All were written by authors who had not read the rules. The rules were mended on sets one to four since, so their figures
+are tuned; on set five they are not. docs/results/actions.md has the first looks.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from composer_hub.records import Message, Step, ToolCall, Trace, Vote
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("judged_actions.jsonl").read_text("utf-8").splitlines()]
 SETS = sorted({case["set"] for case in CASES})
-SPLITS = {"one": 1, "four": 1}
-FALSE_PAIRS = {"four": 1}  # `git diff main...x` and `git diff $(git merge-base main x) x`
+SPLITS = {"one": 1, "four": 1, "five": 10}
+FALSE_PAIRS = {"four": 1, "five": 4}
 
 
 def action(calls: list[list[Any]], name: str = "c") -> Message:
