@@ -68,12 +68,14 @@ def test_a_provider_error_is_no_step(records, read_file, tmp_path):
     assert report.counts["provider_errors"] == 1
 
 
-def test_the_stream_of_qwen_code_is_not_taken(records, tmp_path):
+def test_the_stream_of_qwen_code_is_left_to_its_own_reader(records, tmp_path):
     init = {**records[1], "tools": ["agent", "read_file", "run_shell_command"], "qwen_code_version": "0.24.4"}
     del init["claude_code_version"]
     path = tmp_path / "stream.jsonl"
     path.write_text("\n".join(map(json.dumps, [init, *records[2:]])))
-    assert sniff(path.read_bytes(), path) is None
+    found = sniff(path.read_bytes(), path)
+    assert found is not None
+    assert found.name == "qwen_code"
 
 
 def as_text_of(record):

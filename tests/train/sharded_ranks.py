@@ -15,8 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
-    os.environ.setdefault(name, value)
+if __name__ == "__main__":  # a test that imports this module shares its environment with the whole suite
+    for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
+        os.environ.setdefault(name, value)
 
 import torch  # noqa: E402 (after the settings above)
 from peft import LoraConfig  # noqa: E402
