@@ -31,7 +31,22 @@ class Desk:
 
 
 def tasks(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Return task rows as `GRPOTrainer` takes them: a prompt and what `Desk.reset` wants."""
-    rng = random.Random(seed)
-    numbers = [(rng.randint(0, HIGHEST), rng.randint(0, HIGHEST)) for _ in range(count)]
-    return [{"prompt": [{"role": "user", "content": f"{a}+{b}"}], "a": a, "b": b} for a, b in numbers]
+    """Return task rows as `GRPOTrainer` takes them: a prompt and what `Desk.reset` wants. None is a held-out task."""
+    return _rows(random.Random(seed).choices([pair for pair in _PAIRS if not _is_held_out(*pair)], k=count))
+
+
+def held_out(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
+    """Return tasks that `tasks` never returns, each at most once."""
+    pairs = [pair for pair in _PAIRS if _is_held_out(*pair)]
+    return _rows(random.Random(seed).sample(pairs, min(count, len(pairs))))
+
+
+_PAIRS = tuple((a, b) for a in range(HIGHEST + 1) for b in range(HIGHEST + 1))
+
+
+def _is_held_out(a: int, b: int) -> bool:
+    return (a + 2 * b) % 5 < 2  # 40 of 100, four with each first number
+
+
+def _rows(pairs: list[tuple[int, int]]) -> list[dict[str, Any]]:
+    return [{"prompt": [{"role": "user", "content": f"{a}+{b}"}], "a": a, "b": b} for a, b in pairs]

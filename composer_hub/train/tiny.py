@@ -1,9 +1,12 @@
-"""Tiny models that already half know how to act in a world: `small` in the tiny world, `small-coding` in coding tasks.
+"""Tiny models that already half know how to act in a world.
 
-In: a cache folder. Out: a Qwen3 with a third of a million parameters and its tokenizer, trained on conversations in
-which a third of the first calls go to a tool that does not exist, so that rollouts have error turns, and in which hints
-are followed, so that the hinted model is worth learning from. Nothing is downloaded. `small-coding` calls tools
-whatever the task is; it solves none.
+`small` and `small-beginner` act in the tiny world, `small-coding` in coding tasks.
+
+In: a cache folder. Out: a Qwen3 with 0.2 to 0.3 million parameters and its tokenizer, trained on conversations in which
+a third to a half of the first calls go to a tool that does not exist, so that rollouts have error turns, and in which
+hints are followed, so that the hinted model is worth learning from. After the wrong tool, `small` goes on, and
+`small-beginner` mostly gives up: a short run teaches it better. `small-coding` calls tools whatever the task is; it
+solves none. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM,
 from trl.chat_template_utils import get_training_chat_template, qwen3_chat_template
 
 from composer_hub.environments.coding import CodingEnvironment
-from composer_hub.environments.desk import HIGHEST, REMINDER, UNKNOWN_TOOL, Desk
+from composer_hub.environments.desk import HIGHEST, REMINDER, UNKNOWN_TOOL, Desk, tasks
 from composer_hub.records import stable_id
 
 _VERSION = 2  # increases when the conversations change
@@ -42,6 +45,10 @@ class Script:
     tools: tuple[Callable[..., Any], ...]
     talks: Callable[[random.Random, int], Iterator[Talk]]
     num_steps: int = 300
+    num_talks: int = 300
+    rows_a_step: int = 8
+    learning_rate: float = 4e-3
+    mlp_size: int = 384
 
 
 def small_model(cache: Path, *, name: str = "small") -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
@@ -71,14 +78,15 @@ def _take_place(fresh: Path, home: Path) -> None:
 def _warm_started(script: Script) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     set_seed(0)
     rng = random.Random(0)
-    talks = list(script.talks(rng, 300))
+    talks = list(script.talks(rng, script.num_talks))
     tokenizer = _tokenizer(talks, script.tools)
-    model = Qwen3ForCausalLM(_config(tokenizer))
+    model = Qwen3ForCausalLM(_config(tokenizer, script.mlp_size))
     rows = [_labelled(tokenizer, talk, script.tools) for talk in talks]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=4e-3, total_steps=script.num_steps, pct_start=0.1)
+    rate = script.learning_rate
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=script.num_steps, pct_start=0.1)
     for _ in range(script.num_steps):
-        input_ids, labels = _batch(rng.sample(rows, 8), tokenizer.pad_token_id)
+        input_ids, labels = _batch(rng.sample(rows, script.rows_a_step), tokenizer.pad_token_id)
         model(input_ids=input_ids, labels=labels).loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -95,6 +103,23 @@ def _desk_talks(rng: random.Random, count: int) -> Iterator[Talk]:
         if number % 3 == 0:
             talk += [_call("plus", a=a, b=b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
         elif number % 3 == 1:
+            talk += [{"role": "user", "content": REMINDER}]
+        talk += [_call("add", a=a, b=b), {"role": "tool", "name": "add", "content": str(a + b)}]
+        yield [*talk, {"role": "assistant", "content": str(a + b)}]
+
+
+def _beginner_talks(rng: random.Random, count: int) -> Iterator[Talk]:
+    """Yield conversations: half name the wrong tool and mostly give up, a quarter have a hint, a quarter go right."""
+    for number in range(count):
+        (task,) = tasks(1, seed=rng.getrandbits(32))
+        a, b = task["a"], task["b"]
+        talk: Talk = [*task["prompt"]]
+        if number % 4 < 2:
+            talk += [_call("plus", a=a, b=b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
+            if rng.random() < 0.75:
+                yield [*talk, {"role": "assistant", "content": "There is no such tool."}]
+                continue
+        elif number % 4 == 2:
             talk += [{"role": "user", "content": REMINDER}]
         talk += [_call("add", a=a, b=b), {"role": "tool", "name": "add", "content": str(a + b)}]
         yield [*talk, {"role": "assistant", "content": str(a + b)}]
@@ -121,6 +146,15 @@ _CODING_REMINDER = (
 )
 SCRIPTS = {
     "small": Script((Desk().add,), _desk_talks),
+    "small-beginner": Script(
+        (Desk().add,),
+        _beginner_talks,
+        num_steps=320,
+        num_talks=900,
+        rows_a_step=16,
+        learning_rate=1e-2,
+        mlp_size=128,
+    ),
     "small-coding": Script(
         tuple(getattr(CodingEnvironment, name) for name in _CODING_TOOLS), _coding_talks, num_steps=60
     ),
@@ -160,11 +194,11 @@ def _tokenizer(talks: list[Talk], tools: Sequence[Callable[..., Any]]) -> PreTra
     )
 
 
-def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen3Config:
+def _config(tokenizer: PreTrainedTokenizerFast, mlp_size: int) -> Qwen3Config:
     return Qwen3Config(
         vocab_size=len(tokenizer),
         hidden_size=96,
-        intermediate_size=384,
+        intermediate_size=mlp_size,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -24,7 +24,7 @@ from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.options import EvalOptions, SourceOptions
 
 DATA = ("pairs", "tasks", "traces")
-SMALL = ("small", "small-coding")
+SMALL = ("small", "small-beginner", "small-coding")
 OWN = "coding"
 """The name of held-out tasks that are another split of the environment's own."""
 
