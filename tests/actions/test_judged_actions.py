@@ -1,7 +1,7 @@
 """Five sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
-All were written by authors who had not read the rules. The rules were mended on sets one to four since, so their figures
-are tuned; on set five they are not. docs/results/actions.md has the first looks.
+All were written by authors who had not read the rules. The rules were mended on sets one to four since, so their
+figures are tuned; on set five they are not. docs/results/actions.md has the first looks.
 """
 
 from __future__ import annotations

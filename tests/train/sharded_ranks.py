@@ -19,16 +19,16 @@ if __name__ == "__main__":  # a test that imports this module shares its environ
     for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.items():
         os.environ.setdefault(name, value)
 
-import torch  # noqa: E402 (after the settings above)
-from peft import LoraConfig  # noqa: E402
-from transformers import set_seed  # noqa: E402
-from trl import GRPOTrainer  # noqa: E402
+import torch
+from peft import LoraConfig
+from transformers import set_seed
+from trl import GRPOTrainer
 
-from composer_hub.train.checks import TrainerError  # noqa: E402
-from composer_hub.train.sharded import own_values, whole_values  # noqa: E402
-from composer_hub.train.tiny import small_model  # noqa: E402
-from composer_hub.train.trainer import ComposerTrainer  # noqa: E402
-from tests.train.runs import CALL, pairs_of, trainer_of  # noqa: E402
+from composer_hub.train.checks import TrainerError
+from composer_hub.train.sharded import own_values, whole_values
+from composer_hub.train.tiny import small_model
+from composer_hub.train.trainer import ComposerTrainer
+from tests.train.runs import CALL, pairs_of, trainer_of
 
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
