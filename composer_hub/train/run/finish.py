@@ -87,8 +87,8 @@ def publish_results(
         ) from worst
 
 
-def next_steps(final: Path, facts: ModelFacts, publisher: RunPublisher) -> list[str]:
-    """Return the commands for a finished model: serve it, use it in a harness, evaluate it."""
+def next_steps(final: Path, facts: ModelFacts, publisher: RunPublisher, settings: Mapping[str, Any]) -> list[str]:
+    """Return the commands for a finished model: serve it, use it in a harness, evaluate it on the run's own tasks."""
     name = final.parent.name
     published = publisher.options.repo
     model = f"{published}@run-{publisher.run_id}" if published else str(final)
@@ -97,12 +97,14 @@ def next_steps(final: Path, facts: ModelFacts, publisher: RunPublisher) -> list[
     if facts.is_adapter:
         vllm = f"vllm serve {facts.base.repo} --enable-lora --lora-modules {name}={final}"
     to = f" --to {publisher.options.to}" if published else ""
+    world = settings.get("environment") or "ENVIRONMENT"
+    tasks = settings.get("eval_tasks") or "OWNER/NAME@REVISION"
     return [
         "What to do next:",
         f"  serve it      {vllm}",
         f"                {serve}   # without a GPU",
         "  use it        point your harness to http://127.0.0.1:8000/v1 (docs/after_training.md has a line for each)",
-        f"  evaluate it   composer-hub eval {model} --environment ENVIRONMENT --tasks OWNER/NAME@REVISION{to}",
+        f"  evaluate it   composer-hub eval {model} --environment {world} --tasks {tasks}{to}",
     ]
 
 

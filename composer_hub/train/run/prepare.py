@@ -99,7 +99,7 @@ class PreparedRun:
         if self.held_out is not None:
             print(self.held_out.sentence(state.log_history))
         publish_results(final, self.publisher, self.record, state.global_step, is_adapter=self.facts.is_adapter)
-        for line in next_steps(final, self.facts, self.publisher):
+        for line in next_steps(final, self.facts, self.publisher, self.record.values["options"]):
             print(line)
 
     def release(self, *, wait_s: float = _SHORT_WAIT_S) -> None:
