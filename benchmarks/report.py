@@ -17,10 +17,12 @@ from pathlib import Path
 
 import orjson
 
-from benchmarks.ingest import FIXTURES, write_session
+from benchmarks.ingest import write_session
 from composer_hub import report
 from composer_hub.ingest.files import find_files, size_of
 from composer_hub.ingest.report import FileReport
+
+DEMO = Path(report.__file__).parents[1] / "demo_sessions"
 
 
 def write_sessions(folder: Path, like: list[Path], megabytes: int) -> None:
@@ -52,7 +54,7 @@ def measured(folder: Path, workers: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--megabytes", type=int, default=1000)
-    parser.add_argument("--like", type=Path, nargs="*", default=sorted(FIXTURES.glob("*.jsonl")))
+    parser.add_argument("--like", type=Path, nargs="*", default=sorted(DEMO.rglob("*.jsonl")))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
