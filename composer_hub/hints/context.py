@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from composer_hub.errors.find import outcomes_of
@@ -39,8 +40,14 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 def _tools_of(trace: Trace, position: int, failed: str) -> tuple[str, ...]:
     named = [str(_function(tool).get("name") or "") for tool in trace.tools]
     if trace.tools_source != "recorded":  # a name that only a later call shows was not known here
-        earlier = {call.name for step in trace.steps[:position] for call in trace.messages[step.action].tool_calls}
-        named = [name for name in named if name in earlier]
+        unseen = set(named)
+        for step in islice(
+            trace.steps, position
+        ):  # most tools are used early: a long session is not read for each site
+            unseen.difference_update(call.name for call in trace.messages[step.action].tool_calls)
+            if not unseen:
+                break
+        named = [name for name in named if name not in unseen]
     # Without a recorded tool list, it holds every name that the model called, including the wrong one.
     wrong = failed if trace.tools_source != "recorded" else ""
     return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
