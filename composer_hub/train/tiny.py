@@ -54,7 +54,8 @@ class Script:
 def small_model(cache: Path, *, name: str = "small") -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
     """Return the model and its tokenizer; the first call trains them and keeps them in the cache."""
     script = SCRIPTS[name]
-    home = cache / f"{name}-model-{stable_id(_VERSION, script.num_steps, torch.__version__)[:12]}"
+    made_with = (script.num_steps, script.num_talks, script.rows_a_step, script.learning_rate, script.mlp_size)
+    home = cache / f"{name}-model-{stable_id(_VERSION, *made_with, torch.__version__)[:12]}"
     if not home.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache, prefix=".small-model-") as scratch:
