@@ -24,6 +24,7 @@ BLOCK = 1 << 20
 _MAX_THREADS = 16
 _HEAD_LIMIT = 512 << 10
 _STALL_SECONDS = 30.0
+_FULL_PIECE_SECONDS = 1.0
 
 Sink = Callable[[memoryview], None]
 """Takes a piece of a body; its memory is used again for the next one."""
@@ -122,7 +123,6 @@ def _read(connection: socket.socket, length: int, sink: Sink) -> None:
 
     If `sink` fails, the rest is read all the same: a client that still sends would see a reset and not the answer.
     """
-    connection.settimeout(_STALL_SECONDS)
     block = memoryview(bytearray(min(length, BLOCK)))
     failure: Exception | None = None
     while length:
@@ -143,8 +143,9 @@ def _read(connection: socket.socket, length: int, sink: Sink) -> None:
 def _receive(connection: socket.socket, piece: memoryview) -> int:
     """Fill a piece, or less of it if the client pauses; return 0 if it left or sends nothing any more."""
     with contextlib.suppress(ConnectionError):
-        for enough in (len(piece), 1):
-            # One wakeup for a whole piece.
+        # One wakeup for a whole piece, unless the client is slow.
+        for enough, seconds in ((len(piece), _FULL_PIECE_SECONDS), (1, _STALL_SECONDS)):
+            connection.settimeout(seconds)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, enough)
             with contextlib.suppress(TimeoutError):
                 return connection.recv_into(piece)
