@@ -145,13 +145,13 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
 
     out = root / "preference"
     words = (
-        "--model_name_or_path me/student@main --max_steps 8 --beta_replay 1.0 --pairs me/pairs@v1.0.0 --train_split all"
+        "--model_name_or_path me/student@main --max_steps 24 --beta_replay 1.0 --pairs me/pairs@v1.0.0 --train_split all"
     )
     assert train([*COMMON, *words.split(), "--output_dir", str(out), "--repo", "me/preferred"]) == exits.DONE
-    history = json.loads((out / "checkpoint-8" / "trainer_state.json").read_text())["log_history"]
+    history = json.loads((out / "checkpoint-24" / "trainer_state.json").read_text())["log_history"]
     margins = [row["channel/replay/margin"] for row in history if "channel/replay/margin" in row]
     assert margins[0] == pytest.approx(0.0, abs=1e-4)  # the reference is the student itself
-    assert margins[-1] > 0.1
+    assert sum(margins[-8:]) / 8 > 0.2  # a step has few pairs: one margin alone says little
     assert "| pairs | dataset | `me/pairs` | v1.0.0 |" in (out / "final" / "README.md").read_text()
     capsys.readouterr()
     assert call("lineage", "me/preferred", "--format", "json") == exits.DONE
