@@ -145,7 +145,8 @@ def test_rollouts_are_replayed_into_pairs_that_a_student_is_trained_on(
 
     out = root / "preference"
     words = (
-        "--model_name_or_path me/student@main --max_steps 24 --beta_replay 1.0 --pairs me/pairs@v1.0.0 --train_split all"
+        "--model_name_or_path me/student@main --max_steps 24 --beta_replay 1.0 --pairs me/pairs@v1.0.0"
+        " --train_split all"
     )
     assert train([*COMMON, *words.split(), "--output_dir", str(out), "--repo", "me/preferred"]) == exits.DONE
     history = json.loads((out / "checkpoint-24" / "trainer_state.json").read_text())["log_history"]
