@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import dataclasses
 import errno
@@ -83,12 +84,14 @@ class App:
             response = await self.answer(request)
         except ClientDisconnect:
             return None
+        except asyncio.CancelledError:  # by uvicorn, when the server stops
+            response = error_response(ApiError(503, "The server is stopping. Send the request again when it is back."))
         # Exact, where uvicorn's own date is up to two seconds old: clients cut a log after the date of the answer.
         response.headers.setdefault("Date", formatdate(usegmt=True))
         response.headers.setdefault("X-Request-Id", _request_id(request))
         try:
             await response(scope, receive, send)
-        except (LocalHubError, OSError) as error:
+        except (LocalHubError, OSError, asyncio.CancelledError) as error:
             # The head is sent, so only a broken connection can tell the client.
             log.error("%s broke off: %s", request.url.path, error)
 

@@ -56,7 +56,7 @@ class BodySocket:
         try:
             await asyncio.shield(work)
         except asyncio.CancelledError:  # the server stops
-            _shut(connection)
+            _shut(connection, socket.SHUT_RD)  # the answer can still be sent
             await asyncio.wait([work])
             raise
         finally:
@@ -153,6 +153,6 @@ def _receive(connection: socket.socket, piece: memoryview) -> int:
     return 0
 
 
-def _shut(connection: socket.socket) -> None:
+def _shut(connection: socket.socket, how: int = socket.SHUT_RDWR) -> None:
     with contextlib.suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        connection.shutdown(how)

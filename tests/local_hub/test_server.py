@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import socket
 import stat
 import subprocess
 import sys
@@ -263,3 +264,21 @@ def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: 
         assert list((tmp_path / "tmp").iterdir()) == []
         assert upload(http, "me/a", data).status_code == 200
         assert "actions" not in announce(http, "me/a", data)
+
+
+@pytest.mark.parametrize("length", ["Content-Length: 3145728", "Transfer-Encoding: chunked"])
+def test_a_server_that_stops_during_an_upload_says_so_and_leaves_nothing(tmp_path: Path, length: str) -> None:
+    with start_server(tmp_path, QUICK) as server:
+        with httpx.Client(base_url=server.endpoint, trust_env=False) as http:
+            http.post("/api/repos/create", json={"name": "a"}, headers=AUTH)
+            address = httpx.URL(announce(http, "me/a", bytes(3 << 20))["actions"]["upload"]["href"])
+        with socket.create_connection((address.host, address.port), timeout=60) as client:
+            target = address.raw_path.decode()
+            client.sendall(f"PUT {target} HTTP/1.1\r\nHost: {address.netloc.decode()}\r\n{length}\r\n\r\n".encode())
+            client.sendall(b"100000\r\n" + bytes(1 << 20))
+            while not any(path.stat().st_size for path in (tmp_path / "tmp").iterdir()):
+                time.sleep(0.02)
+            server.stop()
+            assert client.recv(1 << 16).startswith(b"HTTP/1.1 503 ")
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
+    assert list((tmp_path / "tmp").iterdir()) == []
