@@ -11,7 +11,7 @@ help:
 	@echo "make demo   the whole line on the embedded Hub, training included; no account needed"
 	@echo "make test   the test suite"
 	@echo "make lint   ruff and mypy"
-	@echo "make conformance  huggingface_hub's own tests against the embedded Hub (half an hour)"
+	@echo "make conformance  huggingface_hub's own tests against the embedded Hub (ten minutes)"
 	@echo "make bench  every benchmark, printed as ratios"
 
 demo: $(VENV)/.demo
