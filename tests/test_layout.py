@@ -17,7 +17,7 @@ PACKAGE = Path(composer_hub.__file__).parent
 LADDER: tuple[str, ...] = (
     "exits records local_hub",
     "session families harnesses output money",
-    "actions redact hub",
+    "actions redact hub shards",
     "errors exports",
     "hints",
     "ingest pairs environments spaces",

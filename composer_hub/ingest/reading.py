@@ -29,6 +29,9 @@ MIN_PARALLEL_BYTES = 16_000_000
 
 
 _DEFAULTS = ReadOptions()
+Outcome = tuple[Job, FileReport, Iterator[tuple[str, Session]]]
+Reader = Callable[[list[Job], ReadOptions], Iterator[Outcome]]
+"""Reads files and yields an outcome for each of them, in order."""
 
 
 class Reading:
@@ -39,8 +42,9 @@ class Reading:
         paths: Iterable[str | os.PathLike[str]],
         options: ReadOptions = _DEFAULTS,
         on_file: Callable[[FileReport], None] = lambda report: None,
+        elsewhere: Reader | None = None,
     ) -> None:
-        self.options, self.on_file = options, on_file
+        self.options, self.on_file, self._elsewhere = options, on_file, elsewhere
         self.report = FileReport(strict=options.strict)
         self.manifest: dict[str, Any] = {}
         named = [Path(path).expanduser() for path in paths]
@@ -56,8 +60,7 @@ class Reading:
             source_named(self.options.format)
         # Of two copies the first stays, so what was printed comes after what was stored.
         jobs = sorted(map(self._job, self.files), key=lambda job: not job.is_unchanged and is_stream(job.path))
-        parallel = self._workers(jobs) > 1
-        for job, outcome, sessions in self._in_processes(jobs) if parallel else self._here(jobs):
+        for job, outcome, sessions in self._read(jobs):
             kept = _Kept()
             for digest, session in sessions:
                 if (new := self._new(session, digest, outcome, kept)) is not None:
@@ -115,12 +118,17 @@ class Reading:
             return 1
         return min(asked, len(changed))
 
-    def _here(self, jobs: list[Job]) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Session]]]]:
+    def _read(self, jobs: list[Job]) -> Iterator[Outcome]:
+        if self._elsewhere is not None:
+            return self._elsewhere(jobs, self.options)
+        return self._in_processes(jobs) if self._workers(jobs) > 1 else self._here(jobs)
+
+    def _here(self, jobs: list[Job]) -> Iterator[Outcome]:
         for job in jobs:
             report = FileReport(str(job.path), strict=self.options.strict)
             yield job, report, sessions_of(job, self.options.transform, report)
 
-    def _in_processes(self, jobs: list[Job]) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Session]]]]:
+    def _in_processes(self, jobs: list[Job]) -> Iterator[Outcome]:
         """Read files in worker processes, a few ahead, and yield their results in order."""
         with tempfile.TemporaryDirectory(prefix="composer-ingest-") as spool:
             pool = Pool(self._workers(jobs), self.options.transform, Path(spool))

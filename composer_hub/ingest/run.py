@@ -10,6 +10,7 @@ traces come from the version that the last run published.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import os
@@ -49,6 +50,7 @@ from composer_hub.ingest.prepare import DEFAULT_WRITERS, Preparation
 from composer_hub.ingest.raw import publish_raw
 from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.sharding import ShardedRun
 from composer_hub.records import Trace, stable_id, to_row
 from composer_hub.redact import (
     NO_ONE,
@@ -66,6 +68,7 @@ from composer_hub.redact import (
     refuse_leaks,
     rules_digest,
 )
+from composer_hub.shards import Sharding
 
 _LAYOUT = 5
 """Version of the memory file; a file with another layout is ignored and every session is read again."""
@@ -115,13 +118,15 @@ def ingest(
     judge: Judge | None = None,
     critic: Critic | None = None,
     on_file: Callable[[str, int], None] = lambda path, num_files: None,
+    sharding: Sharding | None = None,
 ) -> Ingested:
     """Read sessions and return the traces of the next version of `repo`.
 
     `destination` is needed for `hf://` paths and to publish. `judge` writes the hints that no earlier writer has
-    written. `on_file` is called after each file with its path and the number of files.
+    written. `on_file` is called after each file with its path and the number of files. With `sharding`, shards of the
+    files are read by its executor; the result is the same.
     """
-    return Ingested(paths, options, destination, repo, judge, critic, on_file)
+    return Ingested(paths, options, destination, repo, judge, critic, on_file, sharding)
 
 
 def memory_folder(destination: Destination | None, repo: str) -> Path:
@@ -151,6 +156,7 @@ class Ingested:
         judge: Judge | None,
         critic: Critic | None,
         on_file: Callable[[str, int], None],
+        sharding: Sharding | None = None,
     ) -> None:
         self.options, self.repo, self.judge, self.critic = options, repo, judge, critic
         self._destination = destination
@@ -164,16 +170,22 @@ class Ingested:
         self._numbering = Numbering.open(self._memory / "redaction.jsonl") if options.redact else None
         files, self._origins = local_sources(paths, destination)
         self._prepare = self._preparation()
+        read_options = self._read_options()
+        self._shards = self._sharded(sharding, read_options)
         self._reading = Reading(
-            files, self._read_options(), lambda report: on_file(report.path, len(self._reading.files))
+            files,
+            read_options,
+            lambda report: on_file(report.path, len(self._reading.files)),
+            self._shards.read if self._shards else None,
         )
         self._lacks_earlier = True
+        self._offsets = [0]  # in the spool, where each trace begins and the last one ends
         self._secrets: dict[str, str] = {}
         self.samples: dict[str, Sample] = {}
         """Replaced values of the files that were read, for a person to look at, by placeholder."""
         self._store(self._traces_read())
         if self._secrets:
-            self._store(map(self._without_secrets, self._spooled()))
+            self._store(self._settled())
         self._reading.raise_if_nothing_read()
 
     @property
@@ -221,9 +233,15 @@ class Ingested:
         except NothingToPublish:
             if self._before is not None:
                 self._remember(self._before.revision)
+            self._forget_shards()
             raise
         self._remember(published.revision)
+        self._forget_shards()
         return published
+
+    def _forget_shards(self) -> None:
+        if self._shards:
+            self._shards.forget()
 
     def publish_raw(self) -> tuple[int, int]:
         """Add the raw files to the private dataset `OWNER/NAME-sessions`; return how many were added and held back.
@@ -271,6 +289,16 @@ class Ingested:
             version=stable_id(__version__, rules_digest(), shape, models, sorted(self.decisions.kept)),
         )
 
+    def _sharded(self, sharding: Sharding | None, read_options: ReadOptions) -> ShardedRun | None:
+        if sharding is None:
+            return None
+        redactor = self._prepare.redactor
+        values = (
+            (self._numbering.salt.hex(), redactor.exact, self.options.publisher) if redactor and self._numbering else ()
+        )
+        key = hashlib.sha256(f"{read_options.version}{self.options.review}{values}".encode()).hexdigest()
+        return ShardedRun(sharding, self.repo, self._before.revision if self._before else "", key)
+
     def _preparation(self) -> Preparation:
         redactor = None
         if self._numbering is not None:
@@ -296,16 +324,26 @@ class Ingested:
         """Spool and count traces, which may be made from those of the spool; `more` adds to them."""
         self._counts = self._counts if more else TraceCounts()
         spool = self._spool if more else self._spool.with_name("next")
+        offsets = self._offsets if more else [0]
         with spool.open("ab" if more else "wb") as file:
             for trace in traces:
                 self._counts.add(trace)
                 pickle.dump(trace, file, protocol=pickle.HIGHEST_PROTOCOL)
+                offsets.append(file.tell())
         spool.replace(self._spool)
+        self._offsets = offsets
 
     def _spooled(self) -> Iterator[Trace]:
         with self._spool.open("rb") as spool:
             while spool.peek(1):
                 yield pickle.load(spool)
+
+    def _settled(self) -> Iterator[Trace]:
+        """Yield the traces of the spool without what any session of the run gave away."""
+        if self._shards is None or self._numbering is None:
+            return map(self._without_secrets, self._spooled())
+        clean = self._shards.replace(self._spool, self._offsets, self._prepare, self._secrets)
+        return map(self._numbering.number, clean)
 
     def _without_secrets(self, trace: Trace) -> Trace:
         """Replace what any session of the run gave away."""

@@ -5,7 +5,6 @@ In: jobs, in order. Out: the report of each job, and a file of pickled sessions.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import gc
 import hashlib
@@ -13,17 +12,17 @@ import multiprocessing
 import operator
 import os
 import pickle
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, Step, ToolCall
 from composer_hub.session import Usage
+from composer_hub.shards.processes import end_silently, interrupts_held_back
 
 
 class Pool:
@@ -50,7 +49,7 @@ class Pool:
                     return  # a process has died since; `result` finds out over which file
 
     def _submit(self, job: Job) -> Future[FileReport]:
-        with _interrupts_held_back():  # a process may start here
+        with interrupts_held_back():  # a process may start here
             return self.executor.submit(_spooled, job, self._file(job))
 
     def result(self, job: Job) -> tuple[FileReport, Path]:
@@ -87,50 +86,50 @@ class Pool:
         self.executor.shutdown(cancel_futures=True)
 
 
-@contextlib.contextmanager
-def _interrupts_held_back() -> Iterator[None]:
-    """Block Ctrl-C while a process starts, since it would print a traceback of its imports."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 _transform: Transform | None = None
 
 
 def _initialise(transform: Transform | None) -> None:
     global _transform
     _transform = transform
-    # Workers exit silently on Ctrl-C; the parent process reports it.
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    # Sessions contain no reference cycles, so frequent garbage collection would only cost about 10 %.
+    end_silently()
+    collect_rarely()
+
+
+def collect_rarely() -> None:
+    """Collect garbage rarely: sessions contain no reference cycles, and looking for them would cost about 10 %."""
     gc.set_threshold(100_000, 20, 20)
 
 
 def _spooled(job: Job, spool: Path) -> FileReport:
     """Read a file in a worker and leave its sessions in a file of pickles."""
-    report = FileReport(str(job.path), strict=job.options.strict)
     with spool.open("wb") as file:
-        pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
-        # The default pickling of dataclasses is many times slower, and a session has thousands of them.
-        pickler.dispatch_table = {cls: _reducer(cls) for cls in (Message, ToolCall, Step, Usage)}
-        for item in sessions_of(job, _transform, report):
-            pickler.dump(item)
-            pickler.clear_memo()
-    return report
+        return spool_sessions(job, _transform, file)[0]
+
+
+def spool_sessions(job: Job, transform: Transform | None, file: IO[bytes]) -> tuple[FileReport, int]:
+    """Write the sessions of a file as pickles; return its report and their number."""
+    report, number = FileReport(str(job.path), strict=job.options.strict), 0
+    for item in sessions_of(job, transform, report):
+        spool_one(item, file)
+        number += 1
+    return report, number
+
+
+def spool_one(item: Any, file: IO[bytes]) -> None:
+    """Write one pickle that can be read by itself."""
+    pickler = pickle.Pickler(file, protocol=pickle.HIGHEST_PROTOCOL)
+    # The default pickling of dataclasses is many times slower, and a session has thousands of them.
+    pickler.dispatch_table = _REDUCERS
+    pickler.dump(item)
 
 
 def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
     values = operator.attrgetter(*(field.name for field in dataclasses.fields(cls)))
     return lambda record: (cls, values(record))
+
+
+_REDUCERS: dict[type, Callable[[Any], Any]] = {cls: _reducer(cls) for cls in (Message, ToolCall, Step, Usage)}
 
 
 def unspooled(spool: Path) -> Iterator[tuple[str, Any]]:
