@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.tools import family_of_tool
 from composer_hub.environments.guard import is_lost, loss_in
 from composer_hub.errors.find import excerpt, find_errors
@@ -47,6 +48,7 @@ class Rollout:
     cut_off: bool = False  # the last turn ran out of tokens
     texts: Mapping[int, str] | None = None  # turn -> its text with markup; None: the content of its message
     reasons: Mapping[int, str] = field(default_factory=dict)  # message -> why its call failed, as the environment says
+    source: str = SOURCE  # the harness, if it was not TRL's tool loop
 
     @classmethod
     def of(
@@ -60,9 +62,10 @@ class Rollout:
         rounds_used_up: bool = False,
         cut_off: bool = False,
         error_finders: Sequence[ErrorFinder] = (),
+        source: str = SOURCE,
     ) -> Rollout:
         """Make a rollout; `decode` turns the tokens of turns without calls into text."""
-        rollout = cls(prompt_ids, completion_ids, tool_mask, messages, rounds_used_up, cut_off)
+        rollout = cls(prompt_ids, completion_ids, tool_mask, messages, rounds_used_up, cut_off, source=source)
         if error_finders:
             rollout = replace(rollout, reasons=dict(_reasons(messages, error_finders)))
         texts = {
@@ -83,7 +86,7 @@ class Rollout:
     def trace(self) -> Trace:
         """The completion as a trace: one step per turn, with its error sites. Identity and prompt are not set."""
         messages = tuple(_messages(self.messages))
-        trace = Trace("", SOURCE, "", messages, tuple(self._steps(messages)), tools_source="recorded")
+        trace = Trace("", self.source, "", messages, tuple(self._steps(messages)), tools_source="recorded")
         session = Session(replace(trace, messages=tuple(map(_unpacked, messages))), self._flags(trace))
         return _with_own_sites(self, replace(trace, steps=find_errors(session, text_rules=True).steps))
 
@@ -239,22 +242,28 @@ def message_of(chat: Mapping[str, Any]) -> Message:
 
 def _messages(chats: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
     """Yield the messages with call ids: TRL keeps none, and answers of asynchronous tools come last."""
-    numbers, waiting = itertools.count(1), list[ToolCall]()
-    for message in map(message_of, chats):
+    numbers, waiting = itertools.count(1), list[tuple[str, ToolCall]]()  # with the id that a harness gave
+    for chat in chats:
+        message = message_of(chat)
         if message.role == "assistant":
-            waiting = [replace(call, call_id=f"call_{next(numbers)}") for call in message.tool_calls]
-            yield replace(message, tool_calls=tuple(waiting))
+            waiting = [(call.call_id, replace(call, call_id=f"call_{next(numbers)}")) for call in message.tool_calls]
+            yield replace(message, tool_calls=tuple(call for _, call in waiting))
         elif message.role == "tool":
-            answered = next((call for call in waiting if call.name == message.name), None)
-            waiting = [call for call in waiting if call is not answered]
-            yield replace(message, tool_call_id=answered.call_id if answered else "")
+            given = chat.get("tool_call_id")
+            pairs = (pair for pair in waiting if (pair[0] == given if given else pair[1].name == message.name))
+            pair = next(pairs, None)
+            waiting = [one for one in waiting if one is not pair]
+            call = pair[1] if pair else ToolCall(message.name, {})
+            yield replace(message, tool_call_id=call.call_id, name=message.name or call.name)
         else:
             yield message
 
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or call
-    return ToolCall(str(function.get("name", "")), function.get("arguments") or {}, str(call.get("id") or ""))
+    read = ToolCall(str(function.get("name", "")), function.get("arguments") or {}, str(call.get("id") or ""))
+    arguments = parsed_arguments(read)
+    return read if arguments is None else replace(read, arguments=arguments)
 
 
 def _valid(text: str) -> str:

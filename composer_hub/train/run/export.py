@@ -159,9 +159,10 @@ class RolloutFile:
                 else (),
             )
             rows.append(to_row(to_trace(rollout, scored, self.run)))
-        self._write(rank, rows)
+        self.write(rank, rows)
 
-    def _write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
+    def write(self, rank: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append rows of traces to this rank's files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         if not self.num_written:
             # A resumed run continues its last file: later rows replace earlier ones.
