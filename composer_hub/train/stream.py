@@ -1,16 +1,21 @@
-"""An endless, seeded, sharded and resumable stream of rows, for the loaders of pairs and hint sites.
+"""An endless, seeded and resumable stream of rows, for the loaders of pairs and hint sites.
 
-The order of rows in epoch e is a permutation made from (seed, e); rank r of w takes every w-th row. The cursor is one
-number, saved with each checkpoint, so a resumed run sees the rows that the uninterrupted one would have seen.
+The order of rows in epoch e is a permutation made from (seed, e); `split_dataset_by_node` gives each rank its part of
+the endless order. The cursor is one number, saved with each checkpoint, so a resumed run sees the rows that the
+uninterrupted one would have seen.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
+
+from datasets import IterableDataset
+from datasets.distributed import split_dataset_by_node
 
 from composer_hub import exits
 
@@ -31,8 +36,7 @@ class Stream(Generic[T]):
     rank: int = 0
     num_ranks: int = 1
     position: int = 0
-    _epoch: int = field(default=-1, repr=False)
-    _order: list[int] = field(default_factory=list, repr=False)
+    _places: Iterator[dict[str, int]] | None = field(default=None, repr=False)
 
     what: ClassVar[str] = "rows"
     weight: ClassVar[str] = ""  # the option that turns the channel off
@@ -50,7 +54,20 @@ class Stream(Generic[T]):
 
     def take(self) -> list[T]:
         """Return the next rows of this rank, across the end of an epoch."""
-        return [self._next() for _ in range(self.batch_size)]
+        if self._places is None:
+            whole = IterableDataset.from_generator(
+                _order,
+                gen_kwargs={"num_rows": len(self.rows), "seed": self.seed, "start": self.position * self.num_ranks},
+            )
+            # By rows, not by shards: the ranks of a step then see the rows that one process would have seen.
+            mine = split_dataset_by_node(whole, self.rank, self.num_ranks, strategy="examples")
+            self._places = iter(mine)
+        self.position += self.batch_size
+        return [self.rows[next(self._places)["place"]] for _ in range(self.batch_size)]
+
+    def seek(self, position: int) -> None:
+        """Continue at another position."""
+        self.position, self._places = position, None
 
     def state(self) -> dict[str, int]:
         """Return the state for a checkpoint."""
@@ -64,13 +81,14 @@ class Stream(Generic[T]):
                 f"{len(self.rows)} and {self.seed}: resume with the same {self.what} revision, or start a new run."
             )
         # With another number of ranks the rows seen so far are counted over all of them.
-        self.position = state["position"] * state["num_ranks"] // self.num_ranks
+        self.seek(state["position"] * state["num_ranks"] // self.num_ranks)
 
-    def _next(self) -> T:
-        epoch, place = divmod(self.position * self.num_ranks + self.rank, len(self.rows))
-        if epoch != self._epoch:
-            self._order = list(range(len(self.rows)))
-            random.Random(f"{self.seed}-{epoch}").shuffle(self._order)
-            self._epoch = epoch
-        self.position += 1
-        return self.rows[self._order[place]]
+
+def _order(num_rows: int, seed: int, start: int) -> Iterator[dict[str, int]]:
+    """Yield the places of all rows, epoch after epoch, from the `start`-th one on."""
+    epoch, done = divmod(start, num_rows)
+    while True:
+        places = array("q", range(num_rows))
+        random.Random(f"{seed}-{epoch}").shuffle(places)
+        yield from ({"place": place} for place in places[done:])
+        epoch, done = epoch + 1, 0

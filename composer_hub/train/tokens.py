@@ -6,14 +6,16 @@ have sampled, with reference log-probs at temperature 1, and the `Fingerprint` u
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 import json
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from torch import nn
 
 from composer_hub import exits
@@ -72,11 +74,6 @@ class Encoded:
     pairs: dict[str, TokenPair] = field(default_factory=dict)
     dropped: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def share_left_out(self) -> float:
-        left_out = self.dropped.total()
-        return left_out / (left_out + len(self.pairs)) if left_out else 0.0
-
 
 @dataclass(frozen=True)
 class PairEncoder:
@@ -109,13 +106,17 @@ class PairEncoder:
     def encode(self, pairs: Iterable[Pair]) -> Encoded:
         """Encode every pair that can be learned from exactly; count the others by reason."""
         encoded = Encoded()
+        encoded.pairs.update(self.each(pairs, encoded.dropped))
+        return encoded
+
+    def each(self, pairs: Iterable[Pair], dropped: Counter[str]) -> Iterator[tuple[str, TokenPair]]:
+        """Yield the id and tokens of every pair that can be learned from exactly; count the others by reason."""
         for pair in pairs:
             tokens = self.one(pair)
             if isinstance(tokens, str):
-                encoded.dropped[tokens] += 1
+                dropped[tokens] += 1
             else:
-                encoded.pairs[pair.pair_id] = tokens
-        return encoded
+                yield pair.pair_id, tokens
 
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
@@ -178,7 +179,7 @@ class PairEncoder:
         )
 
     def ids(self, text: str) -> array[int]:
-        """Return the tokens of a text as a compact array, because every rank holds all pairs of a run."""
+        """Return the tokens of a text as a compact array."""
         return array("i", self.tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
@@ -218,23 +219,30 @@ def ref_rows(model: nn.Module, encoded: Encoded, fingerprint: Fingerprint, *, ba
     return [RefLogps(pair_id, *both, text) for pair_id, both in zip(encoded.pairs, values, strict=True)]
 
 
-def with_reference(encoded: Encoded, rows: Iterable[RefLogps], expected: Fingerprint) -> list[TokenPair]:
-    """Add published reference log-probs to their pairs; refuse those from other conditions."""
-    known = {row.pair_id: row for row in rows}
-    for text in sorted({row.fingerprint for row in known.values()}):
+def reference_of(pair_ids: pa.ChunkedArray, rows: Iterable[RefLogps], expected: Fingerprint) -> array[float]:
+    """Return published reference log-probs in the order of the pairs, chosen before rejected.
+
+    Rows from other conditions are refused.
+    """
+    rows, parts, texts = iter(rows), [], set[str]()
+    while part := list(itertools.islice(rows, 10_000)):  # as Arrow, ids take a fraction of their memory as objects
+        texts |= {row.fingerprint for row in part}
+        chosen, rejected = ([getattr(row, name) for row in part] for name in ("ref_chosen_logps", "ref_rejected_logps"))
+        parts.append(pa.table({"id": [row.pair_id for row in part], "chosen": chosen, "rejected": rejected}))
+    for text in sorted(texts):
         check_fingerprint(Fingerprint.read(text), expected)
-    missing = [pair_id for pair_id in encoded.pairs if pair_id not in known]
-    if missing:
+    known = pa.concat_tables(parts) if parts else pa.table({"id": pa.array([], pa.string())})
+    places = pc.index_in(pair_ids, known["id"])
+    if places.null_count:
+        first = pair_ids.filter(pc.is_null(places))[0]
         raise FingerprintError(
-            f"{len(missing):,} of {len(encoded.pairs):,} pairs have no reference log-probs (the first is "
-            f"{missing[0]}): run `composer-hub pairs precompute-ref` on this revision again."
+            f"{places.null_count:,} of {len(pair_ids):,} pairs have no reference log-probs (the first is {first}): run "
+            "`composer-hub pairs precompute-ref` on this revision again."
         )
-    return [
-        dataclasses.replace(
-            pair, ref_chosen=known[pair_id].ref_chosen_logps, ref_rejected=known[pair_id].ref_rejected_logps
-        )
-        for pair_id, pair in encoded.pairs.items()
-    ]
+    values = array("d", bytes(16 * len(pair_ids)))
+    for offset, name in enumerate(("chosen", "rejected")):
+        values[offset::2] = array("d", known[name].take(places).to_numpy().tobytes())
+    return values
 
 
 def check_fingerprint(published: Fingerprint, expected: Fingerprint) -> None:

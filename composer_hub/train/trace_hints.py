@@ -72,7 +72,7 @@ class TraceHints:
         """Return the uplift of the next sites without advancing the stream."""
         place = self.loader.position
         sites = [site for _ in range(num_batches) for site in self.loader.take()]
-        self.loader.position = place
+        self.loader.seek(place)
         return self.trainer._uplifts(sites)
 
     def state(self) -> dict[str, Any]:

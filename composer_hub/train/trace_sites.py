@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,10 +62,6 @@ class TraceSites:
     sites: list[HintSite] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def num_exact(self) -> int:
-        return sum(site.is_exact for site in self.sites)
-
 
 @dataclass(frozen=True)
 class TraceEncoder:
@@ -97,15 +93,19 @@ class TraceEncoder:
     def encode(self, traces: Iterable[Trace]) -> TraceSites:
         """Encode every hinted step that is the student's own fault; count the others by reason."""
         found = TraceSites()
+        found.sites.extend(self.each(traces, found.dropped))
+        return found
+
+    def each(self, traces: Iterable[Trace], dropped: Counter[str]) -> Iterator[HintSite]:
+        """Yield the site of every hinted step that is the student's own fault; count the others by reason."""
         for trace in traces:
             for place, step in enumerate(trace.steps):
                 if any(site.blame == "model" for site in step.error_sites):
                     site = self.one(trace, place)
                     if isinstance(site, str):
-                        found.dropped[site] += 1
+                        dropped[site] += 1
                     else:
-                        found.sites.append(site)
-        return found
+                        yield site
 
     def one(self, trace: Trace, place: int) -> HintSite | str:
         """Return a step as a site, or why it cannot be one."""

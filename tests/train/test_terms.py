@@ -51,7 +51,7 @@ def test_half_precision_gives_nearly_the_same_terms(make_trainer: Any) -> None:
     names = ("channel/hint/loss", "channel/replay/loss")
     found = []
     for half in (False, True):
-        trainer.pairs.position = 0
+        trainer.pairs.seek(0)
         trainer._metrics["train"].clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = trainer._compute_loss(trainer.model, batch)

@@ -6,6 +6,7 @@ import copy
 import dataclasses
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -19,13 +20,14 @@ from composer_hub.records import (  # noqa: E402
     ToolCall,
 )
 from composer_hub.train.tokens import (  # noqa: E402
+    Encoded,
     Fingerprint,
     FingerprintError,
     PairEncoder,
     RefLogps,
     ref_rows,
     reference_logps,
-    with_reference,
+    reference_of,
 )
 
 
@@ -42,6 +44,10 @@ def desk_pair(a: int = 2, b: int = 5, **changes: Any) -> Pair:
         excluded_teachers=(), families=("f", "g"), chosen_teacher="x", source_model="m", source_family="z",
     )  # fmt: skip
     return dataclasses.replace(pair, **changes)
+
+
+def ids_of(encoded: Encoded) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(list(encoded.pairs))])
 
 
 def test_an_answer_is_the_tokens_that_sampling_would_give(world: Any) -> None:
@@ -134,8 +140,9 @@ def test_published_log_probs_come_back_beside_their_pairs(world: Any) -> None:
     encoded = encoder.encode([desk_pair(), desk_pair(1, 1)])
     fingerprint = encoder.fingerprint("me/model", "abc")
     rows = ref_rows(model, encoded, fingerprint)
-    joined = with_reference(encoded, reversed(rows), fingerprint)
-    assert [pair.ref_chosen for pair in joined] == [row.ref_chosen_logps for row in rows]
+    values = reference_of(ids_of(encoded), reversed(rows), fingerprint)
+    assert list(values[::2]) == [row.ref_chosen_logps for row in rows]
+    assert list(values[1::2]) == [row.ref_rejected_logps for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +162,7 @@ def test_log_probs_made_under_other_conditions_are_refused(world: Any, column: s
     theirs = dataclasses.replace(ours, **{column: value})
     row = RefLogps("pair-2-5", -1.0, -2.0, theirs.text())
     with pytest.raises(FingerprintError, match=column):
-        with_reference(encoded, [row], ours)
+        reference_of(ids_of(encoded), [row], ours)
 
 
 def test_one_foreign_row_among_right_ones_is_refused(world: Any) -> None:
@@ -165,14 +172,14 @@ def test_one_foreign_row_among_right_ones_is_refused(world: Any) -> None:
     foreign = dataclasses.replace(ours, model_revision="def")
     rows = [RefLogps("pair-2-5", -1.0, -2.0, ours.text()), RefLogps("pair-1-1", -1.0, -2.0, foreign.text())]
     with pytest.raises(FingerprintError, match="model_revision is def, here abc"):
-        with_reference(encoded, rows, ours)
+        reference_of(ids_of(encoded), rows, ours)
 
 
 def test_pairs_without_log_probs_are_refused(world: Any) -> None:
     encoder = PairEncoder.of(world[1])
     encoded = encoder.encode([desk_pair()])
     with pytest.raises(FingerprintError, match="precompute-ref"):
-        with_reference(encoded, [], encoder.fingerprint("m", "r"))
+        reference_of(ids_of(encoded), [], encoder.fingerprint("m", "r"))
 
 
 def test_the_same_commit_under_another_name_is_the_same_model() -> None:

@@ -39,12 +39,12 @@ from composer_hub.train.run.options import EvalOptions, TrainingOptions, setting
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
 from composer_hub.train.run.record import LaunchRecorder, RunRecord
-from composer_hub.train.run.recorded import load_pairs, load_sites
+from composer_hub.train.run.recorded import Taken, load_pairs, load_sites
 from composer_hub.train.run.resume import check_tasks
 from composer_hub.train.run.stops import EarlyEnd, raise_if_early
 from composer_hub.train.run.trainer import RunTrainer
-from composer_hub.train.tokens import Encoded, tokenizer_digest
-from composer_hub.train.trace_sites import Student, TraceSites
+from composer_hub.train.tokens import tokenizer_digest
+from composer_hub.train.trace_sites import Student
 from composer_hub.train.watchdogs import Watchdogs
 
 _SHORT_WAIT_S = 10.0  # for a push or an environment, when the machine is taken away
@@ -202,11 +202,13 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
         "peft_config": get_peft_config(model),
         "base": inputs.model,
     }
-    pairs, sites = Encoded(), TraceSites()
+    pairs, sites, folder = Taken(), Taken(), options.output
     if inputs.pairs is not None:
-        common["pairs"], pairs = load_pairs(inputs.pairs, inputs.model, network, tokenizer, sources, seed=config.seed)
+        common["pairs"], pairs = load_pairs(
+            inputs.pairs, inputs.model, network, tokenizer, sources, folder, seed=config.seed
+        )
     if inputs.traces is not None:
-        common["traces"], sites = load_sites(inputs.traces, student, tokenizer, sources, config)
+        common["traces"], sites = load_sites(inputs.traces, student, tokenizer, sources, config, folder)
     record.add_recorded(pairs, sites)
     try:
         if sources.is_offline:

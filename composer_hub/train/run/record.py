@@ -21,8 +21,8 @@ from transformers import TrainerCallback
 
 from composer_hub import __version__, exits
 from composer_hub.train.run.inputs import Inputs
-from composer_hub.train.tokens import Encoded, reasons_text
-from composer_hub.train.trace_sites import TraceSites
+from composer_hub.train.run.recorded import Taken
+from composer_hub.train.tokens import reasons_text
 from composer_hub.train.watchdogs import Watchdogs, best_of
 
 RECORD = "composer_run.json"
@@ -75,13 +75,13 @@ class RunRecord:
             for option, name in names.items()
         }
 
-    def add_recorded(self, pairs: Encoded, sites: TraceSites) -> None:
+    def add_recorded(self, pairs: Taken, sites: Taken) -> None:
         """Note how many pairs and hinted steps are learned from, and print why others are left out."""
         self.values["pairs_left_out"] = dict(pairs.dropped)
-        self.values["hinted_steps"] = {"sites": len(sites.sites), "as_sampled": sites.num_exact}
+        self.values["hinted_steps"] = {"sites": sites.num_rows, "as_sampled": sites.num_exact}
         self.values["hinted_steps_left_out"] = dict(sites.dropped)
-        _print_dropped("pairs", len(pairs.pairs), pairs.dropped)
-        _print_dropped("hinted steps", len(sites.sites), sites.dropped)
+        _print_dropped("pairs", pairs.num_rows, pairs.dropped)
+        _print_dropped("hinted steps", sites.num_rows, sites.dropped)
 
     def add_push(self, outcome: Mapping[str, Any]) -> None:
         self.values.setdefault("pushes", []).append(dict(outcome))
