@@ -7,6 +7,7 @@ left out.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,7 +39,12 @@ class SimpleCommand:
 
 def commands_in(text: str) -> tuple[SimpleCommand, ...]:
     """Return the simple commands of a shell text, without the wrappers (`sudo`, `timeout 30`) before a program."""
-    return tuple(command for command in _scan(Reader(text[:MAX_SHELL_CHARS])) if command.words)
+    return _commands_in(text[:MAX_SHELL_CHARS])
+
+
+@functools.lru_cache(maxsize=512)  # many rules ask about the same call
+def _commands_in(text: str) -> tuple[SimpleCommand, ...]:
+    return tuple(command for command in _scan(Reader(text)) if command.words)
 
 
 def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:

@@ -9,7 +9,7 @@ from typing import Any
 from composer_hub.errors.find import outcomes_of
 from composer_hub.hints.hindsight import steps_after
 from composer_hub.hints.templates import LaterCall, SiteContext
-from composer_hub.records import ErrorSite, Trace
+from composer_hub.records import ErrorSite, Step, Trace
 
 MAX_LATER_CALLS = 8
 
@@ -77,8 +77,16 @@ def _user_words(trace: Trace, position: int) -> str:
     following = next(steps_after(trace, position), None)
     if following is None:
         return ""
-    action = trace.steps[position].action
-    indices = [index for start, stop in following.prompt for index in range(start, stop)]
-    after = (trace.messages[index] for index in indices[indices.index(action) + 1 :])
+    after = (trace.messages[index] for index in _indices_after(following, trace.steps[position].action))
     texts = (message.content for message in after if message.role == "user")
     return next((text for text in texts if text and not text.startswith(("[Request interrupted", "<", "Caveat:"))), "")
+
+
+def _indices_after(step: Step, action: int) -> Iterator[int]:
+    ranges = iter(step.prompt)
+    for start, stop in ranges:
+        if start <= action < stop:
+            yield from range(action + 1, stop)
+            break
+    for start, stop in ranges:
+        yield from range(start, stop)

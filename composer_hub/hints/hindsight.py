@@ -50,7 +50,8 @@ class WorkingCall:
 def steps_after(trace: Trace, position: int) -> Iterator[Step]:
     """Yield the later steps whose prompt contains this one, so that rewound branches are left out."""
     action = trace.steps[position].action
-    for step in trace.steps[position + 1 :]:
+    for later in range(position + 1, len(trace.steps)):  # no copy of the rest: a session may have 100,000 steps
+        step = trace.steps[later]
         if any(start <= action < stop for start, stop in step.prompt):
             yield step
 
