@@ -24,6 +24,7 @@ from composer_hub.cli.main import format_option
 from composer_hub.cli.models import Models, model_options
 from composer_hub.cli.options import Publication, publish_options
 from composer_hub.cli.review import ask, check_review, show_replaced
+from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.output import Output
 from composer_hub.redact import this_publisher
 
@@ -62,6 +63,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--raw", is_flag=True, help="Also put the raw files into a private dataset OWNER/NAME-sessions.")
 @click.option("--watch", is_flag=True, help="Publish again after each change, until Ctrl-C.")
 @click.option("--settle", default=30.0, show_default=True, help="Seconds without a change before --watch publishes.")
+@sharding_options
 @publish_options(repo_required=False)
 @format_option
 def ingest(
@@ -75,6 +77,7 @@ def ingest(
     watch: bool,
     settle: float,
     models: Models,
+    spread: Spread,
     publication: Publication,
     out: Output,
     **options: Any,
@@ -113,6 +116,7 @@ def ingest(
     destination = publication.destination if needs_hub else None
     folder = stage.memory_folder(destination, publication.repo)
     asked = models.open(folder)
+    sharding = spread.sharding(out, folder, chosen.workers)
 
     def read() -> stage.Ingested:
         with out.progress("reading") as bar:
@@ -121,9 +125,8 @@ def ingest(
                 bar.total = num_files
                 bar.advance(1, file=path[-40:])
 
-            return stage.ingest(
-                sources, chosen, destination=destination, repo=publication.repo, on_file=on_file, **asked
-            )
+            where = {"destination": destination, "repo": publication.repo, "sharding": sharding}
+            return stage.ingest(sources, chosen, on_file=on_file, **where, **asked)
 
     def run() -> None:
         ingested = read()

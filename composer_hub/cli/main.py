@@ -22,6 +22,7 @@ from composer_hub.output import FORMATS, Output
 COMMANDS = {
     "demo": ("composer_hub.cli.demo:demo", "Run every stage on the embedded Hub."),
     "ingest": ("composer_hub.cli.ingest:ingest", "Turn session files into a trace dataset."),
+    "shards": ("composer_hub.cli.shards:shards", "Look at shards and run them again."),
     "report": ("composer_hub.cli.report:report", "See where your agents lose turns."),
     "export": ("composer_hub.cli.export:export", "Write a version in another format."),
     "replay": ("composer_hub.cli.replay:replay", "Ask teachers for the steps of traces."),

@@ -187,6 +187,8 @@ class Ingested:
         if self._secrets:
             self._store(self._settled())
         self._reading.raise_if_nothing_read()
+        if not repo:
+            self._forget_shards()
 
     @property
     def report(self) -> FileReport:

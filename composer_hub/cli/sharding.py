@@ -1,0 +1,96 @@
+"""Options of commands whose work may run over shards: where it runs, and in how many parts."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from composer_hub import exits, shards
+from composer_hub.output import Output
+from composer_hub.shards import engines
+
+EXECUTORS: dict[str, Callable[..., shards.Executor]] = {
+    "local": lambda workers, **options: shards.here,
+    "processes": lambda workers, **options: shards.in_processes(workers),
+    "datatrove": engines.on_datatrove,
+    "ray": engines.on_ray,
+    "slurm": lambda workers, **options: engines.on_slurm(**options),
+}
+_TAKE_OPTIONS = ("datatrove", "ray", "slurm")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The choice of an executor on a command line."""
+
+    executor: str | None
+    num_shards: int
+    staging: Path | None
+    engine: Sequence[str]
+
+    def sharding(self, out: Output, folder: Path, workers: int) -> shards.Sharding | None:
+        """Return how to run shards, or None if the command runs as one; `folder` is the default for results."""
+        if self.executor is None:
+            if self.engine or self.staging:
+                raise exits.UsageError("--staging and --engine belong to --executor: name one, such as processes.")
+            return None
+        if self.engine and self.executor not in _TAKE_OPTIONS:
+            raise exits.UsageError(f"--executor {self.executor} takes no --engine.")
+        executor = EXECUTORS[self.executor](workers, **dict(map(_option, self.engine)))
+        root = (self.staging or folder / "shards").expanduser().absolute()
+        root.mkdir(parents=True, exist_ok=True)
+        return shards.Sharding(root, executor, self.num_shards, _Shown(out))
+
+
+class _Shown:
+    """Progress over all shards: a note at each tenth, and one for each straggler."""
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._last = -1
+        self._named: set[int] = set()
+
+    def __call__(self, progress: shards.Progress) -> None:
+        tenth = 10 * progress.num_done // max(1, progress.num_shards)
+        if tenth != self._last:
+            self._last = tenth
+            failed = f", {progress.num_failed} failed" if progress.num_failed else ""
+            self.out.note(f"{progress.num_done:,} of {progress.num_shards:,} shards are done{failed}.")
+        for number in set(progress.stragglers) - self._named:
+            self._named.add(number)
+            seconds = progress.running[number]
+            self.out.note(f"Shard {number} has run for {seconds:.0f} s, much longer than the others.")
+
+
+def sharding_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of an executor and pass them as one `spread`."""
+
+    @functools.wraps(command)
+    def wrapped(*args: Any, executor: str | None, num_shards: int, staging: Path | None, engine: Sequence[str],
+                **kwargs: Any) -> Any:  # fmt: skip
+        return command(*args, spread=Spread(executor, num_shards, staging, engine), **kwargs)
+
+    options = [
+        click.option("--executor", type=click.Choice([*EXECUTORS]), help="Run in shards: here, or on an engine."),
+        click.option("--shards", "num_shards", default=64, show_default=True, type=click.IntRange(1), help="Shards."),
+        click.option("--staging", type=click.Path(file_okay=False, path_type=Path),
+                     help="Folder for the results of shards that every worker sees."),
+        click.option("--engine", multiple=True, metavar="KEY=VALUE", help="Engine option: partition=cpu."),
+    ]  # fmt: skip
+    for option in reversed(options):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.isidentifier():
+        raise exits.UsageError(f"--engine {text!r}: write KEY=VALUE, such as --engine partition=cpu.")
+    # A Slurm time such as 02:00:00 is a number in YAML.
+    return name, value if ":" in value else yaml.safe_load(value)
