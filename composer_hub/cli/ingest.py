@@ -125,8 +125,8 @@ def ingest(
                 bar.total = num_files
                 bar.advance(1, file=path[-40:])
 
-            where = {"destination": destination, "repo": publication.repo, "sharding": sharding}
-            return stage.ingest(sources, chosen, on_file=on_file, **where, **asked)
+            given = {**asked, "on_file": on_file, "sharding": sharding}
+            return stage.ingest(sources, chosen, destination=destination, repo=publication.repo, **given)
 
     def run() -> None:
         ingested = read()
