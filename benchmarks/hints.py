@@ -27,7 +27,7 @@ from composer_hub.hints.writers import write_hints
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import Trace, canonical_json
 
-PER_SESSION = 6  # items of one kind, so that no session decides a figure
+PER_SESSION = 12  # items of one kind, so that no session decides a figure
 PER_FILE = 30
 FAILURE = re.compile(
     r"(?i)error|fail|exception|traceback|not found|no such|cannot|can't|unable|denied|invalid|unknown|usage:|panic"
@@ -36,6 +36,8 @@ FAILURE = re.compile(
 RUNS_CHECK = re.compile(
     r"\b(?:pytest|test|jest|vitest|cargo|go|tsc|eslint|ruff|mypy|lint|make|build|gradle|mvn|phpunit)\b"
 )
+
+MIN_STEPS, MAX_STEPS = 12, 70  # of a session that is read as a whole
 
 Item = dict[str, Any]
 
@@ -51,12 +53,13 @@ def main() -> None:
     sample.add_argument("--hints", type=int, default=140)
     sample.add_argument("--others", type=int, default=30)
     sample.add_argument("--quiet", type=int, default=90)
+    sample.add_argument("--sessions", type=int, default=0, help="Whole sessions, to estimate the recall (0).")
     score = commands.add_parser("score")
     score.add_argument("out", type=Path)
     score.add_argument("verdicts", nargs="+", type=Path)
     args = parser.parse_args()
     if args.command == "sample":
-        write_sample(args.out, args.paths, args.seed, (args.hints, args.others, args.quiet))
+        write_sample(args.out, args.paths, args.seed, (args.hints, args.others, args.quiet), args.sessions)
     else:
         print_score(args.out, args.verdicts)
 
@@ -64,13 +67,16 @@ def main() -> None:
 # ------------------------------------------------------------------------------------------------------- the sample
 
 
-def write_sample(out: Path, paths: Sequence[str], seed: int, sizes: tuple[int, int, int]) -> None:
-    """Draw items from the sessions and write them for a judge, apart from the key."""
+def write_sample(out: Path, paths: Sequence[str], seed: int, sizes: tuple[int, int, int], num_whole: int) -> None:
+    """Draw items and whole sessions, and write them for a judge, apart from the key."""
+    whole: list[Trace] = []
     drawn: dict[str, list[Item]] = defaultdict(list)
     totals: Counter[str] = Counter()
     for session in Reading(paths, ReadOptions()):
         trace = write_hints(find_errors(session))
         totals["sessions"] += 1
+        if MIN_STEPS <= len(trace.steps) <= MAX_STEPS:
+            whole.append(trace)
         totals["steps"] += len(trace.steps)
         totals[f"sessions of {trace.source}"] += 1
         of_trace: dict[str, list[Item]] = defaultdict(list)
@@ -96,7 +102,13 @@ def write_sample(out: Path, paths: Sequence[str], seed: int, sizes: tuple[int, i
             item["id"] = f"{number:03}"
             texts.append(f"# Item {item['id']}\n\n{item.pop('text')}")
         (out / f"items-{start // PER_FILE + 1}.md").write_text("\n\n".join(texts), encoding="utf-8")
-    (out / "key.json").write_text(json.dumps({"totals": totals, "items": chosen}, indent=1), encoding="utf-8")
+    calls: list[Item] = []
+    for number, trace in enumerate(chance.sample(whole, min(num_whole, len(whole))), start=1):
+        text, keys = _whole(trace, f"S{number:02}")
+        (out / f"session-{number:02}.md").write_text(text, encoding="utf-8")
+        calls.extend(keys)
+    key = {"totals": totals, "items": chosen, "calls": calls}
+    (out / "key.json").write_text(json.dumps(key, indent=1), encoding="utf-8")
     print(json.dumps(totals, indent=1))
 
 
@@ -138,12 +150,30 @@ def _shown(trace: Trace, position: int, call_id: str, hint: str) -> str:
     parts = [f"Harness: {trace.source}. Working directory at the start: {trace.cwd or 'not recorded'}."]
     parts.append(f"## The user's last words\n{_clip(asked, 300)}")
     parts.append("## Before\n" + "\n".join(_step_text(trace, one, 250, 200) for one in earlier))
-    parts.append("## The message that is judged\n" + _step_text(trace, step, 1400, 1800, call_id))
+    parts.append("## The message that is judged\n" + _step_text(trace, step, 1200, 1500, call_id))
     later = [one for _, one in zip(range(4), steps_after(trace, position), strict=False)]
     parts.append("## After\n" + "\n".join(_step_text(trace, one, 350, 250) for one in later))
     if hint:
         parts.append(f"## The hint, as if it had been given before this message\n{hint}")
     return "\n\n".join(parts)
+
+
+def _whole(trace: Trace, name: str) -> tuple[str, list[Item]]:
+    """Return a session as a numbered list of its calls, and what the rules say of each."""
+    lines, keys = [f"# Session {name} ({trace.source})"], []
+    for step in trace.steps:
+        sites = {site.call_id: site for site in reversed(step.error_sites)}
+        if said := trace.messages[step.action].content:
+            lines.append(f"[model says] {_clip(said, 160)}")
+        for outcome in outcomes_of(trace, step):
+            site = sites.get(outcome.call.call_id)
+            place = f"{name}.{len(keys) + 1}"
+            arguments = outcome.call.arguments
+            text = arguments if isinstance(arguments, str) else canonical_json(arguments)
+            shown = "(no result)" if outcome.content is None else _clip(outcome.content, 600)
+            lines.append(f"[{place}] {outcome.call.name} {_clip(text, 420)}\n[result] {shown}")
+            keys.append({"id": place, "kind": site.kind if site else "", "blame": site.blame if site else ""})
+    return "\n\n".join(lines), keys
 
 
 def _step_text(trace: Trace, step: Any, call_chars: int, result_chars: int, judged: str = "") -> str:
@@ -178,9 +208,10 @@ def print_score(out: Path, paths: Sequence[Path]) -> None:
     judges = []
     for path in paths:
         lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip())
-        judges.append({f"{int(one['id']):03}": one for one in lines})
+        judges.append({one["id"] if "." in one["id"] else f"{int(one['id']):03}": one for one in lines})
     report: dict[str, Any] = {
-        path.stem: _figures(items, verdicts, key["totals"]) for path, verdicts in zip(paths, judges, strict=True)
+        path.stem: _figures(items, verdicts, key["totals"], key.get("calls", ()))
+        for path, verdicts in zip(paths, judges, strict=True)
     }
     if len(judges) == 2:
         both = [name for name in items if all(name in verdicts for verdicts in judges)]
@@ -191,7 +222,10 @@ def print_score(out: Path, paths: Sequence[Path]) -> None:
     print(json.dumps(report, indent=1))
 
 
-def _figures(items: dict[str, Item], verdicts: dict[str, Item], totals: dict[str, int]) -> dict[str, Any]:
+def _figures(
+    items: dict[str, Item], all_verdicts: dict[str, Item], totals: dict[str, int], key_calls: Sequence[Item]
+) -> dict[str, Any]:
+    verdicts = {name: one for name, one in all_verdicts.items() if name in items}
     blamed = [name for name in verdicts if items[name]["blame"] == "model"]
     right = [name for name in blamed if verdicts[name]["fault"] == "model"]
     hinted = [name for name in blamed if items[name]["hint"]]
@@ -212,6 +246,15 @@ def _figures(items: dict[str, Item], verdicts: dict[str, Item], totals: dict[str
         figures[f"recall of {fault}"] = (
             f"{count / max(1.0, count + missed[fault]):.1%} ({count:.0f} found, {missed[fault]:.0f} missed, estimated)"
         )
+    calls = {one["id"]: one for one in key_calls}
+    for fault in ("model", "outcome"):
+        read = [name for name, one in all_verdicts.items() if name in calls and one.get("fault") == fault]
+        seen = [name for name in read if calls[name]["blame"] == fault]
+        marked = [name for name in read if calls[name]["blame"]]
+        figures[f"recall of {fault} in whole sessions"] = (
+            f"{_share(len(seen), len(read))}; {len(marked)} have some site"
+        )
+        figures[f"missed {fault}"] = sorted(set(read) - set(seen))
     figures["wrong blames"] = sorted(set(blamed) - set(right))
     figures["wrong hints"] = sorted(set(hinted) - set(good))
     return figures

@@ -31,7 +31,7 @@ _CHECKERS = _words(
     " clang-tidy clang-format pre-commit oxlint vue-tsc knip webpack vite esbuild rollup"
 )  # fmt: skip
 _DISPATCHERS = _words(
-    "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
+    "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dart flutter dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
 )
 _SEARCHERS = _words("grep egrep fgrep rg ag ack zgrep fd")
 _FILTERS = _words("tail head sed awk sort uniq wc cat tee less more tr cut echo true printf column fold")
@@ -46,19 +46,23 @@ _TEST_WORD = re.compile(
     r"(?:^|[:_./-])(?:tests?|spec|e2e|check-tests)(?:$|[:_./-])|^(?:unittest|pytest|--test|doctest)$"
 )
 _CHECK_WORD = re.compile(
-    r"(?:^|[:_.-])(?:build|check|lint|vet|clippy|compile|type-?check|tsc|types|fmt|format|assemble|doc|mypy|ruff)(?:$|[:_.-])|^(?:py_compile|compileall)$"
+    r"(?:^|[:_.-])(?:build|check|lint|analy[sz]e|vet|clippy|compile|type-?check|tsc|types|fmt|format|assemble|doc|mypy|ruff)(?:$|[:_.-])|^(?:py_compile|compileall)$"
 )
 
 
 def purpose_of(command: SimpleCommand) -> str:
-    """Return what a command is run for: test, check, search, probe, remote, vcs, or ""."""
+    """Return what a command is run for: test, check, search, probe, remote, vcs, hooked, or "".
+
+    "hooked" is a git command that may run other programs, whose output is then not git's.
+    """
     program = command.program.removesuffix(".exe")
     if program in _TESTERS:
         return "test"
-    if program in _CHECKERS:
+    if program in _CHECKERS or "lint" in program:
         return "check"
     if program == "git":
-        return "probe" if _is_git_probe(command.words) else "vcs"
+        hooked = bool(_HOOKED.intersection(_git_words(command.words)[:1]))
+        return "probe" if _is_git_probe(command.words) else "hooked" if hooked else "vcs"
     if program in _DISPATCHERS:
         return _purpose_of_target(command.words[1:4], interpreted=program.startswith(("python", "node")))
     sets = (("search", _SEARCHERS), ("probe", _PROBES), ("remote", _REMOTES))
@@ -82,6 +86,7 @@ def _is_git_probe(words: Sequence[str]) -> bool:
     return probe or (rest[:1] == ["diff"] and any(word in _DIFF_ANSWERS for word in words))
 
 
+_HOOKED = _words("commit push merge rebase cherry-pick revert am pull")
 _GIT_PROBES = _words("grep check-ignore merge-base show-ref ls-remote config cat-file rev-parse")
 _DIFF_ANSWERS = _words("--quiet --exit-code --check --no-index")
 
@@ -140,7 +145,7 @@ _RUNS = "test check run"  # what may print a test report or compiler messages: r
 
 _TEST_REPORT = (
     _L
-    + r"(?:=+ [^\n]{0,200}[1-9]\d* (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +[1-9]\d* failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*[1-9]\d* failing\b|FAILED \((?:failures|errors)=|FAILURES!|DONE \d+ tests?, [^\n]{0,60}[1-9]\d* failures?\b)"
+    + r"(?:=+ [^\n]{0,200}[1-9]\d* (?:failed|errors?)\b|FAILED \S|--- FAIL: |FAIL[\t ]+\S|[ \t]*Tests?:? +[1-9]\d* failed|test result: FAILED|not ok \d+|[#\u2139] fail [1-9]|[ \t]*[1-9]\d* (?:fail|failed|failing)[ \t]*(?:\n|$)|[ \t]*[1-9]\d* failing\b|FAILED \((?:failures|errors)=|FAILURES!|DONE \d+ tests?, [^\n]{0,60}[1-9]\d* failures?\b)"
 )
 _FORM = (
     r"(?:(?:unknown|unrecognized|unrecognised|invalid|illegal|unexpected) (?:flag|option|arguments?|shorthand flag|command|subcommand|switch|long option)\b"
@@ -155,7 +160,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.env_missing", "command_not_found", 0.93, _L + r"(?:/usr/bin/)?env: ['\"`\u2018]?[\w.+-]{1,80}['\"`\u2019]?: No such file or directory", codes=[127]),
     _out("exit.script_missing", "path_not_found", 0.9, r"(?i:no such file or directory|can't open input file)", codes=[127]),
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
-    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
+    _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|[^\n]{0,60}Command \"[\w@./-]{1,80}\" not found|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
     _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
@@ -173,14 +178,14 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.package_path", "path_not_found", 0.9, r"^\s*(?:# [^\n]{0,200}\n)?(?:(?:pattern|package) [^\n]{1,300}: )?(?:lstat|stat|open) [^\n]{1,300}: no such file or directory\s*(?:\n|$)", purposes="test check"),
     _out("exit.build_output", "usage_error", 0.9, r"^\s*go: build output [^\n]{1,200} already exists and is a directory", purposes="check"),
     _out("exit.test_report", "test_failure", 0.95, _TEST_REPORT, purposes=_RUNS),
-    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ problems?|Found \d+ errors?\b|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
+    _out("exit.compiler_output", "compile_or_lint", 0.93, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:[^\s:]{1,200}\.\w{1,5}:\d+:(?:\d+:)? |[^\s(]{1,200}\.\w{1,5}\(\d+,\d+\): error|\u2716 \d+ (?:problems?|errors?)|Found \d+ errors?\b|Summary: [1-9]\d* (?:issues?|error\(s\))|BUILD FAIL|Failed to compile|would reformat ))", purposes=_RUNS),
     _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
-    _out("exit.commit_tests", "test_failure", 0.88, r"(?:" + _TEST_REPORT + r"|" + _L + r"(?:bun test v\d|# Unhandled error between tests|[ \t]*[1-9]\d* fail\s*\n))", purposes="vcs"),
-    _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="vcs"),
+    _out("exit.commit_tests", "test_failure", 0.88, r"(?:" + _TEST_REPORT + r"|" + _L + r"(?:bun test v\d|# Unhandled error between tests))", purposes="hooked"),
+    _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="hooked"),
     _out("exit.jq", "usage_error", 0.9, _L + r"(?:jq: (?:error(?!: Could not open)[^\n]{0,200}|\d+ compile errors?\b|parse error: )|(?:failed to parse|invalid) jq expression)"),
     _out("exit.bad_request", "usage_error", 0.88, r"\(HTTP (?:400|405|406|410|411|413|414|415|422)\)", purposes="remote"),
     _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
-    _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs search probe"),
+    _out("exit.usage_text", "usage_error", 0.85, r"(?:^\s*|\n)(?:Usage|usage|USAGE):[ \n]", purposes="run remote vcs hooked search probe"),
     _out("exit.no_tests", "nonzero_empty", 0.85, r"(?:no tests ran|collected 0 items)", purposes="test", codes=[5]),
     _out("exit.test_runner", "test_failure", 0.85, "", purposes="test"),
     _out("exit.checker", "compile_or_lint", 0.85, "", purposes="check"),
@@ -189,15 +194,18 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
     _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
-    _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs probe"),
-    _out("exit.git_signing", "permission_denied", 0.9, r"(?:failed to write commit object|gpg failed to sign the data|1Password: )", purposes="vcs"),
-    _out("exit.git_rules", "permission_denied", 0.9, r"(?:push declined due to|GH0(?:06|13): |protected branch hook declined)", purposes="vcs"),
-    _out("exit.git_network", "network_or_remote", 0.9, _L + r"fatal: unable to access '", purposes="vcs"),
-    _out("exit.git_empty", "nonzero_empty", 0.85, r"The previous cherry-pick is now empty", purposes="vcs"),
+    _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs hooked probe"),
+    _out("exit.git_signing", "permission_denied", 0.9, r"(?:failed to write commit object|gpg failed to sign the data|1Password: )", purposes="vcs hooked"),
+    _out("exit.git_rules", "permission_denied", 0.9, r"(?:push declined due to|GH0(?:06|13): |protected branch hook declined)", purposes="vcs hooked"),
+    _out("exit.git_network", "network_or_remote", 0.9, _L + r"fatal: unable to access '", purposes="vcs hooked"),
+    _out("exit.git_empty", "nonzero_empty", 0.85, r"The previous cherry-pick is now empty", purposes="vcs hooked"),
     _out("exit.git_sandbox", "permission_denied", 0.92, _L + r"(?:fatal|error): [^\n]{1,400}: (?:Operation not permitted|Permission denied|Read-only file system)\s*(?:\n|$)"),
     _out("exit.git_object", "nonzero_empty", 0.85, r"(?:could not get object info|Not a valid object name|Needed a single revision)", purposes="probe"),
-    _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs probe remote search"),
+    _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs hooked probe remote search"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
+    # Other programs print "error: " too, so only git's own sentences count where a hook may have run.
+    _out("exit.git_own", "vcs_error", 0.9, _L + r"(?:fatal: |nothing (?:added )?to commit|no changes added|The following paths are ignored| ! \[rejected\]|error: (?:pathspec|src refspec|Your local changes|The following untracked|cannot (?:pull|rebase|lock)|Committing is not possible|you need to resolve|invalid |unknown ))", purposes="hooked"),
+    _out("exit.git_hook", "compile_or_lint", 0.8, _L + r"(?:error: failed to push some refs|[^\n]{0,200}(?:[Ee]rror|ERROR|[Ff]ail(?:ed|ure)?)\b)", purposes="hooked"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
     _out("exit.exception", "runtime_exception", 0.9, r"(?:Traceback \(most recent call last\)|goroutine \d+ \[running\]|[Ss]egmentation fault|Aborted \(core dumped\)|" + _L + r"(?:panic: |thread '[^'\n]{1,100}' panicked at|Exception in thread |Unhandled |Uncaught |[ \t]*(?:SyntaxError|IndentationError|ReferenceError|TypeError): |node:internal/|    at \S[^\n]{0,200}:\d+:\d+\)?))"),
     _out("exit.is_directory", "is_directory", 0.9, r"(?:: (?:Is|is) a directory\b|EISDIR)"),
@@ -223,10 +231,21 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
         return _REMOVED
     if found.kind == "path_not_found" and main and main.program in _LISTERS and _LOOKS.search(command):
         return _LOOKED
+    if found.kind == "path_not_found" and (_REMOVES.search(text) or (main and _searches_many(main))):
+        return _LOOKED
     if found.rule_id == "exit.quoting" and (glob := _NO_MATCH.search(text)):
         by = next((one.program for one in commands if glob[1].rsplit("/", 1)[-1] in " ".join(one.words)), "")
         return _LOOKED if by in _LISTERS else _NO_FILES if by in _PRINTERS | _MOVERS else found
     return found
+
+
+_REMOVES = re.compile(_L + r"rm: [^\n]{1,300}No such file or directory")
+MIN_PLACES = 3  # a search in so many places may name one that need not exist
+
+
+def _searches_many(main: SimpleCommand) -> bool:
+    places = [word for word in main.words[1:] if not word.startswith("-")][1:]
+    return main.program in _SEARCHERS and sum("*" not in word for word in places) >= MIN_PLACES
 
 
 _LISTERS = _words("ls stat du rm file find rmdir")
@@ -259,7 +278,16 @@ def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:
     return not (rule.silent and text.strip()) and bool(rule.pattern.search(text))
 
 
+_COLORS = re.compile(r"\x1b\[[0-9;?]{0,20}[A-Za-z]")
+
+
+def without_colors(text: str) -> str:
+    """Return a text of a terminal without its escape sequences."""
+    return _COLORS.sub("", text) if "\x1b[" in text else text
+
+
 def _both_ends(text: str) -> str:
+    text = without_colors(text)
     if len(text) <= 2 * OUTPUT_CHARS:
         return text
     return f"{text[:OUTPUT_CHARS]}\n{text[-OUTPUT_CHARS:]}"
@@ -275,16 +303,14 @@ def _text(rule_id: str, kind: str, confidence: float, pattern: str) -> ErrorRule
 _LAST = r"[^\n]{0,400}\s*$"  # the rest of the last line
 
 TEXTS: tuple[ErrorRule, ...] = (
-    _text("text.shell_not_found", "command_not_found", 0.8, _L + r"(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found" + _LAST),
     _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
     _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
     _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
     _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
-    _text("text.path", "path_not_found", 0.7, r"^\s*(?:OBSERVATION:\s*)?(?:ls|cat|cd|cp|mv|rm|grep|sed|head|tail|find|stat|source|python3?|bash|sh|/bin/(?:ba)?sh): [^\n]{0,300}No such file or directory\s*$"),
 )  # fmt: skip
 """Rules over the end of an output without an exit code. They are opt-in, since quoted text looks the same."""
 
-_ONLY_THAT = TEXTS[-2:]  # rules for an output that is the error and nothing else
+_ONLY_THAT = TEXTS[-1:]  # a rule for an output that is the error and nothing else
 
 
 def text_rule_of(command: str, output: str) -> ErrorRule | None:
@@ -301,21 +327,62 @@ _FAILED_TASK = r"|(?:\[[\w:.-]{1,60}\] )?ERROR task failed\b|npm (?:ERR!|error) 
 
 REPORTS: tuple[ErrorRule, ...] = (
     _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test"),
-    _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
-    _out("report.no_project", "usage_error", 0.88, r"^\s*(?:# [^\n]{0,200}\n)?(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check"),
+    _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|\u2716 [1-9]\d* errors?\b|Summary: [1-9]\d* (?:issues?|error\(s\))|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
+    _out("report.no_project", "usage_error", 0.88, r"(?:^\s*(?:# [^\n]{0,200}\n)?|(?:^|\n)level=error msg=[^\n]{0,100}error: )(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check"),
     _out("report.usage", "usage_error", 0.85, r"^\s*(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?|shorthand flag): |\n(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?): [^\n]{1,200}\s*$", purposes="test check"),
-    _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+: (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),
+    _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+:? (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),
 )  # fmt: skip
 """Rules over the end of what a test runner, a linter or a build printed while its exit code was hidden."""
 
-MAX_ALONE_CHARS = 600
 ALONE: tuple[ErrorRule, ...] = (
     _out("alone.usage", "usage_error", 0.85, r"^\s*(?:[\w./-]{1,60}: )?(?:[Ee]rror: )?(?:unexpected argument|unrecognized (?:option|argument|subcommand)|unknown (?:flag|option|command|shorthand flag)|(?:illegal|invalid) option)\b[\s\S]{0,300}(?:[Uu]sage|--help)"),
     _out("alone.git", "vcs_error", 0.85, r"^\s*fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)[^\n]*\s*$"),
-    _out("alone.not_found", "command_not_found", 0.85, r"^\s*(?:(?:\(eval\)|zsh|bash|sh|/bin/\w{2,4}):[^\n:]{0,20}:? ?command not found: \S+|(?:/bin/|/usr/bin/)?(?:ba|z|da)?sh: (?:line \d+: |\d+: )?\S{1,100}: (?:command )?not found)\s*$"),
-    _out("alone.path", "path_not_found", 0.8, r"^\s*(?:cat|cd|cp|mv|sed|head|tail|wc|source|python3?|bash|sh|node): [^\n]{0,300}No such file or directory\s*$"),
 )  # fmt: skip
 """Rules for a pipe whose whole output is one complaint, as nothing came through from the program that failed."""
+
+MAX_ALONE_CHARS = 600
+_BY_SHELL = re.compile(
+    r"(?:\(eval\)|(?:/\w{1,20}){0,3}/?(?:ba|z|da|k)?sh):(?:(?:line )?\d+:|cd:\d+:| line \d+:)* ?([^\n]{1,300})"
+)
+_BY_PROGRAM = re.compile(r"([\w.+/-]{1,60}): ([^\n]{1,400})")
+_COMPLAINT = re.compile(
+    r"[Nn]o such file or directory|(?:illegal|invalid|unrecognized|unknown) (?:long )?(?:option|argument|flag)|[Cc]an't (?:open|read|cd)"
+    r"|cannot (?:access|open|stat)|(?:command )?not found(?:: \S+)?$|unmatched |parse error|syntax error|[Ii]s a directory"
+)
+
+
+_BROKEN_LINE = re.compile(r"unmatched |parse error|cd:|No such file or directory")
+
+
+def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
+    """Return the rule of the first complaint that the command itself proves, although its exit code hides it.
+
+    A line proves a failure if the shell or a program of this command begins it, and it names a word of the command.
+    """
+    commands = commands_in(command)
+    if prints_files(commands) and len(output) > MAX_ALONE_CHARS:
+        return None
+    programs = {one.program: one for one in commands}
+    words = {word for one in commands for word in one.words if len(word) > 1}
+    for line in output[:OUTPUT_CHARS].split("\n"):
+        if not _COMPLAINT.search(line) or "no matches found" in line:
+            continue
+        if "||" in command and "cd:" not in line:
+            continue  # the line says itself what to do if this fails
+        if by_shell := _BY_SHELL.fullmatch(line.rstrip()):
+            is_proven = any(word in by_shell[1] for word in words) or _BROKEN_LINE.search(line) is not None
+            blamed = command
+        else:
+            by_program = _BY_PROGRAM.match(line)
+            who = programs.get(by_program[1].rsplit("/", 1)[-1]) if by_program else None
+            if not by_program or not who or who.program in _PROBES | _LISTERS:
+                continue
+            is_proven = any(word in by_program[2] for word in words - {who.program})
+            blamed = " ".join(who.words)
+        rule = rule_of_exit(blamed, 1, line) if is_proven else None
+        if rule and rule.blame == "model":
+            return rule
+    return None
 
 
 def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule | None:
@@ -325,11 +392,14 @@ def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule 
         return None
     chained = not code_known or any(mark in command for mark in (";", "||", "\n"))
     purposes = {purpose_of(one) for one in commands if chained or one.piped}
+    output = without_colors(output)
     text = output[-OUTPUT_CHARS:]
     report = next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
-    if report or len(output) > MAX_ALONE_CHARS or "||" in command or not any(one.piped for one in commands):
+    if report:
         return report
-    return next((rule for rule in ALONE if rule.pattern.search(output)), None)
+    if len(output) <= MAX_ALONE_CHARS and "||" not in command and any(one.piped for one in commands):
+        report = next((rule for rule in ALONE if rule.pattern.search(output)), None)
+    return report or complaint_rule_of(command, output)
 
 
 def hides_exit_code(command: str) -> bool:

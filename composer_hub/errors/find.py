@@ -17,7 +17,14 @@ from dataclasses import dataclass
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors.exits import hides_exit_code, main_command, report_rule_of, rule_of_exit, text_rule_of
+from composer_hub.errors.exits import (
+    hides_exit_code,
+    main_command,
+    report_rule_of,
+    rule_of_exit,
+    text_rule_of,
+    without_colors,
+)
 from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in, words_in
@@ -36,8 +43,49 @@ _PROTOCOL_ERROR = "MCP error -326"
 def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
     """Return the session's trace with the error sites of every step; earlier sites are replaced."""
     finder = _Finder(session.trace, session.flags, text_rules)
-    steps = tuple(_with_sites(step, finder.sites_of(step)) for step in session.trace.steps)
-    return dataclasses.replace(session.trace, steps=steps)
+    steps = [_with_sites(step, finder.sites_of(step)) for step in session.trace.steps]
+    for position, step in enumerate(steps):
+        if any(site.rule == _UNNAMED.rule_id for site in step.error_sites):
+            sites = tuple(_blamed_if_corrected(session.trace, steps, position, site) for site in step.error_sites)
+            steps[position] = _with_sites(step, sites)
+    return dataclasses.replace(session.trace, steps=tuple(steps))
+
+
+MAX_STEPS_TO_CORRECT = 4
+_TRANSIENT = re.compile(
+    r"(?i)time ?out|timed out|rate.?limit|\b(?:429|5\d\d)\b|try again|unavailable|connection|network"
+)
+
+
+def _blamed_if_corrected(trace: Trace, steps: Sequence[Step], position: int, site: ErrorSite) -> ErrorSite:
+    """Blame the model for an unnamed failure of a tool if its own next calls show that the arguments were wrong.
+
+    That is so if the tool then works with some of the same arguments and some changed ones.
+    """
+    if site.rule != _UNNAMED.rule_id or _TRANSIENT.search(site.message):
+        return site
+    failed = next(
+        (one for one in trace.messages[steps[position].action].tool_calls if one.call_id == site.call_id), None
+    )
+    before = failed.arguments if failed else None
+    if not isinstance(before, Mapping) or len(before) < MIN_ARGUMENTS:
+        return site
+    for step in steps[position + 1 : position + 1 + MAX_STEPS_TO_CORRECT]:
+        wrong = {other.call_id for other in step.error_sites}
+        for outcome in outcomes_of(trace, step):
+            after = outcome.call.arguments
+            if outcome.call.name != site.tool or outcome.content is None or not isinstance(after, Mapping):
+                continue
+            if after == before:
+                return site  # the same call again: whether it works depends on something else
+            same = sum(after.get(name) == value for name, value in before.items())
+            if outcome.call.call_id not in wrong and 2 * same >= len(before):
+                kind = "usage_error"
+                return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule="derived.corrected_call")
+    return site
+
+
+MIN_ARGUMENTS = 2  # of a call with one argument, another value is another question
 
 
 def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
@@ -322,6 +370,9 @@ def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
     return _site(rule, "flag", outcome.call, words_in(outcome.content or "") or outcome.flag.detail)
 
 
+TEXT_CONFIDENCE = 0.88  # of a rule that no exit code supports
+
+
 def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:
     """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents.
 
@@ -337,7 +388,8 @@ def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:
     rule = report_rule_of(command, body, code_known=code_known)
     if not rule and text_rules:
         rule = text_rule_of(command, body)
-    return _site(rule, "text", outcome.call, body) if rule else None
+    found = _site(rule, "text", outcome.call, body) if rule else None
+    return dataclasses.replace(found, confidence=min(found.confidence, TEXT_CONFIDENCE)) if found else None
 
 
 def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> ErrorRule | None:
@@ -416,7 +468,7 @@ def _dangling(call: ToolCall) -> ErrorSite:
 # -------------------------------------------------------------------------------------------------------- messages
 
 _TAGS = re.compile(r"\A\s*OBSERVATION:|</?(?:tool_use_error|error|output|returncode)>|\r(?=\n)")
-_CUT = "[…]"
+CUT = "[…]"
 
 
 MAX_SCANNED_CHARS = 50_000
@@ -426,15 +478,15 @@ def excerpt(text: str, max_chars: int = MAX_MESSAGE_CHARS) -> str:
     """Return the text, or its first and last lines if it is too long. A line that is too long is cut between words."""
     if len(text) > 2 * MAX_SCANNED_CHARS:
         text = f"{text[:MAX_SCANNED_CHARS]}\n{text[-MAX_SCANNED_CHARS:]}"
-    clean = _TAGS.sub("", text).strip()
+    clean = _TAGS.sub("", without_colors(text)).strip()
     if len(clean) <= max_chars:
         return clean
     lines = clean.split("\n")
     head = _lines_within(lines, max_chars // 2)
     if not head:
         return _words_within(lines[0], max_chars)
-    tail = _lines_within(lines[:0:-1], max_chars - len("\n".join(head)) - len(_CUT) - 2)
-    return "\n".join([*head, _CUT, *reversed(tail)])
+    tail = _lines_within(lines[:0:-1], max_chars - len("\n".join(head)) - len(CUT) - 2)
+    return "\n".join([*head, CUT, *reversed(tail)])
 
 
 def _lines_within(lines: Sequence[str], max_chars: int) -> list[str]:

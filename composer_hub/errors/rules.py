@@ -241,8 +241,8 @@ _EDITS = (
     _file("edit.identical", "edit_noop", r"(?:No changes (?:were )?made to|oldString and newString must be different|No changes to apply)", 0.94),
     rule("edit.syntax", "edit_syntax_rejected", r"\[?Your proposed edit has introduced new syntax error", 0.99),
     _file("edit.not_read", "stale_read", r"File has not been read yet", 0.99),
-    _file("edit.modified_since", "stale_read", r"File (?:has been (?:unexpectedly )?modified|content has changed) since", 0.99),
-    _file("edit.unexpectedly_modified", "stale_read", r"File has been unexpectedly modified", 0.99),
+    _file("edit.modified_since", "stale_read", r"File (?:has been modified|content has changed) since", 0.99),
+    _file("edit.unexpectedly_modified", "tool_error", r"File has been unexpectedly modified", 0.95),
     _file("edit.must_read", "stale_read", r"You must read (?:the )?file .{0,300} before (?:overwriting|editing|writing)", 0.97),
     _file("edit.exists_already", "usage_error", r"(?:File already exists at: |Invalid `path` parameter: .{0,300}already exists)", 0.93),
 )  # fmt: skip

@@ -66,7 +66,10 @@ def what_worked(context: SiteContext) -> WorkingCall | None:
     if context.call is None or context.site.blame != "model" or context.site.kind.startswith("repeated_"):
         return None
     for position, later in enumerate(context.later):
-        if later.ok and (found := _compare(context, context.call, later.call, context.later[:position])):
+        between = context.later[:position]
+        if later.ok and (found := _compare(context, context.call, later.call, between)):
+            return found
+        if later.ok and (found := _other_folder(context, context.call, later.call, between)):
             return found
     return None
 
@@ -92,6 +95,44 @@ def _other_tool(failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
     return WorkingCall(
         f"There is no `{failed.name}` here; `{worked.name}` does this: {clipped(target, 120)}", "other_tool"
     )
+
+
+_FOLDER = re.compile(r"\s*cd\s+(['\"]?)((?:/|~/|[A-Za-z]:[\\/])[^'\"\n;&|$]{1,160}?)\1\s*(?:&&|;|\n)")
+
+
+def _other_folder(
+    context: SiteContext, failed: ToolCall, worked: ToolCall, between: tuple[LaterCall, ...]
+) -> WorkingCall | None:
+    """Find the folder from which a command works, or the absolute path of what it did not find."""
+    kind, before, after = canonical_kind(context.site.kind), command_of(failed), command_of(worked)
+    if kind not in ("path_not_found", "vcs_error", "usage_error") or not before:
+        return None
+    missing = context.path if kind == "path_not_found" else _unknown_to_git(context)
+    if missing and not os.path.isabs(missing) and ("/" in missing or not _COMMON_NAME.fullmatch(missing)):
+        if any(_writes(one, missing) for one in between) or family_of_tool(worked.name, worked.arguments) == "edit":
+            return None
+        named = (path_of(worked), *(word for one in commands_in(after) for word in one.words))
+        ends = "/" + os.path.normpath(missing)
+        found = next((one for one in named if os.path.isabs(one) and os.path.normpath(one).endswith(ends)), "")
+        if found and found not in before:
+            return WorkingCall(f"From the folder in which this command runs, the path is {found}.", "absolute_path")
+    folder = _FOLDER.match(after)
+    if not folder or folder[2] in before:
+        return None
+    one, other = main_command(commands_in(before)), commands_in(after)
+    if not one or (kind == "usage_error" and context.site.rule not in ("exit.no_project", "report.no_project")):
+        return None
+    same = any(later.words == one.words or (missing and missing in later.words) for later in other)
+    return (
+        WorkingCall(f"This command works from {folder[2]}: begin it with `cd {folder[2]} &&`.", "folder")
+        if same
+        else None
+    )
+
+
+def _unknown_to_git(context: SiteContext) -> str:
+    found = re.search(r"(?:pathspec|ambiguous argument) '([^'\n]{1,200})'", context.site.message)
+    return found[1] if found else ""
 
 
 def _other_arguments(
@@ -216,7 +257,13 @@ def _corrects_path(
 def _corrects_program(
     context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
 ) -> bool:
-    return main.program != later.program and bool(main.words[1:]) and _alike(main.words[1:], later.words[1:])
+    # Another program with the same arguments may do another thing, so their names must be related.
+    related = (
+        main.program in later.words[1:3]
+        or later.program.startswith(main.program)
+        or main.program.startswith(later.program)
+    )
+    return main.program != later.program and related and _alike(main.words[1:], later.words[1:])
 
 
 def _corrects_usage(

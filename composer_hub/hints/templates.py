@@ -206,6 +206,8 @@ MAX_NAMED_ISSUES = 3
 
 def _schema_validation(context: SiteContext) -> str:
     issues = _issues(context.answer if '"path": [' in context.answer else context.site.message)
+    if not issues:
+        return ""
     more = f"; {len(issues) - MAX_NAMED_ISSUES} more were wrong" if len(issues) > MAX_NAMED_ISSUES else ""
     named = "; ".join(issues[:MAX_NAMED_ISSUES])
     return f"{_capital(context.tool)} does not take these arguments: {named}{more}. {_schema(context)}"
@@ -231,8 +233,7 @@ def _issues(message: str) -> list[str]:
     if named:
         return list(dict.fromkeys(f"`{field}` {_problem(line)}" for field, line in named))
     match = _FIELD.search(message)
-    field = f"`{match['field'] or match['quoted']}`" if match else "an argument"
-    return [f"{field} {_problem(message)}"]
+    return [f"`{match['field'] or match['quoted']}` {_problem(message)}"] if match else []
 
 
 def _problem(message: str) -> str:
@@ -307,7 +308,9 @@ def _stale_read(context: SiteContext) -> str:
 
 
 def _path_not_found(context: SiteContext) -> str:
-    where = f"{context.path} does not exist" if context.path else "That path does not exist"
+    if not context.path:
+        return ""
+    where = f"{context.path} does not exist"
     # Only the result itself is sure of the folder: a shell may have changed it since the session began.
     folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
     is_absolute = re.match(r"[/~]|[A-Za-z]:", context.path) is not None
@@ -317,7 +320,7 @@ def _path_not_found(context: SiteContext) -> str:
         lasts = context.trace is not None and keeps_cwd(context.trace.source)
         if context.path[0] in "/~$":
             return f"The folder {entered} does not exist. List the folder above it before entering it."
-        why = ", and a `cd` of an earlier call still holds" if lasts else ""
+        why = ", and a `cd` of an earlier call may still hold" if lasts else ""
         return f"The folder {entered} does not exist from where this command begins{why}. Use its absolute path."
     if context.path and context.path[0] not in "/~" and entered:
         return f"{where} in {entered}, which the command enters first. Use an absolute path, or look there first."
@@ -365,11 +368,9 @@ def _command_not_found(context: SiteContext) -> str:
     commands = commands_in(command_of(context.call)) if context.call else ()
     if path := next((one.words[0] for one in commands if "/" in one.words[0] and one.program == program), ""):
         return f"There is no program at {clipped(path, 160)}. Look where it is, or build it first."
-    told = context.answer or context.site.message
-    if not program and told and not re.search(r"(?i)not found|not recognized|unknown command", told):
-        return ""  # a script's own exit code
-    if not program:
-        return "That command is not installed here. Check with `command -v` and use one that is there."
+    named = _first(_PROGRAMS[:-1], context.site.message)
+    if not program or named.rsplit("/", 1)[-1] != program:
+        return ""  # a script's own exit code, or a part of a word that the shell split
     if program in ("python", "pip"):
         return f"There is no command `{program}` here. See whether `{program}3` is there (`command -v {program}3`)."
     return f"There is no command `{program}` here. Use another tool, or look for it first (`command -v {program}`)."
@@ -382,6 +383,7 @@ _COMPLAINTS = (
         r"|switch|value)\b[^\n]{0,160})"
     ),
     re.compile(r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}error: ([^\n]{4,200})"),
+    re.compile(r"(?im)^((?:accepts|requires|expects|expected|too (?:many|few)) [^\n]{0,60}\barg[^\n]{0,100})"),
 )
 
 
@@ -438,11 +440,12 @@ def _usage_error(context: SiteContext) -> str:
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
     complaint = clipped(_first(_COMPLAINTS, context.answer or context.site.message), 160).rstrip(".:")
-    said = f" ({complaint})" if complaint else ""
+    if not complaint:
+        return ""
     usage = _with_subcommand(context, program)
     check = f"its manual (`man {program}`)" if "illegal option" in complaint else f"`{usage} --help`"
     where = f"`{usage}`" if program else "the command"
-    return f"Wrong options or arguments for {where}{said}. Check {check if program else 'its usage'} first."
+    return f"Wrong options or arguments for {where} ({complaint}). Check {check if program else 'its usage'} first."
 
 
 _SUBCOMMANDS = {
@@ -481,24 +484,29 @@ def _vcs_error(context: SiteContext) -> str:
     if re.search(r"\[rejected\][^\n]*\((?:fetch first|non-fast-forward)\)", text):
         return "The remote branch has commits that this one lacks. Fetch, then rebase or merge, before pushing."
     if missing := _slot(r"(?:pathspec|ambiguous argument) '([^'\n]{1,200})'", text):
-        look = "`git branch -a` and `git log`" if "ambiguous argument" in text else "`git status`"
-        return f"Git knows no file or revision {missing} where this command runs. Check its folder, and {look}."
+        if "pathspec" in text or re.search(r"\.\w{1,5}$", missing):
+            look = "Check the folder that it runs in, and `git status`"
+        else:
+            look = "Look at `git branch -a` and `git log` for the right name"
+        return f"Git knows no file or revision {missing} where this command runs. {look}." if missing != "." else ""
     if "not a git repository" in text:
         return "The folder in which this git command runs is in no git repository. Find the repository's folder first."
     if "would be overwritten by" in text:
+        listed = _slot(r"would be overwritten by [^\n]{1,40}\n((?:\t[^\n]{1,200}\n?){1,3})", text)
+        files = clipped(", ".join(listed.split()), 200)
         return (
-            "Local changes are in the way of this git command. Commit or stash them first, as `git status` shows them."
+            f"Local changes{f' to {files}' if files else ''} are in the way of this git command."
+            " Commit, stash or restore them first."
         )
     if re.search(r"nothing (?:added )?to commit|no changes added to commit", text):
         return "Nothing that is staged differs from the last commit. Look at `git status` before committing."
-    error = clipped(_slot(r"(?:^|\n)((?:fatal|error): [^\n]{1,160})", context.site.message), 160)
-    quote = f" ({error})" if error else ""
-    return f"Git refuses this command{quote}. Check the folder, the names and the state that it needs first."
+    return ""
 
 
 def _timeout(context: SiteContext) -> str:
-    program = f"`{context.program}`" if context.program else "The command"
-    return f"{program} ran past its time limit. Run it in the background, narrow it, or raise the limit."
+    limit = _slot(r"timed out after ([\d.]+ ?\w{1,12}(?: [\d.]+s)?)", context.site.message)
+    after = f" of {limit}" if limit else ""
+    return f"This command ran past its time limit{after}. Run it in the background, narrow it, or raise the limit."
 
 
 def _runtime_exception(context: SiteContext) -> str:
@@ -506,27 +514,13 @@ def _runtime_exception(context: SiteContext) -> str:
     raised = _slot(
         r"(?:^|\n)((?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|panic)\b[^\n]{0,160})(?![\s\S]*\n\w+Error)", message
     )
-    frame = re.findall(r'File "([^"\n]{1,200})", line (\d+)', message)
-    where = f", at {frame[-1][0]} line {frame[-1][1]}" if frame else ""
-    what = f"raised {clipped(raised, 160).rstrip('.')}" if raised else "ended with an exception"
-    inline = context.call is not None and re.search(r"\s-[cep]\b|<<", command_of(context.call)) is not None
     if re.search(r"JSON|json", raised) and re.search(r"DecodeError|is not valid JSON|Unexpected", raised):
-        return f"The call {what}: its input is not the JSON that the program expects. Look at the input first."
-    if missing := _slot(r"ENOENT: no such file or directory, \w+ '([^'\n]{1,200})'", message):
-        return f"The program needs {missing}, which does not exist. Check that path before running it again."
-    if inline and frame and not frame[-1][0].startswith("<") and "SyntaxError" not in raised:
-        where = ""  # in a library, below the program
-    if re.search(r"SyntaxError|IndentationError", what) and inline and "<unknown>" not in where:
-        return f"The call {what}{where}. Check the program's quotes, which the shell may change, or write it to a file."
-    return f"The call {what}{where}. Look up the names and values in this message before running it again."
-
-
-def _repeated_failure(context: SiteContext) -> str:
-    count = _slot(r"(\d+) times in a row", context.site.message)
-    return (
-        f"This approach failed {count or 'several'} times. Step back and change it: read more of the files, search for"
-        " similar code, or split the task differently."
-    )
+        what = clipped(raised, 160).rstrip(".")
+        return f"The call raised {what}: its input is not the JSON that the program expects. Look at the input first."
+    if missing := _slot(r"(?i:no such file or directory)(?:, \w+|:) '([^'\n]{1,200})'", message):
+        folder = "" if re.match(r"[/~]|[A-Za-z]:", missing) else " in the folder in which it runs"
+        return f"The program needs {missing}, which does not exist{folder}. Check that path before running it again."
+    return ""  # the exception's own words say more than any advice
 
 
 def _repeated_call(context: SiteContext) -> str:
@@ -554,7 +548,6 @@ TEMPLATES: dict[str, Template] = {
     "vcs_error": _vcs_error,
     "timeout": _timeout,
     "runtime_exception": _runtime_exception,
-    "repeated_failure": _repeated_failure,
     "repeated_call": _repeated_call,
 }
 """Kind -> template. Kinds also answer to their older names, `type_error` and `runtime_error`."""

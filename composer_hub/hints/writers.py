@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-from composer_hub.errors.find import excerpt
+from composer_hub.errors.exits import without_colors
+from composer_hub.errors.find import CUT, excerpt
 from composer_hub.errors.rules import KINDS, canonical_kind
 from composer_hub.exits import UsageError
 from composer_hub.hints.context import context_of
@@ -33,7 +34,7 @@ __all__ = [
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 6  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 7  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -97,14 +98,33 @@ def from_hindsight(context: SiteContext) -> Hint | None:
 
 def from_environment(context: SiteContext) -> Hint | None:
     """Quote the environment, but only for kinds about tools and programs, never about style."""
-    words = excerpt(context.site.message, MAX_HINT_CHARS - 100)
+    words = _complaint(context.site.message, context.answer)
     if (
         context.site.blame not in ("model", "env", "outcome")
         or not words
         or not is_tool_runtime_kind(context.site.kind)
+        or context.site.kind.startswith("repeated_")  # its last failure has a site of its own
     ):
         return None
     return _hint(context, f"The environment answers this call with:\n{words}", "environment", "raw")
+
+
+_COMPLAINS = re.compile(
+    r"(?i)error|exception|fail|fatal|panic|not found|no such|cannot|can't|could not|unable|denied|invalid|illegal"
+    r"|unknown|unexpected|unrecognized|unsupported|missing|required|must|refus|reject|usage"
+    r'|not (?:allowed|defined|supported|a )|^ *File "'
+)
+MAX_COMPLAINTS = 6  # lines
+
+
+def _complaint(message: str, answer: str) -> str:
+    """Return the environment's words, or only the lines that complain if there are many; "" if no line does."""
+    if not _COMPLAINS.search(message) and (len(message) > MAX_SENTENCE_CHARS or len(message.split()) < 3):
+        return ""
+    if CUT not in message and message.count("\n") < MAX_COMPLAINTS:
+        return excerpt(message, MAX_HINT_CHARS - 100)
+    lines = [line for line in without_colors(answer[-20_000:]).split("\n") if _COMPLAINS.search(line)]
+    return excerpt("\n".join(lines[-MAX_COMPLAINTS:]) or message, MAX_HINT_CHARS - 100)
 
 
 _USER_WORDS = (
@@ -213,7 +233,7 @@ def control_hint(hint: Hint, rng: random.Random) -> Hint:
     pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
     text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
     for kind in rng.sample(pool, len(pool)):
-        text += _plain_advice(kind) + " "
+        text += _ADVICE[kind] + " "
         if len(text) > len(hint.text):
             break
     return dataclasses.replace(
@@ -221,12 +241,12 @@ def control_hint(hint: Hint, rng: random.Random) -> Hint:
     )
 
 
-_ADVICE = dict(TEMPLATES)  # of the package: a registered template may need more than a blank site
+def _plain_advice(template: Template, kind: str) -> str:
+    return template(SiteContext(ErrorSite(kind, "model", "flag", 1.0, ""))) or ""
 
 
-def _plain_advice(kind: str) -> str:
-    blank = ErrorSite(kind, "model", "flag", 1.0, "")
-    return _ADVICE[kind](SiteContext(blank)) or ""
+# Of the package, where the kind alone is enough: a registered template may need more than a blank site.
+_ADVICE = {kind: text for kind, template in TEMPLATES.items() if (text := _plain_advice(template, kind))}
 
 
 def _cut_to(text: str, length: int) -> str:

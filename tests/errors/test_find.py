@@ -272,9 +272,11 @@ EXITS = [
     ("exit.git_fatal", "gh pr create", 128, "fatal: not a git repository (or any of the parent directories): .git"),
     ("exit.other", "./sync", 128, "fatal: not a git repository (or any of the parent directories): .git"),
     ("exit.script_line", "./sync.sh", 1, "./sync.sh: line 46: /tmp/x: No such file or directory"),
-    ("exit.git", "git commit -m x", 1, "On branch main\nnothing to commit, working tree clean"),
-    ("exit.git", "git merge x", 1, "error: Your local changes to the following files would be overwritten by merge:\n\ta"),
-    ("exit.git", "git commit -m x", 128, "error: Committing is not possible because you have unmerged files."),
+    ("exit.git", "git rm a", 1, "error: the following file has changes staged in the index:\n    a"),
+    ("exit.git_own", "git commit -m x", 1, "On branch main\nnothing to commit, working tree clean"),
+    ("exit.git_own", "git merge x", 1, "error: Your local changes to the following files would be overwritten by merge:\n\ta"),
+    ("exit.git_hook", "git commit -m x", 1, "error: Cannot find module 'q' from 'r'\nerror: script \"check\" exited with code 1"),
+    ("exit.git_own", "git commit -m x", 128, "error: Committing is not possible because you have unmerged files."),
     ("exit.conflict", "git merge x", 1, "Auto-merging a\nCONFLICT (content): Merge conflict in a\nAutomatic merge failed"),
     ("exit.conflict", "git fetch && git rebase main 2>&1 | tail -3; git status", 1, "error: could not apply 1f2e3d4... feat: x\nhint: Resolve all conflicts manually"),
     ("exit.conflict", "git stash pop", 1, "CONFLICT (content): Merge conflict in a"),
@@ -359,12 +361,10 @@ def test_an_exit_code_is_read_from_where_each_harness_writes_it(harness: str) ->
 
 
 TEXTS = [
-    ("text.shell_not_found", "foo x", "bash: line 1: foo: command not found"),
     ("text.import_missing", "python a.py", "Traceback (most recent call last):\n  File\nModuleNotFoundError: No module named 'x'"),
     ("text.exception", "python a.py | tail -3", "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad"),
     ("text.git_fatal", "git log nope", "fatal: ambiguous argument 'nope': unknown revision"),
     ("text.argparse", "python cli.py", "usage: cli.py\ncli.py: error: the following arguments are required: x"),
-    ("text.path", "cat nope", "cat: nope: No such file or directory"),
 ]  # fmt: skip
 
 
@@ -375,6 +375,52 @@ def test_text_rules_speak_only_when_asked_for(rule: str, command: str, output: s
     assert (site.rule, site.source) == (rule, "text")
     assert site.confidence < 0.9
     assert not [site for site in sites(made) if site.source == "text"]
+
+
+PROVEN = [
+    ("foo x", "bash: line 1: foo: command not found", "command_not_found"),
+    ("cat nope", "cat: nope: No such file or directory", "path_not_found"),
+    ("cd web && ls x; echo ok", "/usr/bin/bash: line 1: cd: web: No such file or directory\nok", "path_not_found"),
+    ("grep -n a src/b.js | head -3", "grep: src/b.js: No such file or directory", "path_not_found"),
+    ('rg -n "a|`b" README.md | head', 'zsh:1: unmatched "', "usage_error"),
+    ("cat -A x.txt | head -2", "cat: illegal option -- A\nusage: cat [-benstuv]", "usage_error"),
+]
+
+
+@pytest.mark.parametrize(("command", "output", "kind"), PROVEN)
+def test_a_complaint_that_names_a_program_and_a_word_of_the_command_needs_no_exit_code(
+    command: str, output: str, kind: str
+) -> None:
+    (site,) = sites(shell(command, output))
+    assert (site.kind, site.source, site.blame) == (kind, "text", "model")
+
+
+@pytest.mark.parametrize(
+    ("command", "output"),
+    [
+        ("cat build.log", "cat: nope: No such file or directory"),  # of another path
+        ("tail -5 ci.log", "bash: line 3: yq: command not found"),  # of another program
+        ("ls CHANGELOG* | head -3", "ls: CHANGELOG*: No such file or directory"),  # a look
+        ("cat VERSION || echo none", "cat: VERSION: No such file or directory\nnone"),  # expected
+    ],
+)
+def test_a_complaint_about_anything_else_proves_nothing(command: str, output: str) -> None:
+    assert sites(shell(command, output)) == []
+
+
+CORRECTED = [
+    ("Grep", {"path": "/w", "pattern": "(?<!a)b"}, "look-around is not supported", {"path": "/w", "pattern": "b"}, "usage_error"),
+    ("Grep", {"path": "/w", "pattern": "b"}, "the index is busy", {"path": "/w", "pattern": "b"}, "tool_error"),
+    ("fetch", {"id": "T-1"}, "no such issue", {"id": "T-2"}, "tool_error"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("tool", "before", "said", "after", "kind"), CORRECTED)
+def test_an_unnamed_failure_is_the_models_if_its_own_next_call_corrects_it(
+    tool: str, before: dict[str, str], said: str, after: dict[str, str], kind: str
+) -> None:
+    (site,) = sites((tool, before, said, flag(True)), (tool, after, "a.py:1:b", flag(False)))
+    assert (site.kind, site.blame) == (kind, KINDS[kind])
 
 
 def test_every_text_rule_has_an_example() -> None:

@@ -71,7 +71,7 @@ def test_what_grep_finds_nothing_in_and_what_a_person_stopped_is_not_the_models_
     } == {
         "nonzero_empty": 11,
         "compile_or_lint": 16,  # four with an exit code, twelve behind a pipe into tail, head or grep
-        "path_not_found": 2,
+        "path_not_found": 3,  # one behind a pipe into head
         "dangling_call": 18,
     }
     assert counted.keys() <= {

@@ -97,7 +97,7 @@ SLOTS = [
     ("schema_validation", "The parameter `limit` type is expected as `number` but provided as `string`", ToolCall("Read", {}), ["`limit` must be of type number"]),
     ("schema_validation", TWO_ISSUES, ToolCall("Grep", {}), ["arguments: `output_mode` must be one of `content`, `files_with_matches`, `count`; `head_limit` must be of type number. "]),
     ("schema_validation", FIVE_ISSUES, ToolCall("Read", {}), ["`a` was missing; `b` was missing; `c` is not one that it knows; 2 more were wrong."]),
-    ("type_error", "bad", ToolCall("Read", {}), ["does not take these arguments"]),
+    ("type_error", "Missing required parameter `path`", ToolCall("Read", {}), ["does not take these arguments", "`path`"]),
     ("format_error", "Please always provide EXACTLY ONE action", None, ["exactly one action"]),
     ("edit_no_match", "String to replace not found in file.", ToolCall("Edit", FILE), ["match /repo/a.py exactly"]),
     ("edit_ambiguous", "Found 3 matches of the string to replace", ToolCall("Edit", FILE), ["occurs 3 times in /repo/a.py"]),
@@ -123,16 +123,14 @@ SLOTS = [
     ("usage_error", "cat: illegal option -- A\nusage: cat [-belnstuv] [file ...]", ToolCall("Bash", {"command": "cat -A x"}), ["illegal option -- A", "`man cat`"]),
     ("path_not_found", "sed: can't read lib/a.ts: No such file or directory", ToolCall("Bash", {"command": "sed -n 1,9p lib/a.ts"}), ["lib/a.ts does not exist"]),
     ("schema_validation", 'MCP error -32602: Invalid arguments for tool find: [\n  {\n    "expected": "string",\n    "code": "invalid_type",\n    "path": [\n      "query"\n    ],\n    "message": "Invalid input: expected string, received undefined"\n  }\n]', ToolCall("mcp__x__find", {"name": "a"}), ["`query` was missing"]),
-    ("vcs_error", "fatal: '../x' is outside repository at '/w'", ToolCall("Bash", {"command": "git show HEAD:../x"}), ["is outside repository"]),
     ("vcs_error", "no changes added to commit", ToolCall("Bash", {"command": "git commit -m x"}), ["Nothing that is staged differs"]),
     ("command_not_found", "exit code 127", ToolCall("Bash", {"command": "/r/bin/entire list"}), ["no program at /r/bin/entire"]),
     ("usage_error", "jq: error: syntax error, unexpected //", ToolCall("Bash", {"command": "jq '{a: .b // .c}' f"}), ["is not valid (jq: error: syntax error", "parentheses"]),
     ("usage_error", "grep: unrecognized option `--- FAIL'", ToolCall("Bash", {"command": "grep -E '--- FAIL'"}), ["`-e` or `--`"]),
     ("vcs_error", "fatal: not a git repository", ToolCall("Bash", {"command": "git log"}), ["in no git repository"]),
-    ("timeout", "Command timed out after 2m", ToolCall("Bash", {"command": "make all"}), ["`make` ran past its time limit", "background"]),
-    ("runtime_exception", 'Traceback (most recent call last):\n  File "b.py", line 7, in f\nKeyError: 1', ToolCall("Bash", {"command": "python b.py"}), ["raised KeyError: 1", "at b.py line 7"]),
-    ("runtime_error", "boom", None, ["ended with an exception"]),
-    ("repeated_failure", "edit_no_match from Edit, 4 times in a row:\nx", None, ["failed 4 times", "Step back"]),
+    ("timeout", "Command timed out after 2m", ToolCall("Bash", {"command": "make all"}), ["ran past its time limit of 2m", "background"]),
+    ("runtime_exception", "json.decoder.JSONDecodeError: Extra data: line 1", None, ["raised json.decoder.JSONDecodeError", "Look at the input"]),
+    ("runtime_error", "FileNotFoundError: [Errno 2] No such file or directory: 'a/b.yml'", None, ["needs a/b.yml"]),
     ("repeated_call", "Bash with the same arguments, 3 times in a row:\nx", None, ["3 times", "will not change"]),
 ]  # fmt: skip
 
@@ -152,13 +150,40 @@ def test_a_template_fills_its_slots(kind: str, message: str, call: ToolCall | No
     assert (hint.writer, hint.kind, hint.call_id) == ("template", kind, "call-0")
 
 
+PROVEN_BY_THE_KIND = {
+    "tool_not_found", "json_decode", "format_error", "edit_no_match", "edit_ambiguous", "edit_noop", "stale_read",
+    "edit_syntax_rejected", "is_directory", "output_limit", "timeout", "repeated_call",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("kind", sorted(kind for kind, blame in KINDS.items() if blame == "model"))
-def test_every_kind_that_is_the_models_fault_has_a_template_that_needs_no_slot(kind: str) -> None:
+def test_a_template_says_nothing_that_neither_the_kind_nor_the_message_proves(kind: str) -> None:
     hint = from_template(SiteContext(site(kind)))
+    assert bool(hint) == (kind in PROVEN_BY_THE_KIND)
+    if hint:
+        assert 30 < len(hint.text) < 400
+        assert "None" not in hint.text
+
+
+QUOTED = [
+    ("vcs_error", "fatal: '../x' is outside repository at '/w'", "is outside repository"),
+    ("runtime_exception", 'Traceback (most recent call last):\n  File "b.py", line 7, in f\nKeyError: 1', "KeyError: 1"),
+    ("schema_validation", "Argument Validation Error", "Argument Validation Error"),
+    ("usage_error", "xargs: command line cannot be assembled, too long", "cannot be assembled"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "message", "held"), QUOTED)
+def test_where_no_advice_is_proven_the_hint_quotes_the_environment(kind: str, message: str, held: str) -> None:
+    hint = write_hint(SiteContext(site(kind, message), answer=message))
     assert hint is not None
-    assert 30 < len(hint.text) < 400
-    assert "None" not in hint.text
-    assert "  " not in hint.text
+    assert (hint.writer, held in hint.text) == ("environment", True)
+
+
+def test_no_hint_quotes_words_that_do_not_complain_or_that_another_site_has() -> None:
+    long = "Building the project\n" * 30
+    assert write_hint(SiteContext(site("runtime_exception", long), answer=long)) is None
+    assert write_hint(SiteContext(site("repeated_failure", "KeyError: 1"), answer="KeyError: 1")) is None
 
 
 def test_a_schema_names_its_fields() -> None:
@@ -319,11 +344,12 @@ def test_hindsight_never_looks_into_another_branch() -> None:
 
 
 def test_the_environments_words_are_for_tools_and_programs_and_not_for_style() -> None:
-    said = from_environment(SiteContext(site("some_new_exception", "boom\nagain")))
+    said = from_environment(SiteContext(site("some_new_exception", "Error: boom\nagain")))
     assert said is not None
-    assert said.text.endswith("boom\nagain")
+    assert said.text.endswith("Error: boom\nagain")
     assert [
-        from_environment(SiteContext(site(kind, "boom"))) for kind in ("style_violation", "verbose_output", "effort")
+        from_environment(SiteContext(site(kind, "Error: boom")))
+        for kind in ("style_violation", "verbose_output", "effort")
     ] == [None] * 3
     assert from_environment(SiteContext(site("timeout"))) is None
 
