@@ -11,7 +11,7 @@ import contextlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -380,8 +380,8 @@ class ComposerTrainer(GRPOTrainer):
 
     # ---------------------------------------------------------------------------------------------- before training
 
-    def preflight(self, *, num_batches: int = 1) -> list[SiteUplift]:
-        """Return the uplift of the hints in some fresh rollouts, without changing the state of the run."""
+    def preflight(self, *, num_batches: int = 1, look: Callable[[Any], None] | None = None) -> list[SiteUplift]:
+        """Return the uplift of the hints in some fresh rollouts, without changing the run; `look` sees each batch."""
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to measure.")
         if self.sharding and not has_shards(self.model):
@@ -398,6 +398,8 @@ class ComposerTrainer(GRPOTrainer):
                 self._generate_and_score_completions(batch)
                 # Every site, so that the table also shows those that `hint_min_uplift` leaves out.
                 found += self._uplifts(site for sites in self._found for site in sites)
+                if look is not None:
+                    look(batch)
         return found
 
     def _check(self) -> None:

@@ -251,8 +251,8 @@ def misleading(context: SiteContext) -> Hint:
 
 def test_control_hints_are_never_refused() -> None:
     lines = [WriterUplift("control", "tool_not_found", 9, 5.0, -5.0, 0.0)]
-    assert unfit_writers(lines, are_controls=True) == frozenset()
-    assert unfit_writers(lines, are_controls=False) == {("control", "tool_not_found")}
+    assert unfit_writers(lines, [], are_controls=True) == frozenset()
+    assert unfit_writers(lines, [], are_controls=False) == {("control", "tool_not_found")}
 
 
 def test_a_run_that_was_killed_ends_with_the_same_weights(shelf: Path, world: Any) -> None:

@@ -73,6 +73,7 @@ class ModelFacts:
     best: Mapping[str, Any] | None = None  # checkpoint, score and metric of the best one
     alarms: Sequence[str] = ()  # of the watch-dogs
     preflight: Sequence[Mapping[str, Any]] = ()  # effect of the hints before training, by writer and kind
+    retries: Sequence[Mapping[str, Any]] = ()  # retries of failed turns before training, by writer and kind
     tags: tuple[str, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of the environment's tools
     example_hint: Mapping[str, Any] | None = None  # text, writer and kind
@@ -87,7 +88,13 @@ def model_card(facts: ModelFacts) -> str:
         data=_data(facts),
         channels=_channels(facts),
         hints="\n\n".join(
-            filter(None, [_hints(facts.history) + _preflight(facts.preflight), example_hint(facts.example_hint)])
+            filter(
+                None,
+                [
+                    _hints(facts.history) + _preflight(facts.preflight) + _retries(facts.retries),
+                    example_hint(facts.example_hint),
+                ],
+            )
         ),
         quick_start=quick_start(facts.repo, f"run-{facts.run_id}", facts.tools, is_adapter=facts.is_adapter),
         intended_use=intended_use(facts.environment),
@@ -203,6 +210,20 @@ def _preflight(lines: Sequence[Mapping[str, Any]]) -> str:
     head = "hint writer | error | sites | failed call lowered | corrected call raised | lifting"
     table = _table(head, "|---|---|---:|---:|---:|---:|", rows)
     return f"\n\nBefore training, measured on the base model, in nats:\n\n{table}"
+
+
+def _retries(lines: Sequence[Mapping[str, Any]]) -> str:
+    """Return the share of retries that succeed with the hint, with a control hint, and without."""
+    if not lines:
+        return ""
+    rows = [
+        f"{line['writer']} | {line['kind']} | {line['num_sites']} | {line['hint']:.2f} | {line['control']:.2f} | "
+        f"{line['none']:.2f} | {line['gain']:+.2f} ± {1.96 * line['error']:.2f}"
+        for line in lines
+    ]
+    head = "hint writer | error | turns | with the hint | with a control | with nothing | gain over the control (95 %)"
+    table = _table(head, "|---|---|---:|---:|---:|---:|---:|", rows)
+    return f"\n\nBefore training, the share of retries from the same turns that succeed:\n\n{table}"
 
 
 def _best(facts: ModelFacts) -> str:

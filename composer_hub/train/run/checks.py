@@ -148,6 +148,8 @@ def _channels(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"hint_source {source} needs traces. Name --traces owner/name@revision, or set it to rollouts."
     if (values["preflight"] or values["preflight_only"]) and not has_hints:
         yield "preflight measures hints, but alpha_sdpo is 0. Set it, or leave preflight out."
+    if values["preflight_retries"] < 0:
+        yield f"preflight_retries is {values['preflight_retries']}. Give a number of retries, or 0 for none."
 
 
 def _offline(values: Mapping[str, Any]) -> Iterator[str]:

@@ -43,6 +43,7 @@ def with_progress(
         best=record.values.get("best"),
         alarms=tuple(record.values.get("alarms", ())),
         preflight=tuple(record.values.get("preflight", ())),
+        retries=tuple(record.values.get("preflight_retries", ())),
         example_hint=record.values.get("example_hint"),
     )
 

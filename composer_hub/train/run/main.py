@@ -94,7 +94,7 @@ def _run(options: TrainingOptions, where: Destination | None, early: EarlyEnd, c
     try:
         is_done = checkpoint is not None and is_finished(trainer, checkpoint)
         if (options.launch.preflight or options.launch.preflight_only) and not is_done:
-            preflight(trainer, record)
+            preflight(trainer, record, num_retries=options.launch.preflight_retries)
         if options.launch.preflight_only:
             return output
         with launch.recording(lambda: trainer.state.global_step):

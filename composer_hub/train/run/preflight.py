@@ -1,6 +1,8 @@
 """Measure the hints of fresh rollouts before training, and refuse the writers whose hints do not help.
 
-This happens once, when a run begins; a resumed run takes the table from its record.
+Two questions: does a hint make the failed call less and the corrected one more likely, and do retries with it succeed
+more often than with words of the same length about other errors? This happens once, when a run begins; a resumed run
+takes both tables from its record.
 """
 
 from __future__ import annotations
@@ -11,39 +13,69 @@ from typing import Any
 from accelerate import PartialState
 from accelerate.utils import gather_object
 
+from composer_hub.train import retries
+from composer_hub.train.retries import FailedTurn, WriterRetries
 from composer_hub.train.run.card import NO_HINTS
 from composer_hub.train.run.record import RunRecord
 from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.uplift import WriterUplift, as_text, refused, table
 
+MAX_TURNS = 16  # that are tried again, per process
 
-def preflight(trainer: RunTrainer, record: RunRecord, *, num_batches: int = 1) -> None:
+
+def preflight(trainer: RunTrainer, record: RunRecord, *, num_batches: int = 1, num_retries: int = 0) -> None:
     """Measure, print, and keep the trainer from using the refused writers."""
     known = record.values.get("preflight")
-    lines = measure(trainer, num_batches) if known is None else [WriterUplift(**line) for line in known]
+    if known is None:
+        lines, tried = measure(trainer, num_batches, num_retries)
+    else:
+        lines = [WriterUplift(**line) for line in known]
+        tried = [WriterRetries(**line) for line in record.values.get("preflight_retries", ())]
     record.values["preflight"] = [dataclasses.asdict(line) for line in lines]
-    unfit = unfit_writers(lines, are_controls=trainer.hinter.control)
+    record.values["preflight_retries"] = [dataclasses.asdict(line) for line in tried]
+    unfit = unfit_writers(lines, tried, are_controls=trainer.hinter.control)
     trainer.hinter = dataclasses.replace(trainer.hinter, refused=trainer.hinter.refused | unfit)
     if PartialState().is_main_process:
         record.write()
-        print(report(lines, unfit), flush=True)
+        print(report(lines, tried, unfit), flush=True)
 
 
-def measure(trainer: RunTrainer, num_batches: int) -> list[WriterUplift]:
-    """Return the table over the rollouts of all processes."""
-    uplifts: list[Any] = trainer.preflight(num_batches=num_batches)
-    return table(gather_object(uplifts), least=trainer.args.hint_min_uplift or 0.0)
+def measure(trainer: RunTrainer, num_batches: int, num_retries: int) -> tuple[list[WriterUplift], list[WriterRetries]]:
+    """Return both tables over the rollouts of all processes; retries need an environment."""
+    turns: list[FailedTurn] = []
+
+    def look(batch: Any) -> None:
+        found = zip(batch, trainer._rollouts, trainer._found, strict=True)
+        turns.extend(FailedTurn.of(row, rollout, site) for row, rollout, sites in found for site in sites)
+
+    uplifts: list[Any] = trainer.preflight(num_batches=num_batches, look=look)
+    lines = table(gather_object(uplifts), least=trainer.args.hint_min_uplift or 0.0)
+    does = num_retries > 0 and trainer.environment_factories is not None and not trainer.hinter.control
+    tried = retries.measure(trainer, turns[:MAX_TURNS], num_retries) if does and lines else []
+    return lines, retries.table(tried)
 
 
-def unfit_writers(lines: list[WriterUplift], *, are_controls: bool) -> frozenset[tuple[str, str]]:
+def unfit_writers(
+    lines: list[WriterUplift], tried: list[WriterRetries], *, are_controls: bool
+) -> frozenset[tuple[str, str]]:
     """Return the writers to refuse; control hints are kept, because a run with them is a baseline."""
-    return frozenset() if are_controls else refused(lines)
+    return frozenset() if are_controls else refused(lines) | retries.refused(tried)
 
 
-def report(lines: list[WriterUplift], unfit: frozenset[tuple[str, str]]) -> str:
-    """Return the table and its consequence."""
+def report(lines: list[WriterUplift], tried: list[WriterRetries], unfit: frozenset[tuple[str, str]]) -> str:
+    """Return the tables and their consequence."""
     if not lines:
         return f"{NO_HINTS} max_teacher_tokens. Try a larger --max_teacher_tokens."
-    names = ", ".join(f"{writer} at {kind}" for writer, kind in sorted(unfit))
-    end = f"Refused, because they help too seldom: {names}." if unfit else "No writer is refused."
-    return f"{as_text(lines)}\n{end}"
+    texts = [as_text(lines)]
+    if tried:
+        texts += ["Share of retries from the same turns that succeed:", retries.as_text(tried)]
+    if not unfit:
+        return "\n".join([*texts, "No writer is refused."])
+    seldom, losing = refused(lines) & unfit, retries.refused(tried) & unfit
+    for names, why in (
+        (seldom, "they help too seldom"),
+        (losing, "the model does no better with them than with controls"),
+    ):
+        if names:
+            texts.append(f"Refused, because {why}: {', '.join(f'{one} at {kind}' for one, kind in sorted(names))}.")
+    return "\n".join(texts)

@@ -7,7 +7,7 @@ import math
 import secrets
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from composer_hub.redact import Redactor
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
+from composer_hub.train.retries import Retry, reach_states
 from composer_hub.train.run.export import RolloutFile
 from composer_hub.train.run.finite import FiniteGuard
 from composer_hub.train.siblings import reached
@@ -90,6 +91,8 @@ class RunTrainer(ComposerTrainer):
         self.card: Callable[[], str] | None = None
         self.example_hint: dict[str, str] | None = None
         self.evals: Evals | None = None
+        self.retries: Sequence[Retry] = ()  # that the next batch begins with, instead of at its prompts
+        self.retries_reached: list[bool] = []
         # One column per reward function, in the order of TRL's names.
         self._rewards_by_function: torch.Tensor | None = None
         self._prompts: list[Any] = []  # as shown to the model, with the text of the environment's reset
@@ -113,6 +116,14 @@ class RunTrainer(ComposerTrainer):
         return norm
 
     # -------------------------------------------------------------------------------------------------- rollouts
+
+    def _tokenize_prompts(self, prompts: Any) -> Any:
+        tokenized = super()._tokenize_prompts(prompts)
+        if not self.retries:
+            return tokenized
+        retries, self.retries = self.retries, ()
+        self.retries_reached = reach_states(self, retries)
+        return [retry.prefix for retry in retries] + tokenized[0][len(retries) :], *tokenized[1:]
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
