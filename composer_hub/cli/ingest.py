@@ -116,7 +116,7 @@ def ingest(
     destination = publication.destination if needs_hub else None
     folder = stage.memory_folder(destination, publication.repo)
     asked = models.open(folder)
-    sharding = spread.sharding(out, folder, chosen.workers)
+    sharding = spread.sharding(out, destination, folder, chosen.workers)
 
     def read() -> stage.Ingested:
         with out.progress("reading") as bar:

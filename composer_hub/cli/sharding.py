@@ -12,17 +12,20 @@ import click
 import yaml
 
 from composer_hub import exits, shards
+from composer_hub.hub import Destination
+from composer_hub.jobs.fan_out import on_jobs
 from composer_hub.output import Output
 from composer_hub.shards import engines
 
 EXECUTORS: dict[str, Callable[..., shards.Executor]] = {
-    "local": lambda workers, **options: shards.here,
-    "processes": lambda workers, **options: shards.in_processes(workers),
-    "datatrove": engines.on_datatrove,
-    "ray": engines.on_ray,
-    "slurm": lambda workers, **options: engines.on_slurm(**options),
+    "local": lambda where, workers: shards.here,
+    "processes": lambda where, workers: shards.in_processes(workers),
+    "datatrove": lambda where, workers, **options: engines.on_datatrove(workers, **options),
+    "ray": lambda where, workers, **options: engines.on_ray(workers, **options),
+    "slurm": lambda where, workers, **options: engines.on_slurm(**options),
+    "jobs": on_jobs,
 }
-_TAKE_OPTIONS = ("datatrove", "ray", "slurm")
+_TAKE_NO_OPTIONS = ("local", "processes")
 
 
 @dataclass(frozen=True)
@@ -34,15 +37,15 @@ class Spread:
     staging: Path | None
     engine: Sequence[str]
 
-    def sharding(self, out: Output, folder: Path, workers: int) -> shards.Sharding | None:
+    def sharding(self, out: Output, where: Destination | None, folder: Path, workers: int) -> shards.Sharding | None:
         """Return how to run shards, or None if the command runs as one; `folder` is the default for results."""
         if self.executor is None:
             if self.engine or self.staging:
                 raise exits.UsageError("--staging and --engine belong to --executor: name one, such as processes.")
             return None
-        if self.engine and self.executor not in _TAKE_OPTIONS:
+        if self.engine and self.executor in _TAKE_NO_OPTIONS:
             raise exits.UsageError(f"--executor {self.executor} takes no --engine.")
-        executor = EXECUTORS[self.executor](workers, **dict(map(_option, self.engine)))
+        executor = EXECUTORS[self.executor](where, workers, **dict(map(_option, self.engine)))
         root = (self.staging or folder / "shards").expanduser().absolute()
         root.mkdir(parents=True, exist_ok=True)
         return shards.Sharding(root, executor, self.num_shards, _Shown(out))

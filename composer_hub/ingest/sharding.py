@@ -103,7 +103,8 @@ def read(staging: Staging, inputs: Sequence[Input], result: Path) -> dict[str, i
     reports = []
     with (result / _SESSIONS).open("wb") as file:
         for one in inputs:
-            job = Job(Path(one.name), ReadOptions(**options), origin=Origin(**one.about))
+            origin = Origin(one.about.get("license", ""), one.about.get("provenance", {}))
+            job = Job(one.path, ReadOptions(**options), origin=origin)
             report, number = spool_sessions(job, transform, file)
             if one.digest and one.digest != (report.digest or _digest_of(job.path)):
                 raise ShardError(
@@ -132,7 +133,13 @@ def replace(staging: Staging, inputs: Sequence[Input], result: Path) -> dict[str
 
 def _input_of(job: Job) -> Input:
     size = job.stat[0] if job.stat else 0
-    about = {"license": job.origin.license, "provenance": dict(job.origin.provenance)} if job.origin != Origin() else {}
+    about: dict[str, Any] = {}
+    if job.origin != Origin():
+        about = {"license": job.origin.license, "provenance": dict(job.origin.provenance)}
+        repo, revision = (str(job.origin.provenance.get(name, "")) for name in ("dataset", "revision"))
+        # A downloaded file lies below a folder that is named after its commit.
+        _, found, path = str(job.path).partition(f"/{revision}/")
+        about |= {"dataset": f"{repo}@{revision}", "path": path} if revision and found else {}
     return Input(str(job.path), _digest_of(job.path), size, about=about)
 
 

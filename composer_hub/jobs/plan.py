@@ -122,7 +122,7 @@ def as_seen_by_job(where: HubDestination, secrets: Mapping[str, str]) -> HubDest
     return replace(where, api=HfApi(endpoint=where.api.endpoint, token=secrets[TOKEN]))
 
 
-def find_package(where: HubDestination, package: str) -> tuple[str, dict[str, bytes]]:
+def find_package(where: HubDestination, package: str, extras: str = EXTRAS) -> tuple[str, dict[str, bytes]]:
     """Return the argument of pip inside a job, and the wheel to upload if it is one."""
     if where.name == "local":
         if package:
@@ -133,12 +133,12 @@ def find_package(where: HubDestination, package: str) -> tuple[str, dict[str, by
             raise exits.UsageError(f"There is no wheel {package}. Build one with `pip wheel --no-deps .`.")
         wheel = Path(package).read_bytes()
         path = f"package/{digest(wheel)}/{Path(package).name}"
-        return f"{MOUNT}/{path}{EXTRAS}", {path: wheel}
+        return f"{MOUNT}/{path}{extras}", {path: wheel}
     if not package and (Path(composer_hub.__file__).parents[1] / "pyproject.toml").is_file():
         raise exits.UsageError(
             "A job cannot install a checkout. Build a wheel with `pip wheel --no-deps .` and pass it as --package."
         )
-    return package or f"composer-hub{EXTRAS}=={composer_hub.__version__}", {}
+    return package or f"composer-hub{extras}=={composer_hub.__version__}", {}
 
 
 def duration(text: str) -> int:

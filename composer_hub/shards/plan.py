@@ -45,7 +45,14 @@ class Input:
     num_bytes: int = 0
     start: int = 0
     stop: int | None = None  # None: to the end
-    about: Mapping[str, Any] = field(default_factory=dict)  # more facts for the stage
+    about: Mapping[str, Any] = field(default_factory=dict)  # more facts for the stage, also `dataset` and `path`
+
+    @property
+    def path(self) -> Path:
+        """Return where this machine has the file: a job mounts the dataset revisions that `about` names."""
+        mounts = json.loads(os.environ.get("COMPOSER_SHARDS_MOUNTS") or "{}")
+        mount = mounts.get(self.about.get("dataset"))
+        return Path(mount, self.about["path"]) if mount else Path(self.name)
 
 
 @dataclass(frozen=True)
