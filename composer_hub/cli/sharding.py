@@ -25,6 +25,7 @@ EXECUTORS: dict[str, Callable[..., shards.Executor]] = {
     "slurm": lambda where, workers, **options: engines.on_slurm(**options),
     "jobs": on_jobs,
 }
+DEFAULT_SHARDS = 64
 _TAKE_NO_OPTIONS = ("local", "processes")
 
 
@@ -33,22 +34,24 @@ class Spread:
     """The choice of an executor on a command line."""
 
     executor: str | None
-    num_shards: int
+    num_shards: int | None
     staging: Path | None
     engine: Sequence[str]
 
     def sharding(self, out: Output, where: Destination | None, folder: Path, workers: int) -> shards.Sharding | None:
         """Return how to run shards, or None if the command runs as one; `folder` is the default for results."""
         if self.executor is None:
-            if self.engine or self.staging:
-                raise exits.UsageError("--staging and --engine belong to --executor: name one, such as processes.")
+            if self.engine or self.staging or self.num_shards:
+                raise exits.UsageError(
+                    "--shards, --staging and --engine belong to --executor: name one, such as processes."
+                )
             return None
         if self.engine and self.executor in _TAKE_NO_OPTIONS:
             raise exits.UsageError(f"--executor {self.executor} takes no --engine.")
         executor = EXECUTORS[self.executor](where, workers, **dict(map(_option, self.engine)))
         root = (self.staging or folder / "shards").expanduser().absolute()
         root.mkdir(parents=True, exist_ok=True)
-        return shards.Sharding(root, executor, self.num_shards, _Shown(out))
+        return shards.Sharding(root, executor, self.num_shards or DEFAULT_SHARDS, _Shown(out))
 
 
 class _Shown:
@@ -75,13 +78,13 @@ def sharding_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options of an executor and pass them as one `spread`."""
 
     @functools.wraps(command)
-    def wrapped(*args: Any, executor: str | None, num_shards: int, staging: Path | None, engine: Sequence[str],
+    def wrapped(*args: Any, executor: str | None, num_shards: int | None, staging: Path | None, engine: Sequence[str],
                 **kwargs: Any) -> Any:  # fmt: skip
         return command(*args, spread=Spread(executor, num_shards, staging, engine), **kwargs)
 
     options = [
         click.option("--executor", type=click.Choice([*EXECUTORS]), help="Run in shards: here, or on an engine."),
-        click.option("--shards", "num_shards", default=64, show_default=True, type=click.IntRange(1), help="Shards."),
+        click.option("--shards", "num_shards", type=click.IntRange(1), help=f"Shards (default: {DEFAULT_SHARDS})."),
         click.option("--staging", type=click.Path(file_okay=False, path_type=Path),
                      help="Folder for the results of shards that every worker sees."),
         click.option("--engine", multiple=True, metavar="KEY=VALUE", help="Engine option: partition=cpu."),

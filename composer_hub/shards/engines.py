@@ -12,6 +12,7 @@ import importlib
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -91,7 +92,8 @@ def on_slurm(**options: Any) -> Executor:
         job = _open_job(staging)
         if not job:
             # The jobs find the same programs and packages as this process.
-            path = f"export PATH={Path(sys.executable).parent}:$PATH PYTHONPATH={os.environ.get('PYTHONPATH', '')}"
+            here, packages = (shlex.quote(text) for text in (str(Path(sys.executable).parent), _python_path()))
+            path = f"export PATH={here}:$PATH PYTHONPATH={packages}"
             settings = {"env_command": path, "qos": None, "job_name": f"composer-{staging.plan.stage}", **options}
             executor = _run(module.SlurmPipelineExecutor, staging, numbers, watch, settings)
             job = str(executor.job_id)
@@ -103,6 +105,10 @@ def on_slurm(**options: Any) -> Executor:
         (staging.folder / _SUBMITTED).unlink(missing_ok=True)
 
     return execute
+
+
+def _python_path() -> str:
+    return os.environ.get("PYTHONPATH", "")
 
 
 def _module(name: str) -> Any:

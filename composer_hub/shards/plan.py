@@ -13,6 +13,7 @@ A result appears by one rename, so it is there or it is not. The first result of
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -22,7 +23,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from composer_hub import __version__, exits
 from composer_hub.records import canonical_json, stable_id
@@ -127,7 +128,10 @@ class Staging:
         try:
             return [Input(**values) for values in json.loads(path.read_text(encoding="utf-8"))]
         except FileNotFoundError:
-            raise exits.UsageError(f"{self.folder} has {len(self.plan.shards)} shards, and {number} is none.") from None
+            last = len(self.plan.shards) - 1
+            raise exits.UsageError(
+                f"{self.folder} has the shards 0 to {last}, so there is no shard {number}."
+            ) from None
 
     def private(self) -> bytes:
         """Return what only workers may read."""
@@ -190,6 +194,22 @@ class Staging:
             path.unlink(missing_ok=True)
         elif path.parent.is_dir():
             write_whole(path, json.dumps(values).encode())
+
+    def hold(self) -> IO[bytes]:
+        """Keep other runs away from the plan until the returned file is closed or this process ends."""
+        file = (self.folder / "lock").open("wb")
+        with contextlib.suppress(ImportError):  # without it, two runs at once may do the same work
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.close()
+                raise ShardError(
+                    f"Another run carries out the plan in {self.folder}. Wait until it has ended; then the same "
+                    "command publishes what is new."
+                ) from None
+        return file
 
     def remove(self) -> None:
         """Remove everything; a shard that comes late then finds no plan."""

@@ -122,3 +122,12 @@ def test_a_file_that_changes_after_the_plan_fails_its_shard(publish: Publish, se
 
     with pytest.raises(shards.ShardError, match=r"s00004\.jsonl is not the file of the plan"):
         publish("sharded", sessions, shards.Sharding(tmp_path / "staging", changed, 4))
+
+
+def test_a_second_run_of_the_same_plan_at_once_is_refused(publish: Publish, sessions: Path, tmp_path: Path) -> None:
+    def twice(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
+        with pytest.raises(shards.ShardError, match="Another run carries out the plan"):
+            publish("sharded", sessions, shards.Sharding(tmp_path / "staging", shards.here, 4))
+        shards.here(staging, numbers, watch)
+
+    publish("sharded", sessions, shards.Sharding(tmp_path / "staging", twice, 4))
