@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from composer_hub.actions import intents, patterns
 from composer_hub.actions.arguments import stated_arguments
+from composer_hub.actions.contents import content_id, plain_text
 from composer_hub.actions.edits import (
     FileChange,
     Replacement,
@@ -34,7 +35,7 @@ from composer_hub.actions.substance import (
     of_shell,
 )
 from composer_hub.actions.tools import kind_of, known_tool, tool_named, tool_of_kind
-from composer_hub.records import canonical_json, stable_id
+from composer_hub.records import canonical_json
 
 _PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
 _EDIT_ARGUMENTS = tool_of_kind("edit").arguments
@@ -98,6 +99,7 @@ def _unknown(name: str, arguments: Mapping[str, Any], context: ActionContext) ->
     named = (arguments.get(key) for key in _PLACES)
     targets = tuple(_file(value, context) for value in named if isinstance(value, str))
     words = of_arguments(name, {key: value for key, value in arguments.items() if key not in _PLACES})
+    arguments = {key: plain_text(value) if isinstance(value, str) else value for key, value in arguments.items()}
     if isinstance(url := arguments.get("url"), str):
         arguments = {**arguments, "url": url.rstrip("/")}
     if tool_named(name):
@@ -113,16 +115,13 @@ def _without_remarks(arguments: Mapping[str, Any], context: ActionContext) -> di
             continue
         if isinstance(value, list):
             items = [
-                {k: v for k, v in one.items() if k != "activeForm"} if isinstance(one, dict) else one for one in value
+                {k: v for k, v in one.items() if k not in ("activeForm", "id")} if isinstance(one, dict) else one
+                for one in value
             ]
             plain[key] = items
         else:
             plain[key] = _file(value, context) if key in PATH_KEYS and isinstance(value, str) else value
     return plain
-
-
-def _without_form(item: Any) -> Any:
-    return {key: value for key, value in item.items() if key != "activeForm"} if isinstance(item, dict) else item
 
 
 def _file(path: str, context: ActionContext) -> str:
@@ -193,7 +192,16 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     words = of_shell(value, settled=bool(where))
     if form.kind in ("read", "list"):
         words = of_listing(value) if form.kind == "list" else Substance("shell")
+    if form.kind == "write" and (body := _expanded(value)):
+        words = of_file(f"{body}\0")
     return CallForm({"shell": value, **own}, form.kind, form.targets, reads_only=reads_only, substance=words)
+
+
+def _expanded(value: Any) -> str:
+    """Return the text of a heredoc in which the shell replaces something, else ""."""
+    redirects = value.get("to", ()) if isinstance(value, dict) else ()
+    bodies = [one[2] for one in redirects if one[1] == "<<" and one[3:] == ["expands"]]
+    return bodies[0] if len(bodies) == 1 and re.search(r"[$`]", bodies[0]) else ""
 
 
 def _file_call(call: dict[str, Any], kind: str, reads_only: bool, context: ActionContext) -> CallForm:
@@ -205,7 +213,10 @@ def _file_call(call: dict[str, Any], kind: str, reads_only: bool, context: Actio
         return CallForm(call, "search", tuple(call["paths"]), reads_only=True, substance=_search_words(call))
     if "write" in call:
         content = call.pop("content")
-        return CallForm(call, "write", (call["write"],), {call["write"]: call["text"]}, substance=of_file(content))
+        call["text"] = content_id(call["write"], content)
+        return CallForm(
+            call, "write", (call["write"],), {call["write"]: call["text"]}, substance=of_file(content, call["write"])
+        )
     if "edit" in call:
         return _edit_form(call["edit"], call["changes"], context)
     file = str(call.get("glob") or call.get("list") or call.get("delete") or call.get("append"))
@@ -215,7 +226,8 @@ def _file_call(call: dict[str, Any], kind: str, reads_only: bool, context: Actio
 
 def _search_words(call: Mapping[str, Any]) -> Substance:
     # How much is shown around a hit does not change what is searched.
-    words = {key: call[key] for key in call if key not in _AROUND_HITS and key not in ("search", "paths")}
+    shown = {*_AROUND_HITS, "search", "paths", *(["limit"] if "offset" not in call else [])}
+    words = {key: call[key] for key in call if key not in shown}
     if words.get("output_mode") == "content":
         del words["output_mode"]  # The files with hits, or the hits: one question.
     return of_arguments("search", {"pattern": call["search"], **words})
@@ -257,9 +269,10 @@ def _write(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     file = _file(path, context)
     # A tool that only creates fails if the file exists.
     fails = {"creates": True} if name in _CREATORS and file in context.files else {}
-    value = {"write": file, "text": stable_id(content), **fails}
-    results = None if fails else {file: stable_id(content)}
-    return CallForm(value, "write", (file,), results, substance=of_file(content))
+    text = content_id(file, content)
+    value = {"write": file, "text": text, **fails}
+    results = None if fails else {file: text}
+    return CallForm(value, "write", (file,), results, substance=of_file(content, file))
 
 
 def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -270,7 +283,7 @@ def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     file = _file(path, context)
     if "expected_replacements" not in own:
         return _edit_form(file, edits, context)
-    words = of_edit([(one.old, one.new) for one in edits])
+    words = of_edit([(one.old, one.new) for one in edits], file=file)
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
     return _edited(file, None, {**details, "expected": own["expected_replacements"]}, words)
 
@@ -279,7 +292,7 @@ def _edit_form(file: str, edits: Sequence[Replacement], context: ActionContext) 
     """Return the form of replacements in a file."""
     after = replaced(context.files[file], edits) if file in context.files else None
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
-    words = of_edit([(one.old, one.new) for one in edits], ["everywhere" for one in edits if one.replace_all])
+    words = of_edit([(one.old, one.new) for one in edits], ["everywhere" for one in edits if one.replace_all], file)
     return _edited(file, after, details, words)._replace(changes=tuple(edits))
 
 
@@ -287,7 +300,7 @@ def _edited(file: str, after: str | None, details: Mapping[str, Any], words: Sub
     """Return the form of an edit: the text it leaves if that is known, else its arguments."""
     if after is None:
         return CallForm({"edit": file, **details}, "edit", (file,), substance=words)
-    text = stable_id(after)
+    text = content_id(file, after)
     return CallForm({"edit": file, "text": text}, "edit", (file,), {file: text}, substance=words)
 
 
@@ -327,12 +340,14 @@ def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     if len(forms) == 1:
         return forms[0]
     results = results_of(forms)
+    parts = tuple(forms) if len({one.targets for one in forms}) == len(forms) else ()
     return CallForm(
         {"patch": [form.value for form in forms]},
         "patch",
         tuple(sorted({target for form in forms for target in form.targets})),
         json.loads(results) if results else None,
         substance=of_edit(_replaced_lines(changes)),
+        parts=parts,
     )
 
 
@@ -349,7 +364,7 @@ def _change(change: FileChange, context: ActionContext) -> CallForm:
     if change.act == "add":
         return _write("", {"path": change.path, "content": change.content}, context) or CallForm({}, "write")
     hunks = [[list(hunk.anchors), list(hunk.old), list(hunk.new), hunk.at_end] for hunk in change.hunks]
-    words = of_edit(_replaced_lines([change]))
+    words = of_edit(_replaced_lines([change]), file=file)
     if change.moved_to:
         value = {"edit": file, "to": _file(change.moved_to, context), "hunks": hunks}
         return CallForm(value, "edit", (file,), substance=words)

@@ -13,11 +13,13 @@ shell construct is compared as it is written. docs/pairs.md lists the actions th
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import posixpath
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,13 +31,11 @@ from composer_hub.actions.edits import (
     results_of_both,
     same_changes,
 )
-from composer_hub.actions.substance import (
-    Substance,
-    differ,
-    words_of_code,
-)
+from composer_hub.actions.purpose import NO_PURPOSE, Purpose, purpose_of, same_purpose, writes_words
+from composer_hub.actions.substance import Substance, differ, words_of_code
 from composer_hub.records import Message, canonical_json
 
+_EDITED = re.compile(r'"edit":"([^"]+)"')
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
 
@@ -44,6 +44,7 @@ class EditRun(NamedTuple):
 
     changes: tuple[Replacement, ...]
     text: str = ""  # the file's new text, if the old one is known
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,7 @@ class NormalForm:
     substance: tuple[Substance, ...] = ()  # of each call
     outline: str = ""  # the form at L2 without what its edits change
     edits: tuple[EditRun, ...] = ()  # what they change, in the order of the outline
+    purpose: Purpose = NO_PURPOSE  # of its shell commands
 
     def at(self, level: str) -> str:
         return self.levels[LEVELS.index(level)]
@@ -83,11 +85,11 @@ def _same_edits(a: NormalForm, b: NormalForm) -> bool:
     )
 
 
-def groups(forms: Sequence[NormalForm], level: str = "L2") -> list[list[int]]:
-    """Return the places of the forms that are the same at a level; all of a group are the same as each other."""
+def groups(forms: Sequence[NormalForm], agree: Callable[[NormalForm, NormalForm], bool] = same) -> list[list[int]]:
+    """Return the places of the forms that agree; all of a group agree with each other."""
     found: list[list[int]] = []
     for at, form in enumerate(forms):
-        group = next((one for one in found if all(same(forms[other], form, level) for other in one)), None)
+        group = next((one for one in found if all(agree(forms[other], form) for other in one)), None)
         if group is None:
             found.append([at])
         else:
@@ -99,7 +101,7 @@ def shared_levels(forms: Sequence[NormalForm]) -> list[tuple[str, ...]]:
     """Return the levels of forms, with one text for all that are the same, so that texts can be compared alone."""
     levels = [list(form.levels) for form in forms]
     for place, level in enumerate(LEVELS):
-        for group in groups(forms, level):
+        for group in groups(forms, functools.partial(same, level=level)):
             for at in group:
                 levels[at][place] = levels[group[0]][place]
     return [tuple(one) for one in levels]
@@ -120,16 +122,36 @@ def _edits_differ(a: NormalForm, b: NormalForm) -> bool:
         if in_two_places(one.changes, other.changes):
             return True
         texts = results_of_both(one.changes, other.changes)
-        if texts and words_of_code(texts[0]) != words_of_code(texts[1]):
+        if texts and words_of_code(texts[0], one.file) != words_of_code(texts[1], one.file):
             return len(one.changes) == len(other.changes)
     return False
+
+
+def same_aim(a: NormalForm, b: NormalForm) -> bool:
+    """Return whether no difference of two actions is certain to matter: one purpose, or a script that makes an edit."""
+    return same_purpose(a.purpose, b.purpose) or _scripted(a, b) or _scripted(b, a)
+
+
+def _scripted(edit: NormalForm, script: NormalForm) -> bool:
+    files = _EDITED.findall(edit.outline)
+    added = [word for call in edit.substance if "+" in call.order for word in call.order[call.order.index("+") + 1 :]]
+    return len(files) == 1 and bool(added) and writes_words(script.purpose, files[0], added)
 
 
 def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
     """Return whether an action makes some of another's calls, but not all, and no other ones."""
     place = LEVELS.index(level)
     calls, others = (Counter(call[place] for call in form.calls) for form in (part, whole))
-    return bool(calls) and calls < others
+    if not calls or not calls < others:
+        return False
+    return level < "L3" or all(
+        any(call[place] == other[place] and not differ([words], [theirs]) for other, theirs in _calls(whole))
+        for call, words in _calls(part)
+    )
+
+
+def _calls(form: NormalForm) -> list[tuple[tuple[str, ...], Substance]]:
+    return list(zip(form.calls, form.substance, strict=True))
 
 
 def normalize(action: Message, context: ActionContext) -> NormalForm:
@@ -172,7 +194,24 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
     problem = problem_of(action.tool_calls, arguments, context.tools)
     outline, edits = _outlined(forms)
     return NormalForm(
-        levels, problem, results_of(forms), calls, tuple(form.substance for form in forms), outline, edits
+        levels,
+        problem,
+        results_of(forms),
+        calls,
+        tuple(form.substance for form in forms),
+        outline,
+        edits,
+        _purpose(forms),
+    )
+
+
+def _purpose(forms: Sequence[CallForm]) -> Purpose:
+    parts = [part.value for form in forms for part in form.parts or (form,)]
+    commands = [value for value in parts if isinstance(value, dict) and "shell" in value]
+    return purpose_of(
+        (one["shell"] for one in commands),
+        (canonical_json(value) for value in parts if value not in commands),
+        looks=all(form.reads_only for form in forms),
     )
 
 
@@ -193,7 +232,7 @@ def _outlined(forms: Sequence[CallForm]) -> tuple[str, tuple[EditRun, ...]]:
             values.append({"edit": file})
             last = own[-1].results or {}
             text = last.get(file, "") if len(own) == 1 else ""
-            runs.append(EditRun(tuple(change for call in own for change in call.changes), text))
+            runs.append(EditRun(tuple(change for call in own for change in call.changes), text, file))
     return (canonical_json(values), tuple(runs)) if runs else ("", ())
 
 

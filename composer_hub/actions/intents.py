@@ -7,13 +7,12 @@ searches or writes. Where a command does just what a file tool does, the form is
 
 from __future__ import annotations
 
-import ast
 import re
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from composer_hub.actions import patterns, programs
+from composer_hub.actions.contents import plain_text, python_tree, tight_script
 from composer_hub.actions.edits import Replacement
 from composer_hub.actions.substance import FROM_END
 from composer_hub.records import stable_id
@@ -23,6 +22,7 @@ _ROWS = re.compile(
     r"NR ?>= ?(\d+) ?&& ?NR ?<= ?(\d+)(?: ?\{ ?print ?(?:\$0)?;? ?\})?|NR ?== ?(\d+)(?: ?\{ ?print ?\})?"
 )
 _SUBSTITUTE = re.compile(r"s([^\w\s\\])((?:(?!\1)[^\\\n]|\\.)*)\1((?:(?!\1)[^\\\n]|\\.)*)\1(g?)")
+_SCRIPT_END = re.compile(r"(?<=[/|#,@!:g]);\s*(?=s[^\w\s]|$)")
 _TYPES = {"py": "*.py", "js": "*.js", "ts": "*.ts", "rust": "*.rs", "go": "*.go", "java": "*.java", "md": "*.md"}
 _AROUND = {"A": "after", "B": "before", "C": "around"}
 _MODES = {"l": "files_with_matches", "c": "count"}
@@ -30,8 +30,9 @@ _NUMBERS = frozenset("nHhsIEG") | {"r", "R", "no-heading"}  # they change no hit
 _SENDS = frozenset(("d", "data-binary", "data-urlencode", "F", "json"))  # options with which curl posts
 _COLORS = frozenset(("color", "colour", "no-color", "no-colors", "colors"))
 _REMOVALS = (["rm"], ["rm", "-f"], ["-r", "rm", "-f"])
+_ERRORS_TOO = [["2", ">&", "1"]]
+_LONG_END = 20
 _EXTENSION = re.compile(r"\*\.\w+")
-_MAX_CODE = 20_000
 
 
 def intent(value: Any) -> Any:
@@ -47,13 +48,24 @@ def file_calls(value: Any) -> list[dict[str, Any]] | None:
     parts = value if isinstance(value, list) else [value]
     if len(parts) == 1 and isinstance(parts[0], dict) and "chain" in parts[0] and "||" not in parts[0]["chain"]:
         parts = parts[0]["chain"][::2]
+    made = {path for part in parts if (path := _made_folder(part))}
+    parts = [part for part in parts if not _made_folder(part)]
     calls: list[dict[str, Any]] = []
     for part in parts:
         own = _file_call(part) if isinstance(part, dict) else None
         if own is None:
             return None
         calls += own
-    return calls
+    # A tool that writes a file makes its folder.
+    written = [str(one.get("write", "")) for one in calls]
+    return calls if all(any(file.startswith(f"{path}/") for file in written) for path in made) else None
+
+
+def _made_folder(value: Any) -> str:
+    """Return the folder that a plain `mkdir -p` makes."""
+    if not isinstance(value, dict) or value.keys() != {"run", "opts", "args"} or value["run"] != "mkdir":
+        return ""
+    return _path(value["args"][0]) if value["opts"] == [["p"]] and len(value["args"]) == 1 else ""
 
 
 def looks(value: Any) -> list[Any]:
@@ -74,6 +86,7 @@ def looks(value: Any) -> list[Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, list):
         parts = [_plain(one) for one in value]
+        parts = parts[:-1] if _tells_status(parts[-1]) else parts
         return parts[0] if len(parts) == 1 else parts
     if not isinstance(value, dict):
         return value
@@ -82,7 +95,7 @@ def _plain(value: Any) -> Any:
     if "pipe" in value:
         return _pipe(value)
     if "run" in value:
-        return _call(value)
+        return _staged(_with_errors_shown(_call(value)))
     return {key: _plain(one) if key in ("sub", "group", "bg", "not") else one for key, one in value.items()}
 
 
@@ -92,6 +105,12 @@ def _chain(parts: Sequence[Any]) -> Any:
     while len(rest) > 2 and rest[1] == "&&" and _enters(rest[0]) and "||" not in rest:
         rest = rest[2:]
     plain = [one if isinstance(one, str) else _plain(one) for one in rest]
+    # `git commit -am x` is a chain of its own.
+    plain = (
+        [part for one in plain for part in (one["chain"] if isinstance(one, dict) and "chain" in one else [one])]
+        if "||" not in plain
+        else plain
+    )
     return plain[0] if len(plain) == 1 else {"chain": plain}
 
 
@@ -112,6 +131,12 @@ def _pipe(value: dict[str, Any]) -> dict[str, Any]:
             calls = [*calls[:-2], counted]
         while len(calls) > 1 and isinstance(calls[-1], dict) and calls[-1] == {"run": "cat", "opts": [], "args": []}:
             calls.pop()
+        while len(calls) > 1 and _only_indents(calls[-1]):
+            calls.pop()
+        first = calls[0]["run"] if isinstance(calls[0], dict) and "run" in calls[0] else "cat"
+        if len(calls) > 1 and str(first) not in programs.READ_ONLY and _is_long_end(calls[-1]):
+            calls.pop()
+            calls[-1] = _with_errors_shown(calls[-1])
         if deleted := _deleted(calls):
             calls = [deleted]
         if len(calls) == 1:
@@ -137,11 +162,22 @@ def _counts_lines(calls: Sequence[Any]) -> bool:
 def _call(value: dict[str, Any], *, piped: bool = False) -> dict[str, Any]:
     """Return one call without the options that only change what is printed about the work."""
     value = dict(value)
+    if value["run"] == "timeout" and "call" in value and "to" not in value and "env" not in value:
+        return _call(value["call"], piped=piped)
     if "call" in value:
         value["call"] = _call(value["call"], piped=piped)
         return value
     if not isinstance(value["run"], str):
         return value
+    if value["run"] not in programs.WRITERS and value["run"] != "git commit":
+        value |= {key: [_tidied(one) for one in value[key]] for key in ("opts", "args") if key in value}
+    if value["run"] in ("awk", "gawk", "jq", "yq") and isinstance((value["args"] or [None])[0], str):
+        value["args"] = [tight_script(value["args"][0]), *value["args"][1:]]
+    if value["run"] == "git commit" and len(parts := [one[1] for one in value.get("opts", ()) if one[:1] == ["m"]]) > 1:
+        rest = [one for one in value["opts"] if one[:1] != ["m"]]
+        value["opts"] = sorted([*rest, ["m", "\n\n".join(parts)]])
+    if value["run"] == "python3":
+        value["run"] = "python"
     spec = programs.SPECS.get(value["run"])
     if "opts" in value:
         shown = _COLORS | spec.shown if spec else _COLORS
@@ -152,6 +188,7 @@ def _call(value: dict[str, Any], *, piped: bool = False) -> dict[str, Any]:
         value["opts"] = [one for one in value["opts"] if one[0] not in "zjJ"]  # It sees how the file is compressed.
     if value["run"] == "curl" and "opts" in value:
         sends = _SENDS & {one[0] for one in value.get("opts", ())}
+        value["args"] = [one.removeprefix("http://") if isinstance(one, str) else one for one in value["args"]]
         value["opts"] = sorted(
             (one for one in value["opts"] if not sends or one != ["X", "POST"]), key=lambda one: one[0]
         )
@@ -167,6 +204,49 @@ def _call(value: dict[str, Any], *, piped: bool = False) -> dict[str, Any]:
     if value["run"] in programs.SEARCHERS and "opts" in value:
         value = _searched(value, piped=piped)
     return _code(value) if value["run"].startswith("python") else value
+
+
+def _tells_status(value: Any) -> bool:
+    """Return whether a command prints the exit status of the one before."""
+    return isinstance(value, dict) and value.get("run") == "echo" and "to" not in value and "'$?'" in str(value["args"])
+
+
+def _with_errors_shown(value: dict[str, Any]) -> dict[str, Any]:
+    """Return a call whose output nothing reads without `2>&1`: a tool shows both streams."""
+    return {key: one for key, one in value.items() if key != "to"} if value.get("to") == _ERRORS_TOO else value
+
+
+def _only_indents(value: Any) -> bool:
+    """Return whether a filter only shows JSON in another layout."""
+    name = value.get("run") if isinstance(value, dict) and "to" not in value else ""
+    if name == "jq":
+        return value["args"] in ([], ["."]) and not value.get("opts")
+    return name in ("python -m json.tool", "python3 -m json.tool") and not value["args"]
+
+
+def _is_long_end(value: Any) -> bool:
+    """Return whether a filter shows the first or last lines, and so many that they are most of a report."""
+    if not isinstance(value, dict) or value.get("run") not in ("head", "tail") or value["args"] or "to" in value:
+        return False
+    count = value["opts"][0][1] if len(value["opts"]) == 1 and value["opts"][0][0] == "n" else ""
+    return count.isdecimal() and int(count) >= _LONG_END
+
+
+def _staged(value: dict[str, Any]) -> dict[str, Any]:
+    """Return `git commit -a` as `git add -u` and `git commit`."""
+    if value.get("run") != "git commit" or ["a"] not in value.get("opts", ()) or "to" in value:
+        return value
+    add = {"run": "git add", "opts": [["u"]], "args": []}
+    if "in" in value:
+        add["in"] = value["in"]
+    return {"chain": [add, "&&", {**value, "opts": [one for one in value["opts"] if one != ["a"]]}]}
+
+
+def _tidied(word: Any) -> Any:
+    """Return a word, or an option with its value, with JSON and SQL in one layout."""
+    if isinstance(word, list) and all(isinstance(one, str) for one in word):
+        return [plain_text(one) for one in word]
+    return plain_text(word) if isinstance(word, str) else word
 
 
 def _acted(args: list[Any]) -> list[Any]:
@@ -188,10 +268,10 @@ def _deleted(calls: Sequence[Any]) -> Any:
     if (
         found["run"] != "find"
         or then["run"] != "xargs"
-        or then["args"] not in (["rm"], ["rm", "-f"], ["-r", "rm", "-f"])
+        or [one for one in then["args"] if one not in ("-0", "-r", "-0r", "-r0")] not in (["rm"], ["rm", "-f"])
     ):
         return None
-    return {**found, "args": [*found["args"], "-delete"]}
+    return {**found, "args": [*(one for one in found["args"] if one != "-print0"), "-delete"]}
 
 
 def _searched(value: dict[str, Any], *, piped: bool) -> dict[str, Any]:
@@ -224,21 +304,10 @@ def _code(value: dict[str, Any]) -> dict[str, Any]:
         rest = {key: one for key, one in value.items() if key != "to"}
         if left := [one for one in value["to"] if one[1] != "<<"]:
             rest["to"] = left
-        return {**rest, "args": [], "code": _tree(heredoc[0])}
+        return {**rest, "args": [], "code": python_tree(heredoc[0])}
     if len(code) == 1 and not heredoc:
-        return {**value, "opts": [one for one in value["opts"] if one[0] != "c"], "code": _tree(code[0])}
+        return {**value, "opts": [one for one in value["opts"] if one[0] != "c"], "code": python_tree(code[0])}
     return value
-
-
-def _tree(code: str) -> str:
-    if len(code) > _MAX_CODE:
-        return code
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.dump(ast.parse(code))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return code
 
 
 # -------------------------------------------------------------------------------------------------------- file tools
@@ -459,7 +528,7 @@ def _substituted(value: dict[str, Any]) -> list[dict[str, Any]] | None:
         return None
     dialect = "E" if ["E"] in opts else "G"
     changes: list[Replacement] = []
-    for part in (part for script in scripts for part in script.split(";") if part.strip()):
+    for part in (part for script in scripts for part in _SCRIPT_END.split(script) if part.strip()):
         found = _SUBSTITUTE.fullmatch(part.strip())
         pattern = patterns.extended(found[2].replace("\\" + found[1], found[1]), dialect) if found else None
         old = patterns.literal(pattern.removeprefix("^").removesuffix("$")) if pattern else None

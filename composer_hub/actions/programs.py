@@ -256,6 +256,7 @@ ENTERS: Mapping[str, tuple[str, ...]] = {
     "bun": ("--cwd",),
     "go": ("-C",),
     "uv": ("--directory",),
+    "ctest": ("--test-dir",),
     "poetry": ("-C", "--directory"),
 }
 """Options of programs that then work in another directory."""
@@ -266,6 +267,23 @@ SWITCHES = _names(
 )
 """Names of options that hardly ever take a value."""
 
+
+OUTPUT = _names(
+    "verbose quiet silent color colour no-color no-colour progress no-progress no-pager no-header no-headers v q s vv "
+    "verbosity show-progress no-input no-interaction no-interactive non-interactive yes y assume-yes plain pretty "
+    "no-ansi ansi noinput no-warn no-banner no-version-check disable-pip-version-check no-warnings no-summary "
+    "no-heading nologo console no-transfer-progress ntp output-on-failure"
+)
+"""Options of unknown programs that change what is printed, or who answers questions."""
+
+PLACED = _names("cp mv ln diff cmp git docker podman scp rsync tar zip convert ffmpeg install sed")
+"""Programs whose operands have places, whatever their options."""
+
+ASKERS = _names("codebase_search semantic_search websearch web_search google_web_search search_web")
+"""Tools that take a question in plain words."""
+
+PLANNERS = _names("todowrite todo_write todoread update_plan think")
+"""Tools that only change a list of the agent's own."""
 
 SUBCOMMANDS = _names(
     "git npm npx pnpm yarn bun cargo go docker kubectl gh pip pip3 uv poetry make just apt apt-get brew conda hf "

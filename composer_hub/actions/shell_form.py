@@ -42,6 +42,7 @@ _DEFAULT_FD = {">": "1", ">>": "1", ">|": "1", ">&": "1", "<": "0", "<<": "0", "
 _MOVES = re.compile(r"\b(cd|pushd|popd|chdir)\b")
 _ANY_SHELL = re.compile(r"[\w\s./:=@,+&|;<>\"-]*")
 _PLAIN_FILE = re.compile(r"(?!.*\.\.)[^:~^@]*(?:\.[A-Za-z]\w*|[^/]/)")
+_HAS_SUFFIX = re.compile(r"[^./]\.[A-Za-z]\w{0,4}$")
 _IS_FILE = re.compile(r"[^/.][/.]\w")
 _UNSPLIT = frozenset(("var", "sub", "raw"))
 
@@ -192,6 +193,8 @@ class _Former:
     def _command(self, command: Command, cwd: str, *, piped: bool) -> tuple[Any, str]:
         if isinstance(command, Simple):
             return self._simple(command, cwd, piped)
+        if isinstance(command, Compound) and (turns := spellings.unrolled(command)):
+            command = Group(False, turns, command.redirects)
         if isinstance(command, Compound):
             form, after = self._compound(command, cwd)
         else:
@@ -308,14 +311,14 @@ class _Former:
         """Fill in a call whose options are understood."""
         options, operands = read
         form["run"] = name
-        if spec.operands != "pattern" and name.partition(" ")[0] not in programs.NAMES_OR_PATHS:
-            options = [[one[0], *(self._loose(text, cwd, spec) for text in one[1:])] for one in options]
+        if spec.operands != "pattern":
+            options = [[one[0], *(self._loose(text, cwd, spec, name) for text in one[1:])] for one in options]
         form["opts"] = programs.in_order(options, spec)
         form["args"] = self._operands([rest[at] for at in operands], spec, {one[0] for one in options}, cwd)
         if name in programs.INTERPRETERS and len(operands) > 1:
             self._tail(rest[operands[0] + 1 :], cwd, form)
-        elif spec.operands == "words" and name.partition(" ")[0] not in programs.NAMES_OR_PATHS:
-            form["args"] = [self._loose(arg, cwd, spec) if isinstance(arg, str) else arg for arg in form["args"]]
+        elif spec.operands == "words":
+            form["args"] = [self._loose(arg, cwd, spec, name) if isinstance(arg, str) else arg for arg in form["args"]]
         act.options = frozenset(one[0] for one in options)
         act.paths = [text for arg in form["args"] if (text := path_text(arg))]
         if spec.operands == "revisions":
@@ -334,8 +337,10 @@ class _Former:
         ]
         form["rest"] = programs.in_order(options, programs.ANY)
 
-    def _loose(self, text: str, cwd: str, spec: programs.Spec) -> str:
+    def _loose(self, text: str, cwd: str, spec: programs.Spec, name: str = "") -> str:
         """Return a word that looks like a path without the spelling of its place."""
+        if name.partition(" ")[0] in programs.NAMES_OR_PATHS and not _HAS_SUFFIX.search(text):
+            return text
         bare = without_slash(text) if spec.open and "/" in text else text
         if bare.startswith("./") and (_IS_FILE.search(bare) or (spec is not programs.ANY and len(bare) > 2)):
             return tidy(bare)

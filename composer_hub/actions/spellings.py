@@ -7,11 +7,12 @@ expand stays as written.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 from composer_hub.actions import programs
-from composer_hub.actions.tree import Command, Part, Pipeline, Redirect, Simple, Word
+from composer_hub.actions.tree import Command, Compound, Item, Part, Pipeline, Redirect, Simple, Word
 
 STDIN_READERS: Mapping[str, str] = {
     "grep": "HlLrRf",
@@ -33,6 +34,8 @@ _FIRST_LINES = re.compile(r"1,([1-9]\d*)p")
 _SUBSTITUTE = re.compile(r"s([^\w\s\\/])((?:(?!\1)[^/\\\n])*)\1((?:(?!\1)[^/\\\n])*)\1([gpI\d]*)")
 _CLUSTER = re.compile(r"[cxtruvzjJkpf]+")
 _PARENT = re.compile(r"(?:[\w/.-]+\.\.\.?)?(?:HEAD|@|[\w/-]+)(?:\^|~\d*)+(?:\.\.\.?[\w/.-]+)?")
+_MAX_TURNS = 20
+_PLAIN_VALUE = re.compile(r"[\w./:@%+,=-]+")
 _MODE = re.compile(r"([ugoa]+)=([rwx]*)")
 
 
@@ -49,6 +52,56 @@ def plain_pipeline(pipeline: Pipeline) -> Pipeline:
             commands.append(command)
             pipes.append(pipe)
     return replace(pipeline, commands=tuple(commands), pipes=tuple(pipes[1:]))
+
+
+def unrolled(loop: Compound) -> tuple[Item, ...] | None:
+    """Return the commands of a loop over given words, written out; None if it is another loop or a long one."""
+    literals = [word.literal for word in loop.words]
+    if len(loop.bodies) != 1 or len(literals) < 3 or literals[1] != "in" or None in literals:
+        return None
+    name, values = literals[0] or "", [text or "" for text in literals[2:]]
+    body = loop.bodies[0][1]
+    plain = len(values) <= _MAX_TURNS and all(map(_PLAIN_VALUE.fullmatch, values))
+    if loop.bodies[0][0] != "do" or not plain or _keeps_name(body, name):
+        return None
+    return tuple(item for value in values for item in _with_value(body, name, value))
+
+
+def _keeps_name(value: Any, name: str) -> bool:
+    """Return whether commands may read a loop's name in a way that is not followed, set it, or leave the loop."""
+    if isinstance(value, Redirect) and f"${name}" in value.body.replace("{", ""):
+        return True
+    if isinstance(value, Word) and value.assignment == f"{name}=":
+        return True
+    if isinstance(value, Word) and value.bare and value.literal in ("break", "continue", "read", "eval", name):
+        return True
+    if isinstance(value, Part):
+        follows = value.kind in ("var", "dvar") and value.value == f"${name}"
+        text = value.value if isinstance(value.value, str) and value.kind != "lit" else ""
+        if not follows and re.search(rf"\b{re.escape(name)}\b", text):
+            return True
+    return any(_keeps_name(one, name) for one in _fields(value))
+
+
+def _with_value(value: Any, name: str, text: str) -> Any:
+    """Return commands with a name's value in its place."""
+    if isinstance(value, Part):
+        if value.kind in ("var", "dvar") and value.value == f"${name}":
+            return Part("lit", text)
+        return value._replace(value=_with_value(value.value, name, text))
+    if isinstance(value, Word):
+        return value._replace(parts=_with_value(value.parts, name, text))
+    if isinstance(value, tuple):
+        return tuple(_with_value(one, name, text) for one in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{one.name: _with_value(getattr(value, one.name), name, text) for one in fields(value)})
+    return value
+
+
+def _fields(value: Any) -> Sequence[Any]:
+    if isinstance(value, tuple):
+        return value
+    return [getattr(value, one.name) for one in fields(value)] if is_dataclass(value) else []
 
 
 def plain_words(words: list[Word]) -> list[Word]:
@@ -153,6 +206,8 @@ def _git(texts: list[str]) -> list[str]:
     texts = [re.sub(r"~(?=$|\.)", "~1", text) if _PARENT.fullmatch(text) else text for text in texts]
     texts = [re.sub(r"^(--(?:pretty|format)=)tformat:", r"\1", text) for text in texts]
     plain = not any(text.startswith("-") and text != "--" for text in texts[2:])
+    texts = [text for text in texts if text not in ("-q", "--quiet")] if texts[1:2] == ["reset"] else texts
+    plain = plain or (texts[1:2] == ["reset"] and not any(text.startswith("-") and text != "--" for text in texts[2:]))
     if texts[1:2] == ["reset"] and len(texts) > 2 and plain:
         files = [text for text in (texts[3:] if texts[2] == "HEAD" else texts[2:]) if text != "--"]
         if files and ("--" in texts or all("." in text or "/" in text for text in files)):

@@ -14,9 +14,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from composer_hub.actions import programs
+from composer_hub.actions.contents import BRACES
 
 _CODE = re.compile(r"(?m)^[ \t]+(?=\S)|\w+|[^\w\s'\"`,;]")
+_ASKED = frozenset(
+    "what where which when does that this with from into code file files the and for are how find".split()
+)
+_STATUS = re.compile(r"'status': '(\w+)'")
+_JSON = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s",:]+')
+_COMMENT = re.compile(r"(?m)(?:^|(?<=\s))(?:#|//) [^\n]*|/\*[\s\S]*?\*/")
 _OPTION = re.compile(r"--(?P<name>[A-Za-z][\w-]*)(?P<value>=.*)?|-(?P<letters>[A-Za-z]+)(?P<rest>.*)", re.DOTALL)
+_PORTS = re.compile(r"\d+:\d+")
 _NUMBER = re.compile(r"0*(\d+)s?")  # 0755 is 755, and 60s, to `timeout`, is 60
 _PROSE = frozenset(("description", "explanation", "instruction", "prompt", "reason", "thought", "activeForm"))
 _HOST = re.compile(r"([\w@.-]+):(?=[/~])(?!//)")
@@ -43,13 +51,25 @@ def differ(one: Iterable[Substance], other: Iterable[Substance]) -> bool:
     """Return whether two actions in the same styles have other words, or read other lines."""
     ours, theirs = (sorted(calls, key=lambda call: call[:4]) for calls in (one, other))
     if [call.style for call in ours] != [call.style for call in theirs]:
-        return False
+        return len(ours) == len(theirs) == 1 and (_adds_more(ours[0], theirs[0]) or _adds_more(theirs[0], ours[0]))
     return any(_differs(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
+def _adds_more(edit: Substance, script: Substance) -> bool:
+    """Return whether an edit adds words that a command does not name."""
+    if edit.style != "edit" or script.style != "shell" or "+" not in edit.order or not script.words:
+        return False
+    return not set(edit.order[edit.order.index("+") + 1 :]) <= {word for word, _ in script.words}
+
+
 def _differs(a: Substance, b: Substance) -> bool:
+    if a.style == "status":
+        return a.order != b.order
+    if a.style.lower() in programs.ASKERS:
+        ours, theirs = set(a.words), set(b.words)
+        return 2 * len(ours & theirs) < min(len(ours), len(theirs))
     renamed = a.words == b.words and _renamed(a, b)
-    if a.words != b.words or not (renamed or _same_options(a.options, b.options)) or _ordered_apart(a.order, b.order):
+    if a.words != b.words or not (renamed or same_options(a.options, b.options)) or _ordered_apart(a.order, b.order):
         return True
     if any(_behind(a.bound, name) != _behind(b.bound, name) for name in dict(a.bound).keys() & dict(b.bound).keys()):
         return True
@@ -66,7 +86,7 @@ def _ordered_apart(a: Sequence[str], b: Sequence[str]) -> bool:
     return [word for word in a if word in in_both] != [word for word in b if word in in_both]
 
 
-def _same_options(ours: Iterable[str], theirs: Iterable[str]) -> bool:
+def same_options(ours: Iterable[str], theirs: Iterable[str]) -> bool:
     """Return whether options of unknown programs may be the same ones: a letter may stand for a name."""
     one, other = Counter(ours), Counter(theirs)
     left, right = sorted((one - other).elements()), sorted((other - one).elements())
@@ -106,15 +126,23 @@ def _apart(a: tuple[int, int | None], b: tuple[int, int | None]) -> bool:
     return 2 * (first + count - other) < (count if more is None else min(count, more))
 
 
-def words_of_code(text: str) -> list[str]:
-    """Return the words of a text in their order, with the indentation of its lines."""
-    return _CODE.findall(text)
+def words_of_code(text: str, file: str = "") -> list[str]:
+    """Return the words of a text in their order, without comments; with indentation where the language reads it."""
+    code = _COMMENT.sub("", text)
+    words = _CODE.findall(code if code.strip() else text)
+    if not file.endswith(BRACES):
+        return words
+    # A block of one statement may do without its braces.
+    return [word for word in words if not word.isspace() and word not in "{}"]
 
 
-def of_edit(changes: Iterable[tuple[str, str]], details: Sequence[Any] = ()) -> Substance:
+def of_edit(changes: Iterable[tuple[str, str]], details: Sequence[Any] = (), file: str = "") -> Substance:
     """Return what replacements add and remove; lines that only locate them are in the old and in the new text."""
     balance: Counter[str] = Counter(map(str, details))
-    tokens = [(_CODE.findall(old), _CODE.findall(new)) for old, new in changes]
+    changes = list(changes)
+    tokens = [(words_of_code(old, file), words_of_code(new, file)) for old, new in changes]
+    if all(old == new for old, new in tokens):
+        tokens = [(_CODE.findall(old), _CODE.findall(new)) for old, new in changes]  # It edits comments.
     for old, new in tokens:
         balance.update(new)
         balance.subtract(old)
@@ -141,9 +169,10 @@ def _changed(old: list[str], new: list[str]) -> tuple[str, ...]:
     return ("-", *removed, "+", *added)
 
 
-def of_file(content: str) -> Substance:
-    """Return the words of a written file."""
-    return _substance("write", ((word, "placed") for word in _CODE.findall(content)))
+def of_file(content: str, file: str = "") -> Substance:
+    """Return the words of a written file, with the indentation where a language reads it."""
+    words = _JSON.findall(content) if file.endswith(".json") else words_of_code(content, file)
+    return _substance("write", ((word, "placed") for word in words))
 
 
 def of_lines(first: int, count: int | None) -> Substance:
@@ -153,6 +182,12 @@ def of_lines(first: int, count: int | None) -> Substance:
 
 def of_arguments(style: str, arguments: Any) -> Substance:
     """Return the words of arguments without prose, such as those of a search or of an unknown tool."""
+    if style.lower() in programs.PLANNERS and (statuses := _STATUS.findall(str(arguments))):
+        # How far the tasks are is a claim; how they are worded is not.
+        return Substance("status", order=tuple(statuses))
+    if style.lower() in programs.ASKERS:
+        stems = {word.lower()[:5] for text, _ in _in_arguments(arguments) for word in [text.partition("=")[2]]}
+        return Substance(style, tuple((stem, 1) for stem in sorted(stems - _ASKED) if len(stem) > 2))
     return _substance(style, _in_arguments(arguments))
 
 
@@ -164,7 +199,8 @@ def of_listing(value: Any) -> Substance:
 
 def of_shell(value: Any, *, settled: bool) -> Substance:
     """Return the words of a shell command's form; unless the directory is `settled`, a `cd` may lead to where it is."""
-    return _substance("shell", _in_shell(value, programs.SILENT - programs.MOVERS if settled else programs.SILENT))
+    silent = programs.SILENT - {"export", "unset"}
+    return _substance("shell", _in_shell(value, silent - programs.MOVERS if settled else silent))
 
 
 def _substance(style: str, tokens: Iterable[_Token]) -> Substance:
@@ -193,6 +229,8 @@ def _words(text: str) -> list[str]:
     """Return the words of a text; of a path its name, since the same file has many."""
     if (host := _HOST.match(text)) and not text.startswith("/"):
         return [host[1] + ":", *_words(text[host.end() :])]
+    if _PORTS.fullmatch(text):
+        return [text]
     is_path = "/" in text and not _NO_PATH.search(text)
     words = _CODE.findall(text.rstrip("/").rpartition("/")[2] if is_path else text)
     return [number[1] if (number := _NUMBER.fullmatch(word)) else word for word in words]
@@ -258,7 +296,10 @@ def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
             # Where an option of an unknown program stands hardly ever matters.
             long, letters = option["name"], option["letters"]
             rest = option["value"] or option["rest"] or ""
-            yield from ((name, "option") for name in ([long] if long else letters))
+            own = "placed" if one == "-delete" else "option"
+            yield from (
+                (name, own) for name in ([long] if long else ["".join(letters)] if own == "placed" else letters)
+            )
             # The tests of `find` are an expression: its words keep their place.
             behind = "placed" if str(value["run"]) in programs.FINDERS else f"-{(long or letters)[0].lower()}"
             yield from ((word, behind) for word in _plain(rest.removeprefix("=")))
@@ -271,7 +312,10 @@ def _in_call(value: dict[str, Any]) -> Iterator[_Token]:
 
 
 def _in_redirects(redirects: Iterable[Any]) -> Iterator[_Token]:
-    """Yield what is read from a heredoc and written to a file; where errors go is no opinion."""
+    """Yield what is read from a heredoc and written to a file; where errors go is no opinion, but for their order."""
+    redirects = list(redirects)
+    if [one[:2] for one in redirects] == [["2", ">&"], ["", ">"]]:
+        yield "2>&1", "placed"  # Errors are not written to that file.
     for fd, op, target, *expands in redirects:
         if op in ("<<", "<<<") or (op in (">", ">>") and not fd and target != {"path": "/dev/null"}):
             yield op, "placed"

@@ -47,12 +47,12 @@ TOOLS: tuple[Tool, ...] = (
         "shell",
         _names(
             "bash shell local_shell shell_command execute_bash exec_command exec run_shell_command run_command "
-            "run_terminal_cmd run_terminal_command run_in_terminal execute_command terminal container.exec"
+            "run_terminal_cmd run_terminal_command run_in_terminal execute_command execute terminal container.exec"
         ),
         kind="shell",
         arguments=_arguments(
             command="cmd CommandLine script",
-            cwd="workdir working_directory directory dir_path Cwd",
+            cwd="workdir working_directory directory dir_path Cwd cd",
             background="run_in_background is_background isBackground",
             is_input="",
             shell="",
@@ -61,22 +61,24 @@ TOOLS: tuple[Tool, ...] = (
             sandbox="dangerouslyDisableSandbox sandbox_permissions with_escalated_permissions",
         ),
         needed=_names("command"),
-        ignored=_REMARKS | _PATIENCE | _names("requires_approval Blocking SafeToAutoRun WaitMsBeforeAsync blocking"),
+        ignored=_REMARKS
+        | _PATIENCE
+        | _names("requires_approval Blocking SafeToAutoRun WaitMsBeforeAsync blocking riskLevel riskLevelReason goal"),
         # Harnesses spell a missing flag as false or as text; a sandbox switch that is on is kept.
         defaults={"background": False, "is_input": False, "sandbox": False},
         fresh=_names("exec_command shell shell_command local_shell run_shell_command"),
     ),
     Tool(
         "read",
-        _names("read read_file readfile view view_file open_file cat_file"),
+        _names("read read_file readfile read_text_file view view_file open_file cat_file"),
         kind="read",
         arguments=_arguments(
             path=_PATH,
-            offset="",
-            limit="",
-            view_range="line_range",
-            start_line="start_line_one_indexed StartLine startLine line_start",
-            end_line="end_line_one_indexed_inclusive EndLine endLine line_end",
+            offset="line_offset",
+            limit="n_lines",
+            view_range="line_range read_range",
+            start_line="start_line_one_indexed start StartLine startLine line_start",
+            end_line="end_line_one_indexed_inclusive end_line_one_indexed end EndLine endLine line_end",
             pages="",
         ),
         needed=_names("path"),
@@ -88,18 +90,21 @@ TOOLS: tuple[Tool, ...] = (
         kind="write",
         arguments=_arguments(path=_PATH, content="file_text contents text"),
         needed=_names("path content"),
-        ignored=_REMARKS,
+        ignored=_REMARKS | _names("line_count overwrite"),
         creates=_names("create create_file str_replace_editor str_replace_based_edit_tool file_editor"),
     ),
     Tool(
         "edit",
-        _names("edit edit_file str_replace replace search_replace multiedit multi_edit replace_in_file string_replace"),
+        _names(
+            "edit edit_file str_replace replace search_replace multiedit multi_edit replace_in_file string_replace "
+            "replace_string_in_file apply_diff"
+        ),
         kind="edit",
         arguments=_arguments(
             path=_PATH,
             old="old_string old_str oldText old_text oldString",
             new="new_string new_str newText new_text newString",
-            replace_all="replaceAll allow_multiple",
+            replace_all="replaceAll allow_multiple change_all",
             edits="",
             diff="",
             expected_replacements="",
@@ -131,7 +136,7 @@ TOOLS: tuple[Tool, ...] = (
         arguments=_arguments(
             pattern="regex query",
             path="paths directory dir_path DirectoryPath",
-            glob="include file_pattern include_pattern",
+            glob="include file_pattern include_pattern includePattern glob_pattern",
             type="",
             output_mode="",
             ignore_case="-i ignoreCase case_insensitive",
@@ -158,7 +163,7 @@ TOOLS: tuple[Tool, ...] = (
         "read",
         _names("glob find find_files find_by_name file_search glob_search"),
         kind="glob",
-        arguments=_arguments(pattern="Pattern", path="directory dir_path SearchDirectory"),
+        arguments=_arguments(pattern="Pattern glob_pattern", path="directory dir_path folder SearchDirectory"),
         needed=_names("pattern"),
         ignored=_REMARKS | _names("limit"),
     ),
@@ -167,7 +172,7 @@ TOOLS: tuple[Tool, ...] = (
         _names("ls list list_dir list_directory list_files"),
         kind="list",
         arguments=_arguments(
-            path="dir_path directory target_directory relative_workspace_path", ignore="", recursive=""
+            path="dir_path directory directory_path target_directory relative_workspace_path", ignore="", recursive=""
         ),
         ignored=_REMARKS | _names("limit"),
         defaults={"recursive": False, "ignore": []},
@@ -192,7 +197,7 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "shell",
         _names(
-            "local_shell_call sh zsh powershell cmd unified_exec execute run run_ipython execute_ipython_cell ipython "
+            "local_shell_call sh zsh powershell cmd unified_exec run run_ipython execute_ipython_cell ipython "
             "python code_interpreter mswea_bash_command bash_command developer__shell commandexecution local_bash"
         ),
     ),
@@ -201,7 +206,7 @@ TOOLS: tuple[Tool, ...] = (
         _names(
             "str_replace_editor str_replace_based_edit_tool text_editor file_editor notebookedit insert_edit_into_file "
             "edit_notebook append move_file undo_edit filechange patch insert_content_at_line "
-            "edit_file_by_replace apply_diff planning_file_editor"
+            "edit_file_by_replace planning_file_editor"
         ),
     ),
     Tool(
@@ -242,17 +247,26 @@ _BY_KIND = {tool.kind: tool for tool in TOOLS if tool.kind}
 
 # One tool with several acts: its `command` argument names the act.
 _EDITOR_NAMES = _names("str_replace_editor str_replace_based_edit_tool text_editor file_editor")
-_EDITOR_COMMANDS = {"view": "read", "create": "write", "str_replace": "edit", "insert": "insert"}
+_EDITOR_COMMANDS = {"view": "read", "create": "write", "write": "write", "str_replace": "edit", "insert": "insert"}
 _EDITOR_ARGUMENTS = {
     "view": _names("path view_range"),
     "create": _names("path file_text"),
+    "write": _names("path file_text"),
     "str_replace": _names("path old_str new_str"),
     "insert": _names("path insert_line new_str"),
 }
 _VIEWS = _names("view read open")
 
 
-_SPACES = ("functions.", "default_api.", "default_api:", "functions::", "mcp__filesystem__", "filesystem.")
+_SPACES = (
+    "functions.",
+    "developer__",
+    "default_api.",
+    "default_api:",
+    "functions::",
+    "mcp__filesystem__",
+    "filesystem.",
+)
 """Namespaces that say nothing about a tool."""
 
 

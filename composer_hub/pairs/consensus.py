@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from composer_hub.actions.arguments import parsed_arguments
-from composer_hub.actions.forms import groups, same
+from composer_hub.actions.forms import same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools
@@ -76,7 +76,7 @@ def consensus(ballot: Ballot, policy: Policy) -> tuple[tuple[Cast, ...], str]:
     if reason := _unfit(ballot, policy):
         return (), reason
     counted = ballot.counted
-    clusters = groups([cast.form for cast in counted], policy.agree_level)
+    clusters = policy.groups([cast.form for cast in counted])
     best = min(clusters, key=lambda group: (-len(group), counted[group[0]].form.at(policy.agree_level)))
     winners, size = tuple(counted[at] for at in best), len(best)
     repeats_student = same(winners[0].form, ballot.form, policy.agree_level)

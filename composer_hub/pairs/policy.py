@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.actions.forms import LEVELS, NormalForm, close, part_of, same
+from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, part_of, same, same_aim
 from composer_hub.records import JsonObject, from_row
 
 POLL_FILE = "poll.json"
@@ -51,9 +51,17 @@ class Policy:
         return max(self.min_agree, num_votes // 2 + 1)
 
     def agree(self, one: NormalForm, other: NormalForm) -> bool:
-        """Return whether two teachers chose the same action."""
+        """Return whether two teachers chose the same action, as far as a difference is certain to matter."""
         # An answer that is not a valid action agrees with nothing, not even with its equal.
-        return not one.problem and same(one, other, self.agree_level)
+        if one.problem:
+            return False
+        return same(one, other, self.agree_level) or (
+            self.agree_level >= "L2" and (close(one, other, "L3") or same_aim(one, other))
+        )
+
+    def groups(self, forms: Sequence[NormalForm]) -> list[list[int]]:
+        """Return the places of the forms that agree; all of a group agree with each other."""
+        return groups(forms, self.agree)
 
     def veto(self, student: NormalForm, action: NormalForm) -> str:
         """Return why an action is too close to the student's to be preferred over it, "" if it is not."""
@@ -62,7 +70,9 @@ class Policy:
         if part_of(action, student, self.veto_level) or part_of(student, action, self.veto_level):
             # Another number of parallel calls is a matter of pace, not of opinion.
             return "part_of_student"
-        return "same_result_as_student" if action.results and action.results == student.results else ""
+        if action.results and action.results == student.results:
+            return "same_result_as_student"
+        return "same_purpose" if same_aim(student, action) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ DIFFERENT = [
     ("Read", {"file_path": "a.py", "limit": 2}, "Read", {"file_path": "a.py"}),
     ("Read", {"file_path": "src/../a.py"}, "Read", {"file_path": "a.py"}),
     ("Read", {"file_path": "a.py"}, "Bash", {"command": "cat a.py b.py"}),
-    ("Write", {"file_path": "b.py", "content": "x"}, "Write", {"file_path": "b.py", "content": "x\n"}),
+    ("Write", {"file_path": "b.txt", "content": "x"}, "Write", {"file_path": "b.txt", "content": "x\n"}),
     ("Write", {"file_path": "a.py", "content": "x"}, "create_file", {"path": "a.py", "content": "x"}),
     (
         "Edit",
@@ -121,7 +121,7 @@ DIFFERENT = [
         "Edit",
         {"file_path": "a.py", "old_string": "f()", "new_string": "h()"},
         "Edit",
-        {"file_path": "a.py", "old_string": "f()", "new_string": "h ()"},
+        {"file_path": "a.py", "old_string": "f()", "new_string": "h(1)"},
     ),
     (
         "Edit",

@@ -1,7 +1,7 @@
-"""Five sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
+"""Sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
-All were written by authors who had not read the rules. The rules were mended on sets one to four since, so their
-figures are tuned; on set five they are not. docs/results/actions.md has the first looks.
+All were written by authors who had not read the rules. The rules were mended on all of them since, so their figures are
+tuned. docs/results/actions.md has the first looks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from composer_hub.pairs.consensus import build_pairs
 from composer_hub.records import Message, Step, ToolCall, Trace, Vote
 
 CASES = [json.loads(line) for line in Path(__file__).with_name("judged_actions.jsonl").read_text("utf-8").splitlines()]
+STEPS = [json.loads(line) for line in Path(__file__).with_name("judged_steps.jsonl").read_text("utf-8").splitlines()]
 SETS = sorted({case["set"] for case in CASES})
-SPLITS = {"one": 1, "four": 1, "five": 10}
-FALSE_PAIRS = {"four": 1, "five": 4}
+SPLITS = {"one": 1, "four": 1, "five": 4, "six": 54}
+FALSE_PAIRS = {"four": 1, "five": 1, "six": 28}
+FALSE_PAIRS_OF_STEPS = {"six": 1}
 
 
 def action(calls: list[list[Any]], name: str = "c") -> Message:
@@ -38,15 +40,26 @@ def merged(case: dict[str, Any]) -> bool:
 def gives_a_pair(case: dict[str, Any], *, records_cwd: bool) -> bool:
     """Return whether two teachers who chose the other action make a pair in a session that works in one directory."""
     where = case["cwd"] or "/home/dev/proj"
-    looks = [("Bash", {"command": f"cd {where} && ls"}), ("Read", {"file_path": f"{where}/README.md"})]
+    before = [
+        ["Bash", {"command": f"cd {where} && ls"}, "ok"],
+        ["Read", {"file_path": f"{where}/README.md"}, "ok"],
+        ["Bash", {"command": "cat src/main.py"}, "ok"],
+    ]
+    step = {"cwd": case["cwd"], "before": before, "student": case["one"], "teachers": [case["other"]] * 2}
+    return step_gives_a_pair(step, records_cwd=records_cwd)
+
+
+def step_gives_a_pair(step: dict[str, Any], *, records_cwd: bool) -> bool:
     messages = [Message("user", "Fix the failing test.")]
-    for number, (tool, own) in enumerate([*looks, ("Bash", {"command": "cat src/main.py"})]):
-        messages += [action([[tool, own]], f"h{number}."), Message("tool", "ok", tool_call_id=f"h{number}.0")]
+    for number, (tool, own, result) in enumerate(step["before"]):
+        messages += [action([[tool, own]], f"h{number}."), Message("tool", result or "ok", tool_call_id=f"h{number}.0")]
     steps = (Step("s", 0, len(messages), ((0, len(messages)),), (), family="student"),)
-    messages.append(action(case["one"]))
-    trace = Trace("t", "claude_code", "t", tuple(messages), steps, cwd=(case["cwd"] or "") if records_cwd else "")
-    answer = {"role": "assistant", "content": "", "tool_calls": action(case["other"]).to_chat()["tool_calls"]}
-    votes = [Vote(name, "t", "s", 0, name, name, "voted", answer, "") for name in ("a", "b")]
+    messages.append(action(step["student"]))
+    trace = Trace("t", "claude_code", "t", tuple(messages), steps, cwd=(step["cwd"] or "") if records_cwd else "")
+    votes = [
+        Vote(name, "t", "s", 0, name, name, "voted", action(answer).to_chat(), "")
+        for name, answer in zip("abc", step["teachers"], strict=False)
+    ]
     pairs, _ = build_pairs(trace, votes)
     return bool(pairs)
 
@@ -65,3 +78,12 @@ def test_equal_actions_make_no_pair_and_most_unequal_ones_do(name: str, records_
     assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in equal) <= FALSE_PAIRS.get(name, 0)
     unequal = of_set(name, same=False)
     assert sum(gives_a_pair(case, records_cwd=records_cwd) for case in unequal) >= 0.85 * len(unequal)
+
+
+@pytest.mark.parametrize("name", sorted({step["set"] for step in STEPS}))
+def test_steps_at_which_teachers_spell_one_action_differently_give_the_pairs_that_are_due(name: str) -> None:
+    steps = [step for step in STEPS if step["set"] == name]
+    made = {is_same: [step_gives_a_pair(step, records_cwd=True) for step in steps if step["same"] is is_same]
+            for is_same in (True, False)}  # fmt: skip
+    assert sum(made[True]) <= FALSE_PAIRS_OF_STEPS.get(name, 0)
+    assert sum(made[False]) >= 0.85 * len(made[False])

@@ -249,12 +249,12 @@ MEANT = [
     ("echo x >> a.py", "edit", ("a.py",)),
     ("sed -i s/a/b/ a.py", "edit", ("a.py",)),
     ("CI=1 timeout 60 pytest -x tests 2>&1 | tail -3", "shell", (("pytest", "tests"),)),
-    ("git add -A && git commit -m x", "shell", (("git add",), ("git commit",))),
+    ("git add -A && git commit -m x", "shell", (("git add", "."), ("git commit",))),
     ("npm run test -- --watch", "shell", (("npm test",),)),
     ("npm run build -- --watch", "shell", (("npm run build",),)),
     ("echo hi", "shell", (("echo",),)),
     ("while true; do :; done", "shell", ((":",), ("true",))),
-    ("for f in a b; do pytest $f; done > log", "shell", (("(", "log"), ("pytest",))),
+    ("for f in a b; do pytest $f; done > log", "shell", (("(", "log"), ("pytest", "a"), ("pytest", "b"))),
     ("[[ a == b ]] && ls", "shell", ("[[",)),
 ]
 
