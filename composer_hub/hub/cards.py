@@ -118,7 +118,7 @@ def _info(built: Built) -> dict[str, Any]:
         "splits": [
             {"name": split.name, "num_bytes": split.num_bytes, "num_examples": split.num_rows} for split in built.splits
         ],
-        "download_size": sum(built.files[path].stat().st_size for split in built.splits for path in split.files),
+        "download_size": built.download_bytes,
         "dataset_size": sum(split.num_bytes for split in built.splits),
     }
 

@@ -5,7 +5,7 @@ Rows stream from the published Parquet files in batches; JSON columns are decode
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -37,17 +37,20 @@ class Version:
 
     def rows(self, config: str, split: str | None = None) -> Iterator[dict[str, Any]]:
         """Stream the rows of a config, of one split or of all."""
-        import pyarrow.parquet as pq
-
         for name, published in self._splits(config).items():
             if split in (None, name):
-                for path in published["files"]:
-                    local = self.destination.fetch(self.repo, self.revision, path)
-                    if local is None:
-                        raise LoadError(f"{self.repo}@{self.revision} lacks {path}, which its manifest names.")
-                    file = pq.ParquetFile(local)
-                    for batch in file.iter_batches(batch_size=_BATCH):
-                        yield from decode_rows(batch)
+                yield from self.rows_of(published["files"])
+
+    def rows_of(self, paths: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """Stream the rows of some of its files."""
+        import pyarrow.parquet as pq
+
+        for path in paths:
+            local = self.destination.fetch(self.repo, self.revision, path)
+            if local is None:
+                raise LoadError(f"{self.repo}@{self.revision} lacks {path}, which its manifest names.")
+            for batch in pq.ParquetFile(local).iter_batches(batch_size=_BATCH):
+                yield from decode_rows(batch)
 
     def records(self, cls: type[R], config: str, split: str | None = None) -> Iterator[R]:
         """Stream the rows of a config as records."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from composer_hub import exits
@@ -31,17 +33,44 @@ def read_manifest(
         ) from error
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Files of a config that were written together, with an index of their own; the first part has number 0."""
+
+    number: int
+    index: str  # path in the repository
+    files: tuple[str, ...]
+    num_bytes: int  # of the rows as JSON
+
+    def as_json(self) -> dict[str, Any]:
+        return {**dataclasses.asdict(self), "files": list(self.files)}
+
+
+def parts_of(table: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Return the parts of a config, as its manifest describes it."""
+    if "parts" in table:
+        return tuple(Part(**{**part, "files": tuple(part["files"])}) for part in table["parts"])
+    splits = table["splits"].values()
+    files = tuple(path for split in splits for path in split["files"])
+    return (Part(0, table["index"], files, sum(split.get("num_bytes", 0) for split in splits)),)
+
+
 def read_index(
     destination: Destination, repo: str, revision: str, manifest: Mapping[str, Any], config: str
 ) -> dict[str, str]:
     """Return id -> row digest of one config of a revision; empty if the revision lacks the config."""
     if config not in manifest["tables"]:
         return {}
+    parts = parts_of(manifest["tables"][config])
+    return {id: digest for part in parts for id, digest, _ in read_rows_of_index(destination, repo, revision, part)}
+
+
+def read_rows_of_index(destination: Destination, repo: str, revision: str, part: Part) -> list[tuple[str, str, str]]:
+    """Return id, row digest and split of each row of a part."""
     import pyarrow.parquet as pq
 
-    name = manifest["tables"][config]["index"]
-    path = destination.fetch(repo, revision, name)
+    path = destination.fetch(repo, revision, part.index)
     if path is None:
-        raise ManifestError(f"{repo}@{revision} lacks {name}, which its manifest names.")
-    table = pq.read_table(path, columns=["id", "digest"])
-    return dict(zip(table["id"].to_pylist(), table["digest"].to_pylist(), strict=True))
+        raise ManifestError(f"{repo}@{revision} lacks {part.index}, which its manifest names.")
+    table = pq.read_table(path, columns=["id", "digest", "split"])
+    return list(zip(*(table[name].to_pylist() for name in ("id", "digest", "split")), strict=True))

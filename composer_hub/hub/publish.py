@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from composer_hub import __version__, exits
+from composer_hub.hub.appending import build_onto
 from composer_hub.hub.cards import REVIEWS, Card, render
 from composer_hub.hub.load import LoadError, Version, load
-from composer_hub.hub.manifest import MANIFEST, read_index, read_manifest
+from composer_hub.hub.manifest import MANIFEST, Part, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
 from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
@@ -69,6 +70,7 @@ class Draft:
     card: Card
     lineage: Lineage = field(default_factory=Lineage)
     title: str = ""  # of the commit
+    adds: bool = False  # its rows are added to those of the version that it is made from, as new files
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,8 @@ def _publish(
                 base = before.revision if before else None
                 draft = make(before)
                 folder = Path(scratch) / str(number)
-                built = build_all(draft.tables, folder, shard_bytes=options.shard_bytes) if draft else []
+                onto = before if draft and draft.adds else None
+                built = build_all(draft.tables, folder, shard_bytes=options.shard_bytes, onto=onto) if draft else []
             destination.prepare(repo, private=not options.public)
             check_visibility(destination, repo, public=options.public)
             head = _Head.read(destination, repo)
@@ -237,11 +240,14 @@ def dry_run(
         return make_plan(head, destination, built, card, lineage or Lineage(), options)
 
 
-def build_all(tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES) -> list[Built]:
-    """Build every table; `load_dataset` uses the first one by default."""
+def build_all(
+    tables: Sequence[Table], folder: Path, *, shard_bytes: int = SHARD_BYTES, onto: Version | None = None
+) -> list[Built]:
+    """Build every table, onto those of a version if there is one; `load_dataset` uses the first one by default."""
     # One commit holds all files: card, manifest, pictures, one index per table, and shards of up to three splits.
     max_shards = max(1, (MAX_OPERATIONS - 8 - len(tables)) // (3 * len(tables)))
-    built = [build(table, folder, shard_bytes=shard_bytes, max_shards=max_shards) for table in tables]
+    limits = {"shard_bytes": shard_bytes, "max_shards": max_shards}
+    built = [build_onto(onto, table, folder, **limits) if onto else build(table, folder, **limits) for table in tables]
     num_files = sum(len(one.files) for one in built) + 2
     if num_files > MAX_OPERATIONS:
         raise PublishError(
@@ -443,15 +449,26 @@ def _tables(built: Sequence[Built]) -> dict[str, Any]:
         one.config: {
             "features_digest": one.features_digest,
             "num_rows": one.num_rows,
-            "index": one.index_path,
+            **_index(one.parts),
             "counts": one.counts,
             "splits": {
-                split.name: {"num_rows": split.num_rows, "digest": split.digest, "files": list(split.files)}
+                split.name: {
+                    "num_rows": split.num_rows,
+                    "num_bytes": split.num_bytes,
+                    "digest": split.digest,
+                    "files": list(split.files),
+                }
                 for split in one.splits
             },
         }
         for one in built
     }
+
+
+def _index(parts: Sequence[Part]) -> dict[str, Any]:
+    if len(parts) == 1 and parts[0].number == 0:
+        return {"index": parts[0].index}
+    return {"parts": [part.as_json() for part in parts]}
 
 
 def _content(manifest: Mapping[str, Any]) -> str:
@@ -478,7 +495,7 @@ def _changes(
     room = max(0, MAX_OPERATIONS - len(adds))
     adds += [Add.of(f"sessions/{name}", path) for name, path in list(card.sessions.items())[:room]]
     # Delete only files that composer_hub itself writes.
-    written = {add.path for add in adds}
+    written = {add.path for add in adds} | {path for one in built for path in one.kept}
     ours = ("data/", "index/", "plots/", "sessions/")
     stale = [path for path in sorted(there) if path.startswith(ours) and path not in written]
     return (*adds, *(Delete(path) for path in stale))

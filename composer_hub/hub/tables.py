@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from composer_hub import exits
+from composer_hub.hub.manifest import Part
 from composer_hub.records import canonical_json
 
 if TYPE_CHECKING:
@@ -52,11 +53,6 @@ class Table:
     index_columns: tuple[str, ...] = ()  # light columns of the index, besides id and digest
     index_derived: Mapping[str, tuple[Any, Callable[[Mapping[str, Any]], Any]]] = field(default_factory=dict)
 
-    @property
-    def index_path(self) -> str:
-        """Return the path of its index in the repository."""
-        return f"index/{self.index_name or self.config}.parquet"
-
 
 @dataclass(frozen=True, slots=True)
 class Split:
@@ -71,14 +67,16 @@ class Split:
 
 @dataclass(frozen=True)
 class Built:
-    """One config on disk: its splits, its files, its index."""
+    """One config: its splits, its files on disk, and those of an earlier version that stay as they are."""
 
     config: str
     features: Features
     splits: tuple[Split, ...]
     files: dict[str, Path]  # path in the repository -> file on this machine
-    index_path: str
+    parts: tuple[Part, ...]
     counts: dict[str, int] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)  # path in the repository -> bytes
+    kept_rows: Mapping[str, str] = field(default_factory=dict)  # id -> digest
 
     @property
     def num_rows(self) -> int:
@@ -89,8 +87,18 @@ class Built:
         """Read the digest of each row, by its id."""
         import pyarrow.parquet as pq
 
-        columns = pq.read_table(self.files[self.index_path], columns=["id", "digest"]).to_pydict()
-        return dict(zip(columns["id"], columns["digest"], strict=True))
+        rows = dict(self.kept_rows)
+        for part in self.parts:
+            if part.index in self.files:
+                columns = pq.read_table(self.files[part.index], columns=["id", "digest"]).to_pydict()
+                rows |= zip(columns["id"], columns["digest"], strict=True)
+        return rows
+
+    @property
+    def download_bytes(self) -> int:
+        """Return the size of its data files."""
+        paths = (path for split in self.splits for path in split.files)
+        return sum(self.kept[path] if path in self.kept else self.files[path].stat().st_size for path in paths)
 
     @property
     def features_digest(self) -> str:
@@ -104,8 +112,13 @@ def build(
     shard_bytes: int = SHARD_BYTES,
     shard_rows: int = SHARD_ROWS,
     max_shards: int = 1_000_000,
+    part: int = 0,
 ) -> Built:
-    """Write the Parquet files and index of a table into a folder; shards grow if a split would have too many."""
+    """Write the Parquet files and index of a table into a folder; shards grow if a split would have too many.
+
+    Files of later parts carry the number of their part, so they never replace others.
+    """
+    mark = f"-part{part:05d}" if part else ""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
         files: dict[str, Path] = {}
         splits = []
@@ -113,12 +126,14 @@ def build(
             # A shard ends before a row that does not fit, so half of the shards are held in reserve.
             needed = 2 * spool.num_bytes(name) // max_shards
             rows = max(shard_rows, 4 * spool.num_rows(name) // max_shards)
-            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed), rows)
+            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed), rows, mark)
             splits.append(split)
             files |= paths
-        files[table.index_path] = folder / table.index_path
-        _write_index(spool, table, folder / table.index_path)
-        return Built(table.config, table.features, tuple(splits), files, table.index_path, dict(spool.counts))
+        index = f"index/{table.index_name or table.config}{mark}.parquet"
+        whole = Part(part, index, tuple(files), sum(split.num_bytes for split in splits))
+        files[index] = folder / index
+        _write_index(spool, table, folder / index)
+        return Built(table.config, table.features, tuple(splits), files, (whole,), dict(spool.counts))
 
 
 # ------------------------------------------------------------------------------------------------------------- spool
@@ -142,7 +157,7 @@ class _Spool:
         )
         self.db.execute("begin")
         for row in self.table.rows:
-            self._add(self._prepare(row))
+            self._add(_prepared(self.table, row))
         self.db.execute("create index by_rank on rows(split, rank, id)")
         self.db.execute("commit")
         return self
@@ -189,22 +204,36 @@ class _Spool:
             )
         self.counts["duplicate_rows"] = self.counts.get("duplicate_rows", 0) + 1
 
-    def _prepare(self, row: Mapping[str, Any]) -> tuple[str, str, str, str, int, bytes]:
-        split = self.table.split or row["split"]
-        columns = {name: row.get(name) for name in self.table.features}
-        id = columns[self.table.id_column]
-        if not isinstance(id, str) or not id:
-            raise TableError(f"Config {self.table.config} has a row without a {self.table.id_column}: {str(row)[:200]}")
-        rank = "\x00".join(_sortable(columns[name]) for name in self.table.order)
-        try:
-            # Keys are not sorted, because chat templates render the arguments of a call in their order.
-            body = _dumps(columns)
-        except UnicodeEncodeError as error:
-            raise TableError(
-                f"Row {id} of config {self.table.config} holds text that is not valid Unicode (a lone surrogate): "
-                "replace such characters before publishing."
-            ) from error
-        return id, split, rank, hashlib.sha256(body).hexdigest(), len(body), body
+
+def row_digest(table: Table, row: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the id and the digest of a row as the index will hold them."""
+    id, _, _, digest, _, _ = _prepared(table, row)
+    return id, digest
+
+
+def digest_of_rows(rows: Iterable[tuple[str, str]]) -> str:
+    """Return the digest of a split, from the id and digest of each row."""
+    listing = "\n".join(f"{id} {digest}" for id, digest in sorted(rows))
+    return hashlib.sha256(listing.encode()).hexdigest()
+
+
+def _prepared(table: Table, row: Mapping[str, Any]) -> tuple[str, str, str, str, int, bytes]:
+    """Return id, split, rank, digest, size and JSON of a row."""
+    split = table.split or row["split"]
+    columns = {name: row.get(name) for name in table.features}
+    id = columns[table.id_column]
+    if not isinstance(id, str) or not id:
+        raise TableError(f"Config {table.config} has a row without a {table.id_column}: {str(row)[:200]}")
+    rank = "\x00".join(_sortable(columns[name]) for name in table.order)
+    try:
+        # Keys are not sorted, because chat templates render the arguments of a call in their order.
+        body = _dumps(columns)
+    except UnicodeEncodeError as error:
+        raise TableError(
+            f"Row {id} of config {table.config} holds text that is not valid Unicode (a lone surrogate): "
+            "replace such characters before publishing."
+        ) from error
+    return id, split, rank, hashlib.sha256(body).hexdigest(), len(body), body
 
 
 def _sortable(value: Any) -> str:
@@ -215,7 +244,7 @@ def _sortable(value: Any) -> str:
 
 
 def _write_split(
-    spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int, shard_rows: int
+    spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int, shard_rows: int, mark: str
 ) -> tuple[Split, dict[str, Path]]:
     shards = _shards(spool.rows(name), shard_bytes, shard_rows, table.id_column)
     paths, num_rows, num_bytes = [], 0, 0
@@ -232,10 +261,9 @@ def _write_split(
     total = len(paths)
     named = {}
     for number, path in enumerate(paths):
-        in_repo = f"data/{table.config}/{name}-{number:05d}-of-{total:05d}.parquet"
+        in_repo = f"data/{table.config}/{name}{mark}-{number:05d}-of-{total:05d}.parquet"
         named[in_repo] = path.rename(folder / in_repo)
-    listing = "\n".join(f"{id} {digest}" for id, digest, _ in spool.digests(name))
-    digest = hashlib.sha256(listing.encode()).hexdigest()
+    digest = digest_of_rows((id, digest) for id, digest, _ in spool.digests(name))
     return Split(name, num_rows, num_bytes, digest, tuple(named)), named
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from composer_hub.train.rollouts import Rollout, message_of
 from composer_hub.train.token_metrics import TokenDiagnostics
 
 if TYPE_CHECKING:
-    from composer_hub.hub import Destination, Parent, Published, Table
+    from composer_hub.hub import Destination, Parent, Published, Table, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,21 +177,42 @@ class RolloutFile:
         self.num_written += len(rows)
 
 
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Where the last row of a rollout is, and what it counts."""
+
+    policy_step: int
+    trace_id: str
+    path: Path
+    offset: int
+    is_repeated: bool  # it replaces an earlier row
+    counts: tuple[int, ...]  # of steps, error sites and hints
+
+
 def read_rollouts(folder: Path, report: Counter[str] | None = None) -> Iterator[Trace]:
     """Yield the exported traces in order of policy step; if a step was repeated, only its later traces."""
     counts = report if report is not None else Counter()
-    last: dict[str, tuple[Path, int]] = {}
-    order: dict[str, tuple[int, str]] = {}
+    return _traces(_listed(folder, counts))
+
+
+def _listed(folder: Path, counts: Counter[str]) -> list[_Line]:
+    last: dict[str, _Line] = {}
     for path in sorted(folder.glob("rank*.jsonl")):
         for offset, row in _lines(path, counts):
-            counts["replaced"] += row["trace_id"] in last
-            last[row["trace_id"]] = (path, offset)
-            order[row["trace_id"]] = (row["provenance"]["policy_step"], row["trace_id"])
-    for trace_id in sorted(order, key=lambda one: order[one]):
-        path, offset = last[trace_id]
-        with path.open("rb") as file:
-            file.seek(offset)
-            counts["rollouts"] += 1
+            id, steps = row["trace_id"], row["steps"]
+            nums = (len(steps), *(sum(len(step[name]) for step in steps) for name in ("error_sites", "hints")))
+            counts["replaced"] += id in last
+            last[id] = _Line(row["provenance"]["policy_step"], id, path, offset, id in last, nums)
+    counts["rollouts"] += len(last)
+    for line in last.values():
+        counts.update(dict(zip(("steps", "error_sites", "hints"), line.counts, strict=True)))
+    return sorted(last.values(), key=lambda line: (line.policy_step, line.trace_id))
+
+
+def _traces(lines: Iterable[_Line]) -> Iterator[Trace]:
+    for line in lines:
+        with line.path.open("rb") as file:
+            file.seek(line.offset)
             yield from_row(Trace, json.loads(file.readline()))
 
 
@@ -259,15 +280,15 @@ def publish_rollouts(
     parents: Sequence[Parent] = (),
     public: bool = False,
 ) -> Published | None:
-    """Publish all rollouts of a run as the next version of a trace dataset; the same rows again are a no-op."""
-    from composer_hub.hub import Card, Lineage, NothingToPublish, PublishOptions, publish
+    """Publish the rollouts of a run as the next version of a trace dataset; the same rows again are a no-op.
+
+    Rollouts that the run has published stay in their files; the others follow in new ones.
+    """
+    from composer_hub.hub import Card, Draft, Lineage, NothingToPublish, PublishOptions, update
 
     counts: Counter[str] = Counter()
-    for trace in read_rollouts(folder, counts):
-        counts["steps"] += len(trace.steps)
-        counts["error_sites"] += sum(len(step.error_sites) for step in trace.steps)
-        counts["hints"] += sum(len(step.hints) for step in trace.steps)
-    if not counts["rollouts"]:
+    lines = _listed(folder, counts)
+    if not lines:
         return None
     card = Card(
         "traces",
@@ -282,15 +303,15 @@ def publish_rollouts(
         },
     )
     lineage = Lineage(parents=tuple(parents), sources={"run_id": run_id})
+
+    def make(before: Version | None) -> Draft:
+        adds = before is not None and before.manifest["sources"].get("run_id") == run_id
+        known = before.ids("traces") if before is not None and adds else set()
+        new = [line for line in lines if line.is_repeated or line.trace_id not in known]
+        return Draft(_tables(new), card, lineage, f"Rollouts of run {run_id}", adds=adds)
+
     try:
-        return publish(
-            where,
-            repo,
-            rollout_tables(folder),
-            card,
-            lineage=lineage,
-            options=PublishOptions(public=public, title=f"Rollouts of run {run_id}"),
-        )
+        return update(where, repo, make, options=PublishOptions(public=public))
     except NothingToPublish:
         return None
 
@@ -302,15 +323,15 @@ _REDACTION_NOTE = (
 )
 
 
-def rollout_tables(folder: Path) -> list[Table]:
-    """Return the `traces` and `steps` configs of exported rollouts."""
+def _tables(lines: Sequence[_Line]) -> list[Table]:
+    """Return the `traces` and `steps` configs of rollouts."""
     from composer_hub.hub import Table
     from composer_hub.ingest.dataset import config_features
     from composer_hub.records import step_rows
 
     features = config_features()
-    traces = _Reread(lambda: (to_row(trace) for trace in read_rollouts(folder)))
-    steps = _Reread(lambda: (to_row(row) for trace in read_rollouts(folder) for row in step_rows(trace)))
+    traces = _Reread(lambda: (to_row(trace) for trace in _traces(lines)))
+    steps = _Reread(lambda: (to_row(row) for trace in _traces(lines) for row in step_rows(trace)))
     return [
         Table("traces", traces, features["traces"], "trace_id", index_columns=("source", "model", "family")),
         Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index")),

@@ -101,8 +101,11 @@ def _copy(output: Path, checkpoint: Path) -> Path:
         link_or_copy(path, copy / "model" / name)
     shutil.copy2(output / "README.md", copy / "model" / "README.md")
     (copy / "rollouts").mkdir()
+    newest = {path.name.split("-")[0]: path for path in sorted((output / "rollouts").glob("rank*.jsonl"))}
     for path in (output / "rollouts").glob("rank*.jsonl"):
-        _copy_lines(path, copy / "rollouts" / path.name)
+        # A rank appends to its newest file only.
+        put = _copy_lines if path in newest.values() else link_or_copy
+        put(path, copy / "rollouts" / path.name)
     return copy
 
 
