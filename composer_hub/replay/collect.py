@@ -13,8 +13,10 @@ import os
 import random
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from composer_hub import exits
 from composer_hub.records import Trace, Vote
@@ -29,6 +31,8 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import ReplayPlan
 from composer_hub.replay.purse import Purse
 from composer_hub.replay.teachers import Teacher, key_of
+
+T = TypeVar("T")
 
 
 class Interrupted(exits.Stopped):
@@ -91,16 +95,30 @@ def collect(
 
     loop = asyncio.new_event_loop()
     stream = _asked(todo(), teachers, ledger, environ, make, report, on_note)
+    with _runner(loop) as run:
+        try:
+            while True:
+                try:
+                    votes = run(stream.__anext__())
+                except StopAsyncIteration:
+                    return
+                yield from votes
+        finally:
+            run(stream.aclose())
+            loop.close()
+
+
+@contextlib.contextmanager
+def _runner(loop: asyncio.AbstractEventLoop) -> Iterator[Callable[[Coroutine[Any, Any, T]], T]]:
+    """Give a function that runs a coroutine to its end, also under a running event loop, as in a notebook."""
     try:
-        while True:
-            try:
-                votes = loop.run_until_complete(stream.__anext__())
-            except StopAsyncIteration:
-                return
-            yield from votes
-    finally:
-        loop.run_until_complete(stream.aclose())
-        loop.close()
+        asyncio.get_running_loop()
+    except RuntimeError:
+        yield loop.run_until_complete
+        return
+    # A thread runs one event loop at a time. The caller waits, so only one of both threads works.
+    with ThreadPoolExecutor(1, "replay") as thread:
+        yield lambda coroutine: thread.submit(loop.run_until_complete, coroutine).result()
 
 
 async def _asked(

@@ -125,7 +125,8 @@ class Ledger:
         self._owner = owner or Owner.this_process(uuid.uuid4().hex)
         self._beat = float("-inf")
         with self._explained():
-            self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            # In a notebook, `collect` uses it from another thread while this one waits.
+            self._db = sqlite3.connect(self.path, timeout=30, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             # At NORMAL, kill -9 loses nothing; a power cut may lose the last transactions (docs/replay.md, "Limits").
             self._db.execute("PRAGMA synchronous = NORMAL")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 from pathlib import Path
@@ -37,6 +38,17 @@ def test_a_run_from_python_continues_after_its_cap_and_ends_with_the_votes_of_it
     assert last.budget.settled == server.billed
     rows, budget = replay.status(tmp_path)
     assert ([row["settled"] for row in rows], budget) == ([6, 6], last.budget)
+
+
+def test_a_run_works_under_a_running_event_loop_as_in_a_notebook(tmp_path: Path) -> None:
+    async def cell() -> replay.ReplaySummary:
+        return replay.run([trace_of(3)], teachers, tmp_path, options, max_usd=1)
+
+    options = replay.ReplayOptions(order="all", audit=0, repeat=0)
+    with fake.serving(fake.TeacherServer()) as url:
+        teachers = replay.find_teachers([f"{url}#small"], max_tokens=300)
+        result = asyncio.run(cell())
+    assert (result.stopped, result.num_votes) == (None, 3)
 
 
 def test_an_unknown_order_is_refused() -> None:
