@@ -12,26 +12,10 @@ import re
 import warnings
 from collections.abc import Callable
 
+from composer_hub.actions import programs
 from composer_hub.records import canonical_json, stable_id
 
 _MAX_CODE = 20_000  # a longer text is compared as it is written
-BRACES = (
-    ".ts",
-    ".tsx",
-    ".js",
-    ".jsx",
-    ".go",
-    ".rs",
-    ".java",
-    ".kt",
-    ".c",
-    ".h",
-    ".cc",
-    ".cpp",
-    ".cs",
-    ".swift",
-    ".css",
-)
 _SQL = re.compile(
     r"\s*(select|insert|update|delete|with|explain|create|alter|drop|show|describe|pragma|vacuum|analyze|truncate)\s",
     re.IGNORECASE,
@@ -44,7 +28,7 @@ def content_id(file: str, text: str) -> str:
     """Return the identity of a file's text."""
     if file.endswith(".py"):
         return stable_id(python_tree(text))
-    if file.endswith(BRACES) and "`" not in text:
+    if file.endswith(programs.BRACES) and "`" not in text:
         return stable_id("\n".join(line for one in text.splitlines() if (line := one.strip())))
     return stable_id(_json(text) if file.endswith(".json") else text)
 

@@ -279,6 +279,25 @@ OUTPUT = _names(
 PLACED = _names("cp mv ln diff cmp git docker podman scp rsync tar zip convert ffmpeg install sed")
 """Programs whose operands have places, whatever their options."""
 
+BRACES = (
+    ".ts",
+    ".tsx",
+    ".js",
+    ".jsx",
+    ".go",
+    ".rs",
+    ".java",
+    ".kt",
+    ".c",
+    ".h",
+    ".cc",
+    ".cpp",
+    ".cs",
+    ".swift",
+    ".css",
+)
+"""Files of languages that read braces, not indentation."""
+
 ASKERS = _names("codebase_search semantic_search websearch web_search google_web_search search_web")
 """Tools that take a question in plain words."""
 

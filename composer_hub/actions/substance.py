@@ -14,7 +14,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from composer_hub.actions import programs
-from composer_hub.actions.contents import BRACES
 
 _CODE = re.compile(r"(?m)^[ \t]+(?=\S)|\w+|[^\w\s'\"`,;]")
 _ASKED = frozenset(
@@ -130,7 +129,7 @@ def words_of_code(text: str, file: str = "") -> list[str]:
     """Return the words of a text in their order, without comments; with indentation where the language reads it."""
     code = _COMMENT.sub("", text)
     words = _CODE.findall(code if code.strip() else text)
-    if not file.endswith(BRACES):
+    if not file.endswith(programs.BRACES):
         return words
     # A block of one statement may do without its braces.
     return [word for word in words if not word.isspace() and word not in "{}"]
