@@ -9,6 +9,7 @@ largest change that training made. Ends with 1 if a difference is above 1e-6. Ze
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -33,8 +34,9 @@ def main() -> None:
     world = small_model(args.cache)
     cases = args.cases or list(MATRIX if args.method == "fsdp2" else ZERO3_MATRIX)
     with tempfile.TemporaryDirectory() as folder:
-        for case in cases:
-            reference(world, case, Path(folder))
+        with contextlib.redirect_stdout(sys.stderr):  # the logs of the trainer
+            for case in cases:
+                reference(world, case, Path(folder))
         script = [str(Path(__file__).parents[1] / "tests/train/sharded_ranks.py"), str(args.cache), folder, *cases]
         special = ["bits", "generated"] if args.method == "fsdp2" else []
         environment = os.environ | (FSDP2 if args.method == "fsdp2" else ZERO3)
