@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -14,10 +15,19 @@ pytest.importorskip("trl")
 
 from click.testing import CliRunner
 
+from composer_hub import exits
 from composer_hub.cli.evaluate import evaluate
+from composer_hub.environments import open_sandbox
+from composer_hub.hub import Card, FolderDestination, Table, publish, publish_model
+from composer_hub.records import Task, features_of, to_row
+from composer_hub.tasks.dataset import bundle_features, bundle_row
+from composer_hub.tasks.make import Bundle
 from composer_hub.train.evals import pass_rate
 from composer_hub.train.run.card_use import quick_start
 from composer_hub.train.run.evaluate import Evaluation, with_evaluation
+from composer_hub.train.tiny import small_model
+from tests.environments.toy import TOYS
+from tests.plugins.training import cache_folder
 
 
 def test_the_rate_of_a_model_is_printed_and_written_to_its_card(world: Any, tmp_path: Path) -> None:
@@ -58,3 +68,42 @@ def test_the_quick_start_of_a_card_is_python_with_the_schemas_of_the_tools() -> 
         compile(code, "card", "exec")
         assert 'AutoPeftModelForCausalLM.from_pretrained("me/model", revision="run-1")' in code
         assert "look" in line
+
+
+def test_a_published_model_is_evaluated_on_coding_tasks_that_have_a_test_split_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        open_sandbox()
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where = FolderDestination(tmp_path)
+    (toy, *_) = TOYS
+    task = dataclasses.replace(toy.task, bundle_digest="b0")
+    bundle = Bundle("b0", "toy", "1", "mit", False, (), (), toy.bundle(tmp_path).read_bytes())
+    tables = [
+        Table("tasks", [to_row(task) | {"split": "test"}], features_of(Task), "task_id", split=None),
+        Table("bundles", [bundle_row(bundle)], bundle_features(), "digest"),
+    ]
+    publish(
+        where,
+        "me/tasks",
+        tables,
+        Card("tasks", "tasks", license="mit", holes=dict.fromkeys(("made", "yields", "licenses"), "")),
+    )
+    network, _ = small_model(cache_folder(), name="small-coding")
+    files = {path.name: path for path in Path(network.name_or_path).iterdir()}
+    publish_model(where, "me/coder", files, tag="v1", title="A model")
+    words = ["me/coder@v1", "--tasks", "me/tasks@v1.0.0", "--num-tasks", "1", "--attempts", "2", "--to", str(tmp_path)]
+    limits = ["--max_completion_length", "48", "--max_tool_calling_iterations", "1", "--format", "json"]
+    done = CliRunner().invoke(evaluate, [*words, *limits], catch_exceptions=False)
+    assert done.exit_code == 0
+    found = json.loads(done.stdout[done.stdout.index("{") :])
+    assert (found["num_tasks"], found["num_attempts"], found["num_lost"]) == (1, 2, 0)
+    revision = where.resolve("me/coder", "eval-v1", "model")
+    assert revision
+    written = where.files("me/coder", revision, "model")
+    (results,) = (path for path in written if path.startswith(".eval_results/"))
+    assert "me/tasks" in where.fetch("me/coder", revision, results, "model").read_text()
+    assert "| pass@1 |" in where.fetch("me/coder", revision, "README.md", "model").read_text()

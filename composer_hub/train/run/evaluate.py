@@ -7,7 +7,7 @@ its repository, the Hub's evaluation results and a line of the card.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from composer_hub.hub import Destination, Published, destination, publish_model
@@ -32,6 +32,8 @@ class Evaluation:
 def evaluate(options: TrainingOptions, where: Destination | None = None) -> tuple[Evaluation, Inputs]:
     """Measure pass@1 of a model; nothing is trained."""
     options.config.alpha_sdpo = options.config.beta_replay = 0.0
+    # A set for evaluation may have no split to train on.
+    options = replace(options, sources=replace(options.sources, train_split="all"))
     where = where or destination(options.publishing.to)
     names = input_names(options.sources, options.evals, options.config, options.model)
     inputs = resolve(names, where, options.sources)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-from composer_hub.hub import Version
+from composer_hub.hub import RepoRef, Version
 from composer_hub.train.evals import EVAL_SEED, EvalPlan, PassRate, measured
 
 
@@ -21,7 +21,7 @@ class HeldOutTasks:
     rows: Sequence[Mapping[str, Any]]
     plan: EvalPlan
     temperature: float
-    version: Version | None = None  # None if composer_hub did not publish them
+    version: Version | RepoRef | None = None  # None if composer_hub did not publish them
     split: str = ""
     num_trained_on: int = 0
 

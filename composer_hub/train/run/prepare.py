@@ -14,6 +14,7 @@ from trl.trainer.utils import get_quantization_config
 
 from composer_hub import exits
 from composer_hub.environments import release, shown_name
+from composer_hub.hub import parse_ref
 from composer_hub.train.bands import bands_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
@@ -33,7 +34,7 @@ from composer_hub.train.run.finish import (
     write_results,
 )
 from composer_hub.train.run.held_out import HeldOutTasks
-from composer_hub.train.run.inputs import Inputs, as_dataset, eval_rows, task_rows
+from composer_hub.train.run.inputs import OWN, Inputs, as_dataset, eval_rows, task_rows
 from composer_hub.train.run.offline import OfflineTrainer
 from composer_hub.train.run.options import EvalOptions, TrainingOptions, settings_of
 from composer_hub.train.run.publisher import RunPublisher
@@ -171,12 +172,14 @@ def held_out_tasks(
         return None
     held_out = eval_rows(inputs, options)
     name = inputs.eval_world.pin if inputs.eval_world else str(options.eval_tasks)
+    # Coding tasks come with the environment, which names their commit.
+    brought = parse_ref(inputs.world.pin.partition(":")[2]) if name == OWN else None
     return HeldOutTasks(
         settings_of({"eval_tasks": name}, {})["eval_tasks"],
         held_out,
         plan,
         config.temperature,
-        inputs.eval_tasks,
+        inputs.eval_tasks or brought,
         options.eval_split,
         num_also_in(held_out, rows),
     )
