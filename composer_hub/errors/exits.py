@@ -153,6 +153,7 @@ _FORM = (
     r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
     r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
     r"|(?:argument|option|flag|parameter|input|prompt|value)s? (?:[^\n]{0,80} )?must be (?:provided|specified|given)|[Ii]nput must be provided|missing required \w|requires an? (?:argument|value|subcommand)\b|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
+    r"|Parameter validation failed|[Ii]nvalid (?:type|value) for (?:parameter|value)|Invalid [\w-]{1,40} value '|run or job ID required"
     r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
@@ -162,7 +163,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|[^\n]{0,60}Command \"[\w@./-]{1,80}\" not found|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)"),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
-    _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
+    _out("exit.code_124", "timeout", 0.9, "", codes=[124]),  # see _OWN_LIMIT
     _out("exit.code_137", "nonzero_exit", 0.7, "", codes=[137]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
@@ -182,6 +183,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.make", "compile_or_lint", 0.85, _L + r"make(?:\[\d+\])?: \*\*\* ", purposes="check run"),
     _out("exit.commit_tests", "test_failure", 0.88, r"(?:" + _TEST_REPORT + r"|" + _L + r"(?:bun test v\d|# Unhandled error between tests))", purposes="hooked"),
     _out("exit.commit_hook", "compile_or_lint", 0.9, r"(?:husky - |pre-(?:commit|push) (?:script|hook) failed|- hook id: |lint-staged)", purposes="hooked"),
+    _out("exit.jq_input", "nonzero_exit", 0.85, r"^\s*jq: (?:parse error|error \(at <stdin>:\d+\)): (?:Invalid (?:numeric )?literal|Expected|Unfinished)"),
     _out("exit.jq", "usage_error", 0.9, _L + r"(?:jq: (?:error(?!: Could not open)[^\n]{0,200}|\d+ compile errors?\b|parse error: )|(?:failed to parse|invalid) jq expression)"),
     _out("exit.bad_request", "usage_error", 0.88, r"\(HTTP (?:400|405|406|410|411|413|414|415|422)\)", purposes="remote"),
     _out("exit.usage", "usage_error", 0.88, _L + r"(?:[\w./-]{1,60}: ){0,3}(?:(?:error|Error|ERROR|fatal): )?" + _FORM),
@@ -194,7 +196,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.probe", "nonzero_empty", 0.9, "", purposes="probe", codes=[1]),
     _out("exit.remote", "network_or_remote", 0.9, r"(?:Could not resolve host|Temporary failure in name resolution|[Cc]onnection (?:refused|reset|timed out)|ECONN(?:REFUSED|RESET)|ETIMEDOUT|ENOTFOUND|Failed to connect|Network is unreachable|could not read Username|Authentication failed|Permission denied \(publickey|Repository not found|Cannot connect to the Docker daemon|SSL certificate problem|npm (?:ERR!|error) code E(?:NEEDAUTH|40[134])|remote: (?:Permission|Not Found|Invalid)|\(HTTP [45]\d\d\)|HTTP [45]\d\d:|returned error: [45]\d\d|" + _L + r"(?:[^\n]{0,80}GraphQL: |To get started with GitHub CLI))"),
     _out("exit.remote_code", "network_or_remote", 0.8, "", purposes="remote", codes=[6, 7, 22, 28, 35, 52, 56, 60]),
-    _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs hooked probe"),
+    _out("exit.git_broken", "nonzero_exit", 0.9, r"(?:could not write (?:index|config)|cannot lock ref [^\n]{1,300}: unable to create|unable to (?:create|write) [^\n]{0,200}(?:director|file)|Another git process seems to be running|\.lock': File exists|fatal: unable to read [0-9a-f]{7,40}\b|(?:loose object|object file) [^\n]{1,200} is (?:corrupt|empty))", purposes="vcs hooked probe"),
     _out("exit.git_signing", "permission_denied", 0.9, r"(?:failed to write commit object|gpg failed to sign the data|1Password: )", purposes="vcs hooked"),
     _out("exit.git_rules", "permission_denied", 0.9, r"(?:push declined due to|GH0(?:06|13): |protected branch hook declined)", purposes="vcs hooked"),
     _out("exit.git_network", "network_or_remote", 0.9, _L + r"fatal: unable to access '", purposes="vcs hooked"),
@@ -207,6 +209,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.git_own", "vcs_error", 0.9, _L + r"(?:fatal: |nothing (?:added )?to commit|no changes added|The following paths are ignored| ! \[rejected\]|error: (?:pathspec|src refspec|Your local changes|The following untracked|cannot (?:pull|rebase|lock)|Committing is not possible|you need to resolve|invalid |unknown ))", purposes="hooked"),
     _out("exit.git_hook", "compile_or_lint", 0.8, _L + r"(?:error: failed to push some refs|[^\n]{0,200}(?:[Ee]rror|ERROR|[Ff]ail(?:ed|ure)?)\b)", purposes="hooked"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
+    _out("exit.not_permitted", "permission_denied", 0.88, r"(?:\bE(?:PERM|ACCES)\b|PermissionError: |[Oo]peration not permitted)", purposes="run test check"),
     _out("exit.exception", "runtime_exception", 0.9, r"(?:Traceback \(most recent call last\)|goroutine \d+ \[running\]|[Ss]egmentation fault|Aborted \(core dumped\)|" + _L + r"(?:panic: |thread '[^'\n]{1,100}' panicked at|Exception in thread |Unhandled |Uncaught |[ \t]*(?:SyntaxError|IndentationError|ReferenceError|TypeError): |node:internal/|    at \S[^\n]{0,200}:\d+:\d+\)?))"),
     _out("exit.is_directory", "is_directory", 0.9, r"(?:: (?:Is|is) a directory\b|EISDIR)"),
     _out("exit.permission", "permission_denied", 0.88, r"(?:[Pp]ermission denied|EACCES|[Oo]peration not permitted|EPERM|[Rr]ead-only file system|must be (?:run as )?root)"),
@@ -227,9 +230,16 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     text = _both_ends(output)
     found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
     commands = commands_in(command)
+    if found.rule_id == "exit.code_124" and _OWN_LIMIT.search(command):
+        return _LIMITED
     if found.kind == "path_not_found" and _was_removed(commands, text):
         return _REMOVED
-    if found.kind == "path_not_found" and main and main.program in _LISTERS and _LOOKS.search(command):
+    if (
+        found.kind == "path_not_found"
+        and main
+        and main.program in _LISTERS
+        and (_LOOKS.search(command) or _looks_around(main, commands))
+    ):
         return _LOOKED
     if found.kind == "path_not_found" and (_REMOVES.search(text) or (main and _searches_many(main))):
         return _LOOKED
@@ -239,6 +249,9 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     return found
 
 
+_OWN_LIMIT = re.compile(r"\btimeout (?:-\S+ )*\d")
+_LIMITED = rule("exit.own_limit", "nonzero_exit", "", 0.8, families="shell", where="output")
+"""The command set its own limit, in order to see whether something answers within it."""
 _REMOVES = re.compile(_L + r"rm: [^\n]{1,300}No such file or directory")
 MIN_PLACES = 3  # a search in so many places may name one that need not exist
 
@@ -246,6 +259,11 @@ MIN_PLACES = 3  # a search in so many places may name one that need not exist
 def _searches_many(main: SimpleCommand) -> bool:
     places = [word for word in main.words[1:] if not word.startswith("-")][1:]
     return main.program in _SEARCHERS and sum("*" not in word for word in places) >= MIN_PLACES
+
+
+def _looks_around(main: SimpleCommand, commands: Sequence[SimpleCommand]) -> bool:
+    """Tell whether a command lists several candidates, or asks where it is, so that a missing path is an answer."""
+    return sum(not word.startswith("-") for word in main.words[1:]) > 1 or any(one.program == "pwd" for one in commands)
 
 
 _LISTERS = _words("ls stat du rm file find rmdir")
@@ -336,6 +354,7 @@ REPORTS: tuple[ErrorRule, ...] = (
 
 ALONE: tuple[ErrorRule, ...] = (
     _out("alone.usage", "usage_error", 0.85, r"^\s*(?:[\w./-]{1,60}: )?(?:[Ee]rror: )?(?:unexpected argument|unrecognized (?:option|argument|subcommand)|unknown (?:flag|option|command|shorthand flag)|(?:illegal|invalid) option)\b[\s\S]{0,300}(?:[Uu]sage|--help)"),
+    _out("alone.usage_text", "usage_error", 0.85, r"^\s*[^\n]{0,120}\b(?:required|requires|unknown|unrecognized|invalid|unexpected|accepts|must be)\b[^\n]{0,120}\n\s*[Uu]sage: "),
     _out("alone.git", "vcs_error", 0.85, r"^\s*fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)[^\n]*\s*$"),
 )  # fmt: skip
 """Rules for a pipe whose whole output is one complaint, as nothing came through from the program that failed."""
@@ -367,10 +386,13 @@ def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
     for line in output[:OUTPUT_CHARS].split("\n"):
         if not _COMPLAINT.search(line) or "no matches found" in line:
             continue
-        if "||" in command and "cd:" not in line:
+        if "||" in command and "cd:" not in line and not command.rstrip().endswith("|| true"):
             continue  # the line says itself what to do if this fails
         if by_shell := _BY_SHELL.fullmatch(line.rstrip()):
-            is_proven = any(word in by_shell[1] for word in words) or _BROKEN_LINE.search(line) is not None
+            is_proven = (
+                any(word in by_shell[1] for word in words | set(command.split()))
+                or _BROKEN_LINE.search(line) is not None
+            )
             blamed = command
         else:
             by_program = _BY_PROGRAM.match(line)
@@ -397,8 +419,9 @@ def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule 
     report = next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
     if report:
         return report
-    if len(output) <= MAX_ALONE_CHARS and "||" not in command and any(one.piped for one in commands):
-        report = next((rule for rule in ALONE if rule.pattern.search(output)), None)
+    if "||" not in command and "help" not in command and any(one.piped for one in commands):
+        alone = ALONE if len(output) <= MAX_ALONE_CHARS else ALONE[1:2]
+        report = next((rule for rule in alone if rule.pattern.search(output[:OUTPUT_CHARS])), None)
     return report or complaint_rule_of(command, output)
 
 

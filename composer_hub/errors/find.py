@@ -25,7 +25,7 @@ from composer_hub.errors.exits import (
     text_rule_of,
     without_colors,
 )
-from composer_hub.errors.programs import WrittenPrograms
+from composer_hub.errors.programs import WrittenPrograms, runs_a_script
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in, words_in
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
@@ -74,6 +74,8 @@ def _blamed_if_corrected(trace: Trace, steps: Sequence[Step], position: int, sit
         wrong = {other.call_id for other in step.error_sites}
         for outcome in outcomes_of(trace, step):
             after = outcome.call.arguments
+            if outcome.call.name != site.tool and outcome.family in ("shell", "edit"):
+                return site  # something else may have made it work
             if outcome.call.name != site.tool or outcome.content is None or not isinstance(after, Mapping):
                 continue
             if after == before:
@@ -359,7 +361,12 @@ def _exit_code(outcome: CallOutcome) -> int | None:
 def _exit_site(outcome: CallOutcome, code: int, source: str) -> ErrorSite:
     body = body_of(outcome.content or "")
     rule = rule_of_exit(outcome.command, code, body)
+    if rule.kind == "runtime_exception" and not runs_a_script(outcome.command):
+        rule = _FOREIGN  # of a program that others wrote, in which no name or value of the model's is wrong
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
+
+
+_FOREIGN = ErrorRule("exit.foreign_exception", "nonzero_exit", KINDS["nonzero_exit"], 0.8, re.compile(""))
 
 
 def _unnamed_site(outcome: CallOutcome) -> ErrorSite:

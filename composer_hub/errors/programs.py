@@ -90,6 +90,12 @@ def _throws_itself(call: ToolCall, output: str) -> bool:
     return bool(words) and any(words[-1].startswith(one) for one in thrown)
 
 
+def runs_a_script(command: str) -> bool:
+    """Tell whether a command runs a program text: inline, or a file of it."""
+    commands = [one for one in commands_in(command) if one.words]
+    return any(_is_inline(one) or _script_of(one) or _INTERPRETER.fullmatch(one.program) for one in commands)
+
+
 def _script_named(commands: Sequence[SimpleCommand]) -> str:
     return next((script for command in commands if (script := _script_of(command))), "")
 

@@ -71,6 +71,8 @@ def what_worked(context: SiteContext) -> WorkingCall | None:
             return found
         if later.ok and (found := _other_folder(context, context.call, later.call, between)):
             return found
+        if later.ok and (found := _by_its_path(context, later.call)):
+            return found
     return None
 
 
@@ -95,6 +97,16 @@ def _other_tool(failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
     return WorkingCall(
         f"There is no `{failed.name}` here; `{worked.name}` does this: {clipped(target, 120)}", "other_tool"
     )
+
+
+def _by_its_path(context: SiteContext, worked: ToolCall) -> WorkingCall | None:
+    """Find where a program is that was not on the PATH."""
+    if context.site.kind != "command_not_found" or not context.program:
+        return None
+    paths = (one.words[0] for one in commands_in(command_of(worked)))
+    found = next((path for path in paths if path.startswith("/") and os.path.basename(path) == context.program), "")
+    text = f"`{context.program}` is not on the PATH of this shell. Call it by its path: {found}."
+    return WorkingCall(text, "program_path") if found else None
 
 
 _FOLDER = re.compile(r"\s*cd\s+(['\"]?)((?:/|~/|[A-Za-z]:[\\/])[^'\"\n;&|$]{1,160}?)\1\s*(?:&&|;|\n)")

@@ -371,9 +371,14 @@ def _command_not_found(context: SiteContext) -> str:
     named = _first(_PROGRAMS[:-1], context.site.message)
     if not program or named.rsplit("/", 1)[-1] != program:
         return ""  # a script's own exit code, or a part of a word that the shell split
+    if context.call and f"`{program}" in command_of(context.call):
+        return f"The shell runs what stands between backticks, such as `{program}`. Put the text in single quotes."
     if program in ("python", "pip"):
-        return f"There is no command `{program}` here. See whether `{program}3` is there (`command -v {program}3`)."
-    return f"There is no command `{program}` here. Use another tool, or look for it first (`command -v {program}`)."
+        return f"`{program}` is not on the PATH of this shell. See whether `{program}3` is (`command -v {program}3`)."
+    return (
+        f"`{program}` is not on the PATH of this shell. Look for it first (`command -v {program}` and its usual"
+        " folders), and call it by its path, or use another tool."
+    )
 
 
 _COMPLAINTS = (
@@ -413,6 +418,8 @@ def _usage_error(context: SiteContext) -> str:
     program = "go" if manifest == "go.mod" else program
     if manifest:
         return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
+    if context.site.rule == "derived.corrected_call" or '"errors":[{' in (context.answer or "").replace(" ", ""):
+        return ""
     if status := re.search(r"\(HTTP 4\d\d\)", context.answer or context.site.message):
         said = _slot(r'"message":\s?"((?:\\.|[^"\\]){1,400})', context.answer) or _slot(
             r"([^\n]{1,160}) \(HTTP 4\d\d\)", context.site.message
@@ -440,8 +447,12 @@ def _usage_error(context: SiteContext) -> str:
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
     complaint = clipped(_first(_COMPLAINTS, context.answer or context.site.message), 160).rstrip(".:")
-    if not complaint:
-        return ""
+    option = _slot(
+        r"['`\u2018\"]?(-[\w-]{1,40})", complaint.partition("option")[2] or complaint.partition("argument")[2]
+    )
+    typed = command_of(context.call) if context.call else ""
+    if not complaint or (option and typed and not re.search(rf"(?:^|\s)-+{re.escape(option.strip('-'))}", typed)):
+        return ""  # the option came from elsewhere, as from a broken line
     usage = _with_subcommand(context, program)
     check = f"its manual (`man {program}`)" if "illegal option" in complaint else f"`{usage} --help`"
     where = f"`{usage}`" if program else "the command"
