@@ -27,7 +27,7 @@ from composer_hub.hints.writers import write_hints
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import Trace, canonical_json
 
-PER_SESSION = 12  # items of one kind, so that no session decides a figure
+PER_SESSION = 6  # items of one kind, so that no session decides a figure
 PER_FILE = 30
 FAILURE = re.compile(
     r"(?i)error|fail|exception|traceback|not found|no such|cannot|can't|unable|denied|invalid|unknown|usage:|panic"

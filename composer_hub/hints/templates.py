@@ -363,6 +363,10 @@ def _output_limit(context: SiteContext) -> str:
     )
 
 
+_EVERYWHERE = frozenset("ls cat head tail grep sed awk cut sort tr wc base64 mkdir rm cp mv env date uname".split())
+"""Programs that every system has."""
+
+
 def _command_not_found(context: SiteContext) -> str:
     program = context.program
     commands = commands_in(command_of(context.call)) if context.call else ()
@@ -371,6 +375,14 @@ def _command_not_found(context: SiteContext) -> str:
     named = _first(_PROGRAMS[:-1], context.site.message)
     if not program or named.rsplit("/", 1)[-1] != program:
         return ""  # a script's own exit code, or a part of a word that the shell split
+    lost = (
+        set(re.findall(r"(?:not found: |: )([\w-]{1,20})(?:: (?:command )?not found)?(?:\n|$)", context.answer))
+        & _EVERYWHERE
+    )
+    if lost:
+        return (
+            f"Even `{min(lost)}` is not found, so the PATH of this shell is broken. Look at what sets PATH before it."
+        )
     if context.call and f"`{program}" in command_of(context.call):
         return f"The shell runs what stands between backticks, such as `{program}`. Put the text in single quotes."
     if program in ("python", "pip"):

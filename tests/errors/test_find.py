@@ -209,6 +209,7 @@ EXITS = [
     ("exit.timed_out", "make x", 143, "building\nCommand timed out after 2m 0.0s\nmake: [x] Terminated"),
     ("exit.code_124", "gradle build", 124, ""),
     ("exit.not_permitted", "node serve.js", 1, "node:events:486\n      throw er;\nError: listen EPERM: operation not permitted 127.0.0.1"),
+    ("exit.sql", "psql -d a -c 'select x from y'", 1, "ERROR:  relation \"y\" does not exist\nLINE 1: select x from y"),
     ("exit.jq_input", "curl -s example.com/a | jq .", 5, "jq: parse error: Invalid numeric literal at line 1, column 10"),
     ("exit.code_137", "./train", 137, "Killed"),
     ("exit.code_130", "./train", 130, "^C"),

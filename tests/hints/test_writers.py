@@ -119,6 +119,7 @@ SLOTS = [
     ("path_not_found", "(eval):1: no such file or directory: /tmp/t/.env", ToolCall("Bash", {"command": "echo A=1 > /tmp/t/.env"}), ["/tmp/t does not exist", "mkdir -p"]),
     ("path_not_found", "(eval):cd:1: no such file or directory: /tmp/x", ToolCall("Bash", {"command": "cd /tmp/x && ls"}), ["The folder /tmp/x does not exist."]),
     ("command_not_found", "zsh:1: command not found: sync.mode", ToolCall("Bash", {"command": 'sed -i "s/a/`sync.mode` is on/" a.md'}), ["between backticks, such as `sync.mode`"]),
+    ("command_not_found", "(eval):4: command not found: gh\n(eval):4: command not found: base64", ToolCall("Bash", {"command": "gh api x | base64 -d"}), ["Even `base64` is not found", "PATH"]),
     ("command_not_found", "zsh: command not found: python", ToolCall("Bash", {"command": "python -V"}), ["`python3` is (`command -v python3`)"]),
     ("usage_error", "error: unexpected argument '-m' found\n\nUsage: flow send [OPTIONS] <NAME>\n", ToolCall("Bash", {"command": "flow send x -m y"}), ["`flow send`", "unexpected argument '-m' found", "`flow send --help`"]),
     ("usage_error", "cat: illegal option -- A\nusage: cat [-belnstuv] [file ...]", ToolCall("Bash", {"command": "cat -A x"}), ["illegal option -- A", "`man cat`"]),
