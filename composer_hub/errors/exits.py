@@ -153,7 +153,7 @@ _FORM = (
     r"|requires (?:at least|at most|exactly) \d+ arg|accepts (?:at most |at least |between )?\d[^\n]{0,20} arg"
     r"|missing (?:file )?operand|extra operand|too (?:many|few) arguments|bad flag|required flag\(s\)|flag provided but not defined"
     r"|(?:argument|option|flag|parameter|input|prompt|value)s? (?:[^\n]{0,80} )?must be (?:provided|specified|given)|[Ii]nput must be provided|missing required \w|requires an? (?:argument|value|subcommand)\b|Unknown (?:option|argument|command|flag|JSON field)|regex parse error|paths must precede expression|unknown predicate"
-    r"|Parameter validation failed|[Ii]nvalid (?:type|value) for (?:parameter|value)|Invalid [\w-]{1,40} value '|run or job ID required"
+    r"|Parameter validation failed|[Ii]nvalid (?:type|value) for (?:parameter|value)|[^\n]{0,80}Invalid [\w-]{1,40} value:? '|run or job ID required"
     r"|-e expression #\d|(?:parse )?error(?: \(at )?[^\n]{0,80}: (?:Cannot (?:iterate|index)|Invalid (?:numeric )?literal|syntax error))"
 )
 
@@ -347,6 +347,7 @@ _FAILED_TASK = r"|(?:\[[\w:.-]{1,60}\] )?ERROR task failed\b|npm (?:ERR!|error) 
 REPORTS: tuple[ErrorRule, ...] = (
     _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test"),
     _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|\u2716 [1-9]\d* errors?\b|Summary: [1-9]\d* (?:issues?|error\(s\))|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
+    _out("report.build", "compile_or_lint", 0.85, r"(?:" + _L + r"(?:error: |[^\n]{0,20}\[ERROR\] )|\n[ \t]+\d+:\d+[ \t]+error[ \t]{2}|\bERR! )", purposes="check"),
     _out("report.no_project", "usage_error", 0.88, r"(?:^\s*(?:# [^\n]{0,200}\n)?|(?:^|\n)level=error msg=[^\n]{0,100}error: )(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check"),
     _out("report.usage", "usage_error", 0.85, r"^\s*(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?|shorthand flag): |\n(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?): [^\n]{1,200}\s*$", purposes="test check"),
     _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+:? (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),

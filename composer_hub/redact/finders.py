@@ -24,6 +24,7 @@ from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_n
 from composer_hub.redact.personal import any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
+from composer_hub.redact.shapes import shaped_secrets
 from composer_hub.redact.tables import table_secrets
 from composer_hub.redact.tokens import BROKEN_TRIGGERS, broken_tokens, known_tokens
 from composer_hub.redact.triggers import Triggers
@@ -40,6 +41,7 @@ FINDERS: tuple[Finder, ...] = (
     named_values,
     sentence_secrets,
     table_secrets,
+    shaped_secrets,
     mail_addresses,
     network_addresses,
     personal_numbers,

@@ -81,7 +81,7 @@ def num_classes(text: str) -> int:
         any(c.islower() for c in text)
         + any(c.isupper() for c in text)
         + any(c.isdigit() for c in text)
-        + any(not c.isalnum() for c in text)
+        + any(not c.isalnum() or (c.isalpha() and c.lower() == c.upper()) for c in text)
     )
 
 
@@ -195,9 +195,14 @@ def is_test_name(value: str) -> bool:
 
 def _is_salt(value: str, written: str) -> bool:
     """Tell a generated value of all kinds of signs from an expression."""
-    if written != "quoted" or len(value) < 32 or value.count(" ") > 3 or len(set(value) - _ALNUM) < 5:
+    signs = len(set(value) - _ALNUM)
+    if written != "quoted" or len(value) < 32 or value.count(" ") > 3 or signs < 5:
         return False
-    return num_classes(value) == 4 and switches(value) >= 0.3 and not _LONG_WORD.search(value)
+    return (
+        num_classes(value) >= (3 if signs >= 8 and " " not in value else 4)
+        and switches(value) >= 0.3
+        and not _LONG_WORD.search(value)
+    )
 
 
 def _is_key_material(value: str, written: str) -> bool:
@@ -233,7 +238,16 @@ def _is_password(value: str) -> bool:
         plain = all(part.isalpha() and part.islower() and len(part) > 3 for part in parts)
         if 2 <= len(parts) <= 7 and len(value) >= 12 and any(part.isdigit() for part in parts[1:]):
             return all(part.isalnum() for part in parts) and not _RULE_WORDS & {part.lower() for part in parts}
-        return len(parts) >= 4 and plain and not {"your", "must", "with", "password"} & set(parts)
+        named = (
+            parts[0].islower()
+            and all(part.isalpha() for part in parts)
+            and not _RULE_WORDS & set(value.lower().split())
+        )
+        return (
+            len(parts) >= 4
+            and (plain or (named and len(parts) <= 8))
+            and not {"your", "must", "with", "password"} & set(parts)
+        )
     if value.isdigit():
         return len(value) >= 6
     if value.isalpha():

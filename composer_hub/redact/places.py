@@ -57,6 +57,15 @@ _NESTED_TAG = re.compile(r"<\w*(?:[Pp]assword|[Ss]ecret)\w*>\s{0,20}<[Vv]alue>(?
 _URL = re.compile(r"://[^\s/@:\"'<>\\{}$`]{0,128}:(?P<v>[^\s@\"'<>\\`]{3,256})@(?=[\w\[$.-])")
 _URL_USER = re.compile(r"://(?P<v>[^\s/@:\"'<>\\{}$`]{12,64}):[^\s@\"'<>`]{3,256}@")
 _URL_TOKEN = re.compile(r"://(?P<v>[A-Za-z0-9_.~-]{16,256})@(?=[\w.-])")
+_CAPABILITY = re.compile(
+    r"://[^\s\"'`<>]{1,200}?/[\w-]{0,20}(?:hooks?|reset(?:[-_]password)?|invite|magic|verify|confirm|activate|unsubscribe|share)/"
+    r"(?:[\w-]{1,12}/)?(?P<v>[A-Za-z0-9_-]{16,256})(?![\w./-])"
+)
+"""A URL that lets everyone who knows it do what its path says."""
+_ROUTER = re.compile(
+    r"(?im)\b(?:secret|password|key) [05789] (?P<v>[\w$./+-]{8,200})[ \t]*$|\bsnmp-server community (?P<v2>\S{6,64})"
+)
+"""How the configuration of a router writes a secret: its encoding, a digit, before it."""
 _GIVEN = re.compile(
     r"(?:\baccounts\\*[\"']?\s{0,4}[:=]\s{0,4}\[\s{0,20}\\*[\"'](?=0x[0-9a-f]{64}\\*[\"'])"
     r"|::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
@@ -147,7 +156,12 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
             yield from _cookies(subject)
         elif word in triggers:
             yield from matches_at(text, lowered, word, pattern, rule, accept)
+    for match in _ROUTER.finditer(text):
+        group = "v" if match["v"] else "v2"
+        if not is_dummy(match[group]):
+            yield Span(*match.span(group), "SECRET", "router")
     if "://" in text:
+        yield from matches_at(text, text, "://", _CAPABILITY, "capability", looks_random)
         yield from matches_at(text, text, "://", _URL, "url_password", is_url_password)
         yield from matches_at(text, text, "://", _URL_USER, "url_user", looks_random)
         yield from matches_at(text, text, "://", _URL_TOKEN, "url_token", looks_random)

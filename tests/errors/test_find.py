@@ -443,6 +443,7 @@ REPORTS = [
     ("report.no_project", "go test ./e2e/ 2>&1 | tail -80", "go: cannot find main module, but found .git/config in /r\n\tto create a module there, run:\n\tgo mod init"),
     ("report.usage", "golangci-lint run --disable-all 2>&1 | tail -20", "Error: unknown flag: --disable-all"),
     ("report.tests", "git commit -m \"$(go test ./... | tail -3)\"", "--- FAIL: TestA (0.0s)\nFAIL"),
+    ("report.build", "npm run build 2>&1 | tail -20", "> astro build\n\n12:34:06 [ERROR] [guard] An unhandled error occurred"),
     ("report.position", "go build ./... 2>&1 | head", "# pkg\n./a.go:12:5: undefined: foo"),
 ]  # fmt: skip
 
