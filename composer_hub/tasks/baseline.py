@@ -29,7 +29,8 @@ class Baseline:
     seconds: Mapping[str, float]
     lines: Mapping[str, Mapping[int, frozenset[str]]]  # path -> line -> tests that run it
     at_import: Mapping[str, frozenset[int]]  # path -> lines that run when a module is imported
-    spawners: frozenset[str]  # tests that start processes, whose lines are not seen
+    spawners: frozenset[str]  # tests that start processes
+    unseen: frozenset[str]  # those of them whose processes' lines are not known
     suite_s: float  # CPU time of one plain run
     warm: tuple[str, ...]
     by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # test file -> passing tests
@@ -91,6 +92,7 @@ def measure(bench: Bench) -> Baseline:
         lines=lines,
         at_import=at_import,
         spawners=frozenset(one for report in others for one in report.values["spawners"]) & passing,
+        unseen=frozenset(one for report in others for one in report.values["unseen"]) & passing,
         suite_s=first.cpu_s,
         warm=tuple(others[0].values["warm"]),
         by_file={path: frozenset(ids) for path, ids in by_file.items()},
@@ -124,6 +126,11 @@ def _lines(
                 found[path][int(line)] = sets[number] if sets[number] >= before else before | sets[number]
                 if imports[number]:
                     at_import[path].add(int(line))
+        for test, files in values["child_lines"].items():
+            for path, numbers in files.items():
+                of_file = found[path.removeprefix(tree)]
+                for number in numbers:
+                    of_file[number] = of_file.get(number, frozenset()) | {test}
     return dict(found), {path: frozenset(lines) for path, lines in at_import.items()}
 
 

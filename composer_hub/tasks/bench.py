@@ -25,7 +25,7 @@ from composer_hub.tasks import inside
 from composer_hub.tasks.sources import Package
 
 SCRIPTS = Path(inside.__file__).parent
-TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES}
+TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES, "startup": SCRIPTS / "startup" / "sitecustomize.py"}
 _BATCH = 12
 _CLOCK = 1_500_000_000  # of edited files; each job adds a second
 

@@ -87,7 +87,7 @@ class Model:
 
     def guided(self, tests: frozenset[str]) -> frozenset[str]:
         """Return the tests to run for an edit: those that run it, and those that start processes which may."""
-        return tests | self.baseline.spawners
+        return tests | self.baseline.unseen
 
     def can_be_emptied(self, function: Function) -> bool:
         """Return whether tests, and not only imports, run the body."""

@@ -54,7 +54,7 @@ def check(bench: Bench, model: Model, candidates: Sequence[Candidate], max_share
     jobs: dict[str, Job] = {}
     for number, one in enumerate(prepared):
         if not one.reason:
-            jobs[f"{number}"] = _job(model, one, f"{number}")
+            jobs[f"{number}"] = _job(model, one, f"{number}", max_share)
             if one.candidate.gold is not None:
                 start = replace(jobs[f"{number}"], name=f"{number}-gold", options={})
                 jobs[start.name] = replace(start, edits=gold_edits(one))
@@ -80,14 +80,14 @@ def _parses(edits: Sequence[SourceEdit]) -> bool:
     return True
 
 
-def _job(model: Model, one: Checked, name: str) -> Job:
+def _job(model: Model, one: Checked, name: str, max_share: float) -> Job:
     candidate, baseline = one.candidate, model.baseline
     files = {id.split("::")[0] for id in candidate.guided} | {edit.path for edit in candidate.files}
     seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
     slowest = max((baseline.seconds.get(id, 0.0) for id in candidate.guided), default=0.0)
     options: dict[str, object] = {}
     if candidate.probes:
-        options["variants"] = VARIANTS
+        options |= {"variants": VARIANTS, "max_failing": int(max_share * len(baseline.passing))}
     if candidate.breaks_imports:
         options["imports"] = model.package.modules
     return Job(

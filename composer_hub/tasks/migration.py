@@ -159,7 +159,8 @@ def _candidate(
     in_tests = tuple(one for one in splices if one.path in model.tests)
     files = {one.path for one in in_tests}
     guided = tests | frozenset(id for file in files for id in model.baseline.by_file.get(file, ()))
+    guided |= model.baseline.spawners
     return Candidate(
-        "migrate", f"{function.symbol}:{change[:6]}", (function.symbol,), in_tests, model.guided(guided), len(own),
+        "migrate", f"{function.symbol}:{change[:6]}", (function.symbol,), in_tests, guided, len(own),
         files=(SourceEdit(path, test),), gold=gold, notes={"change": change},
     )  # fmt: skip

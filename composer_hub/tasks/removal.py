@@ -98,7 +98,7 @@ def _guided(model: Model, statements: list[tuple[Source, ast.stmt]], names: set[
     for function in model.functions:
         if function.called_names & names:
             found |= model.baseline.tests_of(function.path, *function.body_lines)
-    return model.guided(frozenset(found))
+    return frozenset(found) | model.baseline.spawners
 
 
 # ------------------------------------------------------------------------------------------------------------ fixpoint

@@ -17,17 +17,19 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 import types
 from pathlib import Path
 
 import pytest
+from _pytest import nodes
 from _pytest.assertion import util as assertions
 from _pytest.runner import runtestprotocol
 
 FLAGS = (
     "-p no:cacheprovider -q --tb=no --continue-on-collection-errors "
-    "-o addopts= -o required_plugins= -o xfail_strict=false"
+    "--no-summary -o addopts= -o required_plugins= -o xfail_strict=false"
 ).split()
 SPAWNING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"}
 VARIANT_SECONDS = 4
@@ -45,7 +47,8 @@ class Session:
         self.job, self.coverage, self.recorder = job, coverage, recorder
         self.wanted = set(job["ids"]) if job.get("ids") is not None else None
         self.statuses, self.seconds, self.broken_files = {}, {}, []
-        self.spawners, self.fixtures, self.variants = set(), {}, {}
+        self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
+        self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
         self.current, self.caches = "", None
 
     def pytest_collectreport(self, report):
@@ -59,17 +62,30 @@ class Session:
         if self.job.get("reverse"):
             items.reverse()
 
-    @pytest.hookimpl(tryfirst=True)
+    @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session):
-        for name in self.job.get("variants", ()):
-            if session.items:
-                self.variants[name] = passes_all(session.items, name)
+        names = self.job.get("variants", ())
+        ask = variant_host(session.items, names) if names and session.items else None
+        result = yield
+        failing = sorted((id for id, status in self.statuses.items() if status == "failed"), key=self.seconds.get)
+        if ask is not None:
+            # A task that breaks too many tests is not wanted, whatever a trivial answer does.
+            self.variants = ask(failing if len(failing) <= self.job["max_failing"] else [])
+        return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
         self.current = item.nodeid
         if self.coverage is not None:
             self.clear_caches()
+            number = len(self.seconds)
+            place = {
+                "include": self.job["coverage"],
+                "folder": self.lines_folder,
+                "number": number,
+                "test": item.nodeid,
+            }
+            os.environ["COMPOSER_LINES"] = json.dumps(place)
             for name in getattr(item, "fixturenames", ()):
                 self.fixtures.setdefault(name, []).append(item.nodeid)
         self.context(item.nodeid)
@@ -128,7 +144,22 @@ class Session:
 
     def audit(self, event, args):
         if event in SPAWNING and self.current:
-            self.spawners.add(self.current)
+            before = self.spawned.get(self.current, 0)
+            # Only what `subprocess` starts is counted; a fork ends without a report of its lines.
+            self.spawned[self.current] = before + 1 if event == "subprocess.Popen" and before is not None else None
+
+    def child_lines(self):
+        """Return the lines that processes of tests ran, and the tests some of whose processes did not report."""
+        lines, reports = {}, {}
+        for path in sorted(Path(self.lines_folder).glob("lines-*[0-9]")) if self.lines_folder else ():
+            told = json.loads(path.read_text())
+            reports[told["test"]] = reports.get(told["test"], 0) + 1
+            for name, numbers in told["lines"].items():
+                lines.setdefault(told["test"], {}).setdefault(name, set()).update(numbers)
+        shutil.rmtree(self.lines_folder, ignore_errors=True)
+        unseen = [test for test, count in self.spawned.items() if count is None or reports.get(test, 0) < count]
+        found = {test: {name: sorted(numbers) for name, numbers in one.items()} for test, one in lines.items()}
+        return {"child_lines": found, "unseen": sorted(unseen)}
 
     def report(self):
         return {
@@ -136,9 +167,41 @@ class Session:
             "seconds": self.seconds,
             "broken_files": self.broken_files,
             "variants": self.variants,
-            "spawners": sorted(self.spawners),
+            "spawners": sorted(self.spawned),
             "fixtures": self.fixtures,
+            **self.child_lines(),
         }
+
+
+def variant_host(items, names):
+    """Fork a child that tries trivial answers on tests that have not run yet; return the function that asks it.
+
+    The tests that the empty body fails run first there, the fast ones before the slow ones, because a trivial answer
+    most often fails them as well.
+    """
+    question, asks = os.pipe()
+    answers, says = os.pipe()
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(BaseException):
+            os.close(asks)
+            with os.fdopen(question) as file:
+                place = {id: number for number, id in enumerate(json.loads(file.read()))}
+            first = sorted(items, key=lambda item: place.get(item.nodeid, len(place)))
+            os.write(says, json.dumps({name: passes_all(first, name) for name in names}).encode())
+        os._exit(0)
+    os.close(question)
+    os.close(says)
+
+    def ask(failing):
+        with os.fdopen(asks, "w") as file, contextlib.suppress(BrokenPipeError):
+            file.write(json.dumps(failing) if failing else "")
+        with os.fdopen(answers) as file:
+            told = file.read()
+        os.waitpid(child, 0)
+        return json.loads(told) if told else {}
+
+    return ask
 
 
 def passes_all(items, variant):
@@ -169,8 +232,14 @@ def answer(variables):
     return {"none": None, "text": "", "list": [], "true": True}[variant]
 
 
+def no_traceback(self, excinfo, style=None):
+    """Return what is reported of a failure: nobody reads it, and a traceback parses every file that it shows."""
+    return "failed"
+
+
 def run_tests(job, tools):
     """Run pytest for one job and return its report."""
+    nodes.Node._repr_failure_py = no_traceback
 
     def out_of_time(number, frame):
         raise OutOfTime
@@ -186,6 +255,9 @@ def run_tests(job, tools):
 
         coverage = library.Coverage(data_file=None, include=job["coverage"], config_file=False, messages=False)
         coverage.start()
+        os.environ["PYTHONPATH"] = os.pathsep.join(
+            [os.path.dirname(tools["startup"]), os.environ.get("PYTHONPATH", "")]
+        )
     if job.get("record"):
         recorder = load(tools["recorder"]).Recorder(job["record"], load(tools["values"]))
     session = Session(job, coverage, recorder)
