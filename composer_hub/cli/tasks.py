@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,18 @@ tasks.add_command(serve)
 @click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
+@click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @publish_options
 @format_option
-def make(sources: tuple[str, ...], kinds: str, publication: Publication, out: Output, **options: Any) -> None:
+def make(
+    sources: tuple[str, ...], kinds: str, num_trees: int, publication: Publication, out: Output, **options: Any
+) -> None:
     """Make tasks from packages: SRC is a folder, an sdist, a wheel, or a name that pip downloads.
 
     Tests of the packages run in a sandbox. Hidden oracles go to the private dataset NAME-oracle.
     """
+    if num_trees and publication.public:
+        raise exits.Refused("Harbor trees hold the oracles and solutions. Leave out --public, or --harbor.")
     named = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
     chosen = stage.Options(kinds=named, **options)
     with out.progress("packages", len(sources)) as bar:
@@ -57,16 +63,17 @@ def make(sources: tuple[str, ...], kinds: str, publication: Publication, out: Ou
     if not made.tasks:
         counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
         raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
-    publish(out, publication, made)
+    publish(out, publication, made, num_trees)
 
 
-def publish(out: Output, publication: Publication, made: stage.TaskSet) -> None:
+def publish(out: Output, publication: Publication, made: stage.TaskSet, num_trees: int = 0) -> None:
     """Publish or plan both datasets: the oracles first, because tasks without theirs would be judged by tests alone."""
     where, repo, numbers = publication.destination, publication.repo, made.numbers()
     name = repo.split("/")[1]
     options = publication.options()
+    make_draft = functools.partial(stage.draft, made, name, repo=repo, num_trees=num_trees)
     if publication.dry_run:
-        draft = stage.draft(made, name, newest(where, repo))
+        draft = make_draft(newest(where, repo))
         plan = dry_run(where, repo, draft.tables, draft.card, lineage=draft.lineage, options=options)
         show_plan(out, plan, where.address, numbers)
         return
@@ -77,7 +84,7 @@ def publish(out: Output, publication: Publication, made: stage.TaskSet) -> None:
             out.note(f"{len(made.oracles):,} hidden oracles are in {hidden} (private).")
         except NothingToPublish:
             out.note(f"{hidden} already holds these oracles.")
-    published = update(where, repo, lambda before: stage.draft(made, name, before), options=options)
+    published = update(where, repo, make_draft, options=options)
     show_published(out, published, publication.to, numbers)
 
 

@@ -14,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -259,11 +260,19 @@ class Machine:
         for source in _matching(self.context, sources, one):
             is_inside = last.endswith("/") or len(sources) > 1 or (self.root / target.lstrip("/")).is_dir()
             place = f"{target}/{source.name}" if source.is_file() and is_inside else target
-            self.put(source, place)
+            if one.name == "ADD" and source.is_file() and tarfile.is_tarfile(source):
+                self._unpack(source, place := target)
+            else:
+                self.put(source, place)
             for option in options:
                 name, _, value = option.removeprefix("--").partition("=")
                 program = {"chown": "chown -R", "chmod": "chmod -R"}[name]
                 self._must(f"{program} {shlex.quote(value)} {shlex.quote(place)}", network=False, cwd="/")
+
+    def _unpack(self, archive: Path, target: str) -> None:
+        with tempfile.TemporaryDirectory() as folder, tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+            self.put(Path(folder), target)
 
 
 def _before_copy(instructions: Sequence[Instruction]) -> Iterator[Instruction]:

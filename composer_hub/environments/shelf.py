@@ -108,14 +108,6 @@ def open_shelf(
         for split in version.splits(TABLE)
         for task in version.records(Task, TABLE, split)
     }
-    bundles, venvs = dict[str, Path](), dict[str, Path | None]()
-    for row in version.rows(BUNDLES):
-        bundles[row["digest"]] = _kept(row["digest"], base64.b64decode(row["data"]))
-        venvs[row["digest"]] = make_venv(row["requirements"])
-    if missing := {task.bundle_digest for task in tasks.values()} - set(bundles):
-        raise ShelfError(
-            f"{ref} lacks the bundles {', '.join(sorted(missing))[:200]}. Make and publish the tasks again."
-        )
     oracles: dict[str, Any] = {}
     if any(task.has_oracle for task in tasks.values()):
         name = f"{parse_ref(ref).repo}-oracle"
@@ -124,12 +116,37 @@ def open_shelf(
             oracles = {row["task_id"]: row["oracle"] for row in rows if row["task_id"] in tasks}
         except (LoadError, HubError, exits.Refused):
             oracles = {}  # reported by `TaskShelf.oracles` being empty; the run's card says so
-    return TaskShelf(tasks, bundles, venvs, oracles, pin=f"{version.repo}@{version.revision}")
+    shelf = shelf_of(tasks.values(), version.rows(BUNDLES), oracles, _cache(), make_venv=make_venv)
+    return replace(shelf, pin=f"{version.repo}@{version.revision}")
 
 
-def _kept(digest: str, data: bytes) -> Path:
+def shelf_of(
+    tasks: Iterable[Task],
+    bundles: Iterable[Mapping[str, Any]],  # rows
+    oracles: Mapping[str, Mapping[str, Any]],
+    folder: Path,  # that bundles are written to
+    *,
+    make_venv: Callable[[Iterable[str]], Path] = lambda requirements: venv_for(sorted(requirements)),
+) -> TaskShelf:
+    """Return the shelf of some tasks with the rows of their bundles."""
+    by_id = {task.task_id: task for task in tasks}
+    paths, venvs = dict[str, Path](), dict[str, Path | None]()
+    for row in bundles:
+        paths[row["digest"]] = _kept(folder, row["digest"], base64.b64decode(row["data"]))
+        venvs[row["digest"]] = make_venv(row["requirements"])
+    if missing := {task.bundle_digest for task in by_id.values()} - set(paths):
+        raise ShelfError(
+            f"The bundles {', '.join(sorted(missing))[:200]} are missing. Make and publish the tasks again."
+        )
+    return TaskShelf(by_id, paths, venvs, oracles)
+
+
+def _cache() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "composer-hub", "bundles")
+
+
+def _kept(cache: Path, digest: str, data: bytes) -> Path:
     """Write a bundle to the cache once."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "composer-hub", "bundles")
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{hashlib.sha256(digest.encode() + data).hexdigest()[:32]}.tar.gz"
     if not path.exists():

@@ -15,6 +15,7 @@ from composer_hub.hub.manifest import MANIFEST, ManifestError, read_manifest
 from composer_hub.hub.models import Model, ModelError, digest_of, fetch_model, publish_model
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, HubError, HubRefused, Moved
 from composer_hub.hub.publish import (
+    VERSION_MARK,
     Draft,
     Lineage,
     NothingToPublish,
@@ -36,6 +37,7 @@ from composer_hub.hub.versions import Ancestor, Diff, diff, lineage
 __all__ = [
     "MANIFEST",
     "REVIEWS",
+    "VERSION_MARK",
     "Add",
     "Ancestor",
     "Card",

@@ -40,6 +40,7 @@ class Card:
     dropped: Mapping[str, Any] = field(default_factory=dict)  # reason -> number
     holes: Mapping[str, str] = field(default_factory=dict)  # further named holes of the template
     pictures: Mapping[str, bytes] = field(default_factory=dict)  # path below plots/ -> a file that the card shows
+    trees: Mapping[str, bytes | None] = field(default_factory=dict)  # tasks/… and registry.json; None: stays as it is
     sessions: Mapping[str, Path] = field(default_factory=dict)  # path below sessions/ -> a file for the Hub's viewer
 
 
@@ -65,6 +66,7 @@ def render(
         "license": card.license,
         "example": "",
         "plots": "",
+        "trees": "",
         **card.holes,
     }
     try:

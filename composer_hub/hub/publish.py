@@ -29,6 +29,8 @@ from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
 from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
 
 MAX_OPERATIONS = 100
+VERSION_MARK = "${version}"
+"""Stands for the version's number in `registry.json`: it is chosen when the version is planned."""
 BUMPS = ("patch", "minor", "major")
 _MAX_PLANS = 20
 _LIBRARIES = ("huggingface_hub", "datasets", "pyarrow")
@@ -195,7 +197,7 @@ def _publish(
                 continue
             note = _visibility_note(destination, repo, options)
             healed = head.heal(destination)
-            if draft is None or head.holds(built):
+            if draft is None or head.holds(built, draft.card):
                 return head.published(destination, note) if healed else head.nothing(note)
             plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
             try:
@@ -235,7 +237,7 @@ def dry_run(
     with tempfile.TemporaryDirectory(prefix="composer-publish-") as scratch:
         built = build_all(tables, Path(scratch), shard_bytes=options.shard_bytes)
         head = _Head.read(destination, repo)
-        if head.holds(built) and head.is_tagged:
+        if head.holds(built, card) and head.is_tagged:
             head.nothing("")
         return make_plan(head, destination, built, card, lineage or Lineage(), options)
 
@@ -296,8 +298,10 @@ class _Head:
     def is_tagged(self) -> bool:
         return self.version is not None and self.version.tag in self.tags
 
-    def holds(self, built: Sequence[Built]) -> bool:
-        return self.manifest is not None and _content(self.manifest) == _content({"tables": _tables(built)})
+    def holds(self, built: Sequence[Built], card: Card) -> bool:
+        if self.manifest is None or _content(self.manifest) != _content({"tables": _tables(built)}):
+            return False
+        return not card.trees or self.manifest.get("trees") == _trees(card)
 
     def heal(self, destination: Destination) -> bool:
         """Tag the newest version if a crash came between its commit and its tag."""
@@ -434,6 +438,7 @@ def _manifest(
         "repo": repo,
         "version": str(version),
         "tables": _tables(built),
+        **({"trees": _trees(card)} if card.trees else {}),
         "parents": [parent.__dict__ for parent in lineage.parents],
         "sources": dict(lineage.sources),
         "config": dict(lineage.config),
@@ -471,6 +476,10 @@ def _index(parts: Sequence[Part]) -> dict[str, Any]:
     return {"parts": [part.as_json() for part in parts]}
 
 
+def _trees(card: Card) -> list[str]:
+    return sorted({path.split("/")[1] for path in card.trees if path.startswith("tasks/")})
+
+
 def _content(manifest: Mapping[str, Any]) -> str:
     """Return the digests of a version's rows and columns, which do not depend on the library that wrote it."""
     tables = {
@@ -491,12 +500,25 @@ def _changes(
     files = {path: source for one in built for path, source in one.files.items()}
     adds = [Add.of("README.md", readme.encode()), Add.of(MANIFEST, text.encode())]
     adds += [Add.of(path, source) for path, source in sorted(files.items())]
+    tag = f"v{manifest['version']}".encode()
+    adds += [
+        # Trees are content-addressed by their task, so only the registry names the version.
+        Add.of(path, data.replace(VERSION_MARK.encode(), tag) if path == "registry.json" else data)
+        for path, data in sorted(card.trees.items())
+        if data is not None
+    ]
     adds += [Add.of(f"plots/{name}", data) for name, data in sorted(card.pictures.items())]
     room = max(0, MAX_OPERATIONS - len(adds))
     adds += [Add.of(f"sessions/{name}", path) for name, path in list(card.sessions.items())[:room]]
     # Delete only files that composer_hub itself writes.
-    written = {add.path for add in adds} | {path for one in built for path in one.kept}
-    ours = ("data/", "index/", "plots/", "sessions/")
+    written = {add.path for add in adds} | set(card.trees) | {path for one in built for path in one.kept}
+    ours = (
+        "data/",
+        "index/",
+        "plots/",
+        "sessions/",
+        *(("tasks/", "registry.json") if card.template == "tasks" else ()),
+    )
     stale = [path for path in sorted(there) if path.startswith(ours) and path not in written]
     return (*adds, *(Delete(path) for path in stale))
 

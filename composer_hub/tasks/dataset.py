@@ -5,7 +5,6 @@ Tasks of packages that a run did not make again stay in the next version.
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,16 +13,22 @@ from typing import TYPE_CHECKING, Any
 from composer_hub import exits
 from composer_hub.hub import Card, Draft, Lineage, Table, Version
 from composer_hub.records import Task, features_of, from_row, to_row
-from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, Options, TaskSet
+from composer_hub.tasks.harbor import trees_for
+from composer_hub.tasks.make import GENERATOR_VERSION, Options, TaskSet, bundle_row
 
 if TYPE_CHECKING:
     from datasets import Features
 
+_TREES = (
+    "`tasks/` holds Harbor trees of some of these tasks, and `registry.json` names them. Download the repository at a "
+    "tag and run `harbor run --registry-path registry.json` in it. **The trees hold the hidden oracles, so this "
+    "repository must stay private.**"
+)
 TAGS = ("coding", "agents", "reinforcement-learning", "verifiable", "swe")
 
 
-def draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
-    """Return the next version of a task dataset."""
+def draft(made: TaskSet, name: str, before: Version | None = None, *, repo: str = "", num_trees: int = 0) -> Draft:
+    """Return the next version of a task dataset, with so many of the new tasks also as Harbor trees."""
     if not made.tasks:
         raise exits.NothingToDo(f"No task was made: {made.numbers()['refused']}. Read the reports of the task set.")
     again = {report.package for report in made.reports if report.package}
@@ -32,6 +37,7 @@ def draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
     tasks = [*kept, *made.tasks]
     licenses = Counter(f"{row['license']}{' (copyleft)' * row['copyleft']}" for row in bundles)
     numbers = made.numbers()
+    trees = trees_for(made, repo or name, before, {task.task_id for task in kept}, num_trees)
     card = Card(
         "tasks",
         pretty_name=f"{name}: coding tasks from tested packages",
@@ -46,7 +52,13 @@ def draft(made: TaskSet, name: str, before: Version | None = None) -> Draft:
         },
         dropped={name.replace(":", ", "): number for name, number in numbers["reasons"].items()}
         | {f"package, {name}": number for name, number in numbers["refused"].items()},
-        holes={"made": _made(made.options), "yields": _yields(numbers), "licenses": _licenses(bundles)},
+        holes={
+            "made": _made(made.options),
+            "yields": _yields(numbers),
+            "licenses": _licenses(bundles),
+            "trees": _TREES if trees else "",
+        },
+        trees=trees,
     )
     lineage = Lineage(
         config={
@@ -89,15 +101,6 @@ def oracle_draft(made: TaskSet, name: str, before: Version | None = None) -> Dra
         counts={"oracles": len(rows)},
     )
     return Draft([Table("oracle", rows, features, "task_id", ("package",))], card, Lineage(), "Oracles")
-
-
-def bundle_row(bundle: Bundle) -> dict[str, Any]:
-    """Return a bundle as it is published."""
-    return dataclasses.asdict(bundle) | {
-        "python_path": list(bundle.python_path),
-        "requirements": list(bundle.requirements),
-        "data": base64.b64encode(bundle.data).decode(),
-    }
 
 
 def bundle_features() -> Features:

@@ -10,18 +10,21 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer_hub import exits
 from composer_hub.environments.oracle import SCRIPT
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
-from composer_hub.environments.shelf import open_shelf
-from composer_hub.environments.trees import bundle_files, edited, matches
-from composer_hub.hub import Destination, load
+from composer_hub.environments.shelf import TaskShelf, open_shelf, shelf_of
+from composer_hub.environments.trees import bundle_files, edited, matches, write_files
+from composer_hub.environments.venvs import pinned
+from composer_hub.hub import VERSION_MARK, Destination, Version, load
 from composer_hub.records import Task
 from composer_hub.tasks.inside import grade_harbor
+from composer_hub.tasks.make import TaskSet, bundle_row
+from composer_hub.tasks.sources import packed
 
 GRADER = Path(grade_harbor.__file__)
 SCHEMA = "1.4"
@@ -67,7 +70,7 @@ _DOCKERFILE = """FROM python:{python}-slim
 ENV PYTHONDONTWRITEBYTECODE=1 TZ=UTC PYTHONHASHSEED=0 PYTHONPATH={path}
 WORKDIR /workspace
 RUN pip install --no-cache-dir {requirements} && useradd -m {user}
-COPY source /workspace
+ADD source.tar.gz /workspace
 {last}
 """
 
@@ -84,8 +87,10 @@ def tree_of(
     gold = edited(start, task.solution)
     graded = sorted({path for path in {**start, **gold} if matches(path, task.editable) and path not in task.tests})
     contract = {"fail_to_pass": task.fail_to_pass, "pass_to_pass": task.pass_to_pass, "python_path": task.python_path}
-    files = {f"environment/source/{path}": data for path, data in start.items()}
-    files |= {f"tests/source/{path}": data for path, data in start.items() if path not in graded}
+    files = {
+        "environment/source.tar.gz": packed(start),
+        "tests/source.tar.gz": packed({path: data for path, data in start.items() if path not in graded}),
+    }
     solved = {path: gold[path] for path in graded if path in gold and gold[path] != start.get(path)}
     files |= {f"solution/files/{path}": data for path, data in solved.items()}
     copies = [
@@ -153,17 +158,14 @@ def _graded(
     with tempfile.TemporaryDirectory(prefix="composer-harbor-") as folder:
         Path(folder).chmod(0o755)
         root = Path(folder, "root")
-        for name, data in files.items():
-            place = root / name.replace("tests/source/", "workspace/", 1)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-        for path in graded:
-            inside = path.removeprefix("/workspace/")
-            start = files.get(f"environment/source/{inside}")
-            content = files.get(f"solution/files/{inside}", start) if solved else start
-            if content is not None:
-                (root / "workspace" / inside).parent.mkdir(parents=True, exist_ok=True)
-                (root / "workspace" / inside).write_bytes(content)
+        write_files(root, files)
+        tree = dict(bundle_files(root / "environment/source.tar.gz"))
+        if solved:
+            mark = "solution/files/"
+            tree |= {name.removeprefix(mark): data for name, data in files.items() if name.startswith(mark)}
+        sent = [path.removeprefix("/workspace/") for path in graded]
+        write_files(root / "workspace", {path: tree[path] for path in sent if path in tree})
+        write_files(root / "workspace", bundle_files(root / "tests/source.tar.gz"))
         (root / "logs").mkdir()
         env = {"COMPOSER_ROOT": sandbox.inside(root)}
         sandbox.run(["python", "-I", "tests/grade.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200))
@@ -173,27 +175,56 @@ def _graded(
             return -1.0
 
 
-def write_harbor(where: Destination, ref: str, folder: Path, number: int | None = None) -> dict[str, Any]:
-    """Write the tasks of a version as checked Harbor trees with a `registry.json`."""
-    version, shelf = load(where, ref), open_shelf(ref, where)
-    requirements = {row["digest"]: row["requirements"] for row in version.rows("bundles")}
-    box, written, refused = open_sandbox(), [], 0
+def checked_trees(shelf: TaskShelf, number: int | None = None) -> Iterator[tuple[str, dict[str, bytes] | None]]:
+    """Yield the id and the files of each task's tree; None if its grader failed the check."""
+    box = open_sandbox()
     # A Harbor grader runs tests; new tests and contradictions need our verifier.
     for task in [one for one in shelf.tasks.values() if one.kind not in ("write_tests", "contradiction")][:number]:
-        digest = task.bundle_digest
-        files = tree_of(task, shelf.bundles[digest], requirements[digest], shelf.oracles.get(task.task_id))
+        digest, oracle = task.bundle_digest, shelf.oracles.get(task.task_id)
+        venv = shelf.venvs[digest]
+        files = tree_of(task, shelf.bundles[digest], pinned(venv) if venv else (), oracle)
         try:
-            check_tree(files, box, shelf.venvs[digest])
+            check_tree(files, box, venv)
         except HarborTreeError:
+            yield task.task_id, None
+        else:
+            yield task.task_id, files
+
+
+def registry_of(repo: str, version: str, names: Sequence[str]) -> bytes:
+    """Return the `registry.json` of trees in `tasks/`, whose paths are relative to it."""
+    tasks = [{"name": name, "path": f"tasks/{name}"} for name in names]
+    registry = [{"name": repo, "version": version, "description": f"{len(tasks)} tasks", "tasks": tasks}]
+    return (json.dumps(registry, indent=1) + "\n").encode()
+
+
+def write_harbor(where: Destination, ref: str, folder: Path, number: int | None = None) -> dict[str, Any]:
+    """Write the tasks of a version as checked Harbor trees with a `registry.json`."""
+    version, names, refused = load(where, ref), [], 0
+    for name, files in checked_trees(open_shelf(ref, where), number):
+        if files is None:
             refused += 1
             continue
-        for name, data in files.items():
-            place = folder / "tasks" / task.task_id / name
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
-        written.append(task)
-    tasks = [{"name": task.task_id, "path": f"tasks/{task.task_id}"} for task in written]
-    registry = [{"name": version.repo, "version": version.tag, "description": f"{len(tasks)} tasks", "tasks": tasks}]
+        names.append(name)
+        folder.joinpath("tasks").mkdir(parents=True, exist_ok=True)
+        write_files(folder / "tasks" / name, files)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "registry.json").write_text(json.dumps(registry, indent=1) + "\n")
-    return {"tasks": len(written), "failed_their_check": refused}
+    (folder / "registry.json").write_bytes(registry_of(version.repo, version.tag, names))
+    return {"tasks": len(names), "failed_their_check": refused}
+
+
+def trees_for(
+    made: TaskSet, repo: str, before: Version | None, kept: Collection[str], number: int
+) -> dict[str, bytes | None]:
+    """Return the files of a version's trees by path: new tasks' trees, and None for those of kept tasks."""
+    there = before.destination.files(before.repo, before.revision) if before else {}
+    found: dict[str, bytes | None] = {
+        path: None for path in there if path.startswith("tasks/") and path.split("/")[1] in kept
+    }
+    if number:
+        with tempfile.TemporaryDirectory(prefix="composer-bundles-") as folder:
+            shelf = shelf_of(made.tasks, map(bundle_row, made.bundles), made.oracles, Path(folder))
+            for name, files in checked_trees(shelf, number):
+                found |= {f"tasks/{name}/{path}": data for path, data in (files or {}).items()}
+    names = sorted({path.split("/")[1] for path in found})
+    return found | {"registry.json": registry_of(repo, VERSION_MARK, names)} if names else {}

@@ -20,7 +20,7 @@ import sys
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -287,16 +287,21 @@ def _members(archive: Path, skipped: Counter[str]) -> Iterator[tuple[str, int, C
 
 def pack(tree: Path) -> bytes:
     """Return a tar.gz of the files of a tree, the same bytes on every machine."""
+    paths = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
+    return packed({path.relative_to(tree).as_posix(): path.read_bytes() for path in paths})
+
+
+def packed(files: Mapping[str, bytes]) -> bytes:
+    """Return a tar.gz of some files, in their order."""
     buffer = io.BytesIO()
     with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as packed,
-        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as stream,
+        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        for path in sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()):
-            info = tarfile.TarInfo(path.relative_to(tree).as_posix())
-            info.size, info.mode = path.stat().st_size, 0o644
-            with path.open("rb") as file:
-                tar.addfile(info, file)
+        for name, data in files.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(data), 0o644
+            tar.addfile(info, io.BytesIO(data))
     return buffer.getvalue()
 
 

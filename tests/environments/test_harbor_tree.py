@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ ENV GREETING="hello you"
 WORKDIR /workspace
 RUN apt-get update && apt-get install -y --no-install-recommends git && rm -rf /var/lib/apt/lists/*
 RUN useradd -m agent
-COPY core.py .
+ADD core.tar.gz .
 RUN chown -R agent:agent /workspace
 """
 JUDGE = f"FROM python:{PYTHON}-slim\nWORKDIR /workspace\nCOPY test.sh check.py /tests/\n"
@@ -67,6 +68,8 @@ def tree(tmp_path: Path) -> Path:
     }.items():  # fmt: skip
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
+    with tarfile.open(folder / "environment/core.tar.gz", "w:gz") as packed:
+        packed.add(folder / "environment/core.py", "core.py")
     return folder
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from composer_hub import hub, tasks
+from composer_hub import exits, hub, tasks
 from composer_hub.cli.main import root
+from composer_hub.environments.harbor import world_of
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.environments.verifier import submission, verify
@@ -145,6 +147,40 @@ def test_a_harbor_tree_is_tried_before_it_is_written(made: tasks.TaskSet, bundle
         check_tree(unsolved, open_sandbox(), venv)
     with pytest.raises(HarborTreeError, match=r"lacks tests/test\.sh"):
         check_tree({name: data for name, data in files.items() if name != "tests/test.sh"}, open_sandbox(), venv)
+
+
+def test_trees_are_published_with_the_rows_and_stay_while_their_tasks_do(made: tasks.TaskSet, tmp_path: Path) -> None:
+    where = hub.FolderDestination(tmp_path)
+    kinds = ("stub", "bug")
+    few = tuple(one_task(made, kind) for kind in kinds)
+    first = dataclasses.replace(made, tasks=few)
+    published = hub.update(
+        where, "me/tasks", lambda before: tasks.draft(first, "tasks", before, repo="me/tasks", num_trees=2)
+    )
+    (registry,) = json.loads((tmp_path / "me/tasks/registry.json").read_text())
+    assert (registry["name"], registry["version"]) == ("me/tasks", published.tag)
+    assert {one["name"] for one in registry["tasks"]} == {task.task_id for task in few}
+    assert all((tmp_path / "me/tasks" / one["path"] / "task.toml").is_file() for one in registry["tasks"])
+    world = world_of(f"me/tasks@{published.tag}", where, environment="bubblewrap")
+    assert len(world.rows or ()) == 2
+
+    # The same rows without trees change nothing, and another package's version keeps them.
+    with pytest.raises(hub.NothingToPublish):
+        hub.update(where, "me/tasks", lambda before: tasks.draft(first, "tasks", before, repo="me/tasks", num_trees=2))
+    more = tuple(dataclasses.replace(task, package="other", task_id=f"o{task.task_id}") for task in few)
+    report = dataclasses.replace(made.reports[0], package="other")
+    other = dataclasses.replace(made, tasks=more, reports=(report,))
+    second = hub.update(where, "me/tasks", lambda before: tasks.draft(other, "tasks", before, repo="me/tasks"))
+    (registry,) = json.loads((tmp_path / "me/tasks/registry.json").read_text())
+    assert registry["version"] == second.tag
+    assert {one["name"] for one in registry["tasks"]} == {task.task_id for task in few}
+    assert where.fetch("me/tasks", second.revision, f"tasks/{few[0].task_id}/instruction.md") is not None
+
+
+def test_trees_are_not_published_for_everyone(tmp_path: Path) -> None:
+    words = ["tasks", "make", str(tmp_path), "--repo", "me/t", "--to", str(tmp_path / "out"), "--public"]
+    with pytest.raises(exits.Refused, match="hold the oracles"):
+        root.main([*words, "--harbor", "1"], standalone_mode=False)
 
 
 def test_the_command_publishes_checks_and_gives_the_same_rows_as_one_worker(

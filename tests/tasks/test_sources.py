@@ -195,3 +195,43 @@ def test_ids_that_hold_an_address_are_in_no_list(venv: Path, tmp_path: Path) -> 
     (checked,) = recheck(bench, model, check(bench, model, candidates, 1.0))
     assert (checked.reason, checked.recheck) == ("", "exact")
     assert not [id for id in checked.fail_to_pass | checked.pass_to_pass if " at 0x" in id]
+
+
+SPAWNING = """
+import os, subprocess, sys
+import paths
+
+def test_reports():
+    assert subprocess.run([sys.executable, "-c", "import paths; paths.seen()"]).returncode == 0
+
+def test_hides():
+    code = "import sys; sys.path.insert(0, '.'); import paths; paths.hidden()"
+    assert subprocess.run([sys.executable, "-I", "-c", code]).returncode == 0
+
+def test_forks():
+    child = os.fork()
+    if not child:
+        paths.hidden()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def test_plain():
+    assert paths.other() == 3
+"""
+
+
+def test_lines_of_a_process_count_for_its_test_and_a_test_that_cannot_be_watched_is_known(
+    venv: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    bodies = "".join(f"def {name}():\n    return {number}\n" for number, name in enumerate(("seen", "hidden"), 1))
+    (source / "paths.py").write_text(f"{bodies}def other():\n    return 3\n")
+    (source / "test_paths.py").write_text(SPAWNING)
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    baseline = measure(bench)
+    names = {id.partition("::")[2] for id in baseline.unseen}
+    assert names == {"test_hides", "test_forks"}
+    assert baseline.spawners == baseline.unseen | {"test_paths.py::test_reports"}
+    assert baseline.tests_of("paths.py", 2, 2) == {"test_paths.py::test_reports"}
+    assert baseline.tests_of("paths.py", 6, 6) == {"test_paths.py::test_plain"}
