@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +17,16 @@ pytest.importorskip("trl")
 from datasets import Dataset
 
 from composer_hub import exits
-from composer_hub.environments import count_episodes, guarded
-from composer_hub.environments.coding import coding_factory
+from composer_hub.environments import count_episodes, guarded, oracle, trees
+from composer_hub.environments.coding import CodingEnvironment, CodingOptions, Scorer, coding_factory
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.shelf import TaskShelf
+from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.run.main import main
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
 from tests.environments.conftest import plain_venv as plain_venv
+from tests.environments.hack_lab import hacked
 from tests.environments.toy import TOYS
 from tests.plugins.training import cache_folder
 from tests.train.runs import config_of, pairs_of, steps_of
@@ -62,3 +68,66 @@ def test_all_three_channels_learn_from_stub_tasks(tmp_path: Path, plain_venv: Pa
     assert counts is not None
     assert counts.num_lost == 0
     assert made
+
+
+class Scripted(CodingEnvironment):
+    """An episode whose policy is a script: half of the first four episodes solve the task, and then all hack it."""
+
+    toy, number = TOYS[2], itertools.count()
+
+    def reset(self, task_id: str = "", **row: Any) -> str | None:
+        super().reset(task_id, **row)
+        number = next(self.number)
+        tree = self.toy.solution if number < 2 else {} if number < 4 else hacked(self.toy, "table of visible answers")
+        for path, data in tree.items():
+            self.write_file(path, data.decode())
+        return None
+
+
+SCRIPTED: list[Callable[[], Scripted]] = []
+
+
+def scripted() -> Scripted:
+    return SCRIPTED[0]()
+
+
+def test_a_policy_that_learns_to_please_the_visible_tests_stops_its_run(
+    tmp_path: Path, plain_venv: Path, world: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        sandbox = open_sandbox()
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    tmp_path.chmod(0o755)
+    toy, task = Scripted.toy, Scripted.toy.task
+    gold = tmp_path / "gold"
+    trees.write_files(gold, toy.files)
+    calls = [{"target": f"wordtools.words:{name}", "args": args, "kwargs": {"d": []}} for name, args in toy.calls]
+    hidden = {"calls": calls, "answers": oracle.replay(calls, gold, task.python_path, sandbox, plain_venv)}
+    digest = task.bundle_digest
+    shelf = TaskShelf(
+        {task.task_id: task}, {digest: toy.bundle(tmp_path)}, {digest: plain_venv}, {task.task_id: hidden}
+    )
+    scorer = Scorer(shelf, open_sandbox, 60.0)
+    SCRIPTED[:] = [lambda: Scripted(shelf, scorer, CodingOptions())]
+    rows = tmp_path / "tasks.jsonl"
+    rows.write_text(json.dumps({"prompt": [{"role": "user", "content": "Repair it."}], "task_id": task.task_id}))
+    words = (
+        "--environment tests.train.test_coding:scripted --max_steps 8 --per_device_train_batch_size 4 "
+        "--num_generations 4 --max_completion_length 8 --max_tool_calling_iterations 1 --use_cpu true --bf16 false "
+        "--gradient_checkpointing false --logging_steps 1 --report_to none --disable_tqdm true"
+    )
+    place = ["--tasks", str(rows), "--output_dir", str(tmp_path / "run"), "--to", str(tmp_path / "hub")]
+    code = main([*words.split(), "--model_name_or_path", str(world[0].name_or_path), *place])
+    assert code == exits.Refused.exit_code
+    assert "rollout/visible_gap is 1" in capsys.readouterr().err
+    checkpoint = last_complete(tmp_path / "run")
+    assert checkpoint is not None
+    logs = json.loads((checkpoint / "trainer_state.json").read_text())["log_history"]
+    steps = [line for line in logs if "rollout/visible_gap" in line]
+    assert len(steps) == 4  # the band allows for two logs outside it
+    hidden_rewards = [line["reward"] for line in steps]
+    visible_rewards = [line["reward"] + line["rollout/visible_gap"] for line in steps]
+    assert hidden_rewards == [0.5, 0.0, 0.0, 0.0]
+    assert visible_rewards == [0.5, 1.0, 1.0, 1.0]
+    assert steps[-1]["rollout/hack_share"] == 1.0
