@@ -1,14 +1,17 @@
-"""The options that name models which ingest pays for: a judge of hints and a critic of turns."""
+"""The options that name models to pay for: a judge of hints, a critic of turns, and a writer of statements."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
+
+from composer_hub import exits
 
 RULES = "rules"
 """The value of --critic that asks no model."""
@@ -54,3 +57,36 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         return command(*args, models=models, **kwargs)
 
     return with_models
+
+
+@dataclass(frozen=True)
+class Rewriting:
+    """What --rewrite names, with its cap."""
+
+    model: str | None
+    max_usd: float | None
+
+    def check(self) -> None:
+        """Refuse a model without a cap before any work."""
+        if self.model and self.max_usd is None:
+            raise exits.UsageError("A rewrite costs money. Give its cap with --rewrite-max-usd.")
+
+    def open(self) -> Any:
+        """Return the writer, with its ledger and cache in the folder of this machine's state."""
+        from composer_hub.replay import paid_model
+        from composer_hub.tasks.rewrite import MAX_TOKENS, Rewriter
+
+        home = Path(os.environ.get("COMPOSER_HUB_STATE") or Path.home() / ".local" / "state" / "composer_hub")
+        return paid_model(Rewriter, "rewrite", self.model or "", self.max_usd, home / "tasks", MAX_TOKENS)
+
+
+def rewrite_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options and pass them as `rewriting`."""
+
+    @click.option("--rewrite", metavar="URL#MODEL", help="Model that rewrites statements as issues; it sees them.")
+    @click.option("--rewrite-max-usd", type=float, help="Cap on the cost of rewriting, over all runs.")
+    @functools.wraps(command)
+    def with_rewriting(*args: Any, rewrite: str | None, rewrite_max_usd: float | None, **kwargs: Any) -> Any:
+        return command(*args, rewriting=Rewriting(rewrite, rewrite_max_usd), **kwargs)
+
+    return with_rewriting

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,9 +10,10 @@ import click
 from composer_hub import exits
 from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
+from composer_hub.cli.models import Rewriting, rewrite_options
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.publishing import show_plan, show_published
-from composer_hub.cli.task_server import serve
+from composer_hub.cli.task_exports import harbor, serve
 from composer_hub.hub import NothingToPublish, destination, dry_run, load, newest, update
 from composer_hub.output import Output
 
@@ -24,6 +24,7 @@ def tasks() -> None:
 
 
 tasks.add_command(serve)
+tasks.add_command(harbor)
 
 
 @tasks.command(short_help="Make tasks and publish them.")
@@ -40,10 +41,17 @@ tasks.add_command(serve)
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
+@rewrite_options
 @publish_options
 @format_option
 def make(
-    sources: tuple[str, ...], kinds: str, num_trees: int, publication: Publication, out: Output, **options: Any
+    sources: tuple[str, ...],
+    kinds: str,
+    num_trees: int,
+    rewriting: Rewriting,
+    publication: Publication,
+    out: Output,
+    **options: Any,
 ) -> None:
     """Make tasks from packages: SRC is a folder, an sdist, a wheel, or a name that pip downloads.
 
@@ -51,6 +59,7 @@ def make(
     """
     if num_trees and publication.public:
         raise exits.Refused("Harbor trees hold the oracles and solutions. Leave out --public, or --harbor.")
+    rewriting.check()
     named = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
     chosen = stage.Options(kinds=named, **options)
     with out.progress("packages", len(sources)) as bar:
@@ -63,6 +72,9 @@ def make(
     if not made.tasks:
         counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
         raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
+    if rewriting.model:
+        made, texts = stage.rewritten(made, rewriting.open())
+        out.note("Statements: " + ", ".join(f"{reason} {number}" for reason, number in texts.items()) + ".")
     publish(out, publication, made, num_trees)
 
 
@@ -136,15 +148,3 @@ def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: O
         raise exits.ComposerError(
             f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again or leave them out."
         )
-
-
-@tasks.command(short_help="Write tasks as Harbor trees.")
-@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
-@click.option("--max", "number", type=int, help="Tasks to write (default: all).")
-@from_option
-@format_option
-def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output) -> None:
-    """Write a version as Harbor tasks with a registry.json, each tried with its solution and without."""
-    written = stage.write_harbor(destination(origin), ref, folder, number)
-    out.record({"folder": str(folder), **written}, id_key="folder")

@@ -11,7 +11,7 @@ summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 from composer_hub.replay.audit import AuditRow, audit
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
 from composer_hub.replay.forecast import Forecast, forecast
-from composer_hub.replay.judging import critic_of, judge_of
+from composer_hub.replay.judging import critic_of, judge_of, paid_model
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
 from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, read_entropy
@@ -52,6 +52,7 @@ __all__ = [
     "judge_of",
     "key_of",
     "min_entropy_of",
+    "paid_model",
     "plan",
     "purchase_of",
     "read_entropy",

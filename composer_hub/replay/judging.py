@@ -25,15 +25,16 @@ M = TypeVar("M", bound=CachedModel)
 
 def judge_of(address: str, max_usd: float | None, folder: Path) -> Judge:
     """Return the judge at an address such as `hf:org/model:provider` or `URL#model`."""
-    return _paid(Judge, "judge", address, max_usd, folder, MAX_TOKENS)
+    return paid_model(Judge, "judge", address, max_usd, folder, MAX_TOKENS)
 
 
 def critic_of(address: str, max_usd: float | None, folder: Path) -> Critic:
     """Return the critic at an address; its cap and its cache are its own."""
-    return _paid(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS)
+    return paid_model(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS)
 
 
-def _paid(kind: type[M], name: str, address: str, max_usd: float | None, folder: Path, max_tokens: int) -> M:
+def paid_model(kind: type[M], name: str, address: str, max_usd: float | None, folder: Path, max_tokens: int) -> M:
+    """Return a model that is asked through a ledger, with the cap and the cache of its own name in a folder."""
     if max_usd is None:
         raise exits.UsageError(f"A {name} costs money. Give its cap with --{name}-max-usd.")
     teacher, *others = find_teachers(address)

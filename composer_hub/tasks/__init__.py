@@ -9,6 +9,7 @@ from composer_hub.tasks.check import TaskCheck, check_task, check_version, one_o
 from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
+from composer_hub.tasks.rewrite import Rewriter, rewritten
 from composer_hub.tasks.sources import PackageRefused
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Options",
     "PackageRefused",
     "PackageReport",
+    "Rewriter",
     "SourceEdit",
     "Task",
     "TaskCheck",
@@ -27,6 +29,7 @@ __all__ = [
     "make",
     "one_of",
     "oracle_draft",
+    "rewritten",
     "tasks_of",
     "write_harbor",
 ]

@@ -5,16 +5,20 @@ Tasks of packages that a run did not make again stay in the next version.
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer_hub import exits
-from composer_hub.hub import Card, Draft, Lineage, Table, Version
+from composer_hub.environments.shelf import shelf_of
+from composer_hub.hub import VERSION_MARK, Card, Draft, Lineage, Table, Version
 from composer_hub.records import Task, features_of, from_row, to_row
-from composer_hub.tasks.harbor import trees_for
-from composer_hub.tasks.make import GENERATOR_VERSION, Options, TaskSet, bundle_row
+from composer_hub.tasks.harbor import checked_trees, registry_of
+from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, Options, TaskSet
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -101,6 +105,32 @@ def oracle_draft(made: TaskSet, name: str, before: Version | None = None) -> Dra
         counts={"oracles": len(rows)},
     )
     return Draft([Table("oracle", rows, features, "task_id", ("package",))], card, Lineage(), "Oracles")
+
+
+def bundle_row(bundle: Bundle) -> dict[str, Any]:
+    """Return a bundle as it is published."""
+    return dataclasses.asdict(bundle) | {
+        "python_path": list(bundle.python_path),
+        "requirements": list(bundle.requirements),
+        "data": base64.b64encode(bundle.data).decode(),
+    }
+
+
+def trees_for(
+    made: TaskSet, repo: str, before: Version | None, kept: Collection[str], number: int
+) -> dict[str, bytes | None]:
+    """Return the files of a version's trees by path: new tasks' trees, and None for those of kept tasks."""
+    there = before.destination.files(before.repo, before.revision) if before else {}
+    found: dict[str, bytes | None] = {
+        path: None for path in there if path.startswith("tasks/") and path.split("/")[1] in kept
+    }
+    if number:
+        with tempfile.TemporaryDirectory(prefix="composer-bundles-") as folder:
+            shelf = shelf_of(made.tasks, map(bundle_row, made.bundles), made.oracles, Path(folder))
+            for name, files in checked_trees(shelf, number):
+                found |= {f"tasks/{name}/{path}": data for path, data in (files or {}).items()}
+    names = sorted({path.split("/")[1] for path in found})
+    return found | {"registry.json": registry_of(repo, VERSION_MARK, names)} if names else {}
 
 
 def bundle_features() -> Features:

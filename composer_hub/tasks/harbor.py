@@ -10,20 +10,19 @@ import hashlib
 import json
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer_hub import exits
 from composer_hub.environments.oracle import SCRIPT
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
-from composer_hub.environments.shelf import TaskShelf, open_shelf, shelf_of
+from composer_hub.environments.shelf import TaskShelf, open_shelf
 from composer_hub.environments.trees import bundle_files, edited, matches, write_files
 from composer_hub.environments.venvs import pinned
-from composer_hub.hub import VERSION_MARK, Destination, Version, load
+from composer_hub.hub import Destination, load
 from composer_hub.records import Task
 from composer_hub.tasks.inside import grade_harbor
-from composer_hub.tasks.make import TaskSet, bundle_row
 from composer_hub.tasks.sources import packed
 
 GRADER = Path(grade_harbor.__file__)
@@ -211,20 +210,3 @@ def write_harbor(where: Destination, ref: str, folder: Path, number: int | None 
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "registry.json").write_bytes(registry_of(version.repo, version.tag, names))
     return {"tasks": len(names), "failed_their_check": refused}
-
-
-def trees_for(
-    made: TaskSet, repo: str, before: Version | None, kept: Collection[str], number: int
-) -> dict[str, bytes | None]:
-    """Return the files of a version's trees by path: new tasks' trees, and None for those of kept tasks."""
-    there = before.destination.files(before.repo, before.revision) if before else {}
-    found: dict[str, bytes | None] = {
-        path: None for path in there if path.startswith("tasks/") and path.split("/")[1] in kept
-    }
-    if number:
-        with tempfile.TemporaryDirectory(prefix="composer-bundles-") as folder:
-            shelf = shelf_of(made.tasks, map(bundle_row, made.bundles), made.oracles, Path(folder))
-            for name, files in checked_trees(shelf, number):
-                found |= {f"tasks/{name}/{path}": data for path, data in (files or {}).items()}
-    names = sorted({path.split("/")[1] for path in found})
-    return found | {"registry.json": registry_of(repo, VERSION_MARK, names)} if names else {}

@@ -6,8 +6,6 @@ fixed hashes, and rows hold no times. A package that gives nothing is counted wi
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import functools
 import math
 import random
@@ -86,15 +84,6 @@ class Bundle:
     python_path: tuple[str, ...]
     requirements: tuple[str, ...]  # pinned
     data: bytes
-
-
-def bundle_row(bundle: Bundle) -> dict[str, Any]:
-    """Return a bundle as it is published."""
-    return dataclasses.asdict(bundle) | {
-        "python_path": list(bundle.python_path),
-        "requirements": list(bundle.requirements),
-        "data": base64.b64encode(bundle.data).decode(),
-    }
 
 
 @dataclass

@@ -1,8 +1,9 @@
-"""`composer-hub tasks serve`: a version of tasks as an OpenEnv server on loopback."""
+"""`composer-hub tasks serve` and `tasks harbor`: a version of tasks as an OpenEnv server, and as Harbor trees."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import click
 
@@ -11,6 +12,7 @@ from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
 from composer_hub.hub import destination
 from composer_hub.output import Output
+from composer_hub.tasks.harbor import write_harbor
 
 
 @click.command(short_help="Serve tasks to OpenEnv clients.")
@@ -33,3 +35,15 @@ def serve(ref: str, port: int, max_sessions: int, sandbox: str, origin: str, out
         out.note(f"{len(shelf.tasks):,} tasks are at {url}. Train with --environment openenv:{url}.")
 
     serve_shelf(shelf, port, options=CodingOptions(sandbox=sandbox), max_sessions=max_sessions, on_start=tell)
+
+
+@click.command(short_help="Write tasks as Harbor trees.")
+@click.argument("ref", metavar="OWNER/NAME[@VERSION]")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--max", "number", type=int, help="Tasks to write (default: all).")
+@from_option
+@format_option
+def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output) -> None:
+    """Write a version as Harbor tasks with a registry.json, each tried with its solution and without."""
+    written = write_harbor(destination(origin), ref, folder, number)
+    out.record({"folder": str(folder), **written}, id_key="folder")
