@@ -1,4 +1,4 @@
-"""OpenEnv servers as environments: a URL or a container image in, a factory of sessions with the server's tools out.
+"""OpenEnv servers as environments: URLs or a container image in, a factory of sessions with the server's tools out.
 
 TRL 1.16 has an OpenEnv adapter only for its asynchronous trainer. This one makes the class that `GRPOTrainer` needs
 from the server's description: one method per tool of an MCP environment, or one method `act` with the fields of the
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import itertools
 import json
 import os
 import re
@@ -34,20 +35,21 @@ def check(rest: str) -> None:
     """Refuse a name without a server, a password in it, and a missing package."""
     if not rest:
         raise exits.UsageError("openenv: does not name a server. Write openenv:http://host:port or openenv:image.")
-    if _is_url(rest) and urlsplit(rest).password:
+    if any(_is_url(one) and urlsplit(one).password for one in rest.split(",")):
         raise exits.UsageError(f"Names of environments are published. Put the token into {TOKEN}, not into the URL.")
     if importlib.util.find_spec("openenv") is None:
         raise exits.UsageError(f"openenv:{rest} needs a package: pip install 'composer-hub[openenv]'.")
 
 
 def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:
-    """Return a factory of sessions; the first session asks the server for its tools."""
+    """Return a factory of sessions; the first one asks its server for the tools. Several URLs are taken in turn."""
     if reward not in _REWARDS:
         raise exits.UsageError(f"openenv_reward is {' or '.join(_REWARDS)}, not {reward!r}.")
     kinds: list[type[OpenEnvSession]] = []
+    servers = itertools.cycle(rest.split(",") if _is_url(rest) else [rest])
 
     def make() -> OpenEnvSession:
-        client = _connect(rest, timeout_s)
+        client = _connect(next(servers), timeout_s)
         if not kinds:
             kinds.append(session_kind(tools_of(client)))
         return kinds[0](client, reward)
@@ -64,12 +66,11 @@ def _connect(rest: str, timeout_s: float | None) -> Any:
 
     if not _is_url(rest):
         return GenericEnvClient.from_docker_image(rest).sync()
-    token = os.environ.get(TOKEN)
     # Sessions are guarded like every environment; the client's own limit of a minute would be a second one.
     client = GenericEnvClient(
         base_url=rest,
         message_timeout_s=timeout_s or _DAY_S,
-        headers={"Authorization": f"Bearer {token}"} if token else None,
+        headers=_headers() or None,
     ).sync()
     try:
         return client.connect()
@@ -77,6 +78,11 @@ def _connect(rest: str, timeout_s: float | None) -> Any:
         raise EnvironmentFailed(
             f"No OpenEnv server answers at {rest} ({type(error).__name__}: {error}). Is it running?"
         ) from error
+
+
+def _headers() -> dict[str, str]:
+    token = os.environ.get(TOKEN)
+    return {"Authorization": f"Bearer {token}"} if token else {}
 
 
 class OpenEnvSession:
@@ -151,7 +157,7 @@ def tools_of(client: Any) -> list[dict[str, Any]]:
     from huggingface_hub.utils import httpx
 
     base = re.sub(r"^ws", "http", str(client.async_client._base_url)).rstrip("/").removesuffix("/ws")
-    action = httpx.get(f"{base}/schema", timeout=30).raise_for_status().json()["action"]
+    action = httpx.get(f"{base}/schema", headers=_headers(), timeout=30).raise_for_status().json()["action"]
     fields = {name: field for name, field in action.get("properties", {}).items() if name != "metadata"}
     if fields and "tool_name" not in fields:
         description = str(action.get("description") or "Take one action in the environment.")
