@@ -64,7 +64,13 @@ def published(sessions: Path, folder: Path, way: str, workers: int, num_shards: 
     sharding = shards.Sharding(folder / "staging", watched, num_shards) if "shard" in way else None
     started = time.perf_counter()
     options = ingest.Options(workers=workers, scan=False, viewer=False)
-    run = ingest.ingest([sessions], options, destination=where, repo="me/traces", sharding=sharding)
+    runs = 1
+    while True:
+        try:
+            run = ingest.ingest([sessions], options, destination=where, repo="me/traces", sharding=sharding)
+            break
+        except shards.ShardError:  # a shard was hit three times; the same command continues
+            runs += 1
     read = time.perf_counter() - started
     version = run.publish(PublishOptions())
     took = time.perf_counter() - started
@@ -80,6 +86,7 @@ def published(sessions: Path, folder: Path, way: str, workers: int, num_shards: 
         "peak MB": peak_mb(),
         "worker MB": max([one.peak_mb for one in manifests], default=usage[1].ru_maxrss * 1024 / 1e6),
         "killed": len(killed),
+        "runs": runs,
         "rows": sum(counts["total"] for counts in version.rows.values()),
         "digest": digest,
     }
