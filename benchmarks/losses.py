@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -34,10 +35,11 @@ def main() -> None:
 def compare_ways(args: argparse.Namespace) -> None:
     sizes = [f"--{name}={getattr(args, name)}" for name in ("batch", "time", "vocab", "hidden")]
     found = {}
+    # Otherwise the C library keeps what was freed, and how much of it changes from run to run.
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "1000000"}
     for way in WAYS:
-        done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.losses", "way", way, *sizes], capture_output=True, text=True
-        )
+        command = [sys.executable, "-m", "benchmarks.losses", "way", way, *sizes]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
         if done.returncode:
             sys.exit(f"{way} ended with {done.returncode}, perhaps for want of memory: {done.stderr[-300:]}")
         found[way] = json.loads(done.stdout.splitlines()[-1])

@@ -1,6 +1,6 @@
 """What a step needs beside what the plan says: peak memory of small models on a CPU, one process per case.
 
-    python -m benchmarks.plan_memory [--sizes 13m 45m 110m] [--rollouts 4]
+    python -m benchmarks.plan_memory [--sizes 13m 45m] [--rollouts 4]
 
 Memory is the process's peak minus what it held before the model was made. Rollouts are scripted as in `gpu_step`, so
 that nothing is generated; weights, gradients, optimizer and activations are float32.
@@ -25,7 +25,8 @@ SIZES = {
              "num_key_value_heads": 4, "head_dim": 64},
 }  # fmt: skip
 KINDS = ("weights 0", "hint", "all three", "all three, LoRA")
-VOCABULARY = 16_000
+VOCABULARY = 4_000
+WORDS = 60  # of each turn and each result
 
 
 def main() -> None:
@@ -58,7 +59,7 @@ def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
     import torch
 
     from benchmarks import gpu_step
-    from composer_hub.train.memory import PROMPT, Setup, Shape, estimate, total
+    from composer_hub.train.memory import Setup, Shape, estimate, total
 
     torch.set_num_threads(1)
     gpu_step.MODELS[size] = SIZES[size]
@@ -66,7 +67,7 @@ def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         gpu_step.measure(kind, plain, Path(folder))  # what is imported or built once is not part of a step
     held = _peak()
-    sized = gpu_step.Size(size, rollouts, 6, 150, rollouts // 2, 3, "cpu", VOCABULARY)
+    sized = gpu_step.Size(size, rollouts, 6, WORDS, rollouts // 2, 3, "cpu", VOCABULARY)
     with tempfile.TemporaryDirectory() as folder:
         gpu_step.measure(kind, sized, Path(folder))
     _, options = gpu_step.KINDS[kind]
@@ -78,7 +79,7 @@ def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
     options = {name: options[name] for name in ("alpha_sdpo", "beta_replay", "teacher") if name in options}
     setup = Setup(
         bf16=False, use_peft=is_lora, lora_r=32, per_device_train_batch_size=2, use_vllm=True, vllm_mode="server",
-        gradient_accumulation_steps=rollouts // 2, max_completion_length=rollout - PROMPT,
+        gradient_accumulation_steps=rollouts // 2, max_completion_length=rollout - result,
         pair_batch_size=1, max_pair_tokens=sized.turns * result + turns[0], **options,
     )  # fmt: skip
     shape = Shape.of(SIZES[size] | {"vocab_size": VOCABULARY, "tie_word_embeddings": True})

@@ -14,6 +14,7 @@ from composer_hub import exits
 
 GIB = 2**30
 PROMPT = 1024  # tokens assumed before the first turn, because tasks are not read
+TORCH_TILES = 8.25  # float32 tiles that the kernel's backward holds where Triton does not run: on a CPU
 LOGITS_A_CHUNK = 32_768  # columns of the buffer in TRL's log-prob kernel; its rows are at most 4,096
 CONTEXT_GIB = 1.0  # CUDA's context, NCCL's buffers and fragmentation; torch does not count it
 FITS = 0.95  # share of a GPU that a plan may fill
@@ -177,6 +178,9 @@ def estimate(shape: Shape, setup: Setup, *, gpu_gib: float = 80.0, on_gpu: bool 
         counted.append(Part("vLLM", share * gpu_gib, f"vllm_gpu_memory_utilization {share:g} of {gpu_gib:g} GiB"))
     if on_gpu:
         counted.append(Part("context", CONTEXT_GIB, "CUDA, NCCL and fragmentation"))
+    else:
+        copies = (TORCH_TILES - 1) * 4 * _tile(shape, setup)
+        counted.append(Part("head on a CPU", copies / GIB, "copies of a chunk of logits in the kernel's backward"))
     return [part for part in counted if part.gib > 0]
 
 
@@ -261,11 +265,15 @@ def _teacher(shape: Shape, setup: Setup) -> Part:
 
 def _head(shape: Shape, setup: Setup) -> Part:
     """Count the kernels' buffers and, if the head is trained, the gradient that they sum up in float32."""
-    rows = min(4096, setup.per_device_train_batch_size * setup.max_completion_length)
-    size = 2 if setup.bf16 else 4
-    buffers = rows * min(LOGITS_A_CHUNK, shape.vocab) * size
+    buffers = _tile(shape, setup) * (2 if setup.bf16 else 4)
     gradient = 0 if setup.use_peft else 4 * shape.head * (2 if setup.alpha_sdpo or setup.beta_replay else 1)
     return Part("head", (buffers + gradient) / GIB, "chunks of logits" + (" and float32 gradient" if gradient else ""))
+
+
+def _tile(shape: Shape, setup: Setup) -> int:
+    """Return the numbers in one chunk of logits."""
+    rows = min(4096, setup.per_device_train_batch_size * setup.max_completion_length)
+    return rows * min(LOGITS_A_CHUNK, shape.vocab)
 
 
 def _activations(shape: Shape, setup: Setup) -> Part:
