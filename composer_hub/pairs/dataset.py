@@ -69,7 +69,7 @@ def draft(
             "example": example(made.pairs.outlines, made.pairs),
             "plots": shown,
             "policy": materials(made.policy, poll, purchase, sorted(made.teachers), window_text(made)),
-            "report": report_markdown(metrics),
+            "report": report_markdown(metrics, drops=False),  # The card has a section of its own for them.
         },
         pictures=pictures,
     )
@@ -110,7 +110,7 @@ def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[Draft,
         tag="reviewed",
         counts={"pairs": len(kept)},
         policy=f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes}).",
-        report=f"Numbers of {source.tag}, before review:\n\n{report_markdown(metrics)}" if metrics else "",
+        report=f"Numbers of {source.tag}, before review:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
     )
     lineage = Lineage(
         parents=(Parent("reviewed", source.repo, source.revision, tag=source.tag),),

@@ -64,7 +64,7 @@ def executed_draft(
         counts={"pairs": len(kept), "pairs decided by tests": numbers["decided"]},
         policy=f"The pairs of {source.repo} {source.tag}, executed on the tasks of {tasks.repo} {tasks.tag}. {text} "
         + ("Pairs were swapped or removed accordingly." if apply else "The pairs are unchanged; see `executed`."),
-        report=f"Numbers of {source.tag}:\n\n{report_markdown(metrics)}" if metrics else "",
+        report=f"Numbers of {source.tag}:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
     )
     lineage = Lineage(
         parents=(

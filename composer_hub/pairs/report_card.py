@@ -37,8 +37,8 @@ _TEACHER_COLUMNS = (
 )
 
 
-def report_markdown(rows: Sequence[Metric]) -> str:
-    """Return the report as Markdown: headline numbers, teachers, agreement, votes, steps without a pair."""
+def report_markdown(rows: Sequence[Metric], *, drops: bool = True) -> str:
+    """Return the report as Markdown: headline numbers, teachers, agreement, votes, and steps without a pair."""
     sections = [
         ("", _headlines(rows)),
         ("Teachers", _teachers(rows)),
@@ -46,7 +46,7 @@ def report_markdown(rows: Sequence[Metric]) -> str:
         ("Agreement of a teacher with itself", _self_agreement(rows)),
         ("Votes", _scoped(rows, "votes", "agree on L2", "steps")),
         ("Length of pairs", _scoped(rows, "pairs_by_length", "estimated tokens", "pairs")),
-        ("Steps without a pair", _scoped(rows, "steps_without_pair", "reason", "steps")),
+        ("Steps without a pair", _scoped(rows, "steps_without_pair", "reason", "steps") if drops else ""),
     ]
     return "\n\n".join(f"### {title}\n\n{table}" if title else table for title, table in sections if table) + "\n"
 

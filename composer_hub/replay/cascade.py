@@ -29,7 +29,7 @@ from composer_hub.pairs.stats import wilson
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay.answers import TeacherAnswer
 from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.orders import Codes, canonical, has_pair, num_next, stops_early
+from composer_hub.replay.orders import Codes, canonical, has_pair, is_late, num_next, stops_early
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
@@ -76,6 +76,7 @@ class _State:
     excluded: dict[str, str]  # teacher -> reason for not asking it
     audited: bool
     gated: bool = False  # the entropy gate leaves the step out
+    late: bool = False  # it is in the last part of its trace
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
     codes: Codes = ()  # of the outcomes so far
 
@@ -215,7 +216,7 @@ class TraceRounds:
         audited = share_of(step.step_id, "audit") < self.options.audit
         least = self.options.min_entropy
         gated = least is not None and self.options.entropy.get(step.step_id, least) < least
-        return _State(step, eligible, excluded, audited, gated)
+        return _State(step, eligible, excluded, audited, gated, is_late(step.index, len(self.trace.steps)))
 
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
         if step.failed_by_provider:
@@ -236,11 +237,14 @@ class TraceRounds:
     def _next(self, state: _State) -> tuple[Teacher, ...]:
         codes = self._codes(state)
         unasked = state.eligible[len(codes) :]
-        num = 0 if state.gated else num_next(self.options.order, codes, len(unasked), self.options.agreement)
+        num = 0 if state.gated else self._num_next(state, codes, len(unasked))
         if not num and state.audited:
             # One after the other, so that the questions of the audit join the lanes of the order.
             num = len(unasked) if self.options.order == "all" else 1
         return unasked[:num]
+
+    def _num_next(self, state: _State, codes: Codes, num_left: int) -> int:
+        return num_next(self.options.order, codes, num_left, self.options.agreement, late=state.late)
 
     def _num_by_order(self, state: _State) -> int:
         """Return how many teachers the order asks; the others were asked by the audit."""
@@ -248,14 +252,18 @@ class TraceRounds:
         if state.gated:
             return 0
         while at < len(codes):
-            num = num_next(self.options.order, codes[:at], len(state.eligible) - at, self.options.agreement)
+            num = self._num_next(state, codes[:at], len(state.eligible) - at)
             if not num:
                 break
             at += num
         return at
 
     def _stops_early(self, state: _State) -> bool:
-        return state.gated or stops_early(self.options.order, self._codes(state))
+        codes, order, policy = self._codes(state), self.options.order, self.options.agreement
+        if state.gated or stops_early(order, codes):
+            return True
+        num = self._num_by_order(state)
+        return state.late and num_next(order, codes[:num], len(state.eligible) - num, policy) > 0
 
     def _codes(self, state: _State) -> Codes:
         """Return the codes of the teachers asked so far, which are the first ones in order."""

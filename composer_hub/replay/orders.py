@@ -23,16 +23,18 @@ from dataclasses import dataclass
 from composer_hub.pairs.policy import Policy
 
 Codes = tuple[int, ...]
+LATE = 1 / 3  # the last part of a trace, in which the cascade breaks no ties
+MIN_LONG = 12  # steps of a trace that has a last part
 PRIOR_STEPS = 4.0  # the model counts as much as this many observed steps in each node
 
 
-def num_next(order: str, codes: Codes, num_left: int, policy: Policy) -> int:
-    """Return how many of the teachers that are left an order asks next."""
+def num_next(order: str, codes: Codes, num_left: int, policy: Policy, *, late: bool = False) -> int:
+    """Return how many of the teachers that are left an order asks next; `late`: in the dear last part of a trace."""
     if order == "all":
         return num_left
     if not codes:
         return min(num_left, 1 if order == "cascade" else policy.min_agree)
-    if stops_early(order, codes):
+    if stops_early(order, codes) or (late and breaks_no_ties(order, codes, policy)):
         return 0
     sizes = _sizes(codes)
     largest, num_votes = max(sizes.values(), default=0), sum(sizes.values())
@@ -43,6 +45,16 @@ def num_next(order: str, codes: Codes, num_left: int, policy: Policy) -> int:
 def stops_early(order: str, codes: Codes) -> bool:
     """Return whether the cascade ends because a teacher repeats the student: a pair is unlikely from then on."""
     return order == "cascade" and any(code < 0 for code in codes)
+
+
+def breaks_no_ties(order: str, codes: Codes, policy: Policy) -> bool:
+    """Return whether the cascade leaves a step late in a trace as it is, once enough teachers to agree were asked."""
+    return order == "cascade" and len(codes) >= policy.min_agree
+
+
+def is_late(index: int, num_steps: int) -> bool:
+    """Return whether a step is in the part of a trace whose prompts cost more than a further vote is worth."""
+    return num_steps >= MIN_LONG and index >= num_steps * (1 - LATE)
 
 
 def has_pair(codes: Codes, policy: Policy) -> bool:
@@ -89,9 +101,9 @@ class Chances:
         """Return what an order is expected to do; `audit` is the share of the steps asked in full."""
         num = len(next(iter(self.of), ()))
         asked, pair = [0.0] * num, 0.0
-        for codes, chance in self.of.items():
-            at = 0
-            while step := num_next(order, codes[:at], num - at, policy):
+        for (codes, chance_of), late in itertools.product(self.of.items(), (False, True)):
+            at, chance = 0, chance_of * (LATE if late else 1 - LATE)
+            while step := num_next(order, codes[:at], num - at, policy, late=late):
                 at += step
             for place in range(num):
                 asked[place] += chance * (1.0 if place < at else audit)

@@ -63,7 +63,7 @@ def reference_draft(
             f"config `{CONFIG}`, of the whole answer at temperature 1, with the conditions under which they hold "
             "(`fingerprint`)."
         ),
-        report=report_markdown(metrics) if metrics else "",
+        report=report_markdown(metrics, drops=False) if metrics else "",
     )
     tables = [pairs_table(pairs, splits_of(source)), *copied_tables(source), _table(rows)]
     lineage = Lineage(parents=tuple(parents), config=to_row(fingerprint))

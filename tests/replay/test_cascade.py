@@ -16,6 +16,7 @@ from composer_hub.replay.answers import TeacherAnswer
 from composer_hub.replay.cascade import AskOutcome, TraceRounds, share_of
 from composer_hub.replay.comparison import by_normal_form
 from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.orders import is_late
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
 from tests.replay.sample import compare, trace_of
@@ -102,7 +103,7 @@ def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: i
 
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(seed=st.integers(0, 10**6))
-def test_the_cascade_finds_no_false_pair_and_misses_one_only_if_a_teacher_repeats_the_student(
+def test_the_cascade_finds_no_false_pair_and_misses_one_only_late_or_if_a_teacher_repeats_the_student(
     seed: int,
 ) -> None:
     trace = trace_of(15)
@@ -113,7 +114,8 @@ def test_the_cascade_finds_no_false_pair_and_misses_one_only_if_a_teacher_repeat
     assert found.items() <= everyone.items()
     for step_id in everyone.keys() - found.keys():
         step = next(step for step in trace.steps if step.step_id == step_id)
-        assert trace.messages[step.action].tool_calls[0].arguments["command"] in words[step_id].values()
+        student = trace.messages[step.action].tool_calls[0].arguments["command"]
+        assert student in words[step_id].values() or is_late(step.index, len(trace.steps))
 
 
 def test_an_audit_of_every_step_finds_every_pair_and_counts_the_ones_that_the_cascade_misses() -> None:

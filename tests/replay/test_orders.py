@@ -11,7 +11,7 @@ import pytest
 
 from composer_hub.pairs.policy import Policy
 from composer_hub.replay.experience import Experience, Habits, learn, ranked
-from composer_hub.replay.orders import Model, canonical, chances, draws, has_pair, interval, num_next
+from composer_hub.replay.orders import Model, canonical, chances, draws, has_pair, interval, is_late, num_next
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
 
@@ -26,6 +26,14 @@ POLICY = Policy()
 ])  # fmt: skip
 def test_the_next_teachers_follow_from_the_codes_so_far(order: str, codes: tuple[int, ...], num: int) -> None:
     assert num_next(order, codes, 3 - len(codes), POLICY) == num
+
+
+def test_late_in_a_trace_the_cascade_asks_as_many_as_must_agree_and_breaks_no_ties() -> None:
+    assert num_next("cascade", (1,), 2, POLICY, late=True) == 1
+    assert num_next("cascade", (1, 2), 1, POLICY, late=True) == 0
+    assert num_next("sequential", (1, 2), 1, POLICY, late=True) == 1
+    assert [is_late(index, 12) for index in range(12)] == [False] * 8 + [True] * 4
+    assert not any(is_late(index, 6) for index in range(6))
 
 
 def test_codes_of_equal_steps_are_equal() -> None:
