@@ -1,7 +1,7 @@
 """Sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
-All were written by authors who had not read the rules. The rules were mended on all of them since, so their figures are
-tuned. docs/results/actions.md has the first looks.
+All were written by authors who had not read the rules. The rules were mended on all but set seven since, so the figures of
+the others are tuned. docs/results/actions.md has the first looks.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from composer_hub.records import Message, Step, ToolCall, Trace, Vote
 CASES = [json.loads(line) for line in Path(__file__).with_name("judged_actions.jsonl").read_text("utf-8").splitlines()]
 STEPS = [json.loads(line) for line in Path(__file__).with_name("judged_steps.jsonl").read_text("utf-8").splitlines()]
 SETS = sorted({case["set"] for case in CASES})
-SPLITS = {"one": 1, "four": 1, "five": 4, "six": 54}
-FALSE_PAIRS = {"four": 1, "five": 1, "six": 28}
+SPLITS = {"one": 1, "four": 1, "five": 4, "six": 54, "seven": 23}
+FALSE_PAIRS = {"four": 1, "five": 1, "six": 28, "seven": 10}
 FALSE_PAIRS_OF_STEPS = {"six": 1}
 
 
