@@ -1,6 +1,6 @@
 """What a step needs beside what the plan says: peak memory of small models on a CPU, one process per case.
 
-    python -m benchmarks.plan_memory [--sizes 13m 45m] [--rollouts 4]
+    python -m benchmarks.plan_memory [--sizes 13m 45m] [--rollouts 4] [--vocabulary 4000]
 
 Memory is the process's peak minus what it held before the model was made. Rollouts are scripted as in `gpu_step`, so
 that nothing is generated; weights, gradients, optimizer and activations are float32.
@@ -25,8 +25,6 @@ SIZES = {
              "num_key_value_heads": 4, "head_dim": 64},
 }  # fmt: skip
 KINDS = ("weights 0", "hint", "all three", "all three, LoRA")
-VOCABULARY = 4_000
-WORDS = 60  # of each turn and each result
 
 
 def main() -> None:
@@ -34,16 +32,19 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=list(KINDS))
     parser.add_argument("--rollouts", type=int, default=4)
+    parser.add_argument("--vocabulary", type=int, default=4_000)
+    parser.add_argument("--words", type=int, default=60, help="of each turn and each result")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(case(*args.one, args.rollouts)))
+        print(json.dumps(case(*args.one, args.rollouts, args.vocabulary, args.words)))
         return
     print("| model | kind | measured | plan | of it weights, gradients, optimizer | ratio |\n|---|---|---|---|---|---|")
     for size in args.sizes:
         for kind in args.kinds:
             command = [sys.executable, "-W", "ignore", "-m", "benchmarks.plan_memory", "--one", size, kind]
-            done = subprocess.run([*command, "--rollouts", str(args.rollouts)], capture_output=True, text=True)
+            sizes = [f"--{name}={getattr(args, name)}" for name in ("rollouts", "vocabulary", "words")]
+            done = subprocess.run([*command, *sizes], capture_output=True, text=True)
             if done.returncode:
                 sys.exit(done.stderr[-2000:])
             row = json.loads(done.stdout.splitlines()[-1])
@@ -54,7 +55,7 @@ def main() -> None:
             )
 
 
-def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
+def case(size: str, kind: str, rollouts: int, vocabulary: int, words: int) -> dict[str, float]:
     """Run two steps and return their peak in GiB beside the plan."""
     import torch
 
@@ -67,7 +68,7 @@ def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         gpu_step.measure(kind, plain, Path(folder))  # what is imported or built once is not part of a step
     held = _peak()
-    sized = gpu_step.Size(size, rollouts, 6, WORDS, rollouts // 2, 3, "cpu", VOCABULARY)
+    sized = gpu_step.Size(size, rollouts, 6, words, rollouts // 2, 3, "cpu", vocabulary)
     with tempfile.TemporaryDirectory() as folder:
         gpu_step.measure(kind, sized, Path(folder))
     _, options = gpu_step.KINDS[kind]
@@ -82,7 +83,7 @@ def case(size: str, kind: str, rollouts: int) -> dict[str, float]:
         gradient_accumulation_steps=rollouts // 2, max_completion_length=rollout - result,
         pair_batch_size=1, max_pair_tokens=sized.turns * result + turns[0], **options,
     )  # fmt: skip
-    shape = Shape.of(SIZES[size] | {"vocab_size": VOCABULARY, "tie_word_embeddings": True})
+    shape = Shape.of(SIZES[size] | {"vocab_size": vocabulary, "tie_word_embeddings": True})
     parts = estimate(shape, setup, on_gpu=False)
     fixed = sum(part.gib for part in parts if part.name in ("weights", "gradients", "optimizer", "teacher"))
     return {"measured": _peak() - held, "plan": total(parts), "fixed": fixed, "weights": shape.weights}
