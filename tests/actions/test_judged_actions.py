@@ -1,7 +1,7 @@
 """Sets of actions judged by hand: how often equal ones are kept apart or made a pair, and unequal ones are lost.
 
-All were written by authors who had not read the rules. The rules were mended on all but set seven since, so the figures of
-the others are tuned. docs/results/actions.md has the first looks.
+All were written by authors who had not read the rules. The rules were mended on all but set seven since, so the
+figures of the others are tuned. docs/results/actions.md has the first looks.
 """
 
 from __future__ import annotations
