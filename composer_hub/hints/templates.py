@@ -459,9 +459,8 @@ def _usage_error(context: SiteContext) -> str:
     if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
         return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
     complaint = clipped(_first(_COMPLAINTS, context.answer or context.site.message), 160).rstrip(".:")
-    option = _slot(
-        r"['`\u2018\"]?(-[\w-]{1,40})", complaint.partition("option")[2] or complaint.partition("argument")[2]
-    )
+    rest = complaint.partition("option")[2] or complaint.partition("argument")[2]
+    option = _slot(r"(?:^|[\s'`\u2018\"])(--?\w[\w-]{0,40})", rest)
     typed = command_of(context.call) if context.call else ""
     if not complaint or (option and typed and not re.search(rf"(?:^|\s)-+{re.escape(option.strip('-'))}", typed)):
         return ""  # the option came from elsewhere, as from a broken line
