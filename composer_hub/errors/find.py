@@ -68,7 +68,10 @@ def _blamed_if_corrected(trace: Trace, steps: Sequence[Step], position: int, sit
         (one for one in trace.messages[steps[position].action].tool_calls if one.call_id == site.call_id), None
     )
     before = failed.arguments if failed else None
-    if not isinstance(before, Mapping) or len(before) < MIN_ARGUMENTS:
+    # What refuses an edit in its own words is a hook, which judges the text and not the call.
+    if not failed or not isinstance(before, Mapping) or len(before) < MIN_ARGUMENTS:
+        return site
+    if family_of_tool(failed.name, before) == "edit":
         return site
     for step in steps[position + 1 : position + 1 + MAX_STEPS_TO_CORRECT]:
         wrong = {other.call_id for other in step.error_sites}

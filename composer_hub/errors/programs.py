@@ -93,7 +93,9 @@ def _throws_itself(call: ToolCall, output: str) -> bool:
 def runs_a_script(command: str) -> bool:
     """Tell whether a command runs a program text: inline, or a file of it."""
     commands = [one for one in commands_in(command) if one.words]
-    return any(_is_inline(one) or _script_of(one) or _INTERPRETER.fullmatch(one.program) for one in commands)
+    return not commands or any(
+        _is_inline(one) or _script_of(one) or _INTERPRETER.fullmatch(one.program) for one in commands
+    )
 
 
 def _script_named(commands: Sequence[SimpleCommand]) -> str:

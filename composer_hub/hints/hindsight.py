@@ -281,7 +281,7 @@ def _corrects_program(
 def _corrects_usage(
     context: SiteContext, main: SimpleCommand, later: SimpleCommand, between: tuple[LaterCall, ...]
 ) -> bool:
-    if main.words == later.words or _values(later) - _values(main):
+    if set(later.words) <= set(main.words) or _values(later) - _values(main):
         return False  # another subcommand, test or search is another question
     return _alike(main.words, later.words) and bool(_targets(main) & _targets(later))
 

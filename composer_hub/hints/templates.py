@@ -99,7 +99,7 @@ def _slot(pattern: str, text: str) -> str:
 _BESIDE = frozenset(
     "cd echo printf true false set export sleep head tail cat grep sed awk wc tee sort uniq tr xargs".split()
 )
-_PATCHED = r"(?:expected lines in|[Ff]ailed to (?:read|find) file(?: to update)?) ([^\s:]{1,300})"
+_PATCHED = r"(?:expected lines in|[Ff]ailed to (?:read|find) file(?: to update)?) ([^\n:]{1,300})"
 _PATHS = (
     re.compile(r"\[File: (\S{1,200}) \("),
     re.compile(
@@ -310,6 +310,11 @@ def _stale_read(context: SiteContext) -> str:
 def _path_not_found(context: SiteContext) -> str:
     if not context.path:
         return ""
+    if "://" in context.path:
+        return f"{_capital(context.tool)} takes a file, not a URL. Fetch {context.path} with another tool first."
+    if "::" in context.path:
+        file, _, name = context.path.partition("::")
+        return f"There is no test `{name}` in {file}. Look at the names of its tests first."
     where = f"{context.path} does not exist"
     # Only the result itself is sure of the folder: a shell may have changed it since the session began.
     folder = _slot(r"[Cc]urrent working directory(?: is|:) ([^\s\]]{1,200}?)[.\]]?(?:\s|$)", context.answer)
@@ -380,9 +385,8 @@ def _command_not_found(context: SiteContext) -> str:
         & _EVERYWHERE
     )
     if lost:
-        return (
-            f"Even `{min(lost)}` is not found, so the PATH of this shell is broken. Look at what sets PATH before it."
-        )
+        cause = "Look at what sets PATH or, in zsh, `path`."
+        return f"Even `{min(lost)}` is not found, so the PATH of this shell is broken. {cause}"
     if context.call and f"`{program}" in command_of(context.call):
         return f"The shell runs what stands between backticks, such as `{program}`. Put the text in single quotes."
     if program in ("python", "pip"):

@@ -72,7 +72,7 @@ SHELL: tuple[Judged, ...] = (
     m("/w/bin/app list --json", 127, "bash: /w/bin/app: No such file or directory", "path_not_found", "/w/bin/app"),
     m("gh pr diff 12 --stat", 1, "unknown flag: --stat\n\nUsage:  gh pr diff [<number> | <url> | <branch>] [flags]", "usage_error", "gh pr diff 12 --name-only", then="gh pr diff 12 --name-only"),
     m("gh pr diff 13 -- api/a.go", 1, "accepts at most 1 arg(s), received 2", "usage_error", "gh pr diff --help"),
-    m("git show 83f1a2c --no-stat", 128, "fatal: unrecognized argument: --no-stat", "usage_error", "git show 83f1a2c", then="git show 83f1a2c"),
+    m("git show 83f1a2c --no-stat", 128, "fatal: unrecognized argument: --no-stat", "usage_error", "unrecognized argument: --no-stat", then="git show 83f1a2c", never=("works instead",)),
     m("git gc --auto --dry-run", 129, "error: unknown option `dry-run'\nusage: git gc [<options>]", "usage_error", "git gc --help"),
     m("golangci-lint run --disable-all --enable=unused ./...", 3, "Error: unknown flag: --disable-all\nThe command is terminated due to an error: unknown flag: --disable-all", "usage_error", "golangci-lint run --help"),
     m("sed -n 1,5p a.go | cat -A", 1, "cat: illegal option -- A\nusage: cat [-belnstuv] [file ...]", "usage_error", "cat"),
@@ -169,6 +169,7 @@ SHELL: tuple[Judged, ...] = (
     m("sleep 400 && curl localhost", 124, "", "timeout", "time limit"),
     # of readers who did not know the rules
     other("env", "curl -s https://example.com/api | jq '.'", 5, "jq: parse error: Invalid numeric literal at line 1, column 10", "nonzero_exit"),
+    other("env", "git pull --rebase && git push", 1, "ssh: connect to host example.com port 22: Operation timed out\nfatal: Could not read from remote repository.", "network_or_remote"),
     other("env", "git stash", 1, "error: could not write index", "nonzero_exit"),
     other("env", "node serve.js", 1, "Error: listen EPERM: operation not permitted 127.0.0.1\n    at Server.listen (node:net:2045:8)", "permission_denied"),
     other("env", "timeout 5 nc -zv db.example.com 6379", 124, "", "nonzero_exit"),
