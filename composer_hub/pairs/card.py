@@ -69,7 +69,8 @@ def policy_text(policy: Policy) -> str:
     window = f" Prompts above {policy.max_prompt_chars:,} characters were left out." if policy.max_prompt_chars else ""
     return (
         f"At least {policy.min_agree} teachers, and a majority of those whose vote counts, agree at "
-        f"{policy.agree_level}, and the student differs from them at {policy.veto_level}. Teachers of the student's "
+        f"{policy.agree_level} or differ in nothing that is certain to matter. The student differs from them at "
+        f"{policy.veto_level}, in something that is. Teachers of the student's "
         f"own family are {own}.{window}"
     )
 
