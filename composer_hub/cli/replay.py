@@ -10,6 +10,7 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
+from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
 
@@ -21,13 +22,9 @@ learn_option = click.option(
     "--learn-from", multiple=True, type=FOLDER, help="Folder of an earlier run with these teachers."
 )
 run_option = click.option(
-    "--run",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("replay-run"),
-    show_default=True,
+    "--run", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("replay-run"), show_default=True,
     help="Folder of the run: its ledger and votes.",
-)
+)  # fmt: skip
 
 
 @click.group(short_help="Ask teachers for the steps of traces.")
@@ -74,6 +71,7 @@ def plan(
 @click.option("--change-cap", is_flag=True, help="Give an existing run the new cap.")
 @click.option("--buy-again", is_flag=True, help="Buy answers again after a change of --max-tokens or params.")
 @learn_option
+@sharding_options
 @click.option("--i-own-this-endpoint", is_flag=True, help="Send unredacted traces; loopback URLs only.")
 @run_option
 @format_option
@@ -87,13 +85,14 @@ def run(
     buy_again: bool,
     learn_from: tuple[Path, ...],
     folder: Path,
+    spread: Spread,
 ) -> None:
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
     from composer_hub import replay
 
     with out.progress("asking") as bar:
         summary = replay.run(
-            traces, teachers, folder, options,
+            traces, teachers, folder, options, sharding=spread.sharding(out, None, folder, 0),
             max_usd=max_usd, change_cap=change_cap, buy_again=buy_again, learn_from=learn_from,
             on_progress=_shown(bar), on_note=out.warn,
         )  # fmt: skip

@@ -48,6 +48,11 @@ class Spread:
             return None
         if self.engine and self.executor in _TAKE_NO_OPTIONS:
             raise exits.UsageError(f"--executor {self.executor} takes no --engine.")
+        if self.executor == "jobs" and where is None:
+            raise exits.UsageError(
+                "This command keeps its money in a file on a disk, which jobs do not share. Use another --executor, "
+                "such as processes."
+            )
         executor = EXECUTORS[self.executor](where, workers, **dict(map(_option, self.engine)))
         root = (self.staging or folder / "shards").expanduser().absolute()
         root.mkdir(parents=True, exist_ok=True)

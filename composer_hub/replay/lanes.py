@@ -129,8 +129,10 @@ class Scheduler:
                 self._wake.clear()
                 self._admit(todo)
                 self._launch()
-                while self._finished:
-                    yield self._finished.pop()
+                if self._finished:
+                    while self._finished:
+                        yield self._finished.pop()
+                    continue  # traces whose answers are all stored end at once and leave room for others
                 if not self._tasks and not self._has_work():
                     break
                 await self._change()

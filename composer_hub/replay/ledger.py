@@ -253,13 +253,16 @@ class Ledger:
     def audit(self) -> Budget:
         """Return the budget added up from all tries; it equals `budget()` unless the file was changed by hand."""
         with self._explained():
-            row = self._db.execute(
+            cap, settled, reserved, ambiguous = self._db.execute(
                 "SELECT (SELECT cap FROM money), "
                 "coalesce(sum(cost) FILTER (WHERE state = 'settled'), 0), "
                 "coalesce(sum(reserved) FILTER (WHERE state = 'reserved'), 0), "
                 "coalesce(sum(reserved) FILTER (WHERE state = 'ambiguous'), 0) FROM tries"
             ).fetchone()
-        return Budget(*row)
+            leased = 0
+            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'leases'").fetchone():
+                (leased,) = self._db.execute("SELECT coalesce(sum(amount), 0) FROM leases").fetchone()
+        return Budget(cap, settled, reserved + leased, ambiguous)
 
     def note_price(self, route: str, price: TokenPrice) -> dict[str, Any] | None:
         """Record the price of a route; return the previous one if it differs."""
