@@ -332,8 +332,13 @@ def _path_not_found(context: SiteContext) -> str:
     if context.call and re.search(rf">\s*['\"]?{re.escape(context.path)}", command_of(context.call)) and context.path:
         folder = os.path.dirname(context.path.rstrip("/")) or "its folder"
         return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
-    if meant := _slot(r"Did you mean ([^\n?]{1,200})\?", context.site.message):
+    if meant := _meant(context.site.message):
         return f"{where}{here}; there is {meant}."
+    if "no matches found" in context.site.message and re.search(r"[\[*?]", context.path):
+        return f"The shell takes {context.path} as a pattern of file names, and none matches. Quote it if it is a name."
+    commands = commands_in(command_of(context.call)) if context.call else ()
+    if not here and any(one.words[0] == context.path for one in commands):
+        return f"There is no program at {context.path}. Look where it is, or install or build it first."
     words = command_of(context.call).split() if context.call else []
     if context.path and any("$" in word and re.sub(r"\$\w+", "", word).strip("'\"") == context.path for word in words):
         return (
@@ -344,6 +349,12 @@ def _path_not_found(context: SiteContext) -> str:
         where += " in the folder in which this command runs"  # it may be there from another one
         return f"{where}. Use its absolute path, or search for {name} first."
     return f"{where}{here}. List the folder or search for {name or 'the name'} before using the path."
+
+
+def _meant(message: str) -> str:
+    """Return what the environment offers instead: in the same line, or in the lines below."""
+    found = re.search(r"Did you mean (?:one of (?:these|the following)(?: \w+)?\?\s*\n|)([^\n?]{1,200})", message)
+    return clipped(found[1].strip().rstrip(":"), 200) if found else ""
 
 
 def _entered(context: SiteContext) -> str:
@@ -410,6 +421,8 @@ _COMPLAINTS = (
 
 def _usage_error(context: SiteContext) -> str:
     program = context.program
+    if ended := _slot(r"is not running \(status: (\w+)\)", context.site.message):
+        return f"This task has ended already ({ended}), so it needs no stopping."
     if context.site.rule == "task.not_running" or re.search(r"[Nn]o task found|Task not found", context.site.message):
         return "There is no task with this id now. List the tasks, and use an id from the list."
     if target := _slot(r"No rule to make target [`'\"]([^'\"`\n]{1,100})", context.site.message):
@@ -418,13 +431,11 @@ def _usage_error(context: SiteContext) -> str:
         return f"No target is named {glob}, and the shell takes it as a pattern of file names. Name each target."
     if glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message):
         return f"The shell takes {glob} as a pattern of file names, and none matches. Put it in quotes."
-    if re.search(
-        r"no matches found|parse error near|unexpected EOF|near unexpected token|unmatched|substitution",
+    if words := _slot(
+        r"((?:parse error near|unexpected EOF|syntax error near unexpected|unmatched|bad substitution)[^\n]{0,100})",
         context.site.message,
     ):
-        return (
-            "The shell did not understand the command line. Quote patterns and special characters, and balance quotes."
-        )
+        return f"The shell cannot parse this command line ({words}). Look at its quotes, brackets and keywords there."
     if context.site.rule == "exit.build_output":
         return f"{clipped(context.site.message, 160)}: name another output, or build without writing one."
     if re.search(r"already exists", context.site.message):
@@ -487,12 +498,15 @@ _SUBCOMMANDS = {
 }
 
 
+_RUNNERS = frozenset("npm npx pnpm yarn bun bunx make just task uv poetry pdm tox nox hatch".split())
+
+
 def _with_subcommand(context: SiteContext, program: str) -> str:
-    """Return a program with the subcommand of the failed call, whose usage is the one to check."""
+    """Return a program with the subcommand of the failed call, or the program that a script runs and that complains."""
     shown = re.search(
-        rf"(?:Usage|usage|USAGE):\s+({re.escape(program)}(?: [a-z][a-z-]{{1,30}}){{1,2}})\b", context.answer
+        r"(?m)^\W{0,4}(?:Usage|usage|USAGE):\s+([\w./-]{1,40}(?: [a-z][a-z-]{1,30}){1,2})\b", context.answer
     )
-    if program and shown:
+    if shown and (program in _RUNNERS or shown[1].split()[0] == program):
         return shown[1]
     commands = commands_in(command_of(context.call)) if context.call else ()
     words = next((one.words[1:] for one in commands if one.program == program), ())
@@ -524,7 +538,8 @@ def _vcs_error(context: SiteContext) -> str:
             f"Local changes{f' to {files}' if files else ''} are in the way of this git command."
             " Commit, stash or restore them first."
         )
-    if re.search(r"nothing (?:added )?to commit|no changes added to commit", text):
+    nothing = re.search(r"nothing (?:added )?to commit|no changes added to commit", text)
+    if nothing and (context.call is None or "commit" in command_of(context.call)):
         return "Nothing that is staged differs from the last commit. Look at `git status` before committing."
     return ""
 
