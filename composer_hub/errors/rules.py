@@ -234,7 +234,7 @@ _EDITS = (
     rule("edit.patch_invalid", "format_error", r"(?:apply_patch verification failed: )?(?:invalid (?:patch|hunk)|Invalid patch)\b", 0.95),
     rule("edit.patch_file_missing", "path_not_found", r"apply_patch verification failed: Failed to read file to update [^\n]{1,300}No such file", 0.95),
     rule("edit.patch_failed", "edit_no_match", r"apply_patch verification failed", 0.8),
-    _file("edit.found_many", "edit_ambiguous", r"Found \d+ (?:matches|occurrences) of the (?:string to replace|text)", 0.99),
+    _file("edit.found_many", "edit_ambiguous", r"Found \d+ (?:matches|occurrences) of (?:the (?:string to replace|text)|edits\[\d+\])", 0.99),
     _file("edit.expected_one", "edit_ambiguous", r"Failed to edit, [Ee]xpected 1 occurrence but found \d", 0.98),
     _file("edit.found_several", "edit_ambiguous", r"(?:Found multiple matches for oldString|oldString found multiple times|Multiple matches found)", 0.95),
     _file("edit.same_strings", "edit_noop", r"No changes to make: ", 0.99),

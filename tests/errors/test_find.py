@@ -133,6 +133,7 @@ HARNESS = [
     ("edit.old_str_same", "str_replace_editor", FILE, "No replacement was performed. `old_str` and `new_str` must be different."),
     ("edit.old_str_missing", "str_replace_editor", FILE, "ERROR:\nNo replacement was performed, old_str `foo` did not appear verbatim in /repo/a.py."),
     ("edit.no_exact_match", "run_ipython", {"code": "edit()"}, "[No exact match found in /repo/a.tsx for\n```\nfoo\n```\n]"),
+    ("edit.found_many", "edit", {"path": "a.ts"}, "Found 2 occurrences of edits[1] in a.ts. Each oldText must be unique. Please provide more context to make it unique."),
     ("edit.exact_text_missing", "edit", {"path": "a.ts"}, "Could not find the exact text in a.ts. The old text must match exactly including all whitespace and newlines."),
     ("edit.zero_occurrences", "replace", FILE, "Failed to edit, 0 occurrences found for old_string in /repo/a.py. No edits made."),
     ("edit.old_string_missing", "edit", FILE, "Error: oldString not found in content"),
