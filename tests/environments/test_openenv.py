@@ -190,6 +190,7 @@ def test_coding_tasks_are_served_with_reward_and_end_after_every_call(plain_venv
 def test_a_pool_of_servers_answers_only_clients_with_the_token(
     plain_venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("openenv", reason="openenv is an optional extra: pip install 'composer-hub[openenv]'")
     try:
         open_sandbox()
     except exits.Refused as error:
