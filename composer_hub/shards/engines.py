@@ -7,7 +7,6 @@ release of this package.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import json
 import os
@@ -16,16 +15,15 @@ import shlex
 import shutil
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
 from composer_hub.shards.plan import ShardError, Staging, write_whole
-from composer_hub.shards.run import Executor, attempt
+from composer_hub.shards.run import Executor, attempt, repeated
 
 _WATCH_SECONDS = 2.0
 _SUBMITTED = "slurm.json"
@@ -134,7 +132,7 @@ def _run(
         raise exits.UsageError(
             f"{kind.__name__} of datatrove has no option {known[1] if known else error}. Check --engine."
         ) from error
-    with _watched(watch):
+    with repeated(watch, _WATCH_SECONDS):
         try:
             executor.run()
         except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
@@ -150,24 +148,6 @@ def _silence() -> None:
     from loguru import logger
 
     logger.disable("datatrove")
-
-
-@contextlib.contextmanager
-def _watched(watch: Callable[[], None]) -> Iterator[None]:
-    """Call `watch` every few seconds while the block runs."""
-    ended = threading.Event()
-
-    def look() -> None:
-        while not ended.wait(_WATCH_SECONDS):
-            watch()
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()
 
 
 def _open_job(staging: Staging) -> str:

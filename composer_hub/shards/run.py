@@ -192,25 +192,37 @@ def _digests(folder: Path) -> dict[str, list[Any]]:
 @contextlib.contextmanager
 def _noted(staging: Staging, number: int) -> Iterator[None]:
     """Say who runs a shard while it runs."""
-    ended = threading.Event()
     since = time.time()
 
     def beat() -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                staging.note("running", number, {"since": since, "beat": time.time(), "where": _here()})
-            if ended.wait(BEAT_SECONDS):
-                return
+        with contextlib.suppress(OSError):
+            staging.note("running", number, {"since": since, "beat": time.time(), "where": _here()})
 
-    thread = threading.Thread(target=beat, daemon=True)
+    try:
+        with repeated(beat, BEAT_SECONDS):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            staging.note("running", number, None)
+
+
+@contextlib.contextmanager
+def repeated(action: Callable[[], None], seconds: float) -> Iterator[None]:
+    """Call `action` in a thread, at once and then every few seconds, while the block runs."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        action()
+        while not ended.wait(seconds):
+            action()
+
+    thread = threading.Thread(target=repeat, daemon=True)
     thread.start()
     try:
         yield
     finally:
         ended.set()
         thread.join()
-        with contextlib.suppress(OSError):
-            staging.note("running", number, None)
 
 
 def _here() -> str:
