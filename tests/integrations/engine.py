@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from trl.chat_template_utils import get_training_chat_template
 
+from tests.integrations import loopback
 from tests.train.runs import CALL
 
 
@@ -75,24 +73,11 @@ def _parsed(message: dict[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def serving(world: Any) -> Iterator[str]:
     """Serve while the block runs; yield the address."""
-    import uvicorn
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import JSONResponse
-    from starlette.routing import Route
 
     async def complete(request: Request) -> JSONResponse:
         return JSONResponse(completion(world, await request.json()))
 
-    app = Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.005)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    with loopback.serving(complete) as address:
+        yield address

@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
+
+from tests.integrations import loopback
 
 
 def action(messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -47,24 +46,11 @@ def events(body: dict[str, Any]) -> Iterator[str]:
 @contextlib.contextmanager
 def serving() -> Iterator[str]:
     """Serve while the block runs; yield the base URL."""
-    import uvicorn
-    from starlette.applications import Starlette
     from starlette.requests import Request
     from starlette.responses import StreamingResponse
-    from starlette.routing import Route
 
     async def complete(request: Request) -> StreamingResponse:
         return StreamingResponse(events(await request.json()), media_type="text/event-stream")
 
-    app = Starlette(routes=[Route("/v1/chat/completions", complete, methods=["POST"])])
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="critical", lifespan="off"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
-        thread.start()
-        try:
-            while not server.started and thread.is_alive():
-                time.sleep(0.005)
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
-        finally:
-            server.should_exit = server.force_exit = True
-            thread.join()
+    with loopback.serving(complete) as address:
+        yield f"{address}/v1"
