@@ -229,7 +229,8 @@ class Causes:
             usage = _USAGE.search(text)
             named = usage[1].strip() if usage else ""
             if kind == "flag" and named and named.split()[0] != owner.program:
-                return "wrapper", owner.program, name, named, ""
+                # What follows `--` goes to the program behind a script's name: `npm run format -- --write`.
+                return "wrapper", verb_of(owner) if "--" in owner.words else owner.program, name, named, ""
             subject = verb_of(owner)
             fix, worked = self._other_words(context, owner, name, kind)
             return kind, subject, name, fix, worked

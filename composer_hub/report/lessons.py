@@ -251,7 +251,7 @@ def _flag_line(subject: str, name: str, fix: str) -> str:
 
 
 def _wrapper_line(subject: str, name: str, fix: str) -> str:
-    return f"`{subject} {name}` fails here: `{subject}` runs `{fix}`" if fix else ""
+    return f"`{name}` does not work with `{subject}` here, which runs `{fix}`" if fix else ""
 
 
 def _field_line(subject: str, name: str, fix: str) -> str:

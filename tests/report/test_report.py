@@ -209,12 +209,26 @@ def test_a_program_that_is_not_there_is_run_in_the_way_that_worked(way: str, tmp
     assert lines_of(tmp_path) == [f"- `pytest` is not on the PATH; use `{way}` (2 failures in 2 sessions)."]
 
 
-def test_a_wrapper_is_named_beside_the_command_that_was_typed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("typed", "flag", "runs", "line"),
+    [
+        ("git -C /work/shop status", "-C", "rtk git", "`-C` does not work with `git` here, which runs `rtk git`"),
+        (
+            "npm run format -- --write",
+            "--write",
+            "ultracite format",
+            "`--write` does not work with `npm run format` here, which runs `ultracite format`",
+        ),
+    ],
+)
+def test_a_wrapper_is_named_beside_the_command_that_was_typed(
+    typed: str, flag: str, runs: str, line: str, tmp_path: Path
+) -> None:
     for day in (1, 2):
         log = Log(tmp_path / f"s{day}.jsonl", day=day)
-        answer = "Exit code 2\nerror: unexpected argument '-C' found\n\nUsage: rtk git [OPTIONS] <COMMAND>"
-        log.call("Bash", answer, error=True, command="git -C /work/shop status").write()
-    assert lines_of(tmp_path) == ["- `git -C` fails here: `git` runs `rtk git` (2 failures in 2 sessions)."]
+        answer = f"Exit code 2\nerror: unexpected argument '{flag}' found\n\nUsage: {runs} [OPTIONS] <COMMAND>"
+        log.call("Bash", answer, error=True, command=typed).write()
+    assert lines_of(tmp_path) == [f"- {line} (2 failures in 2 sessions)."]
 
 
 def test_a_fact_about_a_program_is_one_of_the_machine(tmp_path: Path) -> None:
