@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from composer_hub.redact.judge import is_secret, is_test_name, is_worded, num_classes
 from composer_hub.redact.match import MAX_JUDGED, Span, Subject, line_before, places
-from composer_hub.redact.names import STEMS, Stem, is_harmless, is_whole, promise_of, strength_at
+from composer_hub.redact.names import STEMS, Stem, is_public, is_whole, promise_of, strength_at, takes_back
 
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 # A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
@@ -43,6 +43,10 @@ _VALUE = (
     rf"|digest)\s+)?(?P<bare>[^\s\"'`\\]{{4,1024}}))"
 )
 _NAMED = re.compile(f"{_REST}(?P<op>{_OPERATOR}){_VALUE}")
+_IN_PROSE = re.compile(
+    r"[a-z]{0,20} (?:(?:is|bearer|basic|token|digest) )*(?!(?:is|bearer|basic|token|digest) )[a-z]{1,7} [a-z]"
+)
+"""Behind a name, a word that is too short for a secret of letters, and another word: quick to tell, and frequent."""
 _ENV_LINE = re.compile(
     r"(?:^|[\n\r]|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?|[+>-][ \t]?)?[ \t]*(?:export |set |setx |ENV |ARG "
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
@@ -80,10 +84,11 @@ def named_value(name: str, value: str) -> str:
 
 def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
     text, after = subject.text, start + len(stem.word)
-    strength = strength_at(stem.strength, subject.lowered, start)
-    if is_harmless(text[max(0, start - 24) : start], text[after : after + 24], strength):
+    # What is cheap and rejects most comes first.
+    if (_IN_PROSE.match(text, after) and text[after - 1].isalnum()) or not is_whole(text, start, stem):
         return None
-    if not is_whole(text, start, stem):
+    strength = strength_at(stem.strength, subject.lowered, start)
+    if takes_back(text[after : after + 24]):
         return None
     # The stem may contain its own operator (`pass=`).
     match = _NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
@@ -98,6 +103,8 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
     if strength == "key" and _is_lone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
         return None
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
+        return None
+    if is_public(text[max(0, start - 24) : start], strength):
         return None
     if stem.trigger == "pass" and _is_verdict(text, start, after, value):
         return None

@@ -65,6 +65,7 @@ _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|: |\|)\s?")
 _PROMPT = re.compile(
     r"(?i)(?:passw\w*|passphrase|token|secret|\bpin\b|\bkey\b|kennwort|contraseña)[^\n]{0,60}[:?>]\s*\Z"
 )
+_ASKING = frozenset(":?>")
 _TYPED = frozenset(("chars", "input", "text", "stdin", "data", "keys", "content", "value", "send"))
 _PHRASE = re.compile(r"(?i)passphrase|mnemonic|seed|recovery|wallet")
 _WORDS = re.compile(r"[a-z]{3,9}(?:[ ,\n]+[a-z]{3,9}){3,23}")
@@ -223,7 +224,7 @@ def _typed(before: str, call: ToolCall) -> Iterator[Join]:
         return
     for value, label, rule in sibling_values(call.arguments):
         yield from (Join(text, value, label, rule) for text in _strings(call.arguments) if value in text)
-    prompt = _PROMPT.search(before[-REACH:]) if before else None
+    prompt = _PROMPT.search(before[-REACH:]) if before.rstrip()[-1:] in _ASKING else None
     for key, typed in call.arguments.items() if prompt else ():
         if key in _TYPED and isinstance(typed, str):
             value = typed.strip().removesuffix("\\n")
@@ -254,7 +255,7 @@ def _cut(outputs: list[str]) -> Iterator[Join]:
 
 
 def _body(output: str) -> str:
-    frame = _CHUNK.match(output[:REACH])
+    frame = _CHUNK.match(output[:REACH]) if "Output:\n" in output else None
     return output[frame.end() :] if frame else output
 
 

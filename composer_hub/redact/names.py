@@ -135,5 +135,15 @@ def strength_at(strength: str, lowered: str, at: int) -> str:
 
 def is_harmless(before: str, after: str, strength: str) -> bool:
     """Tell whether the text around a stem takes its promise back."""
+    return takes_back(after) or is_public(before, strength)
+
+
+def takes_back(after: str) -> bool:
+    """Tell whether what follows a stem takes its promise back: an id, a count, a policy."""
+    return bool(_HARMLESS.match(after))
+
+
+def is_public(before: str, strength: str) -> bool:
+    """Tell whether what precedes a stem makes it a public key or a token of a page, a parser or a model."""
     public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
-    return bool(_HARMLESS.match(after)) or bool(public and public.search(_CAMEL.sub("_", before[-24:])))
+    return bool(public and public.search(_CAMEL.sub("_", before[-24:])))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from composer_hub.redact.data import words
 from composer_hub.redact.match import Span, Subject, is_escaped, is_inside
+from composer_hub.redact.triggers import WordsWith
 
 _NUMBER = re.compile(r"\d[\d().\-   ]{5,28}\d")
 _INTERNATIONAL = re.compile(r"\+[1-9]\d{0,2}[ .\- ]?(?:\(0?\d{1,4}\)[ .\- ]?)?\d[\d .\-]{5,14}\d")
@@ -46,6 +47,7 @@ _NAMED_SSN = re.compile(
 
 _FISCALE = re.compile(r"[A-Z]{6}\d{2}[A-EHLMPR-T]\d{2}[A-Z]\d{3}[A-Z](?!\w)")
 """Six letters, a date and a place: nothing else has this form."""
+_WITH_FISCALE = WordsWith(_FISCALE.search)
 _NATIONAL_ID = re.compile(
     r"(?<![\w.-])(?:(?P<cpf>\d{3}\.\d{3}\.\d{3}-\d{2})|(?P<cnpj>\d{2}\.\d{3}\.\d{3}/\d{4}-\d{2})|"
     r"(?P<snils>\d{3}-\d{3}-\d{3} \d{2})|(?P<nhs>\d{3} \d{3} \d{4})"
@@ -115,7 +117,7 @@ def personal_numbers(subject: Subject) -> Iterator[Span]:
         for match in _NAMED_SSN.finditer(text):
             if match["v"] not in _EXAMPLE_NUMBERS:
                 yield Span(*match.span("v"), "SSN", "ssn")
-    for match in _FISCALE.finditer(text):
+    for match in _FISCALE.finditer(text) if _WITH_FISCALE.of(text) else ():
         if not is_inside(text, match.start()):
             yield Span(*match.span(), "TAXID", "national_id:fiscale")
     for match in _IBAN.finditer(text):

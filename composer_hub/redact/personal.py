@@ -133,7 +133,8 @@ def personal_data(subject: Subject) -> Iterator[Span]:
         yield from (_span(match, "NAME", "honorific") for match in _HONORIFIC.finditer(text))
         yield from (_span(match, "ADDRESS", "east_asian") for match in _EAST_ASIAN.finditer(text))
     if "-" in text:
-        yield from (Span(*match.span(), "HOST", "machine") for match in _WINDOWS.finditer(text))
+        if "TOP-" in text:
+            yield from (Span(*match.span(), "HOST", "machine") for match in _WINDOWS.finditer(text))
         for match in _DEVICE.finditer(text):
             owner = _OWNER.search(text, max(0, match.start() - 27), match.start())
             if owner and _is_owner(owner["who"].lower(), match["what"].lower()):

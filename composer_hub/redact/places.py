@@ -6,7 +6,7 @@ In: a text. Out: spans of values.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 
 from composer_hub.redact.data import words
 from composer_hub.redact.judge import (
@@ -66,6 +66,7 @@ _ROUTER = re.compile(
     r"(?im)\b(?:secret|password|key) [05789] (?P<v>[\w$./+-]{8,200})[ \t]*$|\bsnmp-server community (?P<v2>\S{6,64})"
 )
 """How the configuration of a router writes a secret: its encoding, a digit, before it."""
+_ENCODINGS = (" 0 ", " 5 ", " 7 ", " 8 ", " 9 ")
 _GIVEN = re.compile(
     r"(?:\baccounts\\*[\"']?\s{0,4}[:=]\s{0,4}\[\s{0,20}\\*[\"'](?=0x[0-9a-f]{64}\\*[\"'])"
     r"|::add-mask::|> AUTH (?:\w+ )?[\"']?|(?i:unseal(?: key \d+)?:?)\s+"
@@ -145,7 +146,12 @@ _CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bo
 )
 """What a text must contain, any of these, before a pattern is tried; the pattern, the rule, what accepts a value."""
 _CALLS = words("calls with passwords")
-PLACE_TRIGGERS = (*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "identified", "chpasswd")
+_COMMENTED = {"token": "token", "secret": "secret", "password": "pass", "api key": "key"}
+"""What a comment may call the literal below it, and the trigger of each."""
+PLACE_TRIGGERS = (
+    *(*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "identified", "chpasswd"),
+    *_COMMENTED.values(),
+)
 
 
 def place_secrets(subject: Subject) -> Iterator[Span]:
@@ -156,7 +162,7 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
             yield from _cookies(subject)
         elif word in triggers:
             yield from matches_at(text, lowered, word, pattern, rule, accept)
-    for match in _ROUTER.finditer(text):
+    for match in _ROUTER.finditer(text) if _may_be_a_router(text, lowered, triggers) else ():
         group = "v" if match["v"] else "v2"
         if not is_dummy(match[group]):
             yield Span(*match.span(group), "SECRET", "router")
@@ -170,9 +176,10 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
             if content in text:
                 yield from matches(text, pattern, rule, accept)
                 break
-    for noun in ("token", "secret", "password", "api key"):
-        for at in places(lowered, noun):
-            below = _BELOW.match(text, at + len(noun))
+    for noun, trigger in _COMMENTED.items():
+        for at in places(lowered, noun) if trigger in triggers else ():
+            end = at + len(noun)
+            below = _BELOW.match(text, end) if text.find("\n", end, end + 41) >= 0 else None
             if below and _COMMENT.search(line_before(text, at)) and _is_commented(below["v"]):
                 yield Span(*below.span("v"), "SECRET", "commented")
     for name in _CALLS:
@@ -188,6 +195,11 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
         yield from matches(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
         yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
+
+
+def _may_be_a_router(text: str, lowered: str, triggers: Set[str]) -> bool:
+    named = "key" in triggers or "secret" in triggers or "pass" in triggers
+    return (named and any(sign in text for sign in _ENCODINGS)) or "snmp-server" in lowered
 
 
 def _cookies(subject: Subject) -> Iterator[Span]:

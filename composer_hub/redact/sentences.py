@@ -25,6 +25,10 @@ _DOORS = frozenset(("code", "pin", "combination", "otp", "mfa"))
 SENTENCE_TRIGGERS = (*_NOUNS.values(), *_LOGINS.values(), *_WALLETS, *_CODE_LISTS, *_DOORS)
 _ANY_TRIGGER = frozenset(SENTENCE_TRIGGERS)
 
+MAX_STATED = 1_000
+"""Characters between a noun and the end of a value that a sentence names."""
+_SIGN = re.compile(r"[\d!@#$%^&*?+]")
+"""What a value in a sentence has one of."""
 _GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
 _OPEN = r"(?:\\?[\"'`“”„«»\u2018\u2019*]){0,4}"
 _VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-+\--;=-\[\]^_a-z{|}~]{6,200})"
@@ -114,20 +118,22 @@ def _numeric_codes(subject: Subject) -> Iterator[Span]:
 
 
 def _stated(subject: Subject, noun: str) -> Iterator[Span]:
-    text, lowered = subject.text, subject.lowered
+    text, lowered, sign = subject.text, subject.lowered, -1
     for at in places(lowered, noun):
         end = at + len(noun)
         before = lowered[max(0, at - 1) : at]
-        if is_harmless(lowered[max(0, at - 24) : at], lowered[end : end + 24], "token"):
-            continue
         if before == ":" or (before.isalnum() and len(noun) < 4):
             continue
-        match = _STATED.match(text, end)
+        if sign < end:
+            sign = next_sign.start() if (next_sign := _SIGN.search(text, end)) else len(text) + MAX_STATED
+        match = _STATED.match(text, end) if sign < end + MAX_STATED else None
         span = _password(text, match) if match else None
-        if not span and _AS.search(lowered, max(0, at - 40), at):
+        signed = not span and before == " " and _SIGN.search(text, max(0, at - 120), at)
+        if signed and _AS.search(lowered, max(0, at - 40), at):
             match = _NAMED_AFTER.search(text, max(0, at - 120), at)
             span = _password(text, match) if match else None
-        if span:
+        # Asked last, because it is slow and few places are left.
+        if span and not is_harmless(lowered[max(0, at - 24) : at], lowered[end : end + 24], "token"):
             yield Span(*span, "SECRET", f"sentence:{noun}")
 
 

@@ -7,6 +7,7 @@ code, a URL, a path, a version or a pattern would have.
 from __future__ import annotations
 
 import re
+import string
 from collections.abc import Iterator
 
 from composer_hub.redact.judge import is_dummy, is_hex
@@ -14,8 +15,10 @@ from composer_hub.redact.match import Span, Subject
 
 MIN_CHARS, MAX_CHARS = 9, 40
 MAX_SIGNS = 6
-_INSIDE = re.compile(r"(?<=[A-Za-z0-9])[!~^*$#](?=[A-Za-z0-9])")
+_ALNUM = frozenset(string.ascii_letters + string.digits)
+_INSIDE = re.compile(r"[!~^*$#](?=[A-Za-z0-9])")
 _EDGE = re.compile(r"[\s\"'`=:(),;\[\]{}<>|/\\]")
+_INNER = re.compile(r"[^\s\"'`=:(),;\[\]{}<>|/\\]*")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9!~^*$#@%+_-]*")
 _CODE = re.compile(
     r"\*\*|&&|%[0-9A-Fa-f]{2}|%[sdifgx@]|#L\d|@v?\d|\$[A-Z_]{3,}|(?<![A-Za-z])\d+[*%]|\*\d+\Z|#[0-9A-Fa-f]{3,8}\Z|[A-Za-z]-[A-Za-z]|[&#$*]\w*_"
@@ -27,13 +30,12 @@ def shaped_secrets(subject: Subject) -> Iterator[Span]:
     """Yield words that are made like a password."""
     text, last = subject.text, 0
     for sign in _INSIDE.finditer(text):
-        if sign.start() < last:
+        at = sign.start()
+        if at < last or not at or text[at - 1] not in _ALNUM:
             continue
-        before = max(
-            (edge.end() for edge in _EDGE.finditer(text, max(0, sign.start() - MAX_CHARS), sign.start())), default=-1
-        )
+        head = _INNER.match(text[max(0, at - MAX_CHARS) : at][::-1])
+        start = at - (head.end() if head else 0)
         after = _EDGE.search(text, sign.end(), sign.end() + MAX_CHARS)
-        start = before if before >= 0 else max(0, sign.start() - MAX_CHARS)
         last = after.start() if after else min(len(text), sign.end() + MAX_CHARS)
         if is_made_like_a_password(text[start:last]):
             yield Span(start, last, "SECRET", "shape")

@@ -21,8 +21,8 @@ from composer_hub.redact.judge import (
     looks_random,
     num_classes,
 )
-from composer_hub.redact.match import MAX_JUDGED, Span, Subject, long_words, places
-from composer_hub.redact.triggers import MAX_REMEMBERED, MAX_WORDS
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject, places
+from composer_hub.redact.triggers import WordsWith
 
 # --------------------------------------------------------------------------------------------------------------- shapes
 
@@ -84,8 +84,6 @@ _LENGTHS = sorted({len(anchor) for anchor in _BY_SEPARATOR})
 _CAPITALS = re.compile("|".join(map(re.escape, sorted(_BY_CAPITAL, key=len, reverse=True))))
 _ACROSS_WORDS = ("FlyV1 ", "LS0tLS1CRUdJTi")
 """Anchors of tokens that contain white space."""
-_WITHOUT: set[str] = set()
-"""Words in which no token was found."""
 
 
 def known_tokens(subject: Subject) -> Iterator[Span]:
@@ -94,19 +92,10 @@ def known_tokens(subject: Subject) -> Iterator[Span]:
     if any(anchor in text for anchor in _ACROSS_WORDS):
         yield from tokens_in(text)
         return
-    for word in long_words(text) - _WITHOUT:
+    for word in _WITH_TOKEN.of(text):
         spans = list(tokens_in(word))
-        if not spans:
-            _remember(word)
-        for at in _whole(text, word) if spans else ():
+        for at in _whole(text, word):
             yield from (Span(at + start, at + end, label, rule) for start, end, label, rule in spans)
-
-
-def _remember(word: str) -> None:
-    if len(_WITHOUT) >= MAX_WORDS:
-        _WITHOUT.clear()
-    if len(word) <= MAX_REMEMBERED:
-        _WITHOUT.add(word)
 
 
 def _whole(text: str, word: str) -> Iterator[int]:
@@ -175,6 +164,8 @@ def _may_begin(text: str, at: int) -> bool:
     """Tell whether a token may begin here: after a sign, or after an escape."""
     return at == 0 or not text[at - 1].isalnum() or bool(_ESCAPED_BEFORE.search(text, max(0, at - 8), at))
 
+
+_WITH_TOKEN = WordsWith(lambda word: next(tokens_in(word), None))
 
 # ----------------------------------------------------------------------------------------------------- unknown prefixes
 

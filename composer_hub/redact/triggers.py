@@ -1,6 +1,7 @@
 """Tell which of the words that rules need a text contains, looking at each distinct word once per process.
 
-In: texts. Out: for each, the triggers in it. Sessions repeat their words, so the answer for a word is remembered.
+In: texts. Out: for each, the triggers in it, or its long words that hold something. Sessions repeat their words, so the
+answer for a word is remembered.
 """
 
 from __future__ import annotations
@@ -8,12 +9,35 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from composer_hub.redact.match import long_words
+
 MAX_WORDS = 100_000
 """Words to remember before starting over."""
 
 MAX_KEY = 60
 MAX_REMEMBERED = 256
 """Characters of a word that may occur again; longer ones do not."""
+
+
+class WordsWith:
+    """The long words in which something is found."""
+
+    def __init__(self, holds: Callable[[str], object]) -> None:
+        self._holds = holds
+        self._without: set[str] = set()
+
+    def of(self, text: str) -> list[str]:
+        """Return the distinct words of the text in which it is found."""
+        held = []
+        for word in long_words(text) - self._without:
+            if self._holds(word):
+                held.append(word)
+            elif len(word) <= MAX_REMEMBERED:
+                if len(self._without) >= MAX_WORDS:
+                    self._without.clear()
+                self._without.add(word)
+        return held
+
 
 # Lower case, and a space for every character that is not part of a name; a dash counts as an underscore.
 _LETTERS = bytes(
