@@ -1,6 +1,7 @@
 """Run the arms of the ablation and keep one JSON file per run; a second call runs only what is missing.
 
-python scripts/ablate.py run --regime sparse --arms grpo,hint --seeds 10-17 --workers 2 --to runs/ablation
+python scripts/ablate.py run sparse/grpo/10-17 sparse/hint/10-17 --workers 2 --to runs/ablation
+python scripts/ablate.py quick  # every arm for a few steps, from a model that has learned nothing
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ def main() -> None:
     warm.add_argument("seeds")
     warm.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "ablation")
     warm.add_argument("--workers", type=int, default=1)
+    commands.add_parser("quick", help="run every arm for a few steps")
     report = commands.add_parser("report", help="print the tables of the recorded runs, or record a folder of runs")
     report.add_argument("folder", nargs="?", type=Path)
     report.add_argument("--draw", type=Path, help="folder for the plots")
@@ -39,6 +41,9 @@ def main() -> None:
         show(args.folder, args.draw)
         return
     os.environ["OMP_NUM_THREADS"] = "1"
+    if args.command == "quick":
+        quick()
+        return
     if args.command == "warm":
         tasks = [(warm_up, (seed, args.cache)) for seed in numbers(args.seeds)]
     else:
@@ -88,6 +93,17 @@ def warm_up(seed: int, cache: Path) -> str:
     torch.set_num_threads(1)
     model_of(seed, cache)
     return f"warm {seed}"
+
+
+def quick() -> None:
+    import tempfile
+
+    from benchmarks.ablation.arms import ARMS, QUICK, run
+
+    with tempfile.TemporaryDirectory() as cache:
+        for arm in ARMS.values():
+            result = run(arm, "dense", 0, Path(cache), QUICK, warm_steps=8)
+            print(f"{arm.name:<12} {len(result.log)} steps {result.seconds:.1f} s {result.num_pairs} pairs", flush=True)
 
 
 def train(regime: str, arm: str, seed: int, options: dict[str, float], to: Path, cache: Path, device: str) -> str:

@@ -8,17 +8,19 @@ import math
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import torch
 from datasets import Dataset
 from transformers import set_seed
 from trl import GRPOTrainer
 
-from benchmarks.ablation.model import answer_text, call_text, model_of
+from benchmarks.ablation.contrast import ContrastTrainer
+from benchmarks.ablation.model import NUM_STEPS, answer_text, call_text, model_of
 from benchmarks.ablation.world import (
     BELIEFS,
     KEYS,
@@ -36,6 +38,7 @@ from benchmarks.ablation.world import (
     method_hint,
 )
 from composer_hub.train import ComposerConfig
+from composer_hub.train.batch import HintSite
 from composer_hub.train.evals import EvalPlan, Evals, measured
 from composer_hub.train.hinting import hinter_of
 from composer_hub.train.isolation import isolated
@@ -54,8 +57,13 @@ class Arm:
     name: str
     options: dict[str, Any] = field(default_factory=dict)  # of ComposerConfig
     control: bool = False  # hints name random words
+    contrast: bool = False  # the hint counts by what a control does not do
+    retries: bool = False  # pairs are hinted retries of the model's own, not what teachers agree on
     extra_steps: float = 1.0  # times the steps of the other arms
 
+
+# Only -log p(chosen) of the replay channel is left, so that a pair is a row of supervised fine-tuning.
+SFT = {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0}
 
 ARMS = {
     arm.name: arm
@@ -66,7 +74,11 @@ ARMS = {
         Arm("control", {"alpha_sdpo": 0.5, "teacher": "fixed"}, control=True),
         Arm("replay", {"beta_replay": 0.2}),
         Arm("all", {"alpha_sdpo": 0.5, "teacher": "fixed", "beta_replay": 0.2}),
-        Arm("grpo_time", extra_steps=1.5),
+        # The second round.
+        Arm("contrast", {"alpha_sdpo": 2.0, "teacher": "fixed"}, contrast=True),
+        Arm("sft_retries", SFT, retries=True),
+        Arm("sft_agreed", SFT),
+        Arm("grpo_time", extra_steps=1.3),
     )
 }
 
@@ -83,6 +95,9 @@ class Budget:
     eval_every: int = 10
     bank: int = 256  # rollouts that teachers replay; they are charged to the arms that use them
     pairs_a_step: int = 32
+
+
+QUICK = Budget(num_steps=3, rollouts_a_step=8, group_size=4, num_held_out=4, eval_every=5, bank=8, pairs_a_step=4)
 
 
 @dataclass(frozen=True)
@@ -107,12 +122,20 @@ class Result:
 
 
 def run(
-    arm: Arm, regime_name: str, seed: int, cache: Path, budget: Budget = Budget(), device: str = "cpu", **options: Any
+    arm: Arm,
+    regime_name: str,
+    seed: int,
+    cache: Path,
+    budget: Budget = Budget(),
+    device: str = "cpu",
+    *,
+    warm_steps: int = NUM_STEPS,
+    **options: Any,
 ) -> Result:
     """Train one arm and measure it."""
     begun = time.perf_counter()
     api, regime = Api(seed), REGIMES[regime_name]
-    model, tokenizer = model_of(seed, cache)
+    model, tokenizer = model_of(seed, cache, num_steps=warm_steps)
     tasks = api.tasks(regime, random.Random(f"tasks-{regime_name}-{seed}"))
     held_out = list(dict.fromkeys(islice(tasks, 4 * budget.num_held_out)))[: budget.num_held_out]
     training = [task for task in islice(tasks, 12_000) if task not in set(held_out)]
@@ -123,13 +146,19 @@ def run(
         make = _Maker(api, regime, tokenizer, budget, Path(folder), seed, device)
         if settings.get("beta_replay"):
             bank = make.trainer(model, training, {"max_steps": 1})
-            pairs = replayed(bank, api, training[-budget.bank :], tokenizer, random.Random(f"teachers-{seed}"), budget)
-            num_steps -= budget.bank // budget.rollouts_a_step
+            bank.hinter = _with_writer(bank, hint_of(api))
+            rng, tried = random.Random(f"teachers-{seed}"), training[-budget.bank :]
+            pairs = replayed(bank, api, tried, tokenizer, hinted_retries if arm.retries else agreed_turns, rng, budget)
+            num_steps -= round((1 + arm.retries / 2) * budget.bank / budget.rollouts_a_step)
+            settings |= {} if pairs else {"beta_replay": 0.0}
             del bank
         loader = PairLoader(pairs, budget.pairs_a_step, padding=0, seed=seed) if pairs else None
-        trainer = make.trainer(model, training, settings | {"max_steps": num_steps}, pairs=loader)
+        kind = ContrastTrainer if arm.contrast else RunTrainer
+        trainer = make.trainer(model, training, settings | {"max_steps": num_steps}, kind=kind, pairs=loader)
         writer = hint_of(api, control=random.Random(f"control-{seed}") if arm.control else None)
         trainer.hinter = _with_writer(trainer, writer)
+        if isinstance(trainer, ContrastTrainer):
+            trainer.rng = random.Random(f"control-{seed}")
         evals = Evals(
             [task.row(-1) for task in held_out], EvalPlan(1, budget.eval_every, max_rollouts=budget.num_held_out)
         )
@@ -164,7 +193,14 @@ class _Maker:
     seed: int
     device: str
 
-    def trainer(self, model: Any, tasks: Sequence[Task], options: dict[str, Any], **extra: Any) -> RunTrainer:
+    def trainer(
+        self,
+        model: Any,
+        tasks: Sequence[Task],
+        options: dict[str, Any],
+        kind: type[RunTrainer] = RunTrainer,
+        **extra: Any,
+    ) -> RunTrainer:
         turns = max(self.regime.lengths) + self.regime.num_spare + 1
         args = ComposerConfig(
             **{
@@ -179,7 +215,7 @@ class _Maker:
             }
             | options
         )  # fmt: skip
-        return RunTrainer(
+        return kind(
             model=model,
             args=args,
             train_dataset=Dataset.from_list([task.row(number) for number, task in enumerate(tasks)]),
@@ -197,18 +233,22 @@ def _with_writer(trainer: RunTrainer, writer: Any) -> Any:
 # ------------------------------------------------------------------------------------------------------ replayed pairs
 
 
+Row = tuple[list[int], list[int], list[int]]  # prompt, chosen, rejected
+Played = Sequence[tuple[Task, Rollout]]
+Bank = Callable[[RunTrainer, Api, Played, Any, random.Random], Iterator[Row]]
+
+
 def replayed(
-    trainer: RunTrainer, api: Api, tasks: Sequence[Task], tokenizer: Any, rng: random.Random, budget: Budget
+    trainer: RunTrainer, api: Api, tasks: Sequence[Task], tokenizer: Any, bank: Bank, rng: random.Random, budget: Budget
 ) -> list[TokenPair]:
-    """Let the model act once on each task, and pair what two teachers agree on with what it did."""
-    found: list[tuple[Sequence[int], Sequence[int], Sequence[int]]] = []
+    """Let the model act once on each task, and return the bank's pairs of what is better and what it did."""
+    found: list[Row] = []
     with isolated(trainer, 1):
         set_seed(7_000 + trainer.args.seed)
         for start in range(0, len(tasks), budget.rollouts_a_step):
             part = tasks[start : start + budget.rollouts_a_step]
             GRPOTrainer._generate_and_score_completions(trainer, [task.row(-1) for task in part])
-            for task, rollout in zip(part, trainer._rollouts, strict=True):
-                found += _pairs_of(api, task, rollout, tokenizer, rng)
+            found += bank(trainer, api, list(zip(part, trainer._rollouts, strict=True)), tokenizer, rng)
     references = [
         action_logps(trainer._bare, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
         for number in range(2)
@@ -219,27 +259,68 @@ def replayed(
     ]
 
 
-def _pairs_of(
-    api: Api, task: Task, rollout: Rollout, tokenizer: Any, rng: random.Random
-) -> Iterator[tuple[list[int], list[int], list[int]]]:
-    """Yield prompt, chosen and rejected for the turns of a rollout that are still on the way to the solution."""
+def agreed_turns(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random) -> Iterator[Row]:
+    """Yield turns on which two teachers agree and the model did something else."""
+    for task, rollout in played:
+        for turn in _on_the_way(api, task, rollout, tokenizer):
+            votes = [_vote(api, task, turn.place, turn.value, turn.right, accuracy, rng) for accuracy in TEACHERS]
+            agreed = next((vote for vote in votes if votes.count(vote) >= 2), None)
+            if agreed is not None and agreed != turn.own:
+                start, stop = rollout.spans[turn.number]
+                before = [*rollout.prompt_ids, *rollout.completion_ids[:start]]
+                chosen = tokenizer(agreed, add_special_tokens=False)["input_ids"]
+                yield before, chosen, list(rollout.completion_ids[start:stop])
+
+
+def hinted_retries(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random) -> Iterator[Row]:
+    """Yield failed turns that the model got right when it tried once more and read a hint."""
+    failed: list[tuple[HintSite, str]] = []
+    for task, rollout in played:
+        right = {turn.number: turn.right for turn in _on_the_way(api, task, rollout, tokenizer)}
+        failed += [(site, right[site.step]) for site in trainer.hinter.sites(rollout) if site.step in right]
+    longest = max((len(site.hinted_ids) for site, _ in failed), default=0)
+    if not failed:
+        return
+    padding = tokenizer.pad_token_id
+    ids = torch.full((len(failed), longest), padding)
+    for row, (site, _) in zip(ids, failed, strict=True):
+        row[longest - len(site.hinted_ids) :] = torch.tensor(site.hinted_ids)
+    device = next(trainer._bare.parameters()).device
+    with torch.no_grad():
+        tried = trainer._bare.generate(  # type: ignore[operator]
+            input_ids=ids.to(device), attention_mask=(ids != padding).long().to(device), do_sample=True, top_k=0,
+            max_new_tokens=40, eos_token_id=trainer.eos_token_ids, pad_token_id=padding,
+        )  # fmt: skip
+    for (site, right_call), tokens in zip(failed, tried[:, longest:].tolist(), strict=True):
+        chosen = tokenizer(right_call, add_special_tokens=False)["input_ids"]
+        if tokens[: len(chosen)] == chosen:
+            yield list(site.prefix_ids), chosen, list(site.action_ids)
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A turn from which the task can still be solved."""
+
+    number: int
+    value: int  # the last one
+    place: int  # of the next operation
+    own: str
+    right: str
+
+
+def _on_the_way(api: Api, task: Task, rollout: Rollout, tokenizer: Any) -> Iterator[_Turn]:
     value, place = task.value, 0
     results = [message["content"] for message in rollout.messages if message["role"] == "tool"]
-    for turn, (start, stop) in enumerate(rollout.spans):
+    for number, (start, stop) in enumerate(rollout.spans):
         right = call_text(api.true_call(task.operations[place], value)) if place < len(task.operations) else (
             answer_text(value))  # fmt: skip
-        votes = [_vote(api, task, place, value, right, accuracy, rng) for accuracy in TEACHERS]
-        agreed = next((vote for vote in votes if votes.count(vote) >= 2), None)
         own = tokenizer.decode(rollout.completion_ids[start:stop])
-        if agreed is not None and agreed != own:
-            before = [*rollout.prompt_ids, *rollout.completion_ids[:start]]
-            chosen = tokenizer(agreed, add_special_tokens=False)["input_ids"]
-            yield before, chosen, list(rollout.completion_ids[start:stop])
-        if turn >= len(results):
+        yield _Turn(number, value, place, own, right)
+        if number >= len(results):
             return
         if own == right:
             value, place = api.results[task.operations[place]][value], place + 1
-        elif results[turn].startswith("ok "):
+        elif results[number].startswith("ok "):
             return  # a valid call of another operation cannot be taken back
 
 

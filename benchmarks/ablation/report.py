@@ -14,7 +14,11 @@ T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2
 MIN_SEEDS = 5
 FOLLOWS = 0.6  # probability of the right word with the hint, from which on a model is said to follow it
 HELPS = 0.03
-NAMES = {"grpo": "GRPO", "hint": "+ hint", "control": "+ control hint", "replay": "+ replay", "all": "all three"}
+NAMES = {
+    "grpo": "GRPO", "hint": "+ hint", "control": "+ control hint", "replay": "+ replay", "all": "all three",
+    "hint_live": "+ hint, live teacher", "contrast": "+ contrastive hint", "sft_retries": "+ SFT on hinted retries",
+    "sft_agreed": "+ SFT on agreed turns", "grpo_time": "GRPO, 1.3 times the steps",
+}  # fmt: skip
 COLORS = {"grpo": "#7f7f7f", "control": "#cc79a7", "hint": "#d55e00", "replay": "#009e73", "all": None}
 Run = Mapping[str, Any]
 Runs = Mapping[tuple[str, str], Mapping[int, Run]]  # (regime, arm) -> seed -> run

@@ -131,6 +131,13 @@ def key_hint(noun: int, verb: int, key: int) -> str:
     return f"{TAKES}{NOUNS[noun]}.{VERBS[verb]} {KEYS[key]}"
 
 
+def control_text(hint: str, rng: random.Random) -> str:
+    """Return a hint of the same shape that names a random word."""
+    if hint.startswith(DID_YOU_MEAN):
+        return f"{hint.rpartition('.')[0]}.{rng.choice(VERBS)}"
+    return f"{hint.rpartition(' ')[0]} {rng.choice(KEYS)}"
+
+
 class StaleApi:
     """The environment. One tool; the reward is 1 if every operation was applied in order and the answer is right."""
 

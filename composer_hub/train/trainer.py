@@ -41,7 +41,7 @@ from composer_hub.train.rollouts import ErrorFinder, Rollout, error_finders, num
 from composer_hub.train.sharded import FSDP2, ZERO3, generates_together, has_shards, sharding_of
 from composer_hub.train.siblings import reached, siblings, stuck, total_rewards
 from composer_hub.train.teacher import FollowStudent, HintTeacher, keeping_hidden, release_head, second_module
-from composer_hub.train.terms import hint_values
+from composer_hub.train.terms import Notes, hint_values
 from composer_hub.train.token_metrics import TokenDiagnostics, sample, token_diagnostics
 from composer_hub.train.trace_hints import TraceHints, TraceLoader, recorded_terms
 from composer_hub.train.uplift import Row, Site, SiteUplift, action_logps, means_by_writer, site_uplifts
@@ -335,7 +335,7 @@ class ComposerTrainer(GRPOTrainer):
         notes, terms = self._policy_notes(loss), {"policy": loss}
         if self._hints_from("rollouts"):
             weight = self._weight("hint")
-            values, found = hint_values(self.args, inputs, kept[-1], self._bare, self.teacher)
+            values, found = self._hint_values(inputs, kept[-1])
             term = values.sum() / self._per_step(inputs["num_hint_items"])
             notes |= found | {"channel/hint/loss": self._whole(term), "channel/hint/weight": [weight]}
             terms["hint"] = weight * term
@@ -351,6 +351,10 @@ class ComposerTrainer(GRPOTrainer):
             if name in terms:
                 loss = loss + terms[name]
         return loss
+
+    def _hint_values(self, inputs: dict[str, Any], hidden: Tensor) -> tuple[Tensor, Notes]:
+        """Return the value of each hint token; a subclass may weigh them."""
+        return hint_values(self.args, inputs, hidden, self._bare, self.teacher)
 
     def _reader(self) -> Any:
         """Return what further forwards of the student go through: DeepSpeed must see where each of them begins."""
