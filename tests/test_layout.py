@@ -17,8 +17,9 @@ PACKAGE = Path(composer_hub.__file__).parent
 LADDER: tuple[str, ...] = (
     "exits records local_hub",
     "session families harnesses output money",
-    "actions redact hub shards",
-    "errors exports",
+    "actions redact hub",
+    "shards errors",
+    "exports",
     "hints",
     "ingest pairs environments spaces",
     "replay tasks report",

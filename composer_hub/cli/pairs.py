@@ -15,7 +15,8 @@ from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
 from composer_hub.cli.policy import policy_options
 from composer_hub.cli.reference import precompute_ref
-from composer_hub.hub import destination, load, load_traces
+from composer_hub.cli.sharding import Spread, sharding_options
+from composer_hub.hub import destination, load
 from composer_hub.output import Output
 from composer_hub.pairs import Metric, PairOptions, Policy, RecordedVotes, draft, make, report_markdown
 from composer_hub.pairs.windows import MAX_TOKENS
@@ -47,6 +48,7 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     help="Window of prompt, tools and answer, in estimated tokens (0: whole prompts).",
 )
 @click.option("--license", "license_", default="other", show_default=True, help="License of the pair set.")
+@sharding_options
 @publish_options
 @format_option
 def build(
@@ -56,6 +58,7 @@ def build(
     with_prose: bool,
     max_tokens: int,
     license_: str,
+    spread: Spread,
     publication: Publication,
     out: Output,
 ) -> None:
@@ -65,18 +68,20 @@ def build(
     """
     votes = RecordedVotes(folder)
     policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
-    source, stream = load_traces(publication.destination, traces)
-    made = make(stream, votes, PairOptions(policy, with_prose, max_tokens))
+    source = load(publication.destination, traces)
+    sharding = spread.sharding(out, publication.destination, folder, 0)
+    made = make(source, votes, PairOptions(policy, with_prose, max_tokens), sharding=sharding)
     if votes.unused:
         out.note(f"Left out: the votes of {len(votes.unused):,} traces that are not in {source.repo} {source.tag}.")
-    if not made.pairs:
-        raise exits.NothingToDo(
-            f"No step gave a pair: {counts_text(made.drops) or 'there are no votes'}. "
-            f"`composer-hub replay status --run {folder}` shows who was asked."
-        )
-    name = publication.repo.split("/")[-1]
-    version = draft(made, name, source=source, license=license_, purchase=purchase_of(folder), on_note=out.note)
-    publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
+    with made.plans.until_published():
+        if not made.pairs:
+            raise exits.NothingToDo(
+                f"No step gave a pair: {counts_text(made.drops) or 'there are no votes'}. "
+                f"`composer-hub replay status --run {folder}` shows who was asked."
+            )
+        name = publication.repo.split("/")[-1]
+        version = draft(made, name, source=source, license=license_, purchase=purchase_of(folder), on_note=out.note)
+        publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
 
 
 @pairs.command(short_help="Print the report of a pair set.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,10 @@ class Spread:
     staging: Path | None
     engine: Sequence[str]
 
-    def sharding(self, out: Output, where: Destination | None, folder: Path, workers: int) -> shards.Sharding | None:
-        """Return how to run shards, or None if the command runs as one; `folder` is the default for results."""
+    def sharding(
+        self, out: Output, where: Destination | None, folder: Path | None, workers: int
+    ) -> shards.Sharding | None:
+        """Return how to run shards, or None if the command runs as one; `folder` is where results go by default."""
         if self.executor is None:
             if self.engine or self.staging or self.num_shards:
                 raise exits.UsageError(
@@ -54,7 +57,8 @@ class Spread:
                 "such as processes."
             )
         executor = EXECUTORS[self.executor](where, workers, **dict(map(_option, self.engine)))
-        root = (self.staging or folder / "shards").expanduser().absolute()
+        home = Path(os.environ.get("COMPOSER_HUB_STATE") or Path.home() / ".local" / "state" / "composer_hub")
+        root = (self.staging or (folder or home) / "shards").expanduser().absolute()
         root.mkdir(parents=True, exist_ok=True)
         return shards.Sharding(root, executor, self.num_shards or DEFAULT_SHARDS, _Shown(out))
 

@@ -1,7 +1,8 @@
-"""`composer-hub tasks serve` and `tasks harbor`: a version of tasks as an OpenEnv server, and as Harbor trees."""
+"""Tasks that leave: published with their oracles, `tasks serve` (an OpenEnv server), `tasks harbor` (Harbor trees)."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 from pathlib import Path
@@ -9,9 +10,11 @@ from pathlib import Path
 import click
 
 from composer_hub import exits
+from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import from_option
-from composer_hub.hub import destination
+from composer_hub.cli.options import Publication, from_option
+from composer_hub.cli.publishing import show_plan, show_published
+from composer_hub.hub import NothingToPublish, destination, dry_run, newest, update
 from composer_hub.output import Output
 from composer_hub.tasks.harbor import write_harbor
 
@@ -50,3 +53,25 @@ def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output)
     """Write a version as Harbor tasks with a registry.json, each tried with its solution and without."""
     written = write_harbor(destination(origin), ref, folder, number)
     out.record({"folder": str(folder), **written}, id_key="folder")
+
+
+def publish(out: Output, publication: Publication, made: stage.TaskSet, num_trees: int = 0) -> None:
+    """Publish or plan both datasets: the oracles first, because tasks without theirs would be judged by tests alone."""
+    where, repo, numbers = publication.destination, publication.repo, made.numbers()
+    name = repo.split("/")[1]
+    options = publication.options()
+    make_draft = functools.partial(stage.draft, made, name, repo=repo, num_trees=num_trees)
+    if publication.dry_run:
+        draft = make_draft(newest(where, repo))
+        plan = dry_run(where, repo, draft.tables, draft.card, lineage=draft.lineage, options=options)
+        show_plan(out, plan, where.address, numbers)
+        return
+    hidden = f"{repo}-oracle"
+    if made.oracles:
+        try:
+            update(where, hidden, lambda before: stage.oracle_draft(made, name, before))
+            out.note(f"{len(made.oracles):,} hidden oracles are in {hidden} (private).")
+        except NothingToPublish:
+            out.note(f"{hidden} already holds these oracles.")
+    published = update(where, repo, make_draft, options=options)
+    show_published(out, published, publication.to, numbers)

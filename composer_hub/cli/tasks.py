@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+import os
 from typing import Any
 
 import click
@@ -12,9 +12,9 @@ from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.models import Rewriting, rewrite_options
 from composer_hub.cli.options import Publication, from_option, publish_options
-from composer_hub.cli.publishing import show_plan, show_published
-from composer_hub.cli.task_exports import harbor, serve
-from composer_hub.hub import NothingToPublish, destination, dry_run, load, newest, update
+from composer_hub.cli.sharding import Spread, sharding_options
+from composer_hub.cli.task_exports import harbor, publish, serve
+from composer_hub.hub import destination, load
 from composer_hub.output import Output
 
 
@@ -42,6 +42,7 @@ tasks.add_command(harbor)
 @click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @rewrite_options
+@sharding_options
 @publish_options
 @format_option
 def make(
@@ -49,6 +50,7 @@ def make(
     kinds: str,
     num_trees: int,
     rewriting: Rewriting,
+    spread: Spread,
     publication: Publication,
     out: Output,
     **options: Any,
@@ -68,36 +70,16 @@ def make(
             bar.advance(1, package=report.package or report.source)
             out.note(report.line())
 
-        made = stage.make(sources, chosen, on_package)
-    if not made.tasks:
-        counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
-        raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
-    if rewriting.model:
-        made, texts = stage.rewritten(made, rewriting.open())
-        out.note("Statements: " + ", ".join(f"{reason} {number}" for reason, number in texts.items()) + ".")
-    publish(out, publication, made, num_trees)
-
-
-def publish(out: Output, publication: Publication, made: stage.TaskSet, num_trees: int = 0) -> None:
-    """Publish or plan both datasets: the oracles first, because tasks without theirs would be judged by tests alone."""
-    where, repo, numbers = publication.destination, publication.repo, made.numbers()
-    name = repo.split("/")[1]
-    options = publication.options()
-    make_draft = functools.partial(stage.draft, made, name, repo=repo, num_trees=num_trees)
-    if publication.dry_run:
-        draft = make_draft(newest(where, repo))
-        plan = dry_run(where, repo, draft.tables, draft.card, lineage=draft.lineage, options=options)
-        show_plan(out, plan, where.address, numbers)
-        return
-    hidden = f"{repo}-oracle"
-    if made.oracles:
-        try:
-            update(where, hidden, lambda before: stage.oracle_draft(made, name, before))
-            out.note(f"{len(made.oracles):,} hidden oracles are in {hidden} (private).")
-        except NothingToPublish:
-            out.note(f"{hidden} already holds these oracles.")
-    published = update(where, repo, make_draft, options=options)
-    show_published(out, published, publication.to, numbers)
+        sharding = spread.sharding(out, publication.destination, None, max(1, (os.cpu_count() or 1) // chosen.workers))
+        made = stage.make(sources, chosen, on_package, sharding=sharding)
+    with made.plans.until_published():
+        if not made.tasks:
+            counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
+            raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
+        if rewriting.model:
+            made, texts = stage.rewritten(made, rewriting.open())
+            out.note("Statements: " + ", ".join(f"{reason} {number}" for reason, number in texts.items()) + ".")
+        publish(out, publication, made, num_trees)
 
 
 @tasks.command(short_help="List tasks, or print one.")

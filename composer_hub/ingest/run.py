@@ -68,7 +68,7 @@ from composer_hub.redact import (
     refuse_leaks,
     rules_digest,
 )
-from composer_hub.shards import Sharding
+from composer_hub.shards import Plans, Sharding
 
 _LAYOUT = 5
 """Version of the memory file; a file with another layout is ignored and every session is read again."""
@@ -172,6 +172,7 @@ class Ingested:
         self._prepare = self._preparation()
         read_options = self._read_options()
         self._shards = self._sharded(sharding, read_options)
+        self._plans = self._shards.plans if self._shards else Plans()
         self._reading = Reading(
             files,
             read_options,
@@ -188,7 +189,7 @@ class Ingested:
             self._store(self._settled())
         self._reading.raise_if_nothing_read()
         if not repo:
-            self._forget_shards()
+            self._plans.forget()
 
     @property
     def report(self) -> FileReport:
@@ -230,20 +231,15 @@ class Ingested:
                 return None
             return Draft(*self._content(public=options.public))
 
-        try:
-            published = update(self._hub, self.repo, make, options=options)
-        except NothingToPublish:
-            if self._before is not None:
-                self._remember(self._before.revision)
-            self._forget_shards()
-            raise
-        self._remember(published.revision)
-        self._forget_shards()
+        with self._plans.until_published():
+            try:
+                published = update(self._hub, self.repo, make, options=options)
+            except NothingToPublish:
+                if self._before is not None:
+                    self._remember(self._before.revision)
+                raise
+            self._remember(published.revision)
         return published
-
-    def _forget_shards(self) -> None:
-        if self._shards:
-            self._shards.forget()
 
     def publish_raw(self) -> tuple[int, int]:
         """Add the raw files to the private dataset `OWNER/NAME-sessions`; return how many were added and held back.

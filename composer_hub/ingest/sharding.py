@@ -15,7 +15,7 @@ import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from composer_hub.ingest.files import digest_of
 from composer_hub.ingest.one_file import Job, Origin, ReadOptions, sessions_of
@@ -24,7 +24,7 @@ from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.workers import collect_rarely, spool_one, spool_sessions
 from composer_hub.records import Trace
 from composer_hub.session import Session
-from composer_hub.shards import Input, ShardError, Sharding, Staging, balanced, carry_out, freeze
+from composer_hub.shards import Input, Plans, ShardError, Sharding, Staging, balanced
 from composer_hub.shards.plan import file_digest
 
 _SESSIONS, _REPORTS = "sessions.pickle", "reports.pickle"
@@ -35,8 +35,8 @@ class ShardedRun:
 
     def __init__(self, sharding: Sharding, repo: str, head: str, key: str) -> None:
         self.sharding, self.repo, self.head = sharding, repo, head
+        self.plans = Plans()
         self._key = key  # digest of everything beside the files that shapes the sessions, with the salt
-        self._staged: list[tuple[Staging, IO[bytes]]] = []  # with the file that keeps other runs away
 
     def read(self, jobs: Sequence[Job], options: ReadOptions) -> Iterator[tuple[Job, FileReport, Iterator[Any]]]:
         """Read the changed files in shards and yield the outcome of every job, in order."""
@@ -59,7 +59,7 @@ class ShardedRun:
 
         The spool moves to where every worker sees it.
         """
-        spool = Path(shutil.move(spool, self._staged[0][0].folder / "traces.pickle"))
+        spool = Path(shutil.move(spool, self.plans.held[0][0].folder / "traces.pickle"))
         traces = [
             Input("", num_bytes=stop - start, start=start, stop=stop) for start, stop in itertools.pairwise(offsets)
         ]
@@ -69,33 +69,19 @@ class ShardedRun:
         for shard in staging.plan.shards:
             yield from _pickled(staging.result(shard.number) / _SESSIONS)
 
-    def forget(self) -> None:
-        """Remove the plans and their results, after the version was published."""
-        for staging, lock in self._staged:
-            staging.remove()
-            lock.close()
-
     def _carry_out(
         self, work: str, groups: Sequence[Sequence[Input]], options: Mapping[str, Any], private: Any
     ) -> Staging:
-        staging = freeze(
-            self.sharding.root,
-            stage="ingest",
-            work=f"{__name__}:{work}",
-            groups=groups,
+        return self.plans.carry_out(
+            self.sharding,
+            "ingest",
+            f"{__name__}:{work}",
+            groups,
             options={"key": self._key, **options},
             private=pickle.dumps(private),
             repo=self.repo,
             head=self.head,
         )
-        self._staged.append((staging, staging.hold()))
-        try:
-            carry_out(staging, self.sharding)
-        except BaseException:
-            for _, lock in self._staged:  # the next run may begin although this object lives on
-                lock.close()
-            raise
-        return staging
 
 
 # ----------------------------------------------------------------------------------------------------------- workers

@@ -61,7 +61,8 @@ def on_jobs(where: Destination | None, workers: int = 0, **options: Any) -> Exec
         raise exits.UsageError("Set the most that all jobs may cost: --engine max_usd=2. Nothing was started.")
 
     def execute(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
-        datasets = {dataset_of(one) for number in numbers for one in staging.inputs(number)}
+        inputs = [one for number in numbers for one in staging.inputs(number)]
+        datasets = {dataset_of(one) for one in inputs if not one.about.get("anywhere")}
         if "" in datasets:
             _refuse_local_files(staging, numbers)
             in_processes(workers)(staging, numbers, watch)
@@ -104,8 +105,12 @@ class _Run:
         groups = [group for group in groups if group]
         self._check_cap(len(groups))
         package, files = find_package(where, self.options.package, extras="")
-        names = ["plan.json", *(f"inputs/{number:05d}.json" for number in missing)]
-        write_files(where, bucket, files | {name: (self.staging.folder / name).read_bytes() for name in names})
+        paths = [self.staging.folder / "plan.json"]
+        for number in missing:
+            paths.append(self.staging.folder / "inputs" / f"{number:05d}.json")
+            paths += sorted(self.staging.given(number).glob("*"))
+        names = {path.relative_to(self.staging.folder).as_posix(): path for path in paths}
+        write_files(where, bucket, {**files, **names})
         jobs: dict[str, Sequence[int]] = {}
         try:
             for group in groups:

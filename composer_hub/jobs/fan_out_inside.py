@@ -20,7 +20,9 @@ def open_plan(mounted: Path, folder: Path, private: bytes) -> Staging:
     """Copy a plan from its mount to a folder where shards can run."""
     for name in ("results", "running", "failed"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    shutil.copytree(mounted / "inputs", folder / "inputs", dirs_exist_ok=True)
+    for name in ("inputs", "given"):
+        if (mounted / name).is_dir():
+            shutil.copytree(mounted / name, folder / name, dirs_exist_ok=True)
     shutil.copy(mounted / "plan.json", folder / "plan.json")
     (folder / "private").write_bytes(private)
     return Staging.open(folder)

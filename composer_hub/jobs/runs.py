@@ -266,7 +266,7 @@ def read_files(where: HubDestination, bucket: str, paths: Sequence[str]) -> dict
         return {path: target.read_bytes() for path, target in local.items() if target.is_file()}
 
 
-def write_files(where: HubDestination, bucket: str, files: Mapping[str, bytes]) -> None:
+def write_files(where: HubDestination, bucket: str, files: Mapping[str, bytes | Path]) -> None:
     pairs: list[Any] = [(content, path) for path, content in sorted(files.items())]
     where.ask(f"Writing to the bucket {bucket}", lambda: where.api.batch_bucket_files(bucket, add=pairs))
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from composer_hub.pairs.ballots import ballots
-from composer_hub.pairs.consensus import pairs_from
+from composer_hub import exits
+from composer_hub.hub import Version
+from composer_hub.pairs.parts import TracePairs, parts
 from composer_hub.pairs.policy import Policy
-from composer_hub.pairs.report import BallotSummary, summary_of
-from composer_hub.pairs.rows import split_of
+from composer_hub.pairs.report import BallotSummary
+from composer_hub.pairs.sharding import parts_over_shards
 from composer_hub.pairs.spool import Spool, SpooledPairs
 from composer_hub.pairs.votes import GivenVotes, Votes
 from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import Trace, Vote
+from composer_hub.shards import Plans, Sharding
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,38 @@ class PairSet:
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
     num_votes: int = 0
+    plans: Plans = field(default_factory=Plans)  # staged for the set until it is published
+
+    def _add(self, part: TracePairs, seen: set[bytes]) -> None:
+        """Add a trace's part; a pair that an earlier trace gave is dropped: forked sessions share their first steps."""
+        self.num_traces += 1
+        self.num_votes += part.num_votes
+        self.teachers |= part.teachers
+        self.price_stamps |= part.price_stamps
+        self.drops += part.drops
+        for key, row, outline in part.pairs:
+            if key in seen:
+                self.drops["duplicate"] += 1
+                continue
+            seen.add(key)
+            self.pairs.append(row, outline)
+            self.num_cut += outline.num_left_out > 0
+            self.num_too_long += 0 < self.options.max_tokens < outline.num_tokens
+        for summary in part.summaries:
+            self.summaries.append(summary)
 
 
-def make(traces: Iterable[Trace], votes: Votes | Iterable[Vote], options: PairOptions | None = None) -> PairSet:
+def make(
+    traces: Iterable[Trace] | Version,
+    votes: Votes | Iterable[Vote],
+    options: PairOptions | None = None,
+    *,
+    sharding: Sharding | None = None,
+) -> PairSet:
     """Turn traces and their votes into pairs, one trace at a time.
 
     Recorded votes are refused if they cannot answer the policy: `PolicyError` names the replay options that would.
+    With `sharding`, shards of a published version are counted by its executor; the result is the same.
     """
     options = options or PairOptions()
     source: Votes = GivenVotes(votes) if isinstance(votes, Iterable) else votes
@@ -56,24 +85,14 @@ def make(traces: Iterable[Trace], votes: Votes | Iterable[Vote], options: PairOp
     if poll:
         poll.check(policy)
     made, seen = PairSet(policy, options, source), set[bytes]()
-    for trace in traces:
-        cast = source.of(trace.trace_id)
-        if not cast:
-            continue
-        counted = list(ballots(trace, cast, exclude_same_family=policy.exclude_same_family))
-        pairs, drops = pairs_from(
-            counted, seen, policy=policy, with_prose=options.with_prose, max_tokens=options.max_tokens
-        )
-        made.drops += drops
-        made.num_traces += 1
-        split = split_of(trace)
-        for pair in pairs:
-            made.pairs.append(pair, split)
-            made.num_cut += pair.num_left_out > 0
-            made.num_too_long += 0 < options.max_tokens < pair.num_tokens
-        for ballot in counted:
-            made.summaries.append(summary_of(ballot))
-        made.teachers |= {vote.teacher for vote in cast}
-        made.price_stamps |= {vote.price_stamp for vote in cast if vote.price_stamp}
-        made.num_votes += len(cast)
+    shape: Any = {"with_prose": options.with_prose, "max_tokens": options.max_tokens}
+    if sharding is None:
+        stream = traces.records(Trace, "traces") if isinstance(traces, Version) else traces
+        found = parts(((trace, source.of(trace.trace_id)) for trace in stream), policy, **shape)
+    elif isinstance(traces, Version):
+        found = parts_over_shards(traces, source, policy, sharding, made.plans, **shape)
+    else:
+        raise exits.UsageError("Pairs over shards need a published version of traces: publish them first.")
+    for part in found:
+        made._add(part, seen)
     return made

@@ -32,22 +32,19 @@ def build_pairs(
     """
     policy = policy or Policy()
     cast_ballots = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
-    return pairs_from(cast_ballots, set(), policy=policy, with_prose=with_prose, max_tokens=max_tokens)
+    pairs, drops = pairs_from(cast_ballots, policy=policy, with_prose=with_prose, max_tokens=max_tokens)
+    return list(pairs.values()), drops
 
 
 def pairs_from(
     cast_ballots: Sequence[Ballot],
-    seen: set[bytes],
     *,
     policy: Policy,
     with_prose: bool = False,
     max_tokens: int = MAX_TOKENS,
-) -> tuple[list[Pair], Counter[str]]:
-    """Return the pairs of one trace's ballots; a pair in `seen` is dropped, a new one is added to it.
-
-    Forked and resumed sessions share their first steps, so `seen` lasts over all traces of a set.
-    """
-    pairs: list[Pair] = []
+) -> tuple[dict[bytes, Pair], Counter[str]]:
+    """Return the pairs of one trace's ballots by the key of their content, so that copies can be told."""
+    pairs: dict[bytes, Pair] = {}
     drops: Counter[str] = Counter()
     if not cast_ballots:
         return pairs, drops
@@ -63,11 +60,10 @@ def pairs_from(
             ballot, winners, medoid, tools=tools, level=policy.agree_level, with_prose=with_prose, max_tokens=max_tokens
         )
         key = bytes.fromhex(duplicate_key(pair))
-        if key in seen:
+        if key in pairs:
             drops["duplicate"] += 1
         else:
-            seen.add(key)
-            pairs.append(pair)
+            pairs[key] = pair
     return pairs, drops
 
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 import pickle
 import tempfile
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import Any, TypeVar
 
-from composer_hub.records import Pair, from_row, to_row
+from composer_hub.records import Pair, from_row
 
 T = TypeVar("T")
 _BATCH = 64
@@ -61,10 +60,10 @@ class SpooledPairs(Collection[Pair]):
         self.rows: Spool[dict[str, Any]] = Spool()  # of the `default` config, with their split
         self.outlines: Spool[Pair] = Spool()  # without prompt and tools
 
-    def append(self, pair: Pair, split: str) -> None:
-        """Add a pair."""
-        self.rows.append(to_row(pair) | {"split": split})
-        self.outlines.append(replace(pair, prompt=(), tools=()))
+    def append(self, row: dict[str, Any], outline: Pair) -> None:
+        """Add a pair as its row and its outline."""
+        self.rows.append(row)
+        self.outlines.append(outline)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -46,6 +46,9 @@ class Votes(Protocol):
     def of(self, trace_id: str) -> list[Vote]:
         """Return the votes of a trace."""
 
+    def lines(self, trace_id: str) -> Iterable[bytes]:
+        """Return the votes of a trace as lines of JSON."""
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield the votes of the traces that were asked for, as rows."""
 
@@ -63,6 +66,9 @@ class GivenVotes:
     def of(self, trace_id: str) -> list[Vote]:
         self.unused.discard(trace_id)
         return self._by_trace.get(trace_id, [])
+
+    def lines(self, trace_id: str) -> Iterable[bytes]:
+        return [orjson.dumps(to_row(vote)) + b"\n" for vote in self.of(trace_id)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for trace_id, votes in self._by_trace.items():
@@ -86,14 +92,20 @@ class RecordedVotes:
         self.unused.discard(trace_id)
         return [from_row(Vote, row) for row in self._rows(trace_id)]
 
+    def lines(self, trace_id: str) -> Iterable[bytes]:
+        self.unused.discard(trace_id)
+        return [body + b"\n" for body in self._bodies(trace_id)]
+
     def rows(self) -> Iterator[dict[str, Any]]:
         for trace_id in self._traces:
             if trace_id not in self.unused:
                 yield from self._rows(trace_id)
 
     def _rows(self, trace_id: str) -> list[dict[str, Any]]:
-        bodies = self._query("SELECT body FROM votes WHERE trace_id = ? ORDER BY vote_id", trace_id)
-        return [orjson.loads(body) for (body,) in bodies]
+        return [orjson.loads(body) for body in self._bodies(trace_id)]
+
+    def _bodies(self, trace_id: str) -> list[bytes]:
+        return [body for (body,) in self._query("SELECT body FROM votes WHERE trace_id = ? ORDER BY vote_id", trace_id)]
 
     def _query(self, query: str, *values: str) -> list[Any]:
         with _explained(self.path):

@@ -4,6 +4,7 @@ In: the inputs of a stage, in order. Out: `STAGING/<plan>/` with these files, re
 
     plan.json                the stage, its options, the head that it is based on, and one line per shard
     inputs/00003.json        the inputs of a shard, in order
+    given/00003/             files that a stage gives a shard, if it does
     private                  what workers need and nobody else may read (mode 0600)
     results/00003/           the result of a shard: its files and `manifest.json`, which names them with digests
     running/, failed/        who works on a shard, and why the last attempt failed
@@ -137,6 +138,10 @@ class Staging:
         """Return what only workers may read."""
         return (self.folder / "private").read_bytes()
 
+    def given(self, number: int) -> Path:
+        """Return the folder of the files that the stage gave a shard."""
+        return self.folder / "given" / f"{number:05d}"
+
     def result(self, number: int) -> Path:
         """Return the folder of a shard's result."""
         return self.folder / "results" / f"{number:05d}"
@@ -197,7 +202,10 @@ class Staging:
 
     def hold(self) -> IO[bytes]:
         """Keep other runs away from the plan until the returned file is closed or this process ends."""
-        file = (self.folder / "lock").open("wb")
+        try:
+            file = (self.folder / "lock").open("wb")
+        except FileNotFoundError:
+            raise self._gone() from None
         with contextlib.suppress(ImportError):  # without it, two runs at once may do the same work
             import fcntl
 
@@ -209,7 +217,13 @@ class Staging:
                     f"Another run carries out the plan in {self.folder}. Wait until it has ended; then the same "
                     "command publishes what is new."
                 ) from None
+        if not (self.folder / "plan.json").is_file():  # removed since, with the lock of the run that removed it
+            file.close()
+            raise self._gone()
         return file
+
+    def _gone(self) -> ShardError:
+        return ShardError(f"Another run has just published the plan in {self.folder}. Run the same command again.")
 
     def remove(self) -> None:
         """Remove everything; a shard that comes late then finds no plan."""
@@ -240,12 +254,14 @@ def freeze(
     groups: Sequence[Sequence[Input]],
     options: Mapping[str, Any],
     private: bytes = b"",
+    given: Path | None = None,
     repo: str = "",
     head: str = "",
 ) -> Staging:
     """Write a plan below `root` and return it; a plan of the same shards and options is found again.
 
-    `options` must name everything that shapes the results, also what is in `private` (by a digest).
+    `options` and inputs must name everything that shapes the results, also what is in `private` and in `given` (by
+    digests). `given` is a folder below `root` with a folder of files per shard; it moves into the plan.
     """
     if not _WORK.fullmatch(work):
         raise ValueError(f"{work!r} is not a function of this package")
@@ -257,6 +273,7 @@ def freeze(
     plan = Plan(stage, work, __version__, json.loads(canonical_json(options)), lines, repo, head)
     folder = root / plan.plan_id
     if (folder / "plan.json").is_file():
+        shutil.rmtree(given or "", ignore_errors=True)
         return Staging.open(folder)
     draft = root / f".{plan.plan_id}-{secrets.token_hex(4)}"
     for name in ("inputs", "results", "running", "failed"):
@@ -264,6 +281,8 @@ def freeze(
     draft.chmod(0o700)  # results hold values that are replaced only later
     for number, group in enumerate(listed):
         (draft / "inputs" / f"{number:05d}.json").write_bytes(_json(group))
+    if given:
+        given.rename(draft / "given")
     descriptor = os.open(draft / "private", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         file.write(private)

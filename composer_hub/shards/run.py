@@ -23,10 +23,10 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from composer_hub import exits
-from composer_hub.shards.plan import MANIFEST, Input, Manifest, ShardError, Staging, file_digest
+from composer_hub.shards.plan import MANIFEST, Input, Manifest, ShardError, Staging, file_digest, freeze
 
 Work = Callable[[Staging, Sequence[Input], Path], Mapping[str, int]]
 """Writes the result of a shard into an empty folder and returns counts. It depends on nothing but the plan."""
@@ -57,6 +57,43 @@ class Sharding:
     executor: Executor
     num_shards: int
     on_progress: Callable[[Progress], None] = lambda progress: None
+
+
+class Plans:
+    """The plans that one run of a stage carries out, one after the other, and holds until it has published."""
+
+    def __init__(self) -> None:
+        self.held: list[tuple[Staging, IO[bytes]]] = []  # with the file that keeps other runs away
+
+    def carry_out(
+        self, sharding: Sharding, stage: str, work: str, groups: Sequence[Sequence[Input]], **plan: Any
+    ) -> Staging:
+        """Freeze a plan and run its shards (`freeze` has the arguments); raise ShardError if one has no result."""
+        staging = freeze(sharding.root, stage=stage, work=work, groups=groups, **plan)
+        self.held.append((staging, staging.hold()))
+        try:
+            carry_out(staging, sharding)
+        except BaseException:
+            for _, lock in self.held:  # the next run may begin although this object lives on
+                lock.close()
+            raise
+        return staging
+
+    @contextlib.contextmanager
+    def until_published(self) -> Iterator[None]:
+        """Remove the plans when the block has published, or found nothing to do."""
+        try:
+            yield
+        except exits.NothingToDo:
+            self.forget()
+            raise
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the plans and their results."""
+        for staging, lock in self.held:
+            staging.remove()
+            lock.close()
 
 
 def run_shard(staging: Staging, number: int, work: Work | None = None) -> Manifest:

@@ -7,7 +7,9 @@ fixed hashes, and rows hold no times. A package that gives nothing is counted wi
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
+import pickle
 import random
 import tempfile
 import time
@@ -21,6 +23,7 @@ from composer_hub import exits
 from composer_hub.environments.sandbox import SandboxError
 from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
 from composer_hub.records import SourceEdit, Task, stable_id, stable_share
+from composer_hub.shards import Input, Plans, Sharding, Staging, balanced
 from composer_hub.tasks import leaks, oracles
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
@@ -30,6 +33,7 @@ from composer_hub.tasks.gates import Checked, check, recheck
 from composer_hub.tasks.migration import migrations
 from composer_hub.tasks.mutation import bugs
 from composer_hub.tasks.removal import removals
+from composer_hub.tasks.sharding import check_source, source_input
 from composer_hub.tasks.sources import Package, PackageRefused, open_package, pack
 from composer_hub.tasks.statement import statements
 
@@ -46,6 +50,7 @@ KINDS = (*GENERATORS, "combine", "write_tests", "contradiction")
 MAX_PASS_TO_PASS = 60
 MIN_PASS_TO_PASS = 20
 _CHUNK = 24
+_RESULT = "made.pickle"
 
 
 @dataclass(frozen=True)
@@ -132,6 +137,7 @@ class TaskSet:
     bundles: tuple[Bundle, ...]
     reports: tuple[PackageReport, ...]
     options: Options
+    plans: Plans = field(default_factory=Plans, compare=False)  # staged for the set until it is published
 
     def numbers(self) -> dict[str, Any]:
         """Return the totals, for cards and terminals."""
@@ -153,38 +159,81 @@ class TaskSet:
 
 
 def make(
-    sources: Sequence[str], options: Options = Options(), on_package: Callable[[PackageReport], None] = lambda _: None
+    sources: Sequence[str],
+    options: Options = Options(),
+    on_package: Callable[[PackageReport], None] = lambda _: None,
+    *,
+    sharding: Sharding | None = None,
 ) -> TaskSet:
-    """Make tasks from packages: folders, archives, or names that pip downloads."""
+    """Make tasks from packages: folders, archives, or names that pip downloads.
+
+    With `sharding`, its executor makes the tasks of parts of the packages; the result is the same.
+    """
     tasks: list[Task] = []
     kept: dict[str, Mapping[str, Any]] = {}
     bundles: dict[str, Bundle] = {}
-    reports = []
-    for source in dict.fromkeys(sources):
-        report = PackageReport(source)
-        begun = time.monotonic()
-        with tempfile.TemporaryDirectory(prefix="composer-tasks-") as folder:
-            Path(folder).chmod(0o755)  # the sandbox has a user of its own
-            try:
-                made, own, bundle = _make_package(source, options, Path(folder), report)
-                tasks += made
-                kept |= own
-                bundles[bundle.digest] = bundle
-            except PackageRefused as error:
-                report.refused, report.sentence = error.reason, str(error)
-            except (VenvError, SandboxError) as error:
-                report.refused, report.sentence = (
-                    "dependencies" if isinstance(error, VenvError) else "sandbox",
-                    str(error),
-                )
-            except (OSError, RecursionError, MemoryError, UnicodeError) as error:
-                report.refused, report.sentence = "unreadable", f"{source}: {type(error).__name__}: {error}"
-        report.wall_s = round(time.monotonic() - begun, 2)
-        reports.append(report)
-        on_package(report)
+    reports, plans = [], Plans()
+    named = tuple(dict.fromkeys(sources))
+    found = _over_shards(named, options, sharding, plans) if sharding else (_made_of(one, options) for one in named)
+    for part in found:
+        tasks += part.tasks
+        kept |= part.oracles
+        bundles |= {part.bundle.digest: part.bundle} if part.bundle else {}
+        reports.append(part.report)
+        on_package(part.report)
     used = {task.bundle_digest for task in tasks}
     chosen = tuple(bundle for digest, bundle in sorted(bundles.items()) if digest in used)
-    return TaskSet(_split(tasks, options.test_share), kept, chosen, tuple(reports), options)
+    return TaskSet(_split(tasks, options.test_share), kept, chosen, tuple(reports), options, plans)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What one source gives."""
+
+    report: PackageReport
+    tasks: Sequence[Task] = ()
+    oracles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by task
+    bundle: Bundle | None = None
+
+
+def _made_of(source: str, options: Options) -> _Made:
+    """Make the tasks of one source; if it gives none, the report says why."""
+    report = PackageReport(source)
+    begun, made = time.monotonic(), _Made(report)
+    with tempfile.TemporaryDirectory(prefix="composer-tasks-") as folder:
+        Path(folder).chmod(0o755)  # the sandbox has a user of its own
+        try:
+            made = _Made(report, *_make_package(source, options, Path(folder), report))
+        except PackageRefused as error:
+            report.refused, report.sentence = error.reason, str(error)
+        except (VenvError, SandboxError) as error:
+            report.refused = "dependencies" if isinstance(error, VenvError) else "sandbox"
+            report.sentence = str(error)
+        except (OSError, RecursionError, MemoryError, UnicodeError) as error:
+            report.refused, report.sentence = "unreadable", f"{source}: {type(error).__name__}: {error}"
+    report.wall_s = round(time.monotonic() - begun, 2)
+    return made
+
+
+def _over_shards(sources: Sequence[str], options: Options, sharding: Sharding, plans: Plans) -> Iterator[_Made]:
+    """Yield what each source gives, in order; a shard is a part of the sources."""
+    groups = balanced([source_input(source) for source in sources], sharding.num_shards)
+    private = pickle.dumps(options)
+    shape = {"options": hashlib.sha256(private).hexdigest(), "generator": GENERATOR_VERSION}
+    staging = plans.carry_out(sharding, "tasks", f"{__name__}:work", groups, options=shape, private=private)
+    for shard in staging.plan.shards:
+        yield from pickle.loads((staging.result(shard.number) / _RESULT).read_bytes())
+
+
+def work(staging: Staging, inputs: Sequence[Input], result: Path) -> Mapping[str, int]:
+    """Make the tasks of a shard's sources."""
+    options, made = pickle.loads(staging.private()), []
+    for one in inputs:
+        check_source(one)
+        made.append(_made_of(one.name, options))
+        made[-1].report.source = one.about["source"]
+    (result / _RESULT).write_bytes(pickle.dumps(made))
+    return {"packages": len(made), "tasks": sum(len(one.tasks) for one in made)}
 
 
 def _split(tasks: Sequence[Task], share: float) -> tuple[Task, ...]:

@@ -182,7 +182,7 @@ def _write_dist_info(folder: Path, metadata: Metadata) -> None:
 def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
     """Copy the files that may be in a bundle; links inside the tree become files."""
     root, size, number = folder.resolve(), 0, 0
-    for relative in _listed(folder):
+    for relative in listed(folder):
         source = folder / relative
         if _is_scrubbed(relative):
             continue
@@ -204,7 +204,7 @@ def _is_scrubbed(path: Path) -> bool:
     return path.parts[0] in _BUILDS or any(fnmatch.fnmatch(part, one) for part in path.parts for one in SCRUBBED)
 
 
-def _listed(folder: Path) -> Iterator[Path]:
+def listed(folder: Path) -> Iterator[Path]:
     """Yield the files of a folder in order: those that git knows or does not ignore, else all."""
     git = shutil.which("git")
     if git and (folder / ".git").exists():
