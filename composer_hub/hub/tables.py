@@ -1,7 +1,7 @@
 """Rows in, Parquet files and digests out. The same rows give the same digests on every machine.
 
 Rows are spooled to disk, ordered, checked for duplicate ids, digested one by one (`sha256` of their JSON) and written
-so that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows per row group.
+so that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows or 32 MB per row group.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 ROWS_A_GROUP = 1_000
 ROWS_A_BATCH = 100
+MAX_BATCH_BYTES = 4_000_000  # of JSON; as objects, rows take many times that
+MAX_GROUP_BYTES = 32_000_000  # of Arrow; a row group of whole sessions would hold their text several times
 INDEX_ROWS_A_GROUP = 2_000
 SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller if prompts repeat
 SHARD_ROWS = 100_000
@@ -254,7 +256,7 @@ def _write_split(
         path = directory / f".{name}-{number:05d}"
         with RowWriter(path, table.features) as writer:
             for size, row in shard:
-                writer.add(row)
+                writer.add(row, size)
                 num_rows += 1
                 num_bytes += size
         paths.append(path)
@@ -298,6 +300,7 @@ class RowWriter:
     def __init__(self, path: Path, features: Features) -> None:
         self.path, self.features = path, features
         self.pending: list[Mapping[str, Any]] = []
+        self.pending_bytes = 0
         self.converted: list[pa.Table] = []  # rows as Arrow take a fraction of their memory as objects
 
     def __enter__(self) -> RowWriter:
@@ -319,17 +322,20 @@ class RowWriter:
         self._flush()
         self.writer.close()
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Mapping[str, Any], num_bytes: int = 0) -> None:
+        """Write a row; with its size as JSON, few large ones are held at once."""
         self.pending.append(row)
-        if len(self.pending) == ROWS_A_BATCH:
+        self.pending_bytes += num_bytes
+        if len(self.pending) == ROWS_A_BATCH or self.pending_bytes >= MAX_BATCH_BYTES:
             self._convert()
-            if len(self.converted) * ROWS_A_BATCH == ROWS_A_GROUP:
+            tables = self.converted
+            if sum(map(len, tables)) >= ROWS_A_GROUP or sum(table.nbytes for table in tables) >= MAX_GROUP_BYTES:
                 self._flush()
 
     def _convert(self) -> None:
         if self.pending:
             self.converted.append(to_arrow(self.pending, self.features))
-            self.pending = []
+            self.pending, self.pending_bytes = [], 0
 
     def _flush(self) -> None:
         import pyarrow as pa
@@ -337,7 +343,7 @@ class RowWriter:
         self._convert()
         if self.converted:
             table = pa.concat_tables(self.converted).combine_chunks()
-            self.writer.write_table(table, row_group_size=ROWS_A_GROUP)
+            self.writer.write_table(table, row_group_size=len(table))
             self.converted = []
 
 
