@@ -235,12 +235,7 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
         return _LIMITED
     if found.kind == "path_not_found" and _was_removed(commands, text):
         return _REMOVED
-    if (
-        found.kind == "path_not_found"
-        and main
-        and main.program in _LISTERS
-        and (_LOOKS.search(command) or _looks_around(main, commands))
-    ):
+    if found.kind == "path_not_found" and _LISTED.search(text):
         return _LOOKED
     if found.kind == "path_not_found" and (_REMOVES.search(text) or (main and _searches_many(main))):
         return _LOOKED
@@ -262,15 +257,10 @@ def _searches_many(main: SimpleCommand) -> bool:
     return main.program in _SEARCHERS and sum("*" not in word for word in places) >= MIN_PLACES
 
 
-def _looks_around(main: SimpleCommand, commands: Sequence[SimpleCommand]) -> bool:
-    """Tell whether a command lists several candidates, or asks where it is, so that a missing path is an answer."""
-    return sum(not word.startswith("-") for word in main.words[1:]) > 1 or any(one.program == "pwd" for one in commands)
-
-
 _LISTERS = _words("ls stat du rm file find rmdir")
+_LISTED = re.compile(_L + r"(?:ls|stat|du|find|file): (?!\S{0,40}command not found)")
+"""A lister that finds nothing has answered: it is how models look whether something is there."""
 _MOVERS = _words("cp mv chmod chown ln")
-_LOOKS = re.compile(r"2>\s?(?:&1|/dev/null)|\|\|")
-"""How a command says that it expects its path to be missing."""
 _NO_MATCH = re.compile(r"no matches found: ([^\n]{1,300})")
 _LOOKED = rule("exit.looked", "nonzero_empty", "", 0.8, families="shell", where="output")
 _NO_FILES = rule("exit.no_files", "path_not_found", "", 0.85, families="shell", where="output")

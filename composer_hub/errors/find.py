@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import family_of_tool
+from composer_hub.errors.doubts import Doubts
 from composer_hub.errors.exits import (
     hides_exit_code,
     main_command,
@@ -174,6 +175,7 @@ class _Finder:
         self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
         self.programs = WrittenPrograms()
+        self.doubts = Doubts(trace)
         self.running: dict[str, str] = {}  # the id of a command in the background -> the command
 
     def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
@@ -199,6 +201,12 @@ class _Finder:
             expected = self.has_results and not self._ends_the_session(step, outcome)
             return _dangling(outcome.call) if expected else None
         site = site_of(outcome, text_rules=self.text_rules)
+        if not site:
+            self.doubts.note_success(outcome.call)
+        elif site.blame == "model" and self.doubts.about(site, outcome.call, outcome.content or "", step):
+            return dataclasses.replace(
+                site, kind="nonzero_exit", blame=KINDS["nonzero_exit"], rule=f"doubt.{site.kind}"
+            )
         if site and self._is_under_test(site, outcome):
             kind = "program_exception"
             return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule="derived.own_program")

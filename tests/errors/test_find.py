@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -206,7 +207,7 @@ def test_every_anchor_has_an_example() -> None:
 EXITS = [
     ("exit.script_missing", "./run.sh", 127, "(eval):1: no such file or directory: ./run.sh"),
     ("exit.code_127", "gsed -i s/a/b/ f", 127, "zsh: command not found: gsed"),
-    ("exit.command_not_found", "./build.sh", 1, "building\n./build.sh: line 3: jq: command not found"),
+    ("exit.command_not_found", "ls && jq .", 1, "building\n/bin/sh: line 1: jq: command not found"),
     ("exit.timed_out", "make x", 143, "building\nCommand timed out after 2m 0.0s\nmake: [x] Terminated"),
     ("exit.code_124", "gradle build", 124, ""),
     ("exit.not_permitted", "node serve.js", 1, "node:events:486\n      throw er;\nError: listen EPERM: operation not permitted 127.0.0.1"),
@@ -292,7 +293,7 @@ EXITS = [
     ("exit.is_directory", "cat src", 1, "cat: src: Is a directory"),
     ("exit.permission", "touch /x", 1, "touch: /x: Permission denied"),
     ("exit.path", "cat nope", 1, "cat: nope: No such file or directory"),
-    ("exit.path", "ls nope", 2, "ls: cannot access 'nope': No such file or directory"),
+    ("exit.path", "cat nope", 2, "cat: nope: No such file or directory"),
     ("exit.last_search", "echo a; grep foo b", 1, "a"),
     ("exit.silent", "./quiet", 3, ""),
     ("exit.other", "./loud", 1, "it did not work"),
@@ -322,12 +323,66 @@ def test_each_failed_command_matches_its_rule(rule: str, command: str, code: int
     ("rm -f /tmp/a.txt && ls -la /tmp/a*.txt 2>&1", "(eval):1: no matches found: /tmp/a*.txt", "nonzero_empty"),
     ("wc -l src/*.foo", "(eval):1: no matches found: src/*.foo", "path_not_found"),
     ("ls .git/gc.log 2>&1", "ls: .git/gc.log: No such file or directory", "nonzero_empty"),
-    ("ls .git/gc.log", "ls: .git/gc.log: No such file or directory", "path_not_found"),
+    ("ls .git/gc.log", "ls: .git/gc.log: No such file or directory", "nonzero_empty"),
+    ("cat .git/gc.log", "cat: .git/gc.log: No such file or directory", "path_not_found"),
     ("gofmt -l ./cmd/...", "stat ./cmd/...: no such file or directory", "path_not_found"),
 ])  # fmt: skip
 def test_a_look_that_finds_nothing_is_no_mistake(command: str, output: str, kind: str) -> None:
     (site,) = sites(shell(command, output, flag(exit_code=1)))
     assert site.kind == kind
+
+
+def doubted(*made: Made) -> list[str]:
+    return [site.rule for site in sites(*made) if site.blame != "model"]
+
+
+GONE = "Error: ENOENT: no such file or directory, access '/w/docs/plan.md'"
+
+
+@pytest.mark.parametrize(("task", "given"), [
+    ("Continue with docs/plan.md.", True),
+    ("Read `/w/docs/plan.md` first", True),
+    ("Continue with other/docs/plan.md.", False),
+    ("Continue with docs/plan.mdx and with the docs.", False),
+    ("Continue with plan.md.", False),  # which folder it is in was for the model to find out
+])  # fmt: skip
+def test_a_path_that_the_task_names_is_not_a_mistake(task: str, given: bool) -> None:
+    made = session_of(("Read", {"file_path": "/w/docs/plan.md"}, GONE, flag(is_error=True)))
+    messages = (Message("user", task), *made.trace.messages[1:])
+    (site,) = find_errors(Session(replace(made.trace, cwd="/w", messages=messages), made.flags)).steps[0].error_sites
+    assert (site.rule, site.blame) == (("doubt.path_not_found", "env") if given else ("file.enoent", "model"))
+
+
+def test_a_bare_name_in_the_task_counts_unless_the_session_finds_it_elsewhere() -> None:
+    for other, rule in (("/w/a.md", "doubt.path_not_found"), ("/w/docs/plan.md", "file.enoent")):
+        gone = ("Read", {"file_path": "/w/plan.md"}, GONE, flag(is_error=True))
+        made = session_of(gone, ("Read", {"file_path": other}, "text", flag(is_error=False)))
+        messages = (Message("user", "Continue with `plan.md`."), *made.trace.messages[1:])
+        steps = find_errors(Session(replace(made.trace, cwd="/w", messages=messages), made.flags)).steps
+        assert [site.rule for step in steps for site in step.error_sites] == [rule]
+
+
+def test_a_program_that_worked_before_or_that_a_script_needs_is_not_a_mistake() -> None:
+    missing = shell("gh pr list", "zsh:1: command not found: gh", flag(exit_code=127))
+    assert doubted(missing) == []
+    assert doubted(shell("gh auth status", "ok", flag(exit_code=0)), missing) == ["doubt.command_not_found"]
+    head = "/bin/bash: line 1: head: command not found"
+    assert doubted(shell("web | head -5", head, flag(exit_code=127))) == ["doubt.command_not_found"]
+    assert doubted(shell("for path in a b; do web $path | head; done", head, flag(exit_code=127))) == []
+    script = "building\n./build.sh: line 3: jq: command not found"
+    assert doubted(shell("./build.sh", script, flag(exit_code=1))) == ["doubt.command_not_found"]
+
+
+def test_a_complaint_about_a_line_that_the_command_does_not_have_is_not_a_mistake() -> None:
+    parse = "(eval):{}: parse error near `end'"
+    assert doubted(shell("rg 'end' src", parse.format(5), flag(exit_code=1))) == ["doubt.usage_error"]
+    assert doubted(shell("if x\nthen end", parse.format(2), flag(exit_code=1))) == []
+
+
+def test_a_call_that_says_it_looks_for_a_file_is_not_a_mistake() -> None:
+    for words, rules in (("See if the page exists", ["doubt.path_not_found"]), ("Read the page", [])):
+        told = {"command": "cat docs/a.md", "description": words}
+        assert doubted(("Bash", told, "cat: docs/a.md: No such file or directory", flag(exit_code=1))) == rules
 
 
 CHECKS = "node - <<'NODE'\nif (!text.includes('## Map')) throw new Error('missing Map section');\nNODE"
@@ -351,7 +406,7 @@ def test_a_look_whether_a_path_is_gone_is_not_a_wrong_path() -> None:
     (site,) = sites(shell("mv docs/a.md a.md && rmdir docs && ls docs 2>&1", output))
     assert (site.kind, site.rule) == ("nonzero_empty", "exit.removed_path")
     (site,) = sites(shell("rm a.md && ls docs", output))
-    assert site.kind == "path_not_found"
+    assert site.rule == "exit.looked"
 
 
 @pytest.mark.parametrize("harness", HARNESS_EXITS)

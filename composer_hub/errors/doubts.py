@@ -1,0 +1,109 @@
+"""Reasons to doubt that a failure is the model's own mistake, although failures of its kind usually are.
+
+In: a site that blames the model, the call, and what the session showed before. Out: true if the blame falls. A wrong
+hint teaches the model to distrust what was right, so these questions are asked first:
+
+- Did the task name the path that is missing?
+- Did the program that is missing work earlier, or does every machine have it? Then the shell's PATH is broken.
+- Is the line of which the shell complains in the command at all? If not, a start-up file is broken.
+- Does the command name the program that is missing? If not, a script behind it needs it.
+- Does the model say that it looks whether something exists?
+"""
+
+from __future__ import annotations
+
+import os.path
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+
+from composer_hub.actions.calls import command_of, path_of
+from composer_hub.actions.commands import commands_in
+from composer_hub.actions.tools import family_of_tool
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
+
+MAX_GIVEN_CHARS = 200_000  # of each message
+_EVERYWHERE = frozenset(
+    "awk basename bash cat chmod cp cut date dirname echo env false find grep head ls mkdir mv pwd rm sed sh sleep "
+    "sort tail tee test touch tr true uname uniq wc which xargs".split()
+)
+_MISSING_PROGRAMS = (
+    re.compile(
+        r"(?:^|\n)(?:\S{0,80}sh|env|\S{0,80}: line \d+)(?::[^\n:]{0,40})*?: ?([\w@./+-]{1,80}): (?:command )?not found"
+    ),
+    re.compile(r"command not found: ([\w@./+-]{1,80})"),
+    re.compile(r"\bCommand \"([\w@./+-]{1,80})\" not found"),
+)  # fmt: skip
+_MISSING_PATHS = re.compile(
+    r"(?:^|\n)[\w.-]{1,40}: (?:cannot \w+ )?['\"]?([^\s'\":]{2,300})['\"]?: No such file or directory"
+)
+_LINE = re.compile(r"(?:^|\n)(?:\(eval\)|\S{0,80}sh):(?: line)? ?(\d{1,6}): ")
+_SETS_PATH = re.compile(r"(?i:\bPATH=)|\b(?:for|read(?: -r)?) path\b")  # zsh: `path` is PATH, too
+_LOOK = re.compile(r"(?i)\b(?:if|whether|already|still|does|do)\b[^\n]{0,60}\bexists?\b")
+
+
+class Doubts:
+    """What a session showed so far that speaks for the model."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.worked: set[str] = set()  # programs
+        self.results = {index for step in trace.steps for index in step.results}
+        self.places: dict[str, set[str]] | None = None
+
+    def note_success(self, call: ToolCall) -> None:
+        """Remember the programs of a command that worked."""
+        if family_of_tool(call.name, call.arguments) == "shell":
+            self.worked.update(one.program for one in commands_in(command_of(call)))
+
+    def about(self, site: ErrorSite, call: ToolCall, output: str, step: Step) -> bool:
+        """Tell whether a site that blames the model should not."""
+        command = command_of(call) if family_of_tool(call.name, call.arguments) == "shell" else ""
+        if site.kind == "path_not_found":
+            if _LOOK.search(_purpose(call)):
+                return True
+            paths = _MISSING_PATHS.findall(output[:4000]) if command else [path_of(call)]
+            return bool(paths) and all(self._is_given(path, step) for path in paths)
+        if site.kind == "command_not_found":
+            return self._had_program(command, output)
+        if site.rule == "exit.quoting":
+            lines = [int(number) for number in _LINE.findall(output[:4000])]
+            return bool(lines) and min(lines) > command.count("\n") + 1
+        return False
+
+    def _had_program(self, command: str, output: str) -> bool:
+        if _SETS_PATH.search(command):
+            return False
+        found = [name for pattern in _MISSING_PROGRAMS for name in pattern.findall(output[:4000])]
+        names = {name.rsplit("/", 1)[-1] for name in found} - self.worked - _EVERYWHERE
+        named = any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", command) for name in names)
+        return bool(found) and not named
+
+    def _is_given(self, path: str, step: Step) -> bool:
+        """Tell whether a message of the user or the system names a path."""
+        cwd = self.trace.cwd.rstrip("/") + "/"
+        spellings = {path.rstrip("/"), path.removeprefix(cwd).rstrip("/")}
+        named = {one for one in spellings if "/" in one.strip("/") or ("." in one and self._has_one_place(path))}
+        patterns = [re.compile(rf"(?<![\w/.~-]){re.escape(one)}(?![\w/-]|\.\w)") for one in named]
+        texts = (
+            message.content[:MAX_GIVEN_CHARS]
+            for number, message in enumerate(self.trace.messages[: step.action])
+            if number not in self.results and message.role in ("user", "system")
+        )
+        return any(pattern.search(text) for text in texts for pattern in patterns)
+
+    def _has_one_place(self, path: str) -> bool:
+        """Tell whether the session looked for a file of this name in one folder only."""
+        if self.places is None:
+            self.places = defaultdict(set)
+            for message in self.trace.messages:
+                for call in message.tool_calls:
+                    if spelled := path_of(call):
+                        self.places[os.path.basename(spelled)].add(os.path.dirname(spelled))
+        return len(self.places.get(os.path.basename(path), ())) <= 1
+
+
+def _purpose(call: ToolCall) -> str:
+    """Return what the model says that a call is for."""
+    words = call.arguments.get("description") if isinstance(call.arguments, Mapping) else None
+    return words if isinstance(words, str) else ""
