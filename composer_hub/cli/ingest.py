@@ -50,7 +50,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--yes", is_flag=True, help="Make rows public without the review.")
 @click.option("--deny", type=_FILE, help="File of trace ids to leave out, one per line.")
 @click.option("--env-file", "env_files", multiple=True, type=_PATH, help="Folder with .env values to redact.")
-@click.option("--writers", default="hindsight,template,environment", show_default=True, help="Hint writers, in order.")
+@click.option("--writers", default="hindsight,template", show_default=True, help="Hint writers, in order.")
 @model_options
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")
 @click.option("--user-hints", is_flag=True, help="Also write hints from the user's words at a rejection.")

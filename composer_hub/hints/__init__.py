@@ -9,6 +9,7 @@ from composer_hub.hints.judge import Judge
 from composer_hub.hints.templates import SiteContext, register
 from composer_hub.hints.writers import (
     DEFAULT_WRITERS,
+    LIVE_WRITERS,
     HintWriter,
     control_hint,
     hint_coverage,
@@ -19,6 +20,7 @@ from composer_hub.hints.writers import (
 
 __all__ = [
     "DEFAULT_WRITERS",
+    "LIVE_WRITERS",
     "Critic",
     "HintWriter",
     "Judge",

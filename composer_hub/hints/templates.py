@@ -594,9 +594,19 @@ TEMPLATES: dict[str, Template] = {
 """Kind -> template. Kinds also answer to their older names, `type_error` and `runtime_error`."""
 
 
+_UNPROVEN = {"usage_error", "vcs_error", "timeout", "runtime_exception", "repeated_call"}
+"""Kinds whose failures have many causes: readers found too many of these hints false or vague."""
+
+
 def register(kind: str, template: Template) -> None:
     """Add or replace the template for a kind of error."""
     TEMPLATES[canonical_kind(kind)] = template
+    _UNPROVEN.discard(canonical_kind(kind))
+
+
+def is_proven(kind: str) -> bool:
+    """Tell whether the templates of a kind are written by default, and not only as advice."""
+    return canonical_kind(kind) not in _UNPROVEN
 
 
 def template_of(kind: str) -> Template | None:

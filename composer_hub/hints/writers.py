@@ -1,9 +1,9 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
 A hint is a short text that would have helped if the model had read it before the step. Writers are in an ordered tuple,
-and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of the
-kind, then the environment's own words. Two more are opt-in: the user's words at a rejection, and a
-`Judge` model. A writer is a function `SiteContext -> Hint | None`.
+and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of a
+kind whose hints readers found true. Opt-in are advice (templates of other kinds), the environment's own words, the
+user's words at a rejection, and a `Judge` model. A writer is a function `SiteContext -> Hint | None`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import dataclasses
 import random
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from composer_hub.errors.exits import without_colors
@@ -22,19 +22,19 @@ from composer_hub.exits import UsageError
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, what_worked
 from composer_hub.hints.judge import Judge
-from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, register, template_of
+from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, is_proven, register, template_of
 from composer_hub.records import ErrorSite, Hint, Step, Trace, canonical_json
 
 __all__ = [
-    "DEFAULT_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext", "Template",
-    "control_hint", "from_environment", "from_hindsight", "from_sibling", "from_template", "from_user", "hint_coverage",
-    "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
+    "DEFAULT_WRITERS", "LIVE_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext",
+    "Template", "control_hint", "from_advice", "from_environment", "from_hindsight", "from_sibling", "from_template",
+    "from_user", "hint_coverage", "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
 ]  # fmt: skip
 
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 7  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 8  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -56,14 +56,12 @@ def write_hints(
     `outcome` adds the words of tests and compilers, `user_feedback` the user's words at a rejection, and `environment`
     those of failures that neither the user nor the model caused.
     """
-    switches = {"model": True, "outcome": outcome, "user": user_feedback, "env": environment}
-    blames = {blame for blame, on in switches.items() if on}
     chosen = DEFAULT_WRITERS if writers is None else tuple(writers)
-    if user_feedback and from_user not in chosen:
-        chosen = (*chosen, from_user)
+    others = chosen if from_environment in chosen else (*chosen, from_environment)
+    users = (*chosen, from_user) if user_feedback and from_user not in chosen else chosen
+    by_blame = {"model": users, "outcome": others * outcome, "user": users * user_feedback, "env": others * environment}
     steps = tuple(
-        _with_hints(step, tuple(_hints_of(trace, position, chosen, blames)))
-        for position, step in enumerate(trace.steps)
+        _with_hints(step, tuple(_hints_of(trace, position, by_blame))) for position, step in enumerate(trace.steps)
     )
     return dataclasses.replace(trace, steps=steps)
 
@@ -72,9 +70,9 @@ def _with_hints(step: Step, hints: tuple[Hint, ...]) -> Step:
     return step if step.hints == hints else dataclasses.replace(step, hints=hints)
 
 
-def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames: Collection[str]) -> Iterator[Hint]:
+def _hints_of(trace: Trace, position: int, by_blame: Mapping[str, Sequence[HintWriter]]) -> Iterator[Hint]:
     for site in trace.steps[position].error_sites:
-        if site.blame in blames:
+        if writers := by_blame.get(site.blame):
             hint = write_hint(context_of(trace, position, site), writers)
             if hint:
                 yield hint
@@ -84,10 +82,19 @@ def _hints_of(trace: Trace, position: int, writers: Sequence[HintWriter], blames
 
 
 def from_template(context: SiteContext) -> Hint | None:
-    """Fill in the template of the kind."""
+    """Fill in the template of a kind whose hints were found true."""
+    return _filled_in(context, "template") if is_proven(context.site.kind) else None
+
+
+def from_advice(context: SiteContext) -> Hint | None:
+    """Fill in the template of a kind that has many causes: wrong options, git, timeouts."""
+    return None if is_proven(context.site.kind) else _filled_in(context, "advice")
+
+
+def _filled_in(context: SiteContext, writer: str) -> Hint | None:
     template = template_of(context.site.kind)
     text = template(context) if template else None
-    return _hint(context, f"Reminder: {text}", "template", canonical_kind(context.site.kind)) if text else None
+    return _hint(context, f"Reminder: {text}", writer, canonical_kind(context.site.kind)) if text else None
 
 
 def from_hindsight(context: SiteContext) -> Hint | None:
@@ -183,12 +190,15 @@ def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
     return Hint(excerpt(text, MAX_HINT_CHARS), writer, rule, VERSION, kind=site.kind, call_id=site.call_id)
 
 
-DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_template, from_environment)
-"""The call that worked, if that is exact; else the template of the kind; else the environment's words."""
+DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_template)
+"""Of traces: what the session or the harness's message proves, since nobody tries these hints before they teach."""
+LIVE_WRITERS: tuple[HintWriter, ...] = (*DEFAULT_WRITERS, from_advice, from_environment)
+"""Of a trainer's own rollouts: its preflight refuses writers whose hints do not help."""
 
 WRITERS: dict[str, HintWriter] = {
-    "template": from_template,
     "hindsight": from_hindsight,
+    "template": from_template,
+    "advice": from_advice,
     "environment": from_environment,
     "user": from_user,
 }

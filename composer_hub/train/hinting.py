@@ -21,7 +21,7 @@ from composer_hub import exits
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hints.writers import (
-    DEFAULT_WRITERS,
+    LIVE_WRITERS,
     MAX_HINT_CHARS,
     HintWriter,
     SiteContext,
@@ -59,7 +59,7 @@ class Hinter:
 
     apply_template: Callable[..., list[int]]  # (messages, add_generation_prompt=…) -> token ids
     tools: tuple[dict[str, Any], ...] = ()  # schemas of the available tools
-    writers: tuple[HintWriter, ...] = DEFAULT_WRITERS
+    writers: tuple[HintWriter, ...] = LIVE_WRITERS
     max_sites: int = 1  # per rollout
     max_teacher_tokens: int = sys.maxsize
     refused: frozenset[tuple[str, str]] = frozenset()  # (writer, kind of error) that failed the pre-flight

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from composer_hub.errors.find import find_errors
-from composer_hub.hints import write_hints
+from composer_hub.hints import LIVE_WRITERS, write_hints
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import source_named
 from tests.hints.judged import SHELL, TOOLS
 
 MIN_RIGHT = 0.97
 MIN_SITES = 200
+MIN_SPOKEN = 0.45  # of the model's mistakes
 
 
 @dataclass(frozen=True)
@@ -278,6 +279,7 @@ class Verdict:
     found: tuple[str, str]
     hint: str
     is_hint_right: bool
+    is_default: bool  # the default writers give it, too
 
 
 def verdicts(folder: Path) -> Iterator[Verdict]:
@@ -317,12 +319,14 @@ def judge(
     path = folder / ("S.traj" if harness == "swe_agent" else "S.json" if harness == "opencode" else "S.jsonl")
     path.write_text(log)
     (session,) = source_named(harness).read(path, FileReport())
-    step = write_hints(find_errors(session)).steps[0]
+    marked = find_errors(session)
+    step = write_hints(marked, LIVE_WRITERS).steps[0]
     site = step.error_sites[0] if step.error_sites else None
     hint = step.hints[0].text if step.hints else ""
     right = all(word in hint for word in words) and not any(word in hint for word in never)
     right = right and bool(hint) == (expected[1] == "model")
-    return Verdict(harness, case, expected, (site.kind, site.blame) if site else ("", ""), hint, right)
+    is_default = bool(write_hints(marked).steps[0].hints)
+    return Verdict(harness, case, expected, (site.kind, site.blame) if site else ("", ""), hint, right, is_default)
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +352,14 @@ def test_kinds_and_blames_are_right(judged: list[Verdict]) -> None:
     assert share([one.found == one.expected for one in judged]) >= MIN_RIGHT, "\n".join(wrong)
 
 
-def test_hints_are_true_and_helpful(judged: list[Verdict]) -> None:
+def test_hints_of_all_writers_are_true_and_helpful(judged: list[Verdict]) -> None:
     hinted = [one for one in judged if one.hint or one.expected[1] == "model"]
     wrong = [f"{one.harness}: {one.case!r} got {one.hint!r}" for one in hinted if not one.is_hint_right]
     assert share([one.is_hint_right for one in hinted]) >= MIN_RIGHT, "\n".join(wrong)
+
+
+def test_default_hints_are_true_and_helpful_and_speak_often_enough(judged: list[Verdict]) -> None:
+    hinted = [one for one in judged if one.is_default]
+    wrong = [f"{one.harness}: {one.case!r} got {one.hint!r}" for one in hinted if not one.is_hint_right]
+    assert share([one.is_hint_right for one in hinted]) >= MIN_RIGHT, "\n".join(wrong)
+    assert share([one.is_default for one in judged if one.expected[1] == "model"]) >= MIN_SPOKEN

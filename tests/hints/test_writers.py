@@ -16,8 +16,11 @@ from composer_hub.errors.find import find_errors
 from composer_hub.errors.rules import KINDS
 from composer_hub.exits import UsageError
 from composer_hub.hints import writers as hints
+from composer_hub.hints.templates import is_proven
 from composer_hub.hints.writers import (
+    LIVE_WRITERS,
     SiteContext,
+    from_advice,
     from_environment,
     from_hindsight,
     from_template,
@@ -150,12 +153,21 @@ def test_a_template_fills_its_slots(kind: str, message: str, call: ToolCall | No
     context = SiteContext(
         site(kind, message, call.name if call else ""), call, available_tools=("Bash", "Edit"), answer=message
     )
-    hint = from_template(context)
+    hint = from_template(context) or from_advice(context)
     assert hint is not None
     assert hint.text.startswith("Reminder: ")
     assert [part for part in held if part not in hint.text] == []
     assert "\n" not in hint.text
-    assert (hint.writer, hint.kind, hint.call_id) == ("template", kind, "call-0")
+    assert (hint.kind, hint.call_id) == (kind, "call-0")
+    assert hint.writer == ("template" if is_proven(kind) else "advice")
+
+
+def test_only_templates_that_were_found_true_speak_by_default() -> None:
+    context = SiteContext(site("vcs_error", "fatal: not a git repository"), ToolCall("Bash", {"command": "git log"}))
+    assert write_hint(context) is None
+    hint = write_hint(context, LIVE_WRITERS)
+    assert hint is not None
+    assert hint.writer == "advice"
 
 
 PROVEN_BY_THE_KIND = {
@@ -166,7 +178,7 @@ PROVEN_BY_THE_KIND = {
 
 @pytest.mark.parametrize("kind", sorted(kind for kind, blame in KINDS.items() if blame == "model"))
 def test_a_template_says_nothing_that_neither_the_kind_nor_the_message_proves(kind: str) -> None:
-    hint = from_template(SiteContext(site(kind)))
+    hint = from_template(SiteContext(site(kind))) or from_advice(SiteContext(site(kind)))
     assert bool(hint) == (kind in PROVEN_BY_THE_KIND)
     if hint:
         assert 30 < len(hint.text) < 400
@@ -183,7 +195,7 @@ QUOTED = [
 
 @pytest.mark.parametrize(("kind", "message", "held"), QUOTED)
 def test_where_no_advice_is_proven_the_hint_quotes_the_environment(kind: str, message: str, held: str) -> None:
-    hint = write_hint(SiteContext(site(kind, message), answer=message))
+    hint = write_hint(SiteContext(site(kind, message), answer=message), LIVE_WRITERS)
     assert hint is not None
     assert (hint.writer, held in hint.text) == ("environment", True)
 
@@ -446,7 +458,7 @@ def test_the_order_of_writers_is_the_callers() -> None:
 
 
 def test_an_unknown_writer_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UsageError, match=r"No hint writer is named foo. Choose from: template, hindsight"):
+    with pytest.raises(UsageError, match=r"No hint writer is named foo. Choose from: hindsight, template"):
         hints.writers_named("foo,template")
 
 
