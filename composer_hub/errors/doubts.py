@@ -72,7 +72,7 @@ class Doubts:
         return False
 
     def _had_program(self, command: str, output: str) -> bool:
-        if _SETS_PATH.search(command):
+        if not command or _SETS_PATH.search(command):
             return False
         found = [name for pattern in _MISSING_PROGRAMS for name in pattern.findall(output[:4000])]
         names = {name.rsplit("/", 1)[-1] for name in found} - self.worked - _EVERYWHERE
