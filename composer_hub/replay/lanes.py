@@ -138,6 +138,8 @@ class Scheduler:
                 await self._change()
             if self._error:
                 raise self._error
+            if self._purse:
+                self.cap_reached = self.cap_reached or self._purse.refused
             for rounds, _ in list(self._open.values()):
                 self._count(rounds)
                 yield rounds
@@ -152,14 +154,15 @@ class Scheduler:
         while not self.draining and self._wants_more():
             rounds, self._held = self._held or next(todo, None), None
             if rounds is None:
-                self._entry_teachers = set()
+                if self._purse and (last := self._purse.last()):
+                    self._start_round(last)
+                elif not (self._purse and self._purse.keeps_traces_back):
+                    self._entry_teachers = set()
                 return
             verdict = self._purse.decide(rounds) if self._purse else self.cap_reached is None
             if verdict is None:
                 self._held = rounds
                 return
-            if self._purse and self._purse.refused:
-                self.cap_reached = self.cap_reached or self._purse.refused
             if verdict:
                 self._start_round(rounds)
 

@@ -2,11 +2,13 @@
 
 In: the rounds of a trace, the ledger. Out: whether to open it now, later (once open traces have ended), only its first
 steps, or not at all. A pair needs several answers about one step, so half of the answers about twice as many traces
-would be worth nothing. This only plans; the ledger alone decides what is paid.
+would be worth nothing. A trace that the cap cannot finish waits until the cheaper ones are done, because its first
+steps could take the money for all of them. This only plans; the ledger alone decides what is paid.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,7 +19,8 @@ from composer_hub.replay.ledger import CapReached, Ledger
 if TYPE_CHECKING:
     from composer_hub.replay.cascade import TraceRounds
 
-MAX_MISSES = 50  # traces in a row of which not even the first step fits
+MAX_MISSES = 50  # traces in a row that do not fit; the ones behind them are not estimated
+MAX_KEPT_BACK = 8  # traces that wait in memory for what the others leave
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +49,37 @@ class Purse:
         self._open: dict[int, _Promise] = {}
         self._expected = self._actual = 0  # of finished traces
         self._misses = 0
-        self.refused: CapReached | None = None
+        self._kept_back: deque[TraceRounds] = deque()
+        self.refused: CapReached | None = None  # of the first trace with steps that the cap does not pay for
+
+    @property
+    def keeps_traces_back(self) -> bool:
+        return bool(self._kept_back)
 
     def decide(self, rounds: TraceRounds) -> bool | None:
-        """Return True to open a trace (perhaps its first steps only), None to wait, False to skip it."""
+        """Return True to open a trace, None to wait, False to go on without it; `last` may open it at the end."""
         if self._misses >= MAX_MISSES:
             return False
-        left = self._left()
-        if self._fits(rounds, None, left):
+        if self._fits(rounds, None, self._left()):
             return self._admit(rounds, None)
         if self._open:
             return None
-        money = self._ledger.budget()
-        self.refused = CapReached(
-            f"The next trace needs about {show_usd(self._needed(rounds, None).cost)} and {show_usd(max(left, 0))} is "
-            f"left ({money}). To continue, run the same command with a higher --max-usd and --change-cap. Paid answers "
-            "are kept.",
-            later=False,
-        )
-        if num_steps := self._most(rounds, 0, left):
-            return self._admit(rounds, num_steps)
         self._misses += 1
+        if len(self._kept_back) < MAX_KEPT_BACK:
+            self._kept_back.append(rounds)
+        else:
+            self._refuse(rounds)
         return False
+
+    def last(self) -> TraceRounds | None:
+        """Open a trace that was kept back, or its first steps that fit; None if none fits or others are open."""
+        while self._kept_back and not self._open:
+            rounds = self._kept_back.popleft()
+            if num_steps := self._most(rounds, 0, self._left()):
+                self._admit(rounds, num_steps)
+                return rounds
+            self._refuse(rounds)
+        return None
 
     def spend(self, rounds: TraceRounds, cost: int) -> None:
         """Take an answer's cost off the money promised to its trace."""
@@ -84,10 +96,22 @@ class Purse:
             self._expected += promise.model
             self._actual += promise.spent
         self._paid[trace_id] = self._paid.get(trace_id, 0) + promise.spent
-        if not finished or promise.num_steps is None or self._open:
+        if promise.num_steps is None or promise.num_steps >= len(rounds.ranks()):
             return False
-        num_steps = self._most(rounds, promise.num_steps, self._left())
-        return num_steps > promise.num_steps and self._admit(rounds, num_steps)
+        if finished and not self._open:
+            num_steps = self._most(rounds, promise.num_steps, self._left())
+            if num_steps > promise.num_steps:
+                return self._admit(rounds, num_steps)
+        self._refuse(rounds)
+        return False
+
+    def _refuse(self, rounds: TraceRounds) -> None:
+        cost, left = self._needed(rounds, None).cost, max(self._left(), 0)
+        self.refused = self.refused or CapReached(
+            f"A trace needs about {show_usd(cost)} more and {show_usd(left)} is left ({self._ledger.budget()}). To continue, run the same command with a higher --max-usd and "
+            "--change-cap. Paid answers are kept.",
+            later=False,
+        )
 
     def _admit(self, rounds: TraceRounds, num_steps: int | None) -> bool:
         self._misses = 0

@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import os
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.pairs.prompts import paired
+from composer_hub.records import Vote
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
@@ -153,6 +155,25 @@ def test_under_a_cap_traces_are_finished_one_after_the_other_and_the_pairs_are_w
         some, spent = pairs(f"part{share}", int(share * bill))
         assert some >= share * all_pairs
         assert spent <= share * bill
+
+
+def test_a_trace_that_the_cap_cannot_finish_waits_for_the_others_and_gets_what_they_leave(tmp_path: Path) -> None:
+    traces = [trace_of(60, name="long"), *(trace_of(8, name=f"t{number}") for number in range(4))]
+    server, votes = TeacherServer(), list[Vote]()
+    with serving(server) as url:
+        panel = teachers_at(url)
+        short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+        planned = plan(traces, panel, ALL, experience=short)
+        whole = [planned.estimate(TraceRounds(trace, panel, ALL, compare)).cost for trace in traces]
+        cap = round(1.5 * sum(whole[1:]))
+        assert sum(whole[1:]) < cap < whole[0]
+        with Ledger(tmp_path / "ledger.sqlite", cap=cap) as ledger:
+            with pytest.raises(exits.Stopped, match="--change-cap"):
+                votes.extend(collect(traces, panel, ledger, ALL, compare=compare, environ={}, planned=planned))
+            assert server.billed == ledger.budget().settled
+    num_votes = Counter(vote.trace_id for vote in votes)
+    assert [num_votes[f"t{number}"] for number in range(4)] == [24] * 4
+    assert 0 < num_votes["long"] < 180
 
 
 def test_two_runs_on_one_ledger_share_its_cap_and_pay_for_nothing_twice(tmp_path: Path) -> None:
