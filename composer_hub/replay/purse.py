@@ -106,10 +106,12 @@ class Purse:
         return False
 
     def _refuse(self, rounds: TraceRounds) -> None:
+        if self.refused:
+            return
         cost, left = self._needed(rounds, None).cost, max(self._left(), 0)
-        self.refused = self.refused or CapReached(
-            f"A trace needs about {show_usd(cost)} more and {show_usd(left)} is left ({self._ledger.budget()}). To continue, run the same command with a higher --max-usd and "
-            "--change-cap. Paid answers are kept.",
+        self.refused = CapReached(
+            f"A trace needs about {show_usd(cost)} more and {show_usd(left)} is left ({self._ledger.budget()}). "
+            "To continue, run the same command with a higher --max-usd and --change-cap. Paid answers are kept.",
             later=False,
         )
 
