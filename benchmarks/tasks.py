@@ -90,10 +90,10 @@ def one_package(
     venv = venv_for(["pytest", "coverage", *metadata.requirements, *metadata.test_requirements])
     bench = Bench(package, venv, folder / "bench", options.workers)
     baseline = measure(bench)
-    bench.warm = baseline.warm
     model = Model(package, baseline)
     result: dict[str, Any] = {
         "package": name, "version": metadata.version, "tests": len(baseline.passing), "flaky": len(baseline.flaky),
+        "slow": len(baseline.slow), "files_set_aside": dict(Counter(baseline.set_aside.values())),
         "suite_cpu_s": baseline.suite_s, "baseline_cpu_s": round(bench.cpu_s, 1), "kinds": {},
     }  # fmt: skip
     batch = bench.batch

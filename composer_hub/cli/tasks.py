@@ -34,6 +34,7 @@ tasks.add_command(harbor)
 @click.option("--seed", default=0, show_default=True, help="Seed of the choice among candidates.")
 @click.option("--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests.")
 @click.option("--max-share", default=0.3, show_default=True, help="Largest share of the tests that a task may break.")
+@click.option("--suite-seconds", default=10.0, show_default=True, help="Use the fastest tests of a slower suite.")
 @click.option("--recheck-every", default=20, show_default=True, help="Check every k-th task again in full (0: none).")
 @click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
 @click.option("--test-share", default=0.1, show_default=True, help="Share of the packages in the split `test`.")
@@ -127,6 +128,4 @@ def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: O
             for one in wrong]  # fmt: skip
     out.table(rows, id_key="task", empty=f"All {len(checks):,} tasks reward their solution and nothing else.")
     if wrong:
-        raise exits.ComposerError(
-            f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again or leave them out."
-        )
+        raise exits.ComposerError(f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again or drop them.")

@@ -22,6 +22,8 @@ from composer_hub.environments.machine import Machine
 class BubblewrapEnvironment(BaseEnvironment):
     """Runs the commands of one trial in a `Machine`."""
 
+    _machine: Machine | None = None  # none if the Dockerfile was refused
+
     @staticmethod
     def type() -> str:
         return "bubblewrap"
@@ -41,23 +43,24 @@ class BubblewrapEnvironment(BaseEnvironment):
         dockerfile.check(path.read_text(encoding="utf-8"))
 
     async def start(self, force_build: bool) -> None:
-        self._machine = Machine(
+        machine = Machine(
             self.environment_dir,
             network=not self._network_disabled,
             memory_mb=self._effective_memory_mb or 4096,
             cpus=int(self._effective_cpus or 0),
         )
         try:
-            await asyncio.to_thread(self._machine.build)
+            await asyncio.to_thread(machine.build)
         except BaseException:
-            self._machine.close()
+            machine.close()
             raise
-        self._machine.env |= self._startup_env()
+        machine.env |= self._startup_env()
         if self.task_env_config.workdir:
-            self._machine.cwd = str(self.task_env_config.workdir)
+            machine.cwd = str(self.task_env_config.workdir)
+        self._machine = machine
 
     async def stop(self, delete: bool) -> None:
-        if hasattr(self, "_machine"):  # it lacks one if the Dockerfile was refused
+        if self._machine is not None:
             self._machine.close()
 
     async def exec(
@@ -72,7 +75,7 @@ class BubblewrapEnvironment(BaseEnvironment):
         chosen = self._resolve_user(user)
         with tempfile.TemporaryFile() as errors:
             done = await asyncio.to_thread(
-                self._machine.run,
+                self._own().run,
                 command,
                 cwd=cwd or "",
                 env=self._merge_env(env),
@@ -85,13 +88,18 @@ class BubblewrapEnvironment(BaseEnvironment):
         return ExecResult(stdout=done.output, stderr=text, return_code=done.exit_code)
 
     async def upload_file(self, source_path: Path | str, target_path: str) -> None:
-        self._machine.put(Path(source_path), target_path)
+        self._own().put(Path(source_path), target_path)
 
     async def upload_dir(self, source_dir: Path | str, target_dir: str) -> None:
-        self._machine.put(Path(source_dir), target_dir)
+        self._own().put(Path(source_dir), target_dir)
 
     async def download_file(self, source_path: str, target_path: Path | str) -> None:
-        self._machine.take(source_path, Path(target_path))
+        self._own().take(source_path, Path(target_path))
 
     async def download_dir(self, source_dir: str, target_dir: Path | str) -> None:
-        self._machine.take(source_dir, Path(target_dir))
+        self._own().take(source_dir, Path(target_dir))
+
+    def _own(self) -> Machine:
+        if self._machine is None:
+            raise FileNotFoundError(f"The machine of {self.environment_dir} did not start.")
+        return self._machine

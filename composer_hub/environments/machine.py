@@ -42,7 +42,8 @@ class MachineError(exits.ComposerError, RuntimeError):
 def interpreters() -> dict[str, Path]:
     """Return the installed Pythons: version -> prefix."""
     found = {"{}.{}".format(*sys.version_info): Path(sys.base_prefix)}
-    for folder in (Path.home() / ".pyenv/versions", Path.home() / ".local/share/uv/python"):
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    for folder in (pyenv / "versions", Path.home() / ".local/share/uv/python"):
         for python in sorted(folder.glob("*/bin/python3.*[0-9]")):
             found.setdefault(python.name.removeprefix("python"), python.parents[1])
     return found

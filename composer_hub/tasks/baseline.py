@@ -6,14 +6,16 @@ end the same way in all three is set aside. Test files that hang or kill the run
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from composer_hub.records import stable_share
 from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.sources import Package, PackageRefused
 
-SUITE_SECONDS = 300.0
+MAX_SUITE_SECONDS = 300.0
 FILE_SECONDS = 60.0
 TEST_SECONDS = 10.0
 
@@ -24,6 +26,7 @@ class Baseline:
 
     passing: frozenset[str]  # in every run
     flaky: frozenset[str]
+    slow: frozenset[str]  # left out, so that a suite takes no longer than it may
     num_other: int  # failed or skipped
     set_aside: Mapping[str, str]  # test file -> why it is not run
     seconds: Mapping[str, float]
@@ -32,7 +35,6 @@ class Baseline:
     spawners: frozenset[str]  # tests that start processes
     unseen: frozenset[str]  # those of them whose processes' lines are not known
     suite_s: float  # CPU time of one plain run
-    warm: tuple[str, ...]
     by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # test file -> passing tests
 
     def tests_of(self, path: str, first: int, last: int) -> frozenset[str]:
@@ -46,11 +48,15 @@ class Baseline:
         return any(first <= line <= last for line in self.at_import.get(path, ()))
 
 
-def measure(bench: Bench) -> Baseline:
-    """Run the tests of a package without edits; `PackageRefused` if too few of them pass."""
+def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
+    """Run the tests of a package without edits; `PackageRefused` if too few of them pass.
+
+    Of a suite that uses more processor time than `suite_seconds`, the fastest tests are used.
+    """
     package = bench.package
     files, set_aside = package.tests, dict[str, str]()
-    plain = Job("plain", files, seconds=SUITE_SECONDS, test_seconds=TEST_SECONDS, options={"compile": True})
+    options = {"compile": True, "budget": 0.8 * MAX_SUITE_SECONDS}
+    plain = Job("plain", files, seconds=MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS, options=options)
     (first,) = bench.run([plain])
     if first.problem:
         alone = [replace(plain, name=f"file{n}", files=(path,), seconds=FILE_SECONDS) for n, path in enumerate(files)]
@@ -66,19 +72,25 @@ def measure(bench: Bench) -> Baseline:
         (first,) = bench.run([replace(plain, files=files)])
     if not first.passed():
         raise PackageRefused(*_why_nothing_passes(package, first))
+    set_aside |= {path: "does not import" for path in first.values["broken_files"] if path in files}
+    files = tuple(path for path in files if path not in set_aside)
+    slow = _slow(first.values["costs"], suite_seconds) | set(first.values["left_out"])
+    bench.without = slow
     covered = {"coverage": [f"{_inside(bench)}/tree/{path}" for path in package.sources]}
-    slow = Job("hashes", files, seconds=SUITE_SECONDS * 2, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
-    jobs = [slow, replace(slow, name="order", options={**covered, "reverse": True}, seed=0)]
+    hashes = Job("hashes", files, seconds=2 * MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
+    jobs = [hashes, replace(hashes, name="order", options={**covered, "reverse": True}, seed=0)]
     others = bench.run(jobs)
     for report in others:
         if report.problem:
             raise PackageRefused("tests_hang", f"The tests of {package.name} end once and hang under coverage.")
+    first = replace(first, statuses={id: status for id, status in first.statuses.items() if id not in slow})
     statuses = [report.statuses for report in (first, *others)]
     every = set().union(*statuses)
     stable = {id for id in every if len({one.get(id) for one in statuses}) == 1}
     passing = frozenset(id for id in stable if statuses[0][id] == "passed")
     if not passing:
         raise PackageRefused("all_flaky", f"No test of {package.name} ends the same way in three runs.")
+    bench.warm = tuple(others[0].values["warm"])
     lines, at_import = _lines(others, _inside(bench) + "/tree/")
     by_file: dict[str, set[str]] = defaultdict(set)
     for id in passing:
@@ -86,17 +98,29 @@ def measure(bench: Bench) -> Baseline:
     return Baseline(
         passing=passing,
         flaky=frozenset(every - stable),
+        slow=slow,
         num_other=len(stable) - len(passing),
         set_aside=set_aside,
-        seconds=first.seconds,
+        seconds={id: seconds for id, seconds in first.seconds.items() if id not in slow},
         lines=lines,
         at_import=at_import,
         spawners=frozenset(one for report in others for one in report.values["spawners"]) & passing,
         unseen=frozenset(one for report in others for one in report.values["unseen"]) & passing,
         suite_s=first.cpu_s,
-        warm=tuple(others[0].values["warm"]),
         by_file={path: frozenset(ids) for path, ids in by_file.items()},
     )
+
+
+def _slow(costs: Mapping[str, float], most: float) -> frozenset[str]:
+    """Return the slowest tests, without which the others cost no more than `most`."""
+    # Costs differ from run to run, so tests of about the same cost have a fixed order.
+    total, slow = sum(costs.values()), set[str]()
+    for id in sorted(costs, key=lambda id: (-round(math.log2(costs[id] + 1e-4)), stable_share(id))):
+        if total <= most:
+            break
+        total -= costs[id]
+        slow.add(id)
+    return frozenset(slow)
 
 
 def _inside(bench: Bench) -> str:

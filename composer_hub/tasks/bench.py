@@ -73,6 +73,7 @@ class Bench:
     workers: int = 1
     sandbox: str = "auto"
     warm: tuple[str, ...] = ()  # modules of the standard library that the tests import
+    without: frozenset[str] = frozenset()  # tests that are too slow to run again and again
     batch: int = _BATCH  # most jobs of one process
     cpu_s: float = 0.0  # used so far
 
@@ -151,6 +152,7 @@ class Bench:
             "tools": {name: str(path) for name, path in TOOLS.items()},
             "warm": self.warm,
             "clock": self._clock,
+            "without": sorted(self.without),
             "jobs": [_as_json(job, self.package.modules) for job in jobs],
         }
         (root / "jobs.json").write_text(json.dumps(setting))
@@ -210,7 +212,8 @@ def _report(job: Job, out: Path, output: str) -> Report | None:
     if values.get("import_error"):
         return replace(empty, problem="import", detail=values["import_error"])
     statuses, seconds = values.pop("statuses"), values.pop("seconds")
-    return replace(empty, statuses=statuses, seconds=seconds, values=values, detail=_tail(out / "log"))
+    problem = "hangs" if values.get("hangs") else ""
+    return replace(empty, problem=problem, statuses=statuses, seconds=seconds, values=values, detail=_tail(out / "log"))
 
 
 def _tail(path: Path) -> str:

@@ -29,6 +29,7 @@ GATES: Mapping[str, str] = {
     "oracle": "the oracle cannot tell the broken code from the original",
 }
 TEST_SECONDS = 2.0
+MAX_HANGING = 3  # tests of one candidate; the others do not run
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def _job(model: Model, one: Checked, name: str, max_share: float) -> Job:
     files = {id.split("::")[0] for id in candidate.guided} | {edit.path for edit in candidate.files}
     seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
     slowest = max((baseline.seconds.get(id, 0.0) for id in candidate.guided), default=0.0)
-    options: dict[str, object] = {}
+    options: dict[str, object] = {"max_hanging": MAX_HANGING}
     if candidate.probes:
         options |= {"variants": VARIANTS, "max_failing": int(max_share * len(baseline.passing))}
     if candidate.breaks_imports:

@@ -193,7 +193,10 @@ def checked_trees(shelf: TaskShelf, number: int | None = None) -> Iterator[tuple
 def registry_of(repo: str, version: str, names: Sequence[str]) -> bytes:
     """Return the `registry.json` of trees in `tasks/`, whose paths are relative to it."""
     tasks = [{"name": name, "path": f"tasks/{name}"} for name in names]
-    registry = [{"name": repo, "version": version, "description": f"{len(tasks)} tasks", "tasks": tasks}]
+    # Harbor takes a name with a slash for one of its own hub and ignores the registry.
+    registry = [
+        {"name": repo.rpartition("/")[2], "version": version, "description": f"{len(tasks)} tasks", "tasks": tasks}
+    ]
     return (json.dumps(registry, indent=1) + "\n").encode()
 
 

@@ -63,6 +63,7 @@ class Options:
     help_level: int = 1
     recheck_every: int = 20  # 0: none
     max_share: float = 0.3  # of the tests may fail
+    suite_seconds: float = 10.0  # of CPU; of a longer suite the fastest tests are used
     with_oracle: bool = True
     test_share: float = 0.1  # of the packages
     requirements: tuple[str, ...] = ()  # to install besides those that a package names
@@ -75,6 +76,8 @@ class Options:
             raise exits.UsageError(f"There is no kind {', '.join(unknown)}. The kinds are {', '.join(KINDS)}.")
         if self.help_level not in (0, 1, 2):
             raise exits.UsageError("--help-level is 0, 1 or 2.")
+        if not self.suite_seconds > 0:
+            raise exits.UsageError(f"--suite-seconds is {self.suite_seconds:g}. Give a number above 0.")
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class PackageReport:
     sentence: str = ""
     num_tests: int = 0
     num_flaky: int = 0
+    num_slow: int = 0
     num_not_passing: int = 0  # tests that fail or are skipped in the original
     set_aside: Counter[str] = field(default_factory=Counter)  # test files that cannot be run, by reason
     tried: Counter[str] = field(default_factory=Counter)  # candidates by kind
@@ -121,10 +125,11 @@ class PackageReport:
         if self.refused:
             return f"{self.source} gave no tasks ({self.refused}): {self.sentence}"
         kept = ", ".join(f"{kind} {number}" for kind, number in self.kept.items())
+        slow = f"{self.num_slow} slow ones, " if self.num_slow else ""
         files = "".join(f", {number} test files ({reason})" for reason, number in self.set_aside.items())
         return (
-            f"{self.package} {self.version}: {kept}. Set aside: {self.num_flaky} flaky tests, {self.num_not_passing} "
-            f"that do not pass{files}."
+            f"{self.package} {self.version}: {kept}. Set aside: {self.num_flaky} flaky tests, {slow}"
+            f"{self.num_not_passing} that do not pass{files}."
         )
 
 
@@ -258,10 +263,10 @@ def _make_package(
     package = open_package(source, folder / "package")
     report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
     bench = Bench(package, _venv(package, options), folder / "bench", options.workers, options.sandbox)
-    baseline = measure(bench)
-    bench.warm = baseline.warm
+    baseline = measure(bench, options.suite_seconds)
     model = Model(package, baseline)
     report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
+    report.num_slow = len(baseline.slow)
     report.num_not_passing, report.set_aside = baseline.num_other, Counter(baseline.set_aside.values())
     report.baseline_cpu_s = round(bench.cpu_s, 2)
     checked: list[Checked] = []

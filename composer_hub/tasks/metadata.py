@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 TEST_EXTRAS = {"test", "tests", "testing"}
-# Named anywhere among a package's extras or groups, these are what its tests import.
+# Named among a package's extras or groups, in its settings for tests, or imported by tests, these are installed.
 TEST_TOOLS = {
     "hypothesis", "freezegun", "mock", "pretend", "parameterized", "time-machine", "attrs", "six", "pyyaml", "trio",
     "anyio", "pytest-asyncio", "pytest-mock", "pytest-subtests", "pytest-lazy-fixture", "pytest-timeout",
     "pytest-benchmark", "pytest-datadir", "pytest-freezer", "pytest-describe", "pytest-trio", "sybil",
 }  # fmt: skip
+_TOOL_OF = {"yaml": "pyyaml", "attr": "attrs"}  # by the module, where its name differs
 _COPYLEFT = re.compile(
     r"\b(A?GPL|LGPL|MPL|EUPL|CDDL|EPL|OSL|CC-BY-SA)|Affero|General Public|Mozilla Public", re.IGNORECASE
 )
@@ -51,6 +52,7 @@ def read_metadata(folder: Path) -> Metadata:
     }
     for key, value in project.get("dependency-groups", {}).items():
         optional[key] = [one for one in value if isinstance(one, str)]
+    optional[""] = sorted(_named_tools(folder))
     required = [str(one) for one in table.get("dependencies", [])]
     if header is not None:
         required = required or [one for one in header.get_all("Requires-Dist") or [] if "extra ==" not in one]
@@ -71,6 +73,19 @@ def read_metadata(folder: Path) -> Metadata:
 def is_copyleft(license: str) -> bool:
     """Return whether a license asks for derived works under the same terms."""
     return bool(_COPYLEFT.search(license))
+
+
+def _named_tools(folder: Path) -> set[str]:
+    """Return the test tools that a package's settings for tests name, or that its tests import."""
+    found: set[str] = set()
+    for patterns, word in (
+        (("tox.ini", "setup.cfg", "*requirements*.txt", "*/*test*.txt"), r"^[ \t]*(?:[\w-]+:[ \t]*)?([\w-]+)"),
+        (("conftest.py", "test_*.py", "test*/**/*.py"), r"^[ \t]*(?:import|from)[ \t]+(\w+)"),
+    ):
+        for path in (one for pattern in patterns for one in folder.glob(pattern) if one.is_file()):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found |= {one.lower().replace("_", "-") for one in re.findall(word, text, re.MULTILINE)}
+    return {_TOOL_OF.get(one, one) for one in found} & TEST_TOOLS
 
 
 def _for_tests(optional: Mapping[str, Iterable[str]]) -> Iterable[str]:

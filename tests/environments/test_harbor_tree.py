@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -18,6 +20,7 @@ from composer_hub.environments.machine import Machine
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.world import tools_of
 from composer_hub.hub import FolderDestination
+from composer_hub.tasks.harbor import registry_of
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="task.toml needs Python 3.11")
 PYTHON = "{}.{}".format(*sys.version_info)
@@ -52,7 +55,11 @@ CHECK = """\
 import json, sys
 sys.path.insert(0, "/workspace")
 from core import add
-json.dump({"reward": float(add(2, 3) == 5)}, open("/logs/verifier/reward.json", "w"))
+try:
+    is_right = add(2, 3) == 5
+except NotImplementedError:
+    is_right = False
+json.dump({"reward": float(is_right)}, open("/logs/verifier/reward.json", "w"))
 """
 
 
@@ -87,6 +94,28 @@ def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_solution_earns_one_and_doing_nothing_earns_nothing(tree: Path, layers: Path) -> None:
     assert score(tree, solve=True, layers=layers)[0] == 1.0
     assert score(tree, solve=False, layers=layers)[0] == 0.0
+
+
+@pytest.mark.parametrize(("agent", "reward"), [("oracle", 1.0), ("nop", 0.0)])
+def test_harbor_itself_loads_the_registry_and_agrees(
+    agent: str, reward: float, tree: Path, layers: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("harbor", reason="Harbor needs Python 3.12")
+    (tmp_path / "tasks").mkdir()
+    tree.rename(tmp_path / "tasks/add")
+    (tmp_path / "registry.json").write_bytes(registry_of("me/tasks", "v1.0.0", ["add"]))
+    environment = "composer_hub.environments.harbor_bubblewrap:BubblewrapEnvironment"
+    command = (
+        f"run --registry-path registry.json -d tasks@v1.0.0 -a {agent} -e {environment} -q -y -o jobs --job-name one"
+    )
+    harbor = Path(sys.executable).with_name("harbor")
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONPATH": paths, "XDG_CACHE_HOME": str(layers.parents[1])}
+    done = subprocess.run([harbor, *command.split()], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (trial,) = (json.loads(path.read_text()) for path in tmp_path.glob("jobs/*/*/result.json"))
+    assert trial["exception_info"] is None
+    assert trial["verifier_result"]["rewards"]["reward"] == reward
 
 
 def test_an_agents_machine_keeps_user_network_and_links_apart(

@@ -158,7 +158,7 @@ def test_trees_are_published_with_the_rows_and_stay_while_their_tasks_do(made: t
         where, "me/tasks", lambda before: tasks.draft(first, "tasks", before, repo="me/tasks", num_trees=2)
     )
     (registry,) = json.loads((tmp_path / "me/tasks/registry.json").read_text())
-    assert (registry["name"], registry["version"]) == ("me/tasks", published.tag)
+    assert (registry["name"], registry["version"]) == ("tasks", published.tag)
     assert {one["name"] for one in registry["tasks"]} == {task.task_id for task in few}
     assert all((tmp_path / "me/tasks" / one["path"] / "task.toml").is_file() for one in registry["tasks"])
     world = world_of(f"me/tasks@{published.tag}", where, environment="bubblewrap")

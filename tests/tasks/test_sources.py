@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from composer_hub.records import SourceEdit
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.deletion import Model
@@ -92,6 +94,10 @@ def test_metadata_comes_from_pyproject_with_what_the_tests_need(tmp_path: Path) 
     )
     metadata = read_metadata(tmp_path)
     assert metadata == Metadata("x", "2", "gpl-3.0-or-later", ("six",), ("attrs",))
+    (tmp_path / "tox.ini").write_text("[testenv]\ndeps =\n    py: pytest-mock>=3\n    sphinx\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_x.py").write_text("import yaml, os\nfrom hypothesis import given\n")
+    assert read_metadata(tmp_path).test_requirements == ("hypothesis", "pytest-mock", "pyyaml", "attrs")
     assert is_copyleft(metadata.license)
     assert not is_copyleft("mit")
 
@@ -148,6 +154,53 @@ def test_a_file_that_kills_the_run_is_set_aside(venv: Path, tmp_path: Path) -> N
     baseline = measure(bench)
     assert baseline.set_aside == {"tests/test_killer.py": "killed"}
     assert "tests/test_spans.py::test_units" in baseline.passing
+
+
+SLOW = """
+import time
+from numbers_ import low, high
+
+def test_low():
+    assert low() == 1
+
+def test_high():
+    assert high() == 9
+
+def test_burns():
+    end = time.process_time() + 0.6
+    while time.process_time() < end:
+        assert low()
+
+def test_waits_for_a_number():
+    while high() < 9:
+        pass
+
+def test_waits_for_one_digit():
+    while high() > 9:
+        pass
+"""
+
+
+def test_slow_tests_are_left_out_and_a_file_that_does_not_import_is_named(venv: Path, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "numbers_.py").write_text("def low():\n    return 1\n\ndef high():\n    return 9\n")
+    (source / "test_numbers.py").write_text(SLOW)
+    (source / "test_broken.py").write_text("import nothing_of_this_name\n")
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    baseline = measure(bench, suite_seconds=0.5)
+    assert baseline.slow == {"test_numbers.py::test_burns"}
+    assert baseline.set_aside == {"test_broken.py": "does not import"}
+    assert baseline.tests_of("numbers_.py", 2, 2) == {"test_numbers.py::test_low"}
+
+    # A job ends with the second test that hangs, and an edit that is slow in one test only is not lost.
+    wrong = SourceEdit("numbers_.py", "def low():\n    return 1\n\ndef high():\n    return 5\n")
+    job = Job("one", ("test_numbers.py",), (wrong,), seconds=30, test_seconds=0.5, options={"max_hanging": 2})
+    two = replace(job, name="two", options={"max_hanging": 1})
+    first, second = bench.run([job, two])
+    assert (first.problem, first.statuses["test_numbers.py::test_waits_for_a_number"]) == ("", "failed")
+    assert second.problem == "hangs"
+    assert "test_numbers.py::test_waits_for_one_digit" not in second.statuses
 
 
 @pytest.mark.parametrize(

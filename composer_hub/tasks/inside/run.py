@@ -14,6 +14,7 @@ import importlib
 import importlib.util
 import json
 import os
+import resource
 import shutil
 import signal
 import sys
@@ -36,6 +37,12 @@ VARIANT_SECONDS = 4
 VARIANT_MODULE = "composer_variant"
 
 
+def cpu_seconds():
+    """Return what this process and its ended children have used."""
+    both = (resource.getrusage(one) for one in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in both)
+
+
 class OutOfTime(BaseException):
     """A test that ran too long; no `Exception`, so that tests do not catch it."""
 
@@ -43,10 +50,11 @@ class OutOfTime(BaseException):
 class Session:
     """One pytest session: which tests run, for how long, under which coverage context, and how they ended."""
 
-    def __init__(self, job, coverage=None, recorder=None):
-        self.job, self.coverage, self.recorder = job, coverage, recorder
+    def __init__(self, job, without=(), coverage=None, recorder=None):
+        self.job, self.without, self.coverage, self.recorder = job, set(without), coverage, recorder
         self.wanted = set(job["ids"]) if job.get("ids") is not None else None
         self.statuses, self.seconds, self.broken_files = {}, {}, []
+        self.begun, self.num_hanging, self.left_out, self.costs = time.monotonic(), 0, [], {}
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
         self.current, self.caches = "", None
@@ -59,6 +67,7 @@ class Session:
     def pytest_collection_modifyitems(self, items):
         if self.wanted is not None:
             items[:] = [item for item in items if item.nodeid in self.wanted]
+        items[:] = [item for item in items if item.nodeid not in self.without]
         if self.job.get("reverse"):
             items.reverse()
 
@@ -89,7 +98,7 @@ class Session:
             for name in getattr(item, "fixturenames", ()):
                 self.fixtures.setdefault(name, []).append(item.nodeid)
         self.context(item.nodeid)
-        begun = time.perf_counter()
+        begun, used = time.perf_counter(), cpu_seconds()
         signal.setitimer(signal.ITIMER_REAL, self.job["test_seconds"])
         try:
             return (yield)
@@ -99,8 +108,14 @@ class Session:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.seconds[item.nodeid] = round(time.perf_counter() - begun, 4)
+            self.costs[item.nodeid] = round(cpu_seconds() - used, 4)
             self.current = ""
             self.context("")
+            if time.monotonic() - self.begun > self.job.get("budget", float("inf")) or self.hangs():
+                items = item.session.items
+                place = items.index(item) + 1
+                self.left_out += [one.nodeid for one in items[place:]]
+                del items[place:]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef):
@@ -127,6 +142,13 @@ class Session:
         elif before in (None, "passed"):
             unused = report.skipped or hasattr(report, "wasxfail")
             self.statuses[report.nodeid] = "skipped" if unused else "passed"
+
+    def out_of_time(self, number, frame):
+        self.num_hanging += 1
+        raise OutOfTime
+
+    def hangs(self):
+        return self.num_hanging >= self.job.get("max_hanging", float("inf"))
 
     def context(self, name):
         if self.coverage is not None:
@@ -166,6 +188,9 @@ class Session:
             "statuses": self.statuses,
             "seconds": self.seconds,
             "broken_files": self.broken_files,
+            "left_out": self.left_out,
+            "costs": self.costs,
+            "hangs": self.hangs(),
             "variants": self.variants,
             "spawners": sorted(self.spawned),
             "fixtures": self.fixtures,
@@ -237,14 +262,11 @@ def no_traceback(self, excinfo, style=None):
     return "failed"
 
 
-def run_tests(job, tools):
+def run_tests(job, setting):
     """Run pytest for one job and return its report."""
+    tools = setting["tools"]
     nodes.Node._repr_failure_py = no_traceback
 
-    def out_of_time(number, frame):
-        raise OutOfTime
-
-    signal.signal(signal.SIGALRM, out_of_time)
     if error := import_error(job.get("imports", ())):
         return {"import_error": error}
     if job.get("calls") is not None:
@@ -260,7 +282,8 @@ def run_tests(job, tools):
         )
     if job.get("record"):
         recorder = load(tools["recorder"]).Recorder(job["record"], load(tools["values"]))
-    session = Session(job, coverage, recorder)
+    session = Session(job, setting["without"], coverage, recorder)
+    signal.signal(signal.SIGALRM, session.out_of_time)
     if coverage is not None:
         sys.addaudithook(session.audit)
     code = pytest.main([*FLAGS, *job["files"]], plugins=[session])
@@ -380,7 +403,7 @@ def child_main(job, setting, out):
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(setting["tree"])
-        report = run_tests(job, setting["tools"])
+        report = run_tests(job, setting)
         partial = out / f".{job['name']}"
         partial.write_text(json.dumps(report))
         partial.rename(out / f"{job['name']}.json")
