@@ -9,7 +9,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub import Version
-from composer_hub.pairs.parts import TracePairs, parts
+from composer_hub.pairs.consensus import TracePairs, parts
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import BallotSummary
 from composer_hub.pairs.sharding import parts_over_shards

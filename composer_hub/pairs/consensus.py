@@ -7,15 +7,18 @@ else even when compared loosely (L3). `policy.py` holds both rules.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.forms import same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.policy import Policy
-from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools
+from composer_hub.pairs.report import BallotSummary, summary_of
+from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools, split_of
 from composer_hub.pairs.windows import MAX_TOKENS
-from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
+from composer_hub.records import Pair, Trace, Vote, num_prompt_chars, to_row
 
 
 def build_pairs(
@@ -34,6 +37,38 @@ def build_pairs(
     cast_ballots = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
     pairs, drops = pairs_from(cast_ballots, policy=policy, with_prose=with_prose, max_tokens=max_tokens)
     return list(pairs.values()), drops
+
+
+@dataclass(frozen=True, slots=True)
+class TracePairs:
+    """The pairs of a trace, before copies in other traces are dropped, and its counts."""
+
+    pairs: Sequence[tuple[bytes, dict[str, Any], Pair]]  # key of the content, row with its split, outline
+    drops: Counter[str]
+    summaries: Sequence[BallotSummary]
+    teachers: frozenset[str]
+    price_stamps: frozenset[str]
+    num_votes: int
+
+
+def parts(
+    voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, *, with_prose: bool, max_tokens: int
+) -> Iterator[TracePairs]:
+    """Yield what each trace with votes gives."""
+    for trace, votes in voted:
+        if not votes:
+            continue
+        counted = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
+        pairs, drops = pairs_from(counted, policy=policy, with_prose=with_prose, max_tokens=max_tokens)
+        split = {"split": split_of(trace)}
+        yield TracePairs(
+            [(key, to_row(pair) | split, replace(pair, prompt=(), tools=())) for key, pair in pairs.items()],
+            drops,
+            [summary_of(ballot) for ballot in counted],
+            frozenset(vote.teacher for vote in votes),
+            frozenset(vote.price_stamp for vote in votes if vote.price_stamp),
+            len(votes),
+        )
 
 
 def pairs_from(

@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from composer_hub.hub import REVIEWS, Card, Draft, Lineage, Parent, Version
-from composer_hub.pairs.build import PairSet
 from composer_hub.pairs.card import example, materials, notes
 from composer_hub.pairs.plots import pictures_of
 from composer_hub.pairs.purchase import Purchase
@@ -28,6 +28,9 @@ from composer_hub.pairs.tables import (
 )
 from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
 from composer_hub.records import MARKER, Pair
+
+if TYPE_CHECKING:
+    from composer_hub.pairs.build import PairSet
 
 TAGS = ("preference", "dpo", "trl", "agents", "tool-use", "teacher-replay")
 
