@@ -408,167 +408,9 @@ def _command_not_found(context: SiteContext) -> str:
     )
 
 
-_COMPLAINTS = (
-    re.compile(
-        r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}(?:error: )?((?:unexpected|unrecognized|unknown|invalid|illegal"
-        r"|ambiguous|unsupported|no such) (?:arguments?|JSON field|option|flag|command|subcommand|shorthand flag"
-        r"|switch|value)\b[^\n]{0,160})"
-    ),
-    re.compile(r"(?im)^\W{0,4}(?:[\w./-]{1,60}: ){0,2}error: ([^\n]{4,200})"),
-    re.compile(r"(?im)^((?:accepts|requires|expects|expected|too (?:many|few)) [^\n]{0,60}\barg[^\n]{0,100})"),
-)
-
-
-def _usage_error(context: SiteContext) -> str:
-    program = context.program
-    if ended := _slot(r"is not running \(status: (\w+)\)", context.site.message):
-        return f"This task has ended already ({ended}), so it needs no stopping."
-    if context.site.rule == "task.not_running" or re.search(r"[Nn]o task found|Task not found", context.site.message):
-        return "There is no task with this id now. List the tasks, and use an id from the list."
-    if target := _slot(r"No rule to make target [`'\"]([^'\"`\n]{1,100})", context.site.message):
-        return f"There is no target `{target}` where this command runs. Look at the targets that are there first."
-    if (glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message)) and program in ("make", "just"):
-        return f"No target is named {glob}, and the shell takes it as a pattern of file names. Name each target."
-    if glob := _slot(r"no matches found: ([^\n]{1,160})", context.site.message):
-        return f"The shell takes {glob} as a pattern of file names, and none matches. Put it in quotes."
-    if words := _slot(
-        r"((?:parse error near|unexpected EOF|syntax error near unexpected|unmatched|bad substitution)[^\n]{0,100})",
-        context.site.message,
-    ):
-        return f"The shell cannot parse this command line ({words}). Look at its quotes, brackets and keywords there."
-    if context.site.rule == "exit.build_output":
-        return f"{clipped(context.site.message, 160)}: name another output, or build without writing one."
-    if re.search(r"already exists", context.site.message):
-        return f"{context.path or 'The file'} exists already. Edit it instead of creating it."
-    manifest = _slot(r"(go\.mod file|Cargo\.toml|package\.json)", context.site.message)
-    manifest = "go.mod" if "main module" in context.site.message else manifest.removesuffix(" file")
-    program = "go" if manifest == "go.mod" else program
-    if manifest:
-        return f"Run {f'`{program}`' if program else 'this'} in the folder that has {manifest}."
-    if context.site.rule == "derived.corrected_call" or '"errors":[{' in (context.answer or "").replace(" ", ""):
-        return ""
-    if status := re.search(r"\(HTTP 4\d\d\)", context.answer or context.site.message):
-        said = _slot(r'"message":\s?"((?:\\.|[^"\\]){1,400})', context.answer) or _slot(
-            r"([^\n]{1,160}) \(HTTP 4\d\d\)", context.site.message
-        )
-        words = clipped(" ".join(said.replace('\\"', '"').replace("\\n", " ").split()), 200)
-        why = f"{words} {status[0]}" if words else status[0]
-        return f"The server refuses this request: {why}. Check the fields and the path that it takes."
-    if "jq" in program.split() or re.search(r"(?:^|\n)jq: ", context.site.message):
-        error = clipped(_slot(r"(?:^|\n)(jq: [^\n]{1,160})", context.site.message), 160).rstrip(": ")
-        if before := clipped(_slot(r"(?:^|\n)((?:gh|curl|kubectl|aws): [^\n]{1,200})", context.site.message), 160):
-            return f"The program before jq failed ({before}), so jq got no data. Mend that call first."
-        if re.search(r"syntax error|compile error|parse jq expression|is not defined", context.site.message):
-            what = f" ({error})" if error else ""
-            advice = (
-                "In an object, put parentheses around a value such as `(.a // .b)`."
-                if "unexpected //" in context.site.message
-                else "Check its quoting and its syntax before sending it again."
-            )
-            return f"The jq program is not valid{what}. {advice}"
-        return f"The jq program does not fit the data{f' ({error})' if error else ''}. Look at the data's shape first."
-    if program in ("grep", "rg", "egrep") and re.search(
-        r"unrecognized option|invalid option|unrecognized flag", context.site.message
-    ):
-        return f"A pattern that begins with `-` looks like an option to `{program}`. Put `-e` or `--` before it."
-    if re.search(r"permission denied: ?(?:\n|$)", context.site.message):
-        return "The shell was asked to run an empty word: look at each `\\` before a line end, and at the quotes."
-    complaint = clipped(_first(_COMPLAINTS, context.answer or context.site.message), 160).rstrip(".:")
-    rest = complaint.partition("option")[2] or complaint.partition("argument")[2]
-    option = _slot(r"(?:^|[\s'`\u2018\"])(--?\w[\w-]{0,40})", rest)
-    typed = command_of(context.call) if context.call else ""
-    if not complaint or (option and typed and not re.search(rf"(?:^|\s)-+{re.escape(option.strip('-'))}", typed)):
-        return ""  # the option came from elsewhere, as from a broken line
-    usage = _with_subcommand(context, program)
-    check = f"its manual (`man {program}`)" if "illegal option" in complaint else f"`{usage} --help`"
-    where = f"`{usage}`" if program else "the command"
-    return f"Wrong options or arguments for {where} ({complaint}). Check {check if program else 'its usage'} first."
-
-
-_SUBCOMMANDS = {
-    "gh": 2,
-    "glab": 2,
-    "git": 1,
-    "docker": 1,
-    "kubectl": 1,
-    "npm": 1,
-    "cargo": 1,
-    "golangci-lint": 1,
-    "uv": 1,
-}
-
-
-_RUNNERS = frozenset("npm npx pnpm yarn bun bunx make just task uv poetry pdm tox nox hatch".split())
-
-
-def _with_subcommand(context: SiteContext, program: str) -> str:
-    """Return a program with the subcommand of the failed call, or the program that a script runs and that complains."""
-    shown = re.search(
-        r"(?m)^\W{0,4}(?:Usage|usage|USAGE):\s+([\w./-]{1,40}(?: [a-z][a-z-]{1,30}){1,2})\b", context.answer
-    )
-    if shown and (program in _RUNNERS or shown[1].split()[0] == program):
-        return shown[1]
-    commands = commands_in(command_of(context.call)) if context.call else ()
-    words = next((one.words[1:] for one in commands if one.program == program), ())
-    count = _SUBCOMMANDS.get(program, 0)
-    named = [word for word in words[:count] if re.fullmatch(r"[a-z][a-z-]{0,30}", word)]
-    return " ".join([program, *named])
-
-
-def _vcs_error(context: SiteContext) -> str:
-    text = context.answer or context.site.message
-    if "ignored by one of your .gitignore files" in text:
-        paths = clipped(", ".join(_slot(r"\.gitignore files:\n((?:(?!hint:)[^\n]+\n?){1,5})", text).split()), 120)
-        which = paths or "these paths"
-        return f"Git ignores {which}. Leave it out of `git add`, unless the user wants it forced in (-f)."
-    if re.search(r"\[rejected\][^\n]*\((?:fetch first|non-fast-forward)\)", text):
-        return "The remote branch has commits that this one lacks. Fetch, then rebase or merge, before pushing."
-    if missing := _slot(r"(?:pathspec|ambiguous argument) '([^'\n]{1,200})'", text):
-        if "pathspec" in text or re.search(r"\.\w{1,5}$", missing):
-            look = "Check the folder that it runs in, and `git status`"
-        else:
-            look = "Look at `git branch -a` and `git log` for the right name"
-        return f"Git knows no file or revision {missing} where this command runs. {look}." if missing != "." else ""
-    if "not a git repository" in text:
-        return "The folder in which this git command runs is in no git repository. Find the repository's folder first."
-    if "would be overwritten by" in text:
-        listed = _slot(r"would be overwritten by [^\n]{1,40}\n((?:\t[^\n]{1,200}\n?){1,3})", text)
-        files = clipped(", ".join(listed.split()), 200)
-        return (
-            f"Local changes{f' to {files}' if files else ''} are in the way of this git command."
-            " Commit, stash or restore them first."
-        )
-    nothing = re.search(r"nothing (?:added )?to commit|no changes added to commit", text)
-    if nothing and (context.call is None or "commit" in command_of(context.call)):
-        return "Nothing that is staged differs from the last commit. Look at `git status` before committing."
-    return ""
-
-
-def _timeout(context: SiteContext) -> str:
-    limit = _slot(r"timed out after ([\d.]+ ?\w{1,12}(?: [\d.]+s)?)", context.site.message)
-    after = f" of {limit}" if limit else ""
-    return f"This command ran past its time limit{after}. Run it in the background, narrow it, or raise the limit."
-
-
-def _runtime_exception(context: SiteContext) -> str:
-    message = context.site.message
-    raised = _slot(
-        r"(?:^|\n)((?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|panic)\b[^\n]{0,160})(?![\s\S]*\n\w+Error)", message
-    )
-    if re.search(r"JSON|json", raised) and re.search(r"DecodeError|is not valid JSON|Unexpected", raised):
-        what = clipped(raised, 160).rstrip(".")
-        return f"The call raised {what}: its input is not the JSON that the program expects. Look at the input first."
-    if missing := _slot(r"(?i:no such file or directory)(?:, \w+|:) '([^'\n]{1,200})'", message):
-        folder = "" if re.match(r"[/~]|[A-Za-z]:", missing) else " in the folder in which it runs"
-        return f"The program needs {missing}, which does not exist{folder}. Check that path before running it again."
-    return ""  # the exception's own words say more than any advice
-
-
 def _repeated_call(context: SiteContext) -> str:
-    count = _slot(r"(\d+) times in a row", context.site.message)
-    return (
-        f"The same call gave the same result {count or 'several'} times. Do something else: its answer will not change."
-    )
+    count = _slot(r"(\d+) times in a row", context.site.message) or "several"
+    return f"The same call gave the same result {count} times. Change something before you send it again."
 
 
 TEMPLATES: dict[str, Template] = {
@@ -585,28 +427,14 @@ TEMPLATES: dict[str, Template] = {
     "is_directory": _is_directory,
     "output_limit": _output_limit,
     "command_not_found": _command_not_found,
-    "usage_error": _usage_error,
-    "vcs_error": _vcs_error,
-    "timeout": _timeout,
-    "runtime_exception": _runtime_exception,
     "repeated_call": _repeated_call,
 }
 """Kind -> template. Kinds also answer to their older names, `type_error` and `runtime_error`."""
 
 
-_UNPROVEN = {"usage_error", "vcs_error", "timeout", "runtime_exception", "repeated_call"}
-"""Kinds whose failures have many causes: readers found too many of these hints false or vague."""
-
-
 def register(kind: str, template: Template) -> None:
     """Add or replace the template for a kind of error."""
     TEMPLATES[canonical_kind(kind)] = template
-    _UNPROVEN.discard(canonical_kind(kind))
-
-
-def is_proven(kind: str) -> bool:
-    """Tell whether the templates of a kind are written by default, and not only as advice."""
-    return canonical_kind(kind) not in _UNPROVEN
 
 
 def template_of(kind: str) -> Template | None:

@@ -1,9 +1,9 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
 A hint is a short text that would have helped if the model had read it before the step. Writers are in an ordered tuple,
-and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of a
-kind whose hints readers found true. Opt-in are advice (templates of other kinds), the environment's own words, the
-user's words at a rejection, and a `Judge` model. A writer is a function `SiteContext -> Hint | None`.
+and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of the
+kind. Opt-in are the environment's own words, the user's words at a rejection, and a `Judge` model. A writer is a
+function `SiteContext -> Hint | None`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from composer_hub.exits import UsageError
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, what_worked
 from composer_hub.hints.judge import Judge
-from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, is_proven, register, template_of
+from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, register, template_of
 from composer_hub.records import ErrorSite, Hint, Step, Trace, canonical_json
 
 __all__ = [
     "DEFAULT_WRITERS", "LIVE_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext",
-    "Template", "control_hint", "from_advice", "from_environment", "from_hindsight", "from_sibling", "from_template",
+    "Template", "control_hint", "from_environment", "from_hindsight", "from_sibling", "from_template",
     "from_user", "hint_coverage", "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
 ]  # fmt: skip
 
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 8  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 9  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -82,19 +82,10 @@ def _hints_of(trace: Trace, position: int, by_blame: Mapping[str, Sequence[HintW
 
 
 def from_template(context: SiteContext) -> Hint | None:
-    """Fill in the template of a kind whose hints were found true."""
-    return _filled_in(context, "template") if is_proven(context.site.kind) else None
-
-
-def from_advice(context: SiteContext) -> Hint | None:
-    """Fill in the template of a kind that has many causes: wrong options, git, timeouts."""
-    return None if is_proven(context.site.kind) else _filled_in(context, "advice")
-
-
-def _filled_in(context: SiteContext, writer: str) -> Hint | None:
+    """Fill in the template of the kind."""
     template = template_of(context.site.kind)
     text = template(context) if template else None
-    return _hint(context, f"Reminder: {text}", writer, canonical_kind(context.site.kind)) if text else None
+    return _hint(context, f"Reminder: {text}", "template", canonical_kind(context.site.kind)) if text else None
 
 
 def from_hindsight(context: SiteContext) -> Hint | None:
@@ -126,7 +117,8 @@ MAX_COMPLAINTS = 6  # lines
 
 def _complaint(message: str, answer: str) -> str:
     """Return the environment's words, or only the lines that complain if there are many; "" if no line does."""
-    if not _COMPLAINS.search(message) and (len(message) > MAX_SENTENCE_CHARS or len(message.split()) < 3):
+    too_little = message.startswith("exit code ") or len(message.split()) < 3
+    if not _COMPLAINS.search(message) and (too_little or len(message) > MAX_SENTENCE_CHARS):
         return ""
     if CUT not in message and message.count("\n") < MAX_COMPLAINTS:
         return excerpt(message, MAX_HINT_CHARS - 100)
@@ -192,13 +184,12 @@ def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
 
 DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_template)
 """Of traces: what the session or the harness's message proves, since nobody tries these hints before they teach."""
-LIVE_WRITERS: tuple[HintWriter, ...] = (*DEFAULT_WRITERS, from_advice, from_environment)
+LIVE_WRITERS: tuple[HintWriter, ...] = (*DEFAULT_WRITERS, from_environment)
 """Of a trainer's own rollouts: its preflight refuses writers whose hints do not help."""
 
 WRITERS: dict[str, HintWriter] = {
     "hindsight": from_hindsight,
     "template": from_template,
-    "advice": from_advice,
     "environment": from_environment,
     "user": from_user,
 }

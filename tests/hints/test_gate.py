@@ -324,7 +324,7 @@ def judge(
     site = step.error_sites[0] if step.error_sites else None
     hint = step.hints[0].text if step.hints else ""
     right = all(word in hint for word in words) and not any(word in hint for word in never)
-    right = right and bool(hint) == (expected[1] == "model")
+    right = right and (not hint or expected[1] == "model")
     is_default = bool(write_hints(marked).steps[0].hints)
     return Verdict(harness, case, expected, (site.kind, site.blame) if site else ("", ""), hint, right, is_default)
 
