@@ -1,8 +1,8 @@
 """Hints from templates: an error site and its context in, one short instruction out.
 
 `TEMPLATES` maps a kind to a function of the `SiteContext`; `register` adds or replaces one. A template fills its slots
-(path, tool, field, number, command, exception) from the call and from the environment's message. If a slot is unknown,
-it states the plain rule.
+(path, tool, field, number, program) from the call and from the environment's message. If the message does not prove the
+mistake, it says nothing.
 """
 
 from __future__ import annotations
