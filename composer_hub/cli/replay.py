@@ -90,9 +90,10 @@ def run(
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
     from composer_hub import replay
 
+    where = traces.version.destination if isinstance(traces, replay.PublishedTraces) else None
     with out.progress("asking") as bar:
         summary = replay.run(
-            traces, teachers, folder, options, sharding=spread.sharding(out, None, folder, 0),
+            traces, teachers, folder, options, sharding=spread.sharding(out, where, folder, 0),
             max_usd=max_usd, change_cap=change_cap, buy_again=buy_again, learn_from=learn_from,
             on_progress=_shown(bar), on_note=out.warn,
         )  # fmt: skip

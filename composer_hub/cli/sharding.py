@@ -53,8 +53,8 @@ class Spread:
             raise exits.UsageError(f"--executor {self.executor} takes no --engine.")
         if self.executor == "jobs" and where is None:
             raise exits.UsageError(
-                "This command keeps its money in a file on a disk, which jobs do not share. Use another --executor, "
-                "such as processes."
+                "--executor jobs runs at the Hub that the traces are read from: name a dataset and --from hub, or use "
+                "another --executor, such as processes."
             )
         executor = EXECUTORS[self.executor](where, workers, **dict(map(_option, self.engine)))
         home = Path(os.environ.get("COMPOSER_HUB_STATE") or Path.home() / ".local" / "state" / "composer_hub")

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
-from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.ledger import Ledger, Question
 from composer_hub.replay.ledger_file import statements
 
 # `base` is what the shard had committed when its requests were last copied, up to the request `copied`.
@@ -55,7 +56,6 @@ def grant(owner: Ledger, path: Path, amount: int, trace_ids: Iterable[str]) -> N
     if copied < 0:
         for suffix in ("", "-wal", "-shm"):  # from a crash while the answers were copied
             Path(f"{path}{suffix}").unlink(missing_ok=True)
-        path.parent.mkdir(parents=True, exist_ok=True)
         with Ledger(path, cap=owner.budget().cap) as ledger:
             copied = _copy(owner._db, ledger._db, trace_ids)
             base = ledger.budget().committed
@@ -91,6 +91,13 @@ def take_back(owner: Ledger, path: Path) -> None:
             db.execute("UPDATE leases SET amount = 0 WHERE shard = ?", (shard,))
             last = _copy(ledger._db, db, None, after=row[0])
             db.execute("UPDATE leases SET base = ?, copied = ? WHERE shard = ?", (money.committed, last, shard))
+
+
+def write_off(path: Path, teacher: str, trace_id: str) -> None:
+    """Count what is left of a lease as spent by a request of unknown cost: its ledger will not come back."""
+    with Ledger(path) as ledger:  # closing it makes the request ambiguous
+        if (left := ledger.budget().left) > 0:
+            ledger.reserve(Question(f"lost-{uuid.uuid4().hex}", teacher, trace_id, ""), left)
 
 
 def shares(left: int, weights: Iterable[int]) -> list[int]:

@@ -21,19 +21,19 @@ def ask(staging: Staging, inputs: Sequence[Input], result: Path) -> Mapping[str,
     """Ask about the traces of a shard under its lease."""
     teachers, options = pickle.loads(staging.private())
     (one,) = inputs
-    if file_digest(one.path, one.start, one.stop) != one.digest:
-        raise ShardError(f"{one.name} changed since the plan was made. Run the same command again.")
+    path = staging.given(one.about["shard"]) / one.name
+    if file_digest(path) != one.digest:
+        raise ShardError(f"{path} changed since the plan was made. Remove {staging.folder} and run the command again.")
     report, number = ReplayReport(), 0
     with Ledger(ledger_of(staging, one.about["shard"])) as ledger, (result / VOTES).open("wb") as file:
-        for vote in collect(_traces(one), teachers, ledger, options, environ=os.environ, report=report):
+        for vote in collect(_traces(path), teachers, ledger, options, environ=os.environ, report=report):
             file.write(orjson.dumps(to_row(vote)) + b"\n")
             number += 1
     (result / REPORT).write_bytes(pickle.dumps(report))
     return {"votes": number, "requests": report.progress.num_requests}
 
 
-def _traces(one: Input) -> Iterator[Trace]:
-    with one.path.open("rb") as file:
-        file.seek(one.start)
-        while one.stop is not None and file.tell() < one.stop:
-            yield from_row(Trace, orjson.loads(file.readline()))
+def _traces(path: Path) -> Iterator[Trace]:
+    with path.open("rb") as file:
+        for line in file:
+            yield from_row(Trace, orjson.loads(line))

@@ -1,25 +1,27 @@
 """A replay run over shards: workers anywhere ask about a part of the traces, each under a lease of the cap.
 
-A shard is a range of bytes of the spooled traces. Its ledger is in the plan's folder, so a worker that died continues
-where it ended. What finished shards did not use goes to the others, until all are done or the cap is used. The votes
-are those of one process, in its order, and the run's ledger ends with all questions, requests and answers.
+A shard is given its traces and a ledger, in the plan's folder, so a worker that died continues where it ended. What
+finished shards did not use goes to the others, until all are done or the cap is used. The votes are those of one
+process, in its order, and the run's ledger ends with all questions, requests and answers. A job of the Hub works on a
+copy of the ledger; if it does not send the copy back, its whole lease counts as spent.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import pickle
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import orjson
 
 from composer_hub import exits
 from composer_hub.records import Trace, Vote, from_row, to_row
-from composer_hub.replay.leases import grant, shares, take_back
+from composer_hub.replay.leases import grant, shares, take_back, write_off
 from composer_hub.replay.ledger import CapReached, Ledger
 from composer_hub.shards import Input, ShardError, Sharding, Staging, balanced, carry_out, freeze
 from composer_hub.shards.plan import file_digest
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
     from composer_hub.replay.planning import ReplayPlan
 
 VOTES, REPORT = "votes.jsonl", "report.pickle"
+TRACES, LEDGER = "traces.jsonl", "ledger.sqlite"
 
 
 def collect_over_shards(
     traces: Iterable[Trace], planned: ReplayPlan, ledger: Ledger, sharding: Sharding, report: ReplayReport
 ) -> Iterator[Vote]:
     """Ask the planned teachers in shards and yield the votes; raise `Stopped` if the cap does not pay for all."""
-    spool, inputs = _spooled(traces, sharding.root)
-    groups = [[_joined(spool, group, number)] for number, group in enumerate(balanced(inputs, sharding.num_shards))]
+    given, groups = _given(traces, sharding)
     private = pickle.dumps((planned.panel, planned.options))
     staging = freeze(
         sharding.root,
@@ -45,9 +47,12 @@ def collect_over_shards(
         groups=groups,
         options={"asked": hashlib.sha256(private).hexdigest()},
         private=private,
+        given=given,
+        returned=[LEDGER],
+        variables=sorted({teacher.key_env for teacher in planned.panel if teacher.key_env}),
     )
     with contextlib.closing(staging.hold()):
-        _carry_out(staging, sharding, ledger)
+        _carry_out(staging, sharding, ledger, planned.panel[0].name)
         for shard in staging.plan.shards:
             folder = staging.result(shard.number)
             theirs: ReplayReport = pickle.loads((folder / REPORT).read_bytes())
@@ -60,16 +65,23 @@ def collect_over_shards(
             for line in (folder / VOTES).read_bytes().splitlines():
                 yield from_row(Vote, orjson.loads(line))
         staging.remove()
-        spool.unlink(missing_ok=True)
 
 
-def _carry_out(staging: Staging, sharding: Sharding, ledger: Ledger) -> None:
+def _carry_out(staging: Staging, sharding: Sharding, ledger: Ledger, teacher: str) -> None:
     """Run what is missing, in rounds: what finished shards did not use is leased to the others."""
     paths = [ledger_of(staging, shard.number) for shard in staging.plan.shards]
-    before = -1
-    while True:
+
+    def take_all_back() -> None:
+        for number in staging.notes("lent"):  # no job will return it: it counts as spent, by the first teacher
+            (one,) = staging.inputs(number)
+            write_off(paths[number], teacher, one.about["trace_ids"][0])
+            staging.note("lent", number, None)
         for path in paths:
             take_back(ledger, path)
+
+    before = -1
+    while True:
+        take_all_back()
         missing, money = staging.missing(), ledger.budget()
         if missing and money.committed == before:
             raise _stopped(staging, missing, ledger)
@@ -85,8 +97,7 @@ def _carry_out(staging: Staging, sharding: Sharding, ledger: Ledger) -> None:
             if not all(_reached_its_lease(staging, number) for number in staging.missing()):
                 raise
         finally:
-            for path in paths:
-                take_back(ledger, path)
+            take_all_back()
 
 
 def _stopped(staging: Staging, missing: Sequence[int], ledger: Ledger) -> exits.Stopped:
@@ -103,24 +114,26 @@ def _reached_its_lease(staging: Staging, number: int) -> bool:
 
 def ledger_of(staging: Staging, number: int) -> Path:
     """Return the ledger of a shard."""
-    return staging.folder / "ledgers" / f"{number:05d}.sqlite"
+    return staging.given(number) / LEDGER
 
 
-def _spooled(traces: Iterable[Trace], root: Path) -> tuple[Path, list[Input]]:
-    """Write the traces as lines where every worker sees them; the same traces give the same file."""
-    draft, digest, inputs, start = root / f".traces-{secrets.token_hex(4)}", hashlib.sha256(), list[Input](), 0
-    with draft.open("wb") as file:
+def _given(traces: Iterable[Trace], sharding: Sharding) -> tuple[Path, list[list[Input]]]:
+    """Write the traces of each shard as lines into a folder of its own; the same traces give the same inputs."""
+    given, sizes = sharding.root / f".traces-{secrets.token_hex(4)}", list[Input]()
+    given.mkdir()
+    spool = given / "all"
+    with spool.open("wb") as file:
         for trace in traces:
-            line = orjson.dumps(to_row(trace)) + b"\n"
-            file.write(line)
-            digest.update(line)
-            about = {"trace_id": trace.trace_id}
-            inputs.append(Input("", num_bytes=len(line), start=start, stop=start + len(line), about=about))
-            start += len(line)
-    return draft.replace(root / f"traces-{digest.hexdigest()[:16]}.jsonl"), inputs
-
-
-def _joined(spool: Path, group: Sequence[Input], number: int) -> Input:
-    start, stop = group[0].start, group[-1].stop or 0
-    about: dict[str, Any] = {"shard": number, "trace_ids": [one.about["trace_id"] for one in group]}
-    return Input(str(spool), file_digest(spool, start, stop), stop - start, start, stop, about)
+            size = file.write(orjson.dumps(to_row(trace)) + b"\n")
+            sizes.append(Input(trace.trace_id, num_bytes=size))
+    groups = []
+    with spool.open("rb") as file:
+        for number, group in enumerate(balanced(sizes, sharding.num_shards)):
+            path = given / f"{number:05d}" / TRACES
+            path.parent.mkdir()
+            with path.open("wb") as part:
+                part.writelines(itertools.islice(file, len(group)))
+            about = {"shard": number, "trace_ids": [one.name for one in group], "anywhere": True}
+            groups.append([Input(TRACES, file_digest(path), path.stat().st_size, about=about)])
+    spool.unlink()
+    return given, groups

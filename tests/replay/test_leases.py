@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub.replay.leases import grant, shares, take_back
+from composer_hub.replay.leases import grant, shares, take_back, write_off
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError, Question, Reserved
 
 CAP = 1_000
@@ -118,3 +118,16 @@ def test_shares_are_never_more_than_what_is_left() -> None:
     assert sum(shares(1_000, [3, 3, 3])) <= 1_000
     assert shares(0, [1, 2]) == [0, 0]
     assert shares(10, []) == []
+
+
+def test_a_lease_whose_ledger_is_lost_counts_as_spent_and_is_not_leased_again(owner: Ledger, tmp_path: Path) -> None:
+    grant(owner, tmp_path / "a", 600, ["t"])
+    with Ledger(tmp_path / "a") as shard:
+        ask(shard, "q", 100, 20)
+    for _ in range(2):  # a second time changes nothing
+        write_off(tmp_path / "a", "one", "t")
+        take_back(owner, tmp_path / "a")
+        money = owner.budget()
+        assert (money.settled, money.reserved, money.ambiguous, money.left) == (20, 0, 580, 400)
+        assert owner.audit() == money
+    assert [one.teacher for one in owner.ambiguous()] == ["one"]
