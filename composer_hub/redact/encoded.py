@@ -41,7 +41,7 @@ def hidden_texts(text: str) -> Iterator[Hidden]:
     wrapped = False
     for word in words:
         wrapped = wrapped or 56 <= len(word) <= 76
-        if all(_decoded(run[0]) is None for run in _RUN.finditer(word)):
+        if not _hides(word):
             if len(word) <= MAX_REMEMBERED and len(_WITHOUT) < MAX_WORDS and not 56 <= len(word) <= 76:
                 _WITHOUT.add(word)
             continue
@@ -54,6 +54,10 @@ def hidden_texts(text: str) -> Iterator[Hidden]:
     for run in _LINES.finditer(text) if wrapped and "\n" in text else ():
         if (decoded := _decoded(_BREAKS.sub("", run[0]))) is not None:
             yield Hidden(*run.span(), decoded)
+
+
+def _hides(word: str) -> bool:
+    return any(_decoded(run[0]) is not None for run in _RUN.finditer(word))
 
 
 def _decoded(run: str) -> str | None:

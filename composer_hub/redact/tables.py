@@ -91,12 +91,21 @@ def _column_spans(subject: Subject) -> Iterator[Span]:
         head = text[begin:end]
         if begin < after or len(head) > 600:
             continue
-        if delimiter := next((sign for sign in _DELIMITERS if sign in head), ""):
+        delimiter = next((sign for sign in _DELIMITERS if sign in head), "")
+        if delimiter and (delimiter == "|" or _may_be_cells(head, delimiter)):
             cells = [cell for cell, _ in cells_of(head, delimiter)]
             if delimiter == "|" or all(_HEAD_CELL.fullmatch(cell) for cell in cells):
                 for span in _below(text, end + 1, cells, delimiter):
                     after = span.end
                     yield span
+
+
+def _may_be_cells(head: str, delimiter: str) -> bool:
+    """Tell by the first cell whether a line may be the head of a table; a cell in quotes may hold the delimiter."""
+    cell = head.partition(delimiter)[0]
+    if cell.lstrip(" \t")[:1] in ("'", '"'):
+        return True
+    return bool(_HEAD_CELL.fullmatch(cell.lstrip(" \t`*\"'").rstrip(" \t`*\"'\r")))
 
 
 def _inserted(text: str) -> Iterator[Span]:

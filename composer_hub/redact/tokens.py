@@ -22,6 +22,7 @@ from composer_hub.redact.judge import (
     num_classes,
 )
 from composer_hub.redact.match import MAX_JUDGED, Span, Subject, places
+from composer_hub.redact.needles import trie
 from composer_hub.redact.triggers import WordsWith
 
 # --------------------------------------------------------------------------------------------------------------- shapes
@@ -81,7 +82,8 @@ _BY_CAPITAL = _by_anchor(lambda anchor: anchor[-1] not in "_-." and not anchor[0
 _BY_WORD = _by_anchor(lambda anchor: anchor[-1] not in "_-." and anchor[0].islower())
 _ENDINGS = frozenset(anchor[-2:] for anchor in _BY_SEPARATOR)
 _LENGTHS = sorted({len(anchor) for anchor in _BY_SEPARATOR})
-_CAPITALS = re.compile("|".join(map(re.escape, sorted(_BY_CAPITAL, key=len, reverse=True))))
+_CAPITALS = re.compile(trie(_BY_CAPITAL))
+_WORDS = re.compile(trie(_BY_WORD))
 _ACROSS_WORDS = ("FlyV1 ", "LS0tLS1CRUdJTi")
 """Anchors of tokens that contain white space."""
 
@@ -127,7 +129,7 @@ def tokens_in(text: str) -> Iterator[Span]:
             for span in _shaped(text, _BY_CAPITAL[capital[0]], capital.start()):
                 after = max(after, span.end)
                 yield span
-    for anchor in [anchor for anchor in _BY_WORD if anchor in text]:
+    for anchor in [anchor for anchor in _BY_WORD if anchor in text] if _WORDS.search(text) else ():
         after = 0
         for at in places(text, anchor):
             for span in _shaped(text, _BY_WORD[anchor], at) if at >= after else ():

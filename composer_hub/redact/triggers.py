@@ -7,9 +7,11 @@ answer for a word is remembered.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 
 from composer_hub.redact.match import long_words
+from composer_hub.redact.needles import trie
 
 MAX_WORDS = 100_000
 """Words to remember before starting over."""
@@ -61,8 +63,11 @@ class Triggers:
     ) -> None:
         self._key_in = key_in
         self._whole = {(escape + word).encode(): word for word in whole for escape in ("", "n", "t")}
-        self._triggers = [(trigger.encode(), trigger) for trigger in sorted(set(triggers))]
-        self._any = re.compile(b"|".join(re.escape(trigger) for trigger, _ in self._triggers))
+        self._by_first: dict[int, list[tuple[bytes, str]]] = defaultdict(list)
+        for trigger in sorted(set(triggers)):
+            self._by_first[trigger.encode()[0]].append((trigger.encode(), trigger))
+        spellings = (spelling for pairs in self._by_first.values() for spelling, _ in pairs)
+        self._any = re.compile(trie(spelling.decode("latin-1") for spelling in spellings).encode("latin-1"))
         self._without: set[bytes] = set()
         self._with: dict[bytes, set[str]] = {}
 
@@ -77,7 +82,8 @@ class Triggers:
     def _learn(self, word: bytes) -> set[str]:
         held = {self._whole[word]} if word in self._whole else set()
         if self._any.search(word):
-            held.update(trigger for spelling, trigger in self._triggers if spelling in word)
+            for first in set(word) & self._by_first.keys():
+                held.update([trigger for spelling, trigger in self._by_first[first] if spelling in word])
         if len(word) <= MAX_KEY and (key := self._key_in(word.decode("utf-8", "replace").lower())):
             held.add(f"\0{key}")
         if len(self._with) + len(self._without) >= MAX_WORDS:

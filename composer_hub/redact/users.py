@@ -77,6 +77,13 @@ _LISTED = re.compile(
 )
 _LOGGED_IN = re.compile(r"(?:\A|\n|\\n)(?P<v>[a-z][\w.-]{1,31})[ \t]+(?:pts/\d+|tty\w+|console|:\d)[ \t]+(?=\S)")
 _PRINTING = ("uid=", "USER", "LOGNAME", "[sudo]", "whoami", "id -un")
+_PRINTED = (
+    *("uid=", "USER=", "USERNAME=", "LOGNAME=", "[sudo] password for "),
+    *(command + end for command in ("whoami", "id -un") for end in "\n\r\\"),
+)
+_MODES = ("rw-", "rwx", "r-x", "r--", "rws", "rwS")
+_TERMINALS = ("pts/", "tty", "console")
+_ON_TERMINAL = tuple(gap + name for gap in " \t" for name in (*_TERMINALS, ":0", ":1"))
 _REACHING = ("ssh ", "ssh-copy-id ", "scp ", "sftp ", "rsync ", "mosh ")
 _PROMPT = re.compile(r"@[\w.-]{1,60}(?:[ :][~/][^\n$%#@]{0,80}| [\w.-]{1,60}\])[$%#](?=\s|\Z)")
 _USER_OF_PROMPT = re.compile(r"(?:\A|[\n\[\t\"']|\\n|\) |> )(?P<v>[a-z][\w.-]{1,31})\Z")
@@ -121,13 +128,14 @@ def _names(text: str) -> Iterator[str]:
         yield from _TILDE.findall(text)
     if "." in text:
         yield from _dotted(text)
-    if any(word in text for word in _PRINTING):
+    # The second question of each pair holds less often, but takes longer.
+    if _holds(text, _PRINTING) and _holds(text, _PRINTED):
         yield from _PRINTED_USER.findall(text)
-    if "rw" in text or "r-x" in text:
+    if ("rw" in text or "r-x" in text) and _holds(text, _MODES):
         yield from _LISTED.findall(text)
-    if "pts/" in text or "tty" in text or "console" in text:
+    if _holds(text, _TERMINALS) and _holds(text, _ON_TERMINAL):
         yield from _LOGGED_IN.findall(text)
-    if "@" in text and any(word in text for word in _REACHING):
+    if "@" in text and _holds(text, _REACHING):
         yield from _REACHED.findall(text)
     if "@" in text and ("~" in text or "]$" in text or "]#" in text):
         for prompt in _PROMPT.finditer(text):
@@ -148,15 +156,20 @@ def _names(text: str) -> Iterator[str]:
             at = text.find(anchor, at)
 
 
+def _holds(text: str, words: Iterable[str]) -> bool:
+    return any(word in text for word in words)
+
+
 def _dotted(text: str) -> Iterator[str]:
     """Yield the logins of the form `anna.krause` in a path, behind a sign, or behind a word that announces them."""
-    before = ""
-    for word in text.split():
-        if "." in word and len(word) <= 120 and (names := _dotted_in(word)):
+    words = text.split()
+    for at in [at for at, word in enumerate(words) if "." in word]:
+        word = words[at]
+        if len(word) <= 120 and (names := _dotted_in(word)):
+            before = words[at - 1] if at else ""
             alone = word.strip(".,;:)\"'`") == names[0]
             if not alone or before.rstrip(":=").strip("\"'`").lower() in _BEFORE_LOGIN or before in _BEFORE_LOGIN:
                 yield from names
-        before = word
 
 
 @functools.lru_cache(maxsize=16384)
