@@ -65,6 +65,7 @@ _DOOR = re.compile(
     r"=)? #?(?P<v>#?\d{4,10}[#*]?)(?![\w.:/-])"
 )
 _AS = re.compile(r" (?:as|is|for|für|als|como|comme) (?:[^ ]{1,20} ){0,3}\Z")
+_AS_WORDS = (" as ", " is ", " for ", " für ", " als ", " como ", " comme ")
 _USER_IS = re.compile(
     r"(?i)s?(?:[_ ]?name)?(?:\\?[\"'`])?[ \t]{0,3}(?:[:=]|is\b|[\w.@-]{2,40}[ \t]{0,3}(?:[/|,]|and\b|with\b|pw\b))"
 )
@@ -90,9 +91,10 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
         yield from (Span(*match.span("v"), "SECRET", "seed_phrase") for match in _NUMBERED_SEED.finditer(subject.text))
     if _ANY_TRIGGER.isdisjoint(subject.words):
         return
+    reversible = any(word in subject.lowered for word in _AS_WORDS)
     for noun, trigger in _NOUNS.items():
         if trigger in subject.words:
-            yield from _stated(subject, noun)
+            yield from _stated(subject, noun, reversible)
     for login, trigger in _LOGINS.items():
         if trigger in subject.words:
             yield from _logins(subject, login)
@@ -117,7 +119,8 @@ def _numeric_codes(subject: Subject) -> Iterator[Span]:
                         yield Span(*match.span("v"), "SECRET", "code")
 
 
-def _stated(subject: Subject, noun: str) -> Iterator[Span]:
+def _stated(subject: Subject, noun: str, reversible: bool) -> Iterator[Span]:
+    """Yield the values behind a noun and, if the text has a word for it (`use x as password`), before it."""
     text, lowered, sign = subject.text, subject.lowered, -1
     for at in places(lowered, noun):
         end = at + len(noun)
@@ -128,8 +131,7 @@ def _stated(subject: Subject, noun: str) -> Iterator[Span]:
             sign = next_sign.start() if (next_sign := _SIGN.search(text, end)) else len(text) + MAX_STATED
         match = _STATED.match(text, end) if sign < end + MAX_STATED else None
         span = _password(text, match) if match else None
-        signed = not span and before == " " and _SIGN.search(text, max(0, at - 120), at)
-        if signed and _AS.search(lowered, max(0, at - 40), at):
+        if reversible and not span and before == " " and _AS.search(lowered, max(0, at - 40), at):
             match = _NAMED_AFTER.search(text, max(0, at - 120), at)
             span = _password(text, match) if match else None
         # Asked last, because it is slow and few places are left.
