@@ -224,7 +224,7 @@ def _typed(before: str, call: ToolCall) -> Iterator[Join]:
         return
     for value, label, rule in sibling_values(call.arguments):
         yield from (Join(text, value, label, rule) for text in _strings(call.arguments) if value in text)
-    prompt = _PROMPT.search(before[-REACH:]) if before.rstrip()[-1:] in _ASKING else None
+    prompt = _PROMPT.search(before[-REACH:]) if before[-REACH:].rstrip()[-1:] in _ASKING else None
     for key, typed in call.arguments.items() if prompt else ():
         if key in _TYPED and isinstance(typed, str):
             value = typed.strip().removesuffix("\\n")
@@ -255,7 +255,8 @@ def _cut(outputs: list[str]) -> Iterator[Join]:
 
 
 def _body(output: str) -> str:
-    frame = _CHUNK.match(output[:REACH]) if "Output:\n" in output else None
+    head = output[:REACH]
+    frame = _CHUNK.match(head) if "Output:\n" in head else None
     return output[frame.end() :] if frame else output
 
 

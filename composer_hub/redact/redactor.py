@@ -195,11 +195,17 @@ class Redactor:
             return text
 
         map_named(trace, collect)
-        users = {name.lower() for text, _ in texts for name in user_names(text)}
-        for user in sorted(people_among(users, trace, (text for text, _ in texts))):
+
+        def pieces() -> Iterator[str]:
+            return (piece for text, _ in texts for piece in pieces_of(text))
+
+        users = {name.lower() for piece in pieces() for name in user_names(piece)}
+        for user in sorted(people_among(users, trace, pieces())):
             if self._replaces("USER", user):
                 known.add_users([user])
-                self._sample("USER", "home_folder", next((t for t, _ in texts if f"/{user}" in t.lower()), ""), user)
+                if self._max_samples:
+                    text = next((text for text, _ in texts if f"/{user}" in text.lower()), "")
+                    self._sample("USER", "home_folder", text, user)
         joins: dict[str, list[Join]] = {}
         for join in joined_secrets(trace):
             if not self._replaces(join.label, join.value):
