@@ -33,7 +33,7 @@ def main() -> None:
     warm.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "ablation")
     warm.add_argument("--workers", type=int, default=1)
     commands.add_parser("quick", help="run every arm for a few steps")
-    report = commands.add_parser("report", help="print the tables of the recorded runs, or record a folder of runs")
+    report = commands.add_parser("report", help="print the tables of the recorded runs, and add a folder of runs first")
     report.add_argument("folder", nargs="?", type=Path)
     report.add_argument("--draw", type=Path, help="folder for the plots")
     args = parser.parse_args()
@@ -54,12 +54,10 @@ def main() -> None:
 
 
 def show(folder: Path | None, pictures: Path | None) -> None:
-    from benchmarks.ablation.report import RECORDED, draw, read, recorded, tables
+    from benchmarks.ablation.report import draw, read, record, tables
 
     if folder is not None:
-        RECORDED.write_text(
-            "".join(f"{recorded(json.loads(path.read_text()))}\n" for path in sorted(folder.glob("*.json")))
-        )
+        record([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])
     runs = read()
     print("\n".join(tables(runs)))
     if pictures is not None:

@@ -47,6 +47,17 @@ def recorded(run: Run) -> str:
     return json.dumps(kept, separators=(",", ":"))
 
 
+def record(runs: Iterable[Run], path: Path = RECORDED) -> None:
+    """Add runs to the record; a run of the same regime, arm and seed is replaced."""
+    lines = {_key(json.loads(line)): line for line in path.read_text().splitlines()}
+    lines |= {_key(run): recorded(run) for run in runs}
+    path.write_text("".join(f"{lines[key]}\n" for key in sorted(lines)))
+
+
+def _key(run: Run) -> tuple[str, str, int]:
+    return run["regime"], run["arm"], run["seed"]
+
+
 def final(run: Run) -> float:
     return float(run["curve"][-1][1])
 
