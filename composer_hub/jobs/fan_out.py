@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import Volume
+from huggingface_hub.errors import HfHubHTTPError
 
 from composer_hub import exits
 from composer_hub.hub import Destination, HubDestination
@@ -177,21 +178,24 @@ class _Run:
             repo, _, revision = dataset.partition("@")
             volumes.append(Volume(type="dataset", source=repo, revision=revision, mount_path=path, read_only=True))
         api, plan = self.where.api, self.staging.plan
-        job = api.run_job(
-            image=self.options.image,
-            command=["sh", "-c", _SCRIPT, "composer-hub", *map(str, numbers)],
-            env=_environment(self.where, bucket, package, mounts) | {"COMPOSER_SHARDS_LOAN": loan},
-            secrets={
-                **{name: os.environ[name] for name in plan.variables if name in os.environ},
-                "HF_TOKEN": str(api.token or ""),
-                "COMPOSER_SHARDS_PRIVATE": base64.b64encode(self.staging.private()).decode(),
-            },
-            flavor=self._flavor,
-            timeout=duration(self.options.timeout),
-            labels={"composer-shards": plan.plan_id},
-            volumes=volumes,
-            namespace=owner,
-        )
+        try:
+            job = api.run_job(
+                image=self.options.image,
+                command=["sh", "-c", _SCRIPT, "composer-hub", *map(str, numbers)],
+                env=_environment(self.where, bucket, package, mounts) | {"COMPOSER_SHARDS_LOAN": loan},
+                secrets={
+                    **{name: os.environ[name] for name in plan.variables if name in os.environ},
+                    "HF_TOKEN": str(api.token or ""),
+                    "COMPOSER_SHARDS_PRIVATE": base64.b64encode(self.staging.private()).decode(),
+                },
+                flavor=self._flavor,
+                timeout=duration(self.options.timeout),
+                labels={"composer-shards": plan.plan_id},
+                volumes=volumes,
+                namespace=owner,
+            )
+        except HfHubHTTPError as error:  # not asked again: two jobs with one ledger would spend its lease twice
+            raise self.where.explained("Starting a job", error) from error
         return job.id
 
     def _note_end(self, job: str, numbers: Sequence[int]) -> None:
