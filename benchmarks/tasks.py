@@ -31,9 +31,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("packages", nargs="+")
     parser.add_argument("--candidates", type=int, default=20, help="of a kind and package")
-    parser.add_argument(
-        "--full", type=int, default=8, help="valid candidates of a kind and package that are run in full"
-    )
+    parser.add_argument("--full", type=int, default=8, help="tasks of a kind and package that are run in full")
     parser.add_argument("--kinds", default=",".join(GENERATORS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
@@ -114,7 +112,8 @@ def one_package(
         counts.update(f"no:{one.reason}" for one in checked if one.reason not in VALID)
         before = bench.cpu_s
         bench.batch = 1  # a process for each full run, as without a warm parent
-        again = recheck(bench, model, valid[: options.full])
+        # The tests of an edit that breaks too many of them were not all run.
+        again = recheck(bench, model, [one for one in valid if not one.reason][: options.full])
         bench.batch = batch
         counts["full_cpu_ms"], counts["full"] = round(1000 * (bench.cpu_s - before)), len(again)
         counts.update(one.recheck for one in again)

@@ -7,6 +7,7 @@ of its own. Other users need user namespaces. Limits are set on the first proces
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
@@ -72,7 +73,7 @@ class Bubblewrap:
             *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
             *("--unshare-net", "--proc", "/proc", "--dev", "/dev"),
             *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
-            *self._mounts([*interpreter.read_only, *read_only], [*interpreter.hidden, *hidden]),
+            *_mounts((*interpreter.read_only, *read_only), (*interpreter.hidden, *hidden)),
             *("--bind", str(root), WORK, "--chdir", WORK, "--perms", "0644", "--file", str(passwd), "/etc/passwd"),
         ]
         own = {"PATH": interpreter.path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "agent"}
@@ -91,23 +92,25 @@ class Bubblewrap:
         finally:
             os.close(passwd)
 
-    def _mounts(self, shown: Sequence[Path], hidden: Sequence[Path]) -> list[str]:
-        argv: list[str] = []
-        if taken := [path for path in shown if path == Path("/") or path.is_relative_to(WORK)]:
-            raise SandboxError(f"{taken[0]} cannot be shown: the work tree is at {WORK}. Move it to another folder.")
-        for name, target in linked():
-            argv += ["--symlink", target, name] if target else ["--ro-bind", name, name]
-        # bwrap makes missing parents for their owner alone.
-        parents = {parent for path in (*shown, Path("/etc/passwd")) for parent in path.parents}
-        bound = set(shown)
-        for parent in sorted(parents - {Path("/"), Path("/tmp")}):
-            if not bound.intersection((parent, *parent.parents)):
-                argv += ["--dir", str(parent)]
-        for path in sorted(bound):  # a folder before what is in it
-            argv += ["--ro-bind", str(path), str(path)]
-        for path in hidden:
-            argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
-        return argv
+
+@functools.lru_cache(maxsize=256)
+def _mounts(shown: tuple[Path, ...], hidden: tuple[Path, ...]) -> tuple[str, ...]:
+    argv: list[str] = []
+    if taken := [path for path in shown if path == Path("/") or path.is_relative_to(WORK)]:
+        raise SandboxError(f"{taken[0]} cannot be shown: the work tree is at {WORK}. Move it to another folder.")
+    for name, target in linked():
+        argv += ["--symlink", target, name] if target else ["--ro-bind", name, name]
+    # bwrap makes missing parents for their owner alone.
+    parents = {parent for path in (*shown, Path("/etc/passwd")) for parent in path.parents}
+    bound = set(shown)
+    for parent in sorted(parents - {Path("/"), Path("/tmp")}):
+        if not bound.intersection((parent, *parent.parents)):
+            argv += ["--dir", str(parent)]
+    for path in sorted(bound):  # a folder before what is in it
+        argv += ["--ro-bind", str(path), str(path)]
+    for path in hidden:
+        argv += ["--tmpfs", str(path), "--remount-ro", str(path)]
+    return tuple(argv)
 
 
 def launch(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import resource
 import selectors
@@ -179,6 +180,7 @@ def memory_file(data: bytes) -> int:
     return number
 
 
+@functools.cache
 def which(name: str) -> str:
     """Return the path of a program that the sandbox needs."""
     path = shutil.which(name)

@@ -5,6 +5,7 @@ They concern namespaces, mounts, other processes' memory and the kernel itself; 
 
 from __future__ import annotations
 
+import functools
 import platform
 import struct
 from collections.abc import Iterator
@@ -35,6 +36,7 @@ class SeccompError(exits.ComposerError, OSError):
     """A processor that the filter does not know."""
 
 
+@functools.cache
 def program(*, sockets: bool, machine: str = "") -> bytes:
     """Return the filter; without `sockets` a process cannot create one (socket pairs still work)."""
     machine = machine or platform.machine()

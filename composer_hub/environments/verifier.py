@@ -13,7 +13,6 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -126,12 +125,6 @@ def verify(
         hidden=result.right,
         num_hidden=result.num_calls,
     )
-
-
-def verify_all(jobs: Sequence[Mapping[str, Any]], *, workers: int = NUM_WORKERS) -> list[Verdict]:
-    """Verify several submissions at once; each job holds the arguments of `verify`."""
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        return list(pool.map(lambda job: verify(**job), jobs))
 
 
 def _asked(

@@ -74,7 +74,8 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
         raise PackageRefused(*_why_nothing_passes(package, first))
     set_aside |= {path: "does not import" for path in first.values["broken_files"] if path in files}
     files = tuple(path for path in files if path not in set_aside)
-    slow = _slow(first.values["costs"], suite_seconds) | set(first.values["left_out"])
+    hanging = {id for id, seconds in first.seconds.items() if seconds >= TEST_SECONDS}
+    slow = _slow(first.values["costs"], suite_seconds) | {*first.values["left_out"], *hanging}
     bench.without = slow
     covered = {"coverage": [f"{_inside(bench)}/tree/{path}" for path in package.sources]}
     hashes = Job("hashes", files, seconds=2 * MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
@@ -163,8 +164,9 @@ def _why_nothing_passes(package: Package, report: Report) -> tuple[str, str]:
     if any(next(package.folder.rglob(pattern), None) for pattern in _COMPILED):
         sentence = f"No test of {package.name} passes, and it has code to compile. Only pure Python is run."
         return "needs_compilation", sentence
+    example = report.values["example"] or report.detail[-300:] or "None was found."
     return "no_test_passes", (
-        f"No test of {package.name} passes without network in a fresh environment: {report.detail[-300:]} "
+        f"No test of {package.name} passes without network in a fresh environment. {example} "
         "If dependencies are missing, name them with --with."
     )
 

@@ -87,8 +87,11 @@ def _job(model: Model, one: Checked, name: str, max_share: float) -> Job:
     seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
     slowest = max((baseline.seconds.get(id, 0.0) for id in candidate.guided), default=0.0)
     options: dict[str, object] = {"max_hanging": MAX_HANGING}
+    most = int(max_share * len(baseline.passing))
     if candidate.probes:
-        options |= {"variants": VARIANTS, "max_failing": int(max_share * len(baseline.passing))}
+        options |= {"variants": VARIANTS, "max_failing": most}
+    if candidate.gold is None:
+        options["stop_at"] = most
     if candidate.breaks_imports:
         options["imports"] = model.package.modules
     return Job(

@@ -12,7 +12,7 @@ from composer_hub import exits
 from composer_hub.environments import oracle as oracles
 from composer_hub.environments.sandbox import Sandbox, open_sandbox
 from composer_hub.environments.trees import edited, write_files
-from composer_hub.environments.verifier import Verdict, fresh_tree, marked, submission, verify, verify_all
+from composer_hub.environments.verifier import Verdict, fresh_tree, marked, submission, verify
 from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked, slug
 from tests.environments.toy import TOYS, Toy
 
@@ -86,13 +86,6 @@ EVIDENCE = {
 def test_tampering_leaves_evidence(lab: Lab, name: str) -> None:
     verdict = lab.verify(TOYS[0], hacked(TOYS[0], name))
     assert EVIDENCE[name] in " ".join(verdict.evidence), verdict
-
-
-def test_several_submissions_are_verified_at_once(lab: Lab) -> None:
-    toy = TOYS[1]
-    job = {"task": toy.task, "bundle": toy.bundle(lab.folder), "sandbox": lab.sandbox, "venv": lab.venv}
-    verdicts = verify_all([job | {"files": dict(toy.files)}, job | {"files": edited(toy.files, toy.task.edits)}])
-    assert [verdict.reward for verdict in verdicts] == [1.0, 0.0]
 
 
 def test_tests_that_hang_end_with_the_time(lab: Lab) -> None:

@@ -209,6 +209,7 @@ def test_slow_tests_are_left_out_and_a_file_that_does_not_import_is_named(venv: 
         ("needs_compilation", "import tiny._speed\n", {"tiny/_speed.c": "int x;"}),
         ("no_test_passes", "import socket\ndef test():\n    socket.create_connection(('127.0.0.1', 5432), 2)\n", {}),
         ("tests_kill", KILLER, {}),
+        ("no_test_passes", "", {}),
     ],
 )
 def test_a_package_none_of_whose_tests_can_pass_is_refused_with_its_reason(
@@ -224,6 +225,8 @@ def test_a_package_none_of_whose_tests_can_pass_is_refused_with_its_reason(
     with pytest.raises(PackageRefused) as caught:
         measure(bench)
     assert caught.value.reason == reason
+    wanted = "tests/test_tiny.py::test fails: " if "connection" in tests else "None was found."
+    assert reason != "no_test_passes" or wanted in str(caught.value)
 
 
 UNSTABLE = """

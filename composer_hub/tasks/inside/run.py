@@ -7,6 +7,7 @@ leaves no report, and the caller runs the others again.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import gc
@@ -34,6 +35,7 @@ FLAGS = (
 ).split()
 SPAWNING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"}
 VARIANT_SECONDS = 4
+IMPORT_SECONDS = 10  # of a test file, besides the time of a test
 VARIANT_MODULE = "composer_variant"
 
 
@@ -55,6 +57,7 @@ class Session:
         self.wanted = set(job["ids"]) if job.get("ids") is not None else None
         self.statuses, self.seconds, self.broken_files = {}, {}, []
         self.begun, self.num_hanging, self.left_out, self.costs = time.monotonic(), 0, [], {}
+        self.ended, self.example = collections.Counter(), ""  # tests by status; one failure
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
         self.current, self.caches = "", None
@@ -62,6 +65,16 @@ class Session:
     def pytest_collectreport(self, report):
         if report.failed:
             self.broken_files.append(report.nodeid)
+            last = str(report.longrepr).strip().splitlines()[-1:]
+            self.example = self.example or f"{report.nodeid} does not import: {''.join(last)[:300]}."
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_make_collect_report(self, collector):
+        signal.setitimer(signal.ITIMER_REAL, self.job["test_seconds"] + IMPORT_SECONDS)
+        try:
+            return (yield)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -111,7 +124,8 @@ class Session:
             self.costs[item.nodeid] = round(cpu_seconds() - used, 4)
             self.current = ""
             self.context("")
-            if time.monotonic() - self.begun > self.job.get("budget", float("inf")) or self.hangs():
+            self.ended[self.statuses.get(item.nodeid)] += 1
+            if self.is_over():
                 items = item.session.items
                 place = items.index(item) + 1
                 self.left_out += [one.nodeid for one in items[place:]]
@@ -139,6 +153,7 @@ class Session:
         before = self.statuses.get(report.nodeid)
         if report.failed:
             self.statuses[report.nodeid] = "failed"
+            self.example = self.example or f"{report.nodeid} fails: {report.longrepr}."
         elif before in (None, "passed"):
             unused = report.skipped or hasattr(report, "wasxfail")
             self.statuses[report.nodeid] = "skipped" if unused else "passed"
@@ -146,6 +161,11 @@ class Session:
     def out_of_time(self, number, frame):
         self.num_hanging += 1
         raise OutOfTime
+
+    def is_over(self):
+        """Return whether the tests that are left cannot matter: for time, or because the edit breaks too much."""
+        breaks_too_much = self.ended["passed"] and self.ended["failed"] > self.job.get("stop_at", float("inf"))
+        return breaks_too_much or self.hangs() or time.monotonic() - self.begun > self.job.get("budget", float("inf"))
 
     def hangs(self):
         return self.num_hanging >= self.job.get("max_hanging", float("inf"))
@@ -191,6 +211,7 @@ class Session:
             "left_out": self.left_out,
             "costs": self.costs,
             "hangs": self.hangs(),
+            "example": self.example,
             "variants": self.variants,
             "spawners": sorted(self.spawned),
             "fixtures": self.fixtures,
@@ -258,8 +279,9 @@ def answer(variables):
 
 
 def no_traceback(self, excinfo, style=None):
-    """Return what is reported of a failure: nobody reads it, and a traceback parses every file that it shows."""
-    return "failed"
+    """Return what is reported of a failure, in short: a traceback parses every file that it shows."""
+    text = str(excinfo.value)[:200] if isinstance(excinfo.value, (OSError, ImportError)) else ""
+    return f"{excinfo.typename}: {text}" if text else excinfo.typename
 
 
 def run_tests(job, setting):
