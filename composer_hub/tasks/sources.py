@@ -261,7 +261,7 @@ def _unpack(archive: Path, folder: Path, skipped: Counter[str]) -> None:
             target.write_bytes(read())
     except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError) as error:
         raise PackageRefused(
-            "broken_archive", f"{archive.name} cannot be read as an sdist or wheel ({error})."
+            "broken_archive", f"{archive.name} cannot be read as an sdist or wheel ({str(error).partition(':')[0]})."
         ) from error
 
 
