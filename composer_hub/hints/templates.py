@@ -327,9 +327,13 @@ def _path_not_found(context: SiteContext) -> str:
             return f"The folder {entered} does not exist. List the folder above it before entering it."
         why = ", and a `cd` of an earlier call may still hold" if lasts else ""
         return f"The folder {entered} does not exist from where this command begins{why}. Use its absolute path."
-    if context.path and context.path[0] not in "/~" and entered:
+    command = command_of(context.call) if context.call else ""
+    # What comes after `;` runs in any folder, wherever the `cd` led.
+    if context.path[0] not in "/~" and entered and not re.search(r"[;\n]", command):
         return f"{where} in {entered}, which the command enters first. Use an absolute path, or look there first."
-    if context.call and re.search(rf">\s*['\"]?{re.escape(context.path)}", command_of(context.call)) and context.path:
+    if re.search(rf">\s*['\"]?{re.escape(context.path)}", command):
+        if not re.search(rf"(?m)^(?:\(eval\)|\S{{0,80}}sh):[^\n]*{re.escape(context.path)}", context.site.message):
+            return ""  # the part of the command that writes it did not run
         folder = os.path.dirname(context.path.rstrip("/")) or "its folder"
         return f"{context.path} cannot be written, because {folder} does not exist. Make the folder first (mkdir -p)."
     if meant := _meant(context.site.message):

@@ -143,6 +143,28 @@ def test_a_template_fills_its_slots(kind: str, message: str, call: ToolCall | No
     assert (hint.writer, hint.kind, hint.call_id) == ("template", kind, "call-0")
 
 
+@pytest.mark.parametrize(("command", "output"), [
+    ("cd api && make > /tmp/o.txt; tail /tmp/o.txt", "make: done\ntail: /tmp/o.txt: No such file or directory"),
+    ("cd api && cat > /tmp/c.py <<'E'\nx\nE\npython3 /tmp/c.py", "python3: can't open file '/tmp/c.py': [Errno 2] No such file or directory"),
+])  # fmt: skip
+def test_a_file_that_an_earlier_part_of_the_command_should_have_written_gives_no_hint(
+    command: str, output: str
+) -> None:
+    call = ToolCall("Bash", {"command": command})
+    assert write_hint(SiteContext(site("path_not_found", output, "Bash"), call, answer=output)) is None
+
+
+def test_a_hint_names_no_folder_that_the_failed_part_of_a_command_may_not_be_in() -> None:
+    output = "grep: a.xml: No such file or directory"
+    for command, held in (("cd api && grep x a.xml", "in api"), ("cd api && ls; grep x a.xml", "a.xml does not exist")):
+        hint = write_hint(
+            SiteContext(site("path_not_found", output, "Bash"), ToolCall("Bash", {"command": command}), answer=output)
+        )
+        assert hint is not None
+        assert held in hint.text
+        assert ("in api" in hint.text) == (held == "in api")
+
+
 PROVEN_BY_THE_KIND = {
     "tool_not_found", "json_decode", "format_error", "edit_no_match", "edit_ambiguous", "edit_noop", "stale_read",
     "edit_syntax_rejected", "is_directory", "output_limit", "repeated_call",
