@@ -135,5 +135,12 @@ def test_a_row_group_holds_about_a_thousand_rows(tmp_path: Path) -> None:
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
 
 
+def test_a_row_group_of_huge_rows_ends_at_32_megabytes(tmp_path: Path) -> None:
+    prompt = (Message("user", "x" * 5_000_000),)
+    built = build(pairs_table([make_pair(i, prompt=prompt) for i in range(10)]), tmp_path)
+    file = pq.ParquetFile(built.files[built.splits[0].files[0]])
+    assert [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)] == [7, 3]
+
+
 def test_json_text_keeps_the_order_of_keys() -> None:
     assert json_text({"z": 1, "a": [2**70]}) == '{"z":1,"a":["1180591620717411303424"]}'
