@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from composer_hub.redact.judge import is_secret, is_test_name, is_worded, num_classes
 from composer_hub.redact.match import MAX_JUDGED, Span, Subject, line_before, places
 from composer_hub.redact.names import STEMS, Stem, is_public, is_whole, promise_of, strength_at, takes_back
+from composer_hub.redact.settings import is_setting_secret, kind_of
 
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
 # A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
@@ -52,6 +53,7 @@ _ENV_LINE = re.compile(
     r"|env |-e |--env )?[A-Z][A-Z0-9_.]*$"
 )
 _YAML_LINE = re.compile(r"(?:^|\\n)[ \t]*(?:\d+[\t:→|-][ \t]?)?[+>-]?[ \t]*(?:- )?[A-Za-z0-9_.-]*$")
+_FOLDER = re.compile(r"(?:[A-Za-z]{1,6}:)?[/\\]|\.{1,2}/|~")
 _LETTERS = re.compile(r"[A-Za-z0-9]+")
 _CONNECTION = re.compile(
     r"(?i)\b(?:server|host|data source|initial catalog|database|user id|username|uid|driver|account)=[^;=]{1,80};"
@@ -79,7 +81,10 @@ def named_values(subject: Subject) -> Iterator[Span]:
 def named_value(name: str, value: str) -> str:
     """Return the rule by which the value under this name is a secret, or nothing."""
     strength, stem = promise_of(name) if len(name) <= 80 else ("", "")
-    return f"named:{stem}" if strength and is_secret(value[:MAX_JUDGED], strength, written="quoted") else ""
+    if strength and is_secret(value[:MAX_JUDGED], strength, written="quoted"):
+        return f"named:{stem}"
+    kind = kind_of(name) if len(name) <= 80 else ""
+    return f"setting:{kind}" if kind and is_setting_secret(value, kind, "quoted document") else ""
 
 
 def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
@@ -105,6 +110,8 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
     if not value or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
     if is_public(text[max(0, start - 24) : start], strength):
+        return None
+    if stem.trigger == "pwd" and _FOLDER.match(value):
         return None
     if stem.trigger == "pass" and _is_verdict(text, start, after, value):
         return None

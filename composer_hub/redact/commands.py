@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from composer_hub.redact.data import lines, words
 from composer_hub.redact.judge import is_argument, looks_like_password, looks_random
 from composer_hub.redact.match import Span, Subject, is_accepted, matches, places
+from composer_hub.redact.settings import is_chosen_word, is_vocabulary
 
 MAX_COMMAND = 800
 """Characters of a command line that are searched."""
@@ -74,10 +75,14 @@ def command_secrets(subject: Subject) -> Iterator[Span]:
                 if _is_command(text, at, at + len(command)):
                     yield from _arguments(text, at + len(command), command, patterns)
     if "|" in text and not triggers.isdisjoint(_PIPE_WORDS):
-        yield from matches(text, _PIPED, "piped", is_argument)
+        yield from matches(text, _PIPED, "piped", _is_given)
     for command, word in _PRINTS.items():
         for at in places(text, command) if word in triggers else ():
             yield from _printed(text, at + len(command), command)
+
+
+def _is_given(value: str) -> bool:
+    return is_chosen_word(value) or (is_argument(value) and not is_vocabulary(value))
 
 
 def _is_command(text: str, at: int, end: int) -> bool:
@@ -90,7 +95,7 @@ def _is_command(text: str, at: int, end: int) -> bool:
 def _arguments(text: str, begin: int, command: str, patterns: list[re.Pattern[str]]) -> Iterator[Span]:
     end = _line_end(text, begin)
     for pattern in patterns:
-        accept = looks_random if "cookie" in pattern.groupindex else is_argument
+        accept = looks_random if "cookie" in pattern.groupindex else _is_given
         for match in pattern.finditer(text, begin, end):
             group = "bare" if match["quoted"] is None else "quoted"
             if is_accepted(match[group], accept):

@@ -7,30 +7,16 @@ In: a text, or a key with its value. Out: spans, or the label of the value. The 
 from __future__ import annotations
 
 import functools
+import itertools
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from composer_hub.redact.data import lines, words
 from composer_hub.redact.judge import is_dummy
-from composer_hub.redact.match import PLACEHOLDER, Span, Subject, places
+from composer_hub.redact.match import PLACEHOLDER, Span, Subject, fold, places
 from composer_hub.redact.needles import trie
-
-
-def fold(text: str) -> str:
-    """Return the letters in lower case without accents."""
-    if text.isascii():
-        return text.lower()
-    lowered = text.lower().translate(_FOLDED)
-    if not _CYRILLIC.search(lowered):  # where й and и are different letters
-        lowered = unicodedata.normalize("NFD", lowered)
-    return "".join(c for c in lowered if not unicodedata.combining(c))
-
-
-_CYRILLIC = re.compile("[\u0400-\u04ff]")
-_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip  # noqa: E501, RUF001
 
 
 class Field(NamedTuple):
@@ -178,6 +164,43 @@ def is_name(value: str, *, min_words: int = 1) -> bool:
     return True
 
 
+_INITIAL = re.compile(r"[a-z]\.[a-z]{4,20}(?:-[a-z]{2,20})?|[a-z]{4,20}\.[a-z]")
+"""`m.okonjo`; a key or a sign that announces a user stands before it."""
+_WORD_LOGIN = re.compile(r"[a-z]{5,16}\d{0,2}")
+
+
+def may_be_login(value: str) -> bool:
+    """Tell a login that may be a person's from the names of services and words of code."""
+    name = value.lower().lstrip("@")
+    return (
+        bool(_WORD_LOGIN.fullmatch(name))
+        and name not in _GENERIC | _NO_NAME | _CODE
+        and not any(word in name for word in _SERVICES)
+    )
+
+
+_USER_KEY = re.compile(
+    r"(?i)(?:user[ _-]?(?:name|id)?|login|logname|account[ _-]?name|benutzer(?:name)?|utilisateur|usuario|utente|gebruiker)\W*\Z"  # noqa: E501
+)
+_CODE = frozenset(
+    (
+        "await",
+        "const",
+        "return",
+        "import",
+        "export",
+        "static",
+        "class",
+        "function",
+        "object",
+        "required",
+        "optional",
+        "unique",
+    )
+)
+_SERVICES = words("parts of service users")
+
+
 def is_person_login(value: str) -> bool:
     """Tell a login that is made of a person's names, `anna.krause` or `annakrause`, from those of machines."""
     name = value.lower().lstrip("@")
@@ -202,7 +225,10 @@ def _accepts(field: Field, key: str, value: str) -> bool:
             min_words=1 if strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value) else 2,
         )
     if label == "USER":
-        return is_person_login(value)
+        initial = _INITIAL.fullmatch(value) and not _NO_NAME.intersection(value.split("."))
+        if any(a.islower() and b.isupper() for a, b in itertools.pairwise(value)):
+            return False
+        return is_person_login(value) or bool(initial and _USER_KEY.search(key))
     if label == "PHONE":
         return (
             7 <= digits <= 15
@@ -248,9 +274,11 @@ _OPERATOR = re.compile(
     r"(?P<close>\\{0,3}[\"'`*\]]{1,3})?(?:(?:;[\w=,\"-]{1,40}){0,3}\s{0,3}(?::|=>|=|\||→|->|：|#)[ \t]{0,10}|"  # noqa: RUF001
     r"(?P<tag>>)|\\{0,3}[\"']?\s(?:value|content|title)=(?=\\{0,3}[\"'])"
     r"|(?P<space>\t|[ ]{2,12}(?=\S)|\s(?:is|was|are|ist|est|es|è|é):?\s|\s(?:no|nr|n°|num)\.?:?\s|"
-    r" ))(?P<open>\[?(?:\\{0,3}[\"'`*]){0,3})"
+    r" ))(?P<open>\[?(?:(?:new )?(?:ISODate|Date|Decimal|NumberLong|Timestamp)\()?(?:\\{0,3}[\"'`*]){0,3})"
 )
 _BEFORE_KEY = re.compile(r"[^\w .'_-]|\s\s|\n")
+_NUMBER_SIGN = re.compile(r"\s(?:no|nr|n°|num)\.?:?\s")
+_NUMBER_SIGNS = frozenset(("no", "nr", "num"))
 REACH = 160
 """Characters around a name in which other personal data may stand."""
 _NUMBERS = frozenset(("PHONE", "BIRTHDATE", "PASSPORT", "TAXID", "ACCOUNT", "LOCATION", "PLATE"))
@@ -294,7 +322,7 @@ def personal_fields(subject: Subject) -> Iterator[Span]:
         name = text[span.start : span.end]
         if (
             (is_given(name.split()[0]) and " " in name)
-            or ("@" in around and " " in name)
+            or (("@" in around or "[EMAIL_" in around) and (" " in name or span.label == "USER"))
             or any(
                 (other.label != "NAME" or " " not in name) and abs(other.start - span.start) < REACH for other in spans
             )
@@ -305,10 +333,14 @@ def personal_fields(subject: Subject) -> Iterator[Span]:
 def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
     while text[end : end + 1].isdigit() and text[end - 1].isalpha():
         end += 1
+    if text[end : end + 2] == ". " and text[at:end].lower() in _NUMBER_SIGNS:
+        end += 1
     match = _OPERATOR.match(text, end)
     if not match or (match["space"] is None and match["tag"] is None and match.end() == end):
         return
     key = _BEFORE_KEY.split(text[max(0, at - 30) : end])[-1]
+    if match["space"] and _NUMBER_SIGN.match(match["space"]):
+        key = f"{key} number"
     for field in fields_of(key):
         if match["space"] is not None and (
             not field.strong or (field.label not in _NUMBERS and len(match["space"]) == 1 and not match["open"])
@@ -334,6 +366,8 @@ def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
                 field.strength,
             )
             return
+        if field.label == "USER" and _USER_KEY.search(key) and may_be_login(found) and not PLACEHOLDER.search(found):
+            yield Span(match.end(), match.end() + len(found), "USER", "field:user"), 0
 
 
 def beside(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,7 @@ from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_n
 from composer_hub.redact.personal import any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
+from composer_hub.redact.settings import SETTING_TRIGGERS, setting_secrets
 from composer_hub.redact.shapes import shaped_secrets
 from composer_hub.redact.tables import table_secrets
 from composer_hub.redact.tokens import BROKEN_TRIGGERS, broken_tokens, known_tokens
@@ -39,6 +40,7 @@ FINDERS: tuple[Finder, ...] = (
     place_secrets,
     command_secrets,
     named_values,
+    setting_secrets,
     sentence_secrets,
     table_secrets,
     shaped_secrets,
@@ -55,7 +57,7 @@ MAX_HIDDEN = 3
 """Documents inside documents that are opened."""
 _TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
-    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS),
+    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *SETTING_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS),
     COMMAND_WORDS,
     key_in,
 )
@@ -91,7 +93,13 @@ _USER_NAME = re.compile(r"[\w.@+-]{1,64}")
 def _login(text: str) -> list[Span]:
     """Return the password of `user:password`, which only its encoding gives away."""
     user, colon, password = text.strip().partition(":")
-    given = colon and _USER_NAME.fullmatch(user) and " " not in text.strip() and looks_like_password(password)
+    given = (
+        colon
+        and not user.isdigit()
+        and _USER_NAME.fullmatch(user)
+        and " " not in text.strip()
+        and looks_like_password(password)
+    )
     return [Span(len(user) + 1, len(text), "SECRET", "login")] if given else []
 
 

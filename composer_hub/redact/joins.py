@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from composer_hub.records import Message, ToolCall, Trace
+from composer_hub.redact.announced import announced_secrets, asks_for_code
 from composer_hub.redact.data import words
 from composer_hub.redact.finders import find
 from composer_hub.redact.judge import (
@@ -27,6 +28,7 @@ from composer_hub.redact.judge import (
 )
 from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
 from composer_hub.redact.names import promise_in
+from composer_hub.redact.settings import CODE, is_setting_secret
 from composer_hub.redact.siblings import sibling_values
 
 MAX_BARE = 2_000
@@ -36,6 +38,8 @@ MAX_TOLD = 800
 MAX_LINES = 12
 MAX_POLLS = 4
 """Outputs over which a value is followed."""
+_SHORT_VARIABLE = re.compile(r"[A-Z_]+=\S{0,8}\Z|\^\[\[")
+_COMMIT = 40
 REACH = 400
 """Characters of each of them."""
 
@@ -63,7 +67,7 @@ _FRAME = re.compile(
 _TAGS = re.compile(r"</?(?:output|stdout|result|returncode|exit_?code|response)>")
 _LINE_NUMBER = re.compile(r"^\s*\d{1,6}(?:→|\t|: |\|)\s?")
 _PROMPT = re.compile(
-    r"(?i)(?:passw\w*|passphrase|token|secret|\bpin\b|\bkey\b|kennwort|contraseña)[^\n]{0,60}[:?>]\s*\Z"
+    r"(?i)(?:passw\w*|passphrase|token|secret|\bpin\b|\bkey\b|kennwort|contraseña)[^\n]{0,60}[:?>][\"'»)\]]{0,3}\s*\Z"
 )
 _ASKING = frozenset(":?>")
 _TYPED = frozenset(("chars", "input", "text", "stdin", "data", "keys", "content", "value", "send"))
@@ -91,6 +95,7 @@ def joined_secrets(trace: Trace) -> Iterator[Join]:
             for call in message.tool_calls:
                 calls[call.call_id] = call, message.content
                 yield from _typed(before, call)
+            yield from _said(message.content)
             before = message.content or before
             continue
         if message.role == "tool":
@@ -100,6 +105,8 @@ def joined_secrets(trace: Trace) -> Iterator[Join]:
             yield from _cut(polls)
         elif message.role == "user":
             yield from _answered(before, message.content)
+        if message.role != "tool":
+            yield from _said(message.content)
         before = message.content
 
 
@@ -131,6 +138,8 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
     if not strength:
         strength, stem = promise_in(said[-200:])
         lines = [line for line in lines if not is_hex(line)]
+    if strength == "password":
+        lines = [line for line in lines if not (is_hex(line) and len(line) == _COMMIT)]
     if strength and not (_HASHING.search(told) and all(is_hex(line) or is_uuid(line) for line in lines)):
         for line in lines:
             value = line.strip("\"'")
@@ -178,28 +187,51 @@ def _strings(value: Any) -> Iterator[str]:
 
 def _is_printed(value: str) -> bool:
     """Tell a random value from the words, names and paths that commands print."""
-    if PLACEHOLDER.search(value) or len(value) > 512 or value.isdigit() or "://" in value:
+    if (
+        PLACEHOLDER.search(value)
+        or len(value) > 512
+        or value.isdigit()
+        or "://" in value
+        or "\t" in value
+        or _SHORT_VARIABLE.match(value)
+    ):
         return False
     head = value[:MAX_JUDGED]
-    return is_secret(head, "token", "quoted") and (looks_random(head) or looks_like_password(head))
+    return (
+        value[-1:] != "," and is_secret(head, "token", "quoted") and (looks_random(head) or looks_like_password(head))
+    )
 
 
 def _is_given(value: str) -> bool:
-    return not PLACEHOLDER.search(value) and is_secret(value[:MAX_JUDGED], "password", "quoted")
+    return (
+        not value.startswith("/")
+        and value[-1:] != ","
+        and "---" not in value
+        and not PLACEHOLDER.search(value)
+        and is_secret(value[:MAX_JUDGED], "password", "quoted")
+    )
 
 
 # -------------------------------------------------------------------------------------------------- question and answer
+
+
+def _said(text: str) -> Iterator[Join]:
+    """Yield what a message announces."""
+    return (Join(text, text[start:end], label, rule) for start, end, label, rule in announced_secrets(text))
 
 
 def _answered(question: str, answer: str) -> Iterator[Join]:
     """Yield what a person answers to a question for a secret."""
     if not answer or len(answer) > REACH:
         return
-    strength, stem = promise_in(question.rstrip()[-REACH:].rpartition("\n")[2])
+    asked = question.rstrip()[-REACH:].rpartition("\n")[2]
+    bare = answer.strip().strip("`\"'")
+    if asks_for_code(asked) and is_setting_secret(bare, CODE, "line"):
+        yield Join(answer, bare, "SECRET", "code")
+    strength, stem = promise_in(asked)
     if not strength:
         return
     rule = f"answer:{stem}"
-    bare = answer.strip().strip("`\"'")
     if bare and not any(c.isspace() for c in bare):
         if _is_given(bare) or _is_printed(bare):
             yield Join(answer, bare, "SECRET", rule)

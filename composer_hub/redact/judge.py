@@ -31,7 +31,7 @@ _DUMMY = re.compile(
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
     r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\((?=[\w./-]+[ )])|#\{"
-    r"|0123456789|123456789|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
+    r"|0123456789|123456789|abc123(?:def|(?![A-Za-z0-9]))|A-Za-z|\[a-z0|[\ue000-\uf8ff]|\Ahunter2\Z|\A(?i:passwor[dt])\w{0,3}\Z|\.sig(?:nature)?\Z|\A2-?(?:FA|[Ff]actor)|_2fa\Z|\w\.\*\w|[_-]123\Z|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _EXAMPLE_KEYS = words("example keys")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -141,10 +141,19 @@ _LOOKED_UP = re.compile(
 _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
+    r"|[~<>]?\d[\d.,]*(?:[kKMGT]?i?[Bb]?|[mnµμu]?s?|min|h|%|px|x|/\w{1,6})|HTTP/\d.*|[A-Za-z]:[/\\].*|[A-Z][A-Z0-9_]{2,}=.*|\w+=.*_\w+|ip=[\d.]+"
+    r"|\d{4}-\d\d-\d\d(?:[T ].*)?|\[[\w.\"-]+\]|v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\**|(?:Uint|Int|Float|Big)\w*Array[,;]?|\d{2,5}/[\w/-]*|[A-Z]?[a-z]+(?:/[A-Z]?[a-z]+)+"  # noqa: E501
+    r"|(?i:[a-z]{2,12}[_-][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
     r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)\b.*|AAAA[BCE][0-9]?N?z.*|0x[0-9a-fA-F]{1,16}"
 )
 """Public although a name promises a secret: cache keys, addresses, fingerprints, files."""
+_CALL = re.compile(r"\A(?:new )?[A-Za-z_]{2}[\w.]*\(|\w\(\)")
 TRIVIAL = frozenset(words("trivial values"))
+
+
+def is_ordinary(value: str) -> bool:
+    """Tell a file, an address, a fingerprint, a version or a size."""
+    return bool(_PUBLIC.fullmatch(value))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -156,7 +165,7 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     """
     if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
         return False
-    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or _ALGORITHM.fullmatch(value):
+    if _LOOKED_UP.match(value) or _PUBLIC.fullmatch(value) or _ALGORITHM.fullmatch(value) or _CALL.search(value):
         return False
     if _is_salt(value, written):
         return True
@@ -330,9 +339,12 @@ def is_argument(value: str) -> bool:
     return not is_dummy(value) and not (value.isalpha() and value.islower() and len(value) < 12)
 
 
+_PORT = re.compile(r"\d{2,5}/")
+
+
 def is_url_password(value: str) -> bool:
     """Tell a password in a URL or a connection string from a variable."""
-    if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value:
+    if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value or _PORT.match(value):
         return False
     return value.lower() not in TRIVIAL and value.lower() not in ("pass", "pwd", "passwd")
 
@@ -341,9 +353,12 @@ def is_query_value(value: str) -> bool:
     return is_secret(value.lstrip("-_.~+/"), "key", "bare")
 
 
+_WORDS_WITH_DASHES = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)*")
+
+
 def is_header(value: str) -> bool:
     """Tell the credentials of a header from an expression or a word."""
-    if value.endswith("]") or (value.isalpha() and is_worded(value)):
+    if value.endswith("]") or "*" in value or (_WORDS_WITH_DASHES.fullmatch(value) and is_worded(value)):
         return False
     return not is_dummy(value) and not reads_as_words(value) and not EXPRESSION.search(value.rstrip("="))
 
@@ -357,7 +372,7 @@ def is_basic(value: str) -> bool:
 
 
 def is_cookie(value: str) -> bool:
-    return any(looks_random(part) for part in re.split(r"[=;\s]", value))
+    return any(has_random_part(part) for part in re.split(r"[=;\s]", value))
 
 
 def is_handed_over(value: str) -> bool:

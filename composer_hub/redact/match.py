@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+import unicodedata
 from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
@@ -99,3 +100,17 @@ def same_length_lower(text: str) -> str:
     """Return the text in lower case, each character in its place: only İ would become two."""
     lowered = text.lower()
     return lowered if len(lowered) == len(text) else text.replace("İ", "I").lower()
+
+
+def fold(text: str) -> str:
+    """Return the letters in lower case without accents."""
+    if text.isascii():
+        return text.lower()
+    lowered = text.lower().translate(_FOLDED)
+    if not _CYRILLIC.search(lowered):  # where й and и are different letters
+        lowered = unicodedata.normalize("NFD", lowered)
+    return "".join(c for c in lowered if not unicodedata.combining(c))
+
+
+_CYRILLIC = re.compile("[\u0400-\u04ff]")
+_FOLDED = str.maketrans({"ß": "ss", "ø": "o", "ł": "l", "đ": "d", "ı": "i", "æ": "ae", "œ": "oe", "ð": "d", "þ": "th", "\u2019": "'"})  # fmt: skip  # noqa: E501, RUF001

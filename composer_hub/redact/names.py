@@ -74,6 +74,7 @@ _PUBLIC_TOKEN = re.compile(
     r"|special|stop|start|syntax|lex\w*|parse\w*|chunk|known|sequence|lock|change|upload|scroll|clientrequest|client_request"
     r"|claim|public_?key|forward|backward|marker|skip|delta|pagination)[_\-. ]?\Z"
 )
+_ONE_PASSWORD = re.compile(r"(?<![A-Za-z0-9])1\Z")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -103,10 +104,12 @@ def promise_in(text: str) -> tuple[str, str]:
         return "", ""
     for part in _PART.findall(text):
         strength, stem = promise_of(part.strip(".:-"))
-        if strength and strength != "key":
+        if strength and part != "pwd" and strength != "key":
             return strength, stem
     for noun in _NOUNS.finditer(text.lower()):
-        if not is_harmless(text[max(0, noun.start() - 24) : noun.start()], text[noun.end() : noun.end() + 24], "token"):
+        if noun[0] != "pwd" and not is_harmless(
+            text[max(0, noun.start() - 24) : noun.start()], text[noun.end() : noun.end() + 24], "token"
+        ):
             return "password" if noun[0] in _PASSWORD_NOUNS else "token", noun[0]
     return "", ""
 
@@ -146,4 +149,6 @@ def takes_back(after: str) -> bool:
 def is_public(before: str, strength: str) -> bool:
     """Tell whether what precedes a stem makes it a public key or a token of a page, a parser or a model."""
     public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
+    if strength == "password" and _ONE_PASSWORD.search(before):
+        return True
     return bool(public and public.search(_CAMEL.sub("_", before[-24:])))

@@ -16,7 +16,7 @@ from composer_hub.redact.match import Span, Subject, is_inside, line_before
 # A pattern that begins with one character, not with a repeat, lets the engine skip to where it may begin.
 _IPV4 = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _VERSION_BEFORE = re.compile(
-    r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<!/)/|[a-z]-|\"version\")[\s:=\"']{0,4}$"
+    r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<![/\[])/|[a-z]-|\"version\")[\s:=\"']{0,4}$"
 )
 _VERSION_LINE = re.compile(r"(?i)version|(?:chrome|safari|firefox|edg|opera|electron|driver|assembly)[/ ]|\boid\b")
 _PUBLIC_SERVERS = frozenset(words("public servers"))

@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Set
 
 from composer_hub.redact.data import words
-from composer_hub.redact.fields import fold, is_given, is_name
-from composer_hub.redact.match import is_escaped, line_before
+from composer_hub.redact.fields import is_given, is_name
+from composer_hub.redact.match import fold, is_escaped, line_before
 from composer_hub.redact.needles import Needles
 from composer_hub.redact.people import is_credited
 
@@ -93,6 +93,23 @@ def full_names(text: str, accounts: Set[str] = frozenset()) -> Iterator[str]:
         if name and not is_credited(text, start, line_before(text, start, 160)):
             yield name
     yield from _titled(text)
+    yield from _first_names(text)
+
+
+_FIRST = re.compile(
+    r"(?:\b(?:Oma|Opa|Omi|Opi|Tante|Onkel|Mama|Papa|Mum|Mom|Dad|Grandma|Grandpa|Aunt|Uncle|Abuela|Abuelo|Tía|Tío|Nonna|Nonno|Mamie|Papi"
+    r"|Büro|Zimmer|Hi|Hello|Hey|Hallo|Hola|Ciao|Bonjour|Salut|Dear|Liebe|Lieber|Moin|[Tt]hanks|[Tt]hat's|[Ii]t's|[Aa]sk|[Tt]ell|[Nn]ach|[Ff]rag|[Mm]y (?:son|daughter|wife|husband|brother|sister|boss|colleague))"  # noqa: E501
+    r",? (?P<v>[^\W\d_a-z][^\W\d_A-Z]{3,15})(?=[\s,.!?;:'\"\u2019)]|\Z)"
+    r"|(?P<owner>[^\W\d_a-z][^\W\d_A-Z]{3,15})['\u2019]s (?:i?[Pp]hone|i?[Pp]ad|MacBook|[Ll]aptop|[Rr]oom|[Oo]ffice|PC|[Dd]esktop|[Tt]ablet|[Ww]atch|[Aa]ccount|[Mm]achine|[Cc]ar|[Kk]ey|[Bb]irthday|AirPods))"  # noqa: E501
+)
+"""A first name alone, behind a word that is said of people, or before a thing that a person has."""
+
+
+def _first_names(text: str) -> Iterator[str]:
+    for match in _FIRST.finditer(text):
+        name = match["v"] or match["owner"]
+        if is_given(name) and name.lower() not in _WORDS and is_name(name):
+            yield name
 
 
 def _titled(text: str) -> Iterator[str]:

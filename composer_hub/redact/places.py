@@ -105,7 +105,11 @@ def _is_given(value: str) -> bool:
 
 
 def _is_commented(value: str) -> bool:
-    return is_secret(value[:MAX_JUDGED], "token", "quoted") and (looks_random(value) or is_uuid(value))
+    return (
+        not ("=" in value and "," in value)
+        and is_secret(value[:MAX_JUDGED], "token", "quoted")
+        and (looks_random(value) or is_uuid(value))
+    )
 
 
 def _is_sql_password(value: str) -> bool:

@@ -48,8 +48,22 @@ MAX_PIECE = 4_000_000
 """Characters that are searched at once; rules hold several copies of what they search."""
 
 
-_CODES = frozenset(("code", "recovery_code"))
+_CODES = frozenset(("code", "recovery_code", "setting:code"))
 """Rules whose values are short, but stand alone."""
+
+
+_PASSWORDS = (
+    "setting:password",
+    "announced",
+    "named:*pass",
+    "named:pass",
+    "named:pw",
+    "sentence:",
+    "command:",
+    "login:",
+)
+_MIXED = re.compile(r"[^\W\d_]\W*\d|\d\W*[^\W\d_]")
+"""Letters beside digits: a password that is recognized wherever it stands alone."""
 
 
 class RedactionError(exits.ComposerError, ValueError):
@@ -212,11 +226,14 @@ class Redactor:
                 continue
             self._sample(join.label, join.rule, join.text, join.value)
             joins.setdefault(join.text, []).append(join)
-            known.learn(join.label, join.value, alone=join.rule != "cut_in_two")
+            for spelled in {join.value, join.value.replace(" ", "")} if join.rule in _CODES else (join.value,):
+                known.learn(join.label, spelled, alone=join.rule != "cut_in_two")
         found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
             for label, value, rule in self._rules(known.without_homes(piece), name)[1]:
-                known.learn(label, value, alone=rule in _CODES)
+                known.learn(
+                    label, value, alone=rule in _CODES or bool(rule.startswith(_PASSWORDS) and _MIXED.search(value))
+                )
                 if rule == "code" and value.isdigit() and len(value) == 6:
                     known.learn(label, f"{value[:3]} {value[3:]}", alone=True)
                 elif rule == "code":

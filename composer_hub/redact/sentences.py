@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.judge import is_example_key, looks_like_password
+from composer_hub.redact.judge import is_example_key, is_hex, looks_like_password
 from composer_hub.redact.match import Span, Subject, places
 from composer_hub.redact.names import is_harmless
 
@@ -52,7 +52,7 @@ _LOGIN = re.compile(
 _ONE_TIME = re.compile(
     r"(?i)\b(?:otp|totp|mfa|one[- ]time (?:code|password)|verification code|(?:sms|2fa|login|auth(?:entication)?|"
     r"confirmation|security) code|6.?digits? codes?|code (?:\w+ ){0,5}(?:sms|text|phone)|phone shows?)\b"
-    r"[^\n\d]{0,48}?(?:\+[\d •-]{6,20}: ?)?[\"'( ](?P<v>\d{3}[ -]?\d{3}(?:\d{2})?)(?![\w.-])"
+    r"[^\n\d]{0,48}?(?:\+[\d •-]{6,20}: ?)?[\"'( ](?P<v>\d{3} ?\d{3}(?:\d{2})?)(?![\w.-])"
 )
 _NUMBERED_SEED = re.compile(
     r"(?<!\d)(?P<v>1[.)] ?[a-z]{3,8}(?:[, \n]{1,3}(?:[2-9]|1\d|2[0-4])[.)] ?[a-z]{3,8}){11,23})"
@@ -82,6 +82,11 @@ _CODES = re.compile(
 )
 _CODE = re.compile(r"(?i)(?<![\w-])[a-z0-9]{4,12}(?:-[a-z0-9]{4,12}){1,3}(?![\w-])")
 
+_LONE_SEED = re.compile(
+    r"(?P<q>[\"'`])(?P<v>[a-z]{3,8}(?: [a-z]{3,8}){11}(?:(?: [a-z]{3,8}){3}){0,4})(?P=q)"
+    r"|(?m:^[ \t>]*(?P<line>[a-z]{3,8}(?: [a-z]{3,8}){11}(?:(?: [a-z]{3,8}){3}){0,4})[ \t.]*$)"
+)
+_WALLET_WORD = re.compile(r"(?i)mnemonic|seed|recovery|wallet|bip-?39|frompphrase|phrase")
 _NEXT_FIELD = re.compile(r"[&;]\w{1,40}=")
 
 
@@ -103,6 +108,8 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
     for word in _WALLETS:
         if word in subject.words:
             yield from _seed_phrases(subject, word)
+    if not subject.words.isdisjoint(_WALLETS):
+        yield from _lone_seed_phrases(subject.text)
     for word in _CODE_LISTS:
         if word in subject.words:
             yield from _codes(subject, word)
@@ -144,13 +151,21 @@ def _logins(subject: Subject, login: str) -> Iterator[Span]:
         end = at + len(login)
         if login == "user" and not _USER_IS.match(subject.text, end):
             continue
-        if (match := _LOGIN.match(subject.text, end)) and (span := _password(subject.text, match)):
+        match = _LOGIN.match(subject.text, end)
+        if match and (span := _password(subject.text, match)) and _is_login_of(subject.text[slice(*span)], match[0]):
             yield Span(*span, "SECRET", f"login:{login}")
+
+
+def _is_login_of(value: str, between: str) -> bool:
+    """Tell a password from the digests, paths and ids beside a login."""
+    return not is_hex(value) and value.count("/") < 2 and "=" not in value[:-1] and "node_id" not in between
 
 
 def _password(text: str, match: re.Match[str]) -> tuple[int, int] | None:
     start, end = match.span("v")
     value = _NEXT_FIELD.split(text[start:end])[0].rstrip(".,;:)]}>|*")
+    if value[:1] == "+" and value[1:].isalpha():
+        return None  # an added line of a diff
     return (start, start + len(value)) if looks_like_password(value) and value.isascii() else None
 
 
@@ -170,3 +185,14 @@ def _codes(subject: Subject, word: str) -> Iterator[Span]:
             for code in _CODE.finditer(subject.text, *codes.span("list")):
                 if any(c.isdigit() for c in code[0]) and any(c.isalpha() for c in code[0]):
                     yield Span(*code.span(), "SECRET", "recovery_code")
+
+
+def _lone_seed_phrases(text: str) -> Iterator[Span]:
+    """Yield twelve to twenty-four words that stand alone, where a wallet is mentioned."""
+    if not _WALLET_WORD.search(text):
+        return
+    for match in _LONE_SEED.finditer(text):
+        group = "v" if match["v"] else "line"
+        value = match[group]
+        if not _PROSE.search(f" {value} ") and len(set(value.split())) > 9:
+            yield Span(*match.span(group), "SECRET", "seed_phrase")

@@ -147,7 +147,7 @@ class KnownValues:
                 self._add_pieces(known, _SIGN.sub("", line.lower()))
 
     def _add_pieces(self, known: Known, letters: str) -> None:
-        if len(letters) < MIN_PIECE or letters.isdigit() or letters.isalpha():
+        if len(letters) < MIN_PIECE or letters.isdigit() or (letters.isalpha() and not looks_random(letters[:64])):
             return
         if not looks_random(letters[:64]):
             # A part of a password of words is a word; the whole is not.

@@ -49,10 +49,10 @@ def redact_once(text: str, place: Place, name: str = "", depth: int = 0, finders
     """Return the text after one pass; a placeholder may reveal a value to the next."""
     if name and (personal := personal_value(name, text))[0]:
         return place(personal[0], text, personal[1])
-    if len(text) < 6:
-        return text
     if name and (rule := named_value(name, text)):
         return place("SECRET", text, rule)
+    if len(text) < 6:
+        return text
     if depth < MAX_DEPTH and (document := _parsed(text)) is not None:
         return _redact_literals(text, document, place, depth, finders)
     if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):

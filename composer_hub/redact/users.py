@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from composer_hub.records import Trace
 from composer_hub.redact.data import words
-from composer_hub.redact.fields import is_person_login
+from composer_hub.redact.fields import is_person_login, may_be_login
 from composer_hub.redact.needles import Needles
 
 _GENERIC = frozenset(words("users of no one"))
@@ -36,6 +36,10 @@ _PRINTED_USER = re.compile(
     r"|\b(?:USER|LOGNAME|USERNAME|SUDO_USER)=|\buid=(?=[\w.-]+,\s?(?:ou|cn|dc)=))"
     r"(?P<v>[A-Za-z][\w.-]{1,31})(?=[):,\s\"'\\]|\Z)"
 )
+_DOMAIN_USER = re.compile(
+    r"(?<![\w\\/.:-])(?!HK[A-Z]{2}|NT |BUILTIN|[A-Z]:)[A-Z][A-Z0-9-]{1,14}\\{1,4}(?P<v>[a-z][a-z0-9]*(?:[._-][a-z0-9]+)?)(?![\w\\/.(*?|-])"  # noqa: E501
+)
+"""`CORP\\dvlasova`: a user of a domain."""
 _DOTTED = re.compile(r"[a-z]{2,20}\.[a-z]{2,24}(?:-[a-z]{2,20})?")
 _SIGNS = re.compile(r"[/\\:=@\"'`,;()\[\]<>{}]+")
 _BEFORE_LOGIN = frozenset(
@@ -131,6 +135,10 @@ def _names(text: str) -> Iterator[str]:
     # The second question of each pair holds less often, but takes longer.
     if _holds(text, _PRINTING) and _holds(text, _PRINTED):
         yield from _PRINTED_USER.findall(text)
+    if "\\" in text and ("user" in text or "User" in text):
+        yield from (
+            name for name in _DOMAIN_USER.findall(text) if len(name) >= 5 and (may_be_login(name) or "." in name)
+        )
     if ("rw" in text or "r-x" in text) and _holds(text, _MODES):
         yield from _LISTED.findall(text)
     if _holds(text, _TERMINALS) and _holds(text, _ON_TERMINAL):
