@@ -7,7 +7,6 @@ ledger. The caller drops copies over all traces, as it does without shards.
 from __future__ import annotations
 
 import pickle
-import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from composer_hub.hub import Version
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.votes import Votes
 from composer_hub.shards import Plans, Sharding, balanced
-from composer_hub.shards.plan import file_digest
+from composer_hub.shards.plan import drafted, file_digest
 from composer_hub.shards.tables import joined, row_ranges, rows_in
 
 if TYPE_CHECKING:
@@ -36,30 +35,30 @@ def parts_over_shards(
     max_tokens: int,
 ) -> Iterator[TracePairs]:
     """Yield what each trace of a version gives, in order; the work runs in shards."""
-    given = sharding.root / f".votes-{secrets.token_hex(4)}"
-    groups = []
-    for number, ranges in enumerate(balanced(row_ranges(version, "traces"), sharding.num_shards)):
-        inputs = joined(ranges)
-        folder = given / f"{number:05d}"
-        folder.mkdir(parents=True)
-        with (folder / VOTES).open("wb") as file:
-            for one in inputs:
-                for row in rows_in(one, version.destination, ["trace_id"]):
-                    file.writelines(votes.lines(row["trace_id"]))
-        about = {**inputs[0].about, "votes": file_digest(folder / VOTES), "shard": number}
-        groups.append([replace(inputs[0], about=about), *inputs[1:]])
-    options = {"with_prose": with_prose, "max_tokens": max_tokens}
-    staging = plans.carry_out(
-        sharding,
-        "pairs",
-        "composer_hub.pairs.shard_work:count",
-        groups,
-        options={**asdict(policy), **options},
-        private=pickle.dumps((version.destination, policy, options)),
-        given=given,
-        repo=version.repo,
-        head=version.revision,
-    )
+    with drafted(sharding.root) as given:
+        groups = []
+        for number, ranges in enumerate(balanced(row_ranges(version, "traces"), sharding.num_shards)):
+            inputs = joined(ranges)
+            folder = given / f"{number:05d}"
+            folder.mkdir(parents=True)
+            with (folder / VOTES).open("wb") as file:
+                for one in inputs:
+                    for row in rows_in(one, version.destination, ["trace_id"]):
+                        file.writelines(votes.lines(row["trace_id"]))
+            about = {**inputs[0].about, "votes": file_digest(folder / VOTES), "shard": number}
+            groups.append([replace(inputs[0], about=about), *inputs[1:]])
+        options = {"with_prose": with_prose, "max_tokens": max_tokens}
+        staging = plans.carry_out(
+            sharding,
+            "pairs",
+            "composer_hub.pairs.shard_work:count",
+            groups,
+            options={**asdict(policy), **options},
+            private=pickle.dumps((version.destination, policy, options)),
+            given=given,
+            repo=version.repo,
+            head=version.revision,
+        )
     for shard in staging.plan.shards:
         with (staging.result(shard.number) / PARTS).open("rb") as file:
             while file.peek(1):

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import itertools
 import pickle
-import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from composer_hub.records import Trace, Vote, from_row, to_row
 from composer_hub.replay.leases import grant, shares, take_back, write_off
 from composer_hub.replay.ledger import CapReached, Ledger
 from composer_hub.shards import Input, ShardError, Sharding, Staging, balanced, carry_out, freeze
-from composer_hub.shards.plan import file_digest
+from composer_hub.shards.plan import drafted, file_digest
 
 if TYPE_CHECKING:
     from composer_hub.replay.collect import ReplayReport
@@ -38,19 +37,20 @@ def collect_over_shards(
     traces: Iterable[Trace], planned: ReplayPlan, ledger: Ledger, sharding: Sharding, report: ReplayReport
 ) -> Iterator[Vote]:
     """Ask the planned teachers in shards and yield the votes; raise `Stopped` if the cap does not pay for all."""
-    given, groups = _given(traces, sharding)
-    private = pickle.dumps((planned.panel, planned.options))
-    staging = freeze(
-        sharding.root,
-        stage="replay",
-        work="composer_hub.replay.shard_work:ask",
-        groups=groups,
-        options={"asked": hashlib.sha256(private).hexdigest()},
-        private=private,
-        given=given,
-        returned=[LEDGER],
-        variables=sorted({teacher.key_env for teacher in planned.panel if teacher.key_env}),
-    )
+    with drafted(sharding.root) as given:
+        groups = _write_given(traces, sharding.num_shards, given)
+        private = pickle.dumps((planned.panel, planned.options))
+        staging = freeze(
+            sharding.root,
+            stage="replay",
+            work="composer_hub.replay.shard_work:ask",
+            groups=groups,
+            options={"asked": hashlib.sha256(private).hexdigest()},
+            private=private,
+            given=given,
+            returned=[LEDGER],
+            variables=sorted({teacher.key_env for teacher in planned.panel if teacher.key_env}),
+        )
     with contextlib.closing(staging.hold()):
         _carry_out(staging, sharding, ledger, planned.panel[0].name)
         for shard in staging.plan.shards:
@@ -117,18 +117,16 @@ def ledger_of(staging: Staging, number: int) -> Path:
     return staging.given(number) / LEDGER
 
 
-def _given(traces: Iterable[Trace], sharding: Sharding) -> tuple[Path, list[list[Input]]]:
+def _write_given(traces: Iterable[Trace], num_shards: int, given: Path) -> list[list[Input]]:
     """Write the traces of each shard as lines into a folder of its own; the same traces give the same inputs."""
-    given, sizes = sharding.root / f".traces-{secrets.token_hex(4)}", list[Input]()
-    given.mkdir()
-    spool = given / "all"
+    sizes, spool = list[Input](), given / "all"
     with spool.open("wb") as file:
         for trace in traces:
             size = file.write(orjson.dumps(to_row(trace)) + b"\n")
             sizes.append(Input(trace.trace_id, num_bytes=size))
     groups = []
     with spool.open("rb") as file:
-        for number, group in enumerate(balanced(sizes, sharding.num_shards)):
+        for number, group in enumerate(balanced(sizes, num_shards)):
             path = given / f"{number:05d}" / TRACES
             path.parent.mkdir()
             with path.open("wb") as part:
@@ -136,4 +134,4 @@ def _given(traces: Iterable[Trace], sharding: Sharding) -> tuple[Path, list[list
             about = {"shard": number, "trace_ids": [one.name for one in group], "anywhere": True}
             groups.append([Input(TRACES, file_digest(path), path.stat().st_size, about=about)])
     spool.unlink()
-    return given, groups
+    return groups

@@ -266,7 +266,7 @@ def freeze(
     """Write a plan below `root` and return it; a plan of the same shards and options is found again.
 
     `options` and inputs must name everything that shapes the results, also what is in `private` and in `given` (by
-    digests). `given` is a folder below `root` with a folder of files per shard; it moves into the plan.
+    digests). `given` is a folder of `drafted` with a folder of files per shard; it moves into a new plan.
     """
     if not _WORK.fullmatch(work):
         raise ValueError(f"{work!r} is not a function of this package")
@@ -279,25 +279,39 @@ def freeze(
     plan = Plan(stage, work, __version__, shape, lines, repo, head, returned, variables)
     folder = root / plan.plan_id
     if (folder / "plan.json").is_file():
-        shutil.rmtree(given or "", ignore_errors=True)
         return Staging.open(folder)
     draft = root / f".{plan.plan_id}-{secrets.token_hex(4)}"
-    for name in ("inputs", "results", "running", "failed", "lent"):
-        (draft / name).mkdir(parents=True)
-    draft.chmod(0o700)  # results hold values that are replaced only later
-    for number, group in enumerate(listed):
-        (draft / "inputs" / f"{number:05d}.json").write_bytes(_json(group))
-    if given:
-        given.rename(draft / "given")
-    descriptor = os.open(draft / "private", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(private)
-    (draft / "plan.json").write_bytes(_plan_text(plan))
+    try:
+        for name in ("inputs", "results", "running", "failed", "lent"):
+            (draft / name).mkdir(parents=True)
+        draft.chmod(0o700)  # results hold values that are replaced only later
+        for number, group in enumerate(listed):
+            (draft / "inputs" / f"{number:05d}.json").write_bytes(_json(group))
+        if given:
+            given.rename(draft / "given")
+        descriptor = os.open(draft / "private", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(private)
+        (draft / "plan.json").write_bytes(_plan_text(plan))
+    except OSError:  # the disk is full
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     try:
         draft.rename(folder)
     except OSError:  # another run froze the same plan at the same time
         shutil.rmtree(draft)
     return Staging.open(folder)
+
+
+@contextlib.contextmanager
+def drafted(root: Path) -> Iterator[Path]:
+    """Give a folder for the `given` files of a plan; what was not moved into a plan is removed."""
+    folder = root / f".given-{secrets.token_hex(4)}"
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _plan_text(plan: Plan) -> bytes:
