@@ -79,10 +79,10 @@ def _check_sharding(args: ComposerConfig, sharding: str) -> None:
             'gradient_checkpointing_kwargs to {"use_reentrant": false}; TRL makes it reentrant for LoRA with ZeRO '
             "stage 3, so use FSDP2 there, or set gradient_checkpointing to false."
         )
-    if sharding == ZERO3 and (args.measure_every or args.hint_min_uplift is not None):
+    if sharding == ZERO3 and args.measure_every:
         raise TrainerError(
-            "Uplift, forgetting and gradient shares cannot be measured with ZeRO stage 3. Set measure_every to 0 and "
-            "leave hint_min_uplift out, or use FSDP2."
+            "Uplift, forgetting and gradient shares cannot be measured with ZeRO stage 3. Set measure_every to 0, "
+            "or use FSDP2."
         )
 
 

@@ -28,10 +28,6 @@ class ComposerConfig(GRPOConfig):
         default=0,
         metadata={"help": "Longest hinted prompt with its action; longer ones are left out (0: the model's window)."},
     )
-    hint_min_uplift: float | None = field(
-        default=None,
-        metadata={"help": "Least uplift of a site, in nats; sites below it are left out, and every batch is measured."},
-    )
     control_hints: bool = field(
         default=False, metadata={"help": "Uninformative hints of the same shape, for ablations."}
     )

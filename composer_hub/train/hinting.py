@@ -45,7 +45,7 @@ def _starts(text: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 _NO_TOOLS = (JinjaError, TypeError)  # a template without tools, or with another form of arguments
 
-REASONS = ("too_long", "no_hint", "refused", "no_place", "later", "not_exact", "low_uplift")
+REASONS = ("too_long", "no_hint", "refused", "no_place", "later", "not_exact")
 """Why a turn that the model erred in is not learned from."""
 
 

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import math
 import random
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +28,7 @@ from composer_hub.train.evals import EVAL_SEED
 from composer_hub.train.isolation import isolated
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.siblings import reached, total_rewards
+from composer_hub.train.uplift import by_writer
 
 ARMS = ("hint", "control", "none")
 MIN_SITES = 4  # a writer with fewer is never refused
@@ -94,11 +94,7 @@ class WriterRetries:
 
 def table(sites: Iterable[SiteRetries]) -> list[WriterRetries]:
     """Return one line per writer and kind, those with most sites first."""
-    groups: dict[tuple[str, str], list[SiteRetries]] = defaultdict(list)
-    for site in sites:
-        groups[site.writer, site.kind].append(site)
-    lines = [_line(writer, kind, group) for (writer, kind), group in groups.items()]
-    return sorted(lines, key=lambda line: (-line.num_sites, line.writer, line.kind))
+    return [_line(writer, kind, group) for (writer, kind), group in by_writer(sites)]
 
 
 def refused(lines: Iterable[WriterRetries]) -> frozenset[tuple[str, str]]:

@@ -40,7 +40,7 @@ class _Drawn:
     """One micro-batch, and the divisor of its sum."""
 
     sites: list[HintSite]
-    counted: list[bool]  # False if a hint does too little; still read, so that all ranks have the same graph
+    counted: list[bool]  # False if its writer is refused; still read, so that all ranks have the same graph
     divisor: Tensor
 
 
@@ -86,7 +86,7 @@ class TraceHints:
     def _draw(self, num_pieces: int) -> None:
         pieces = [self.loader.take() for _ in range(num_pieces)]
         sites = [site for piece in pieces for site in piece]
-        flags = self._lifting(sites)
+        flags = self._allowed(sites)
         num_tokens = sum(len(site.action_ids) for site, flag in zip(sites, flags, strict=True) if flag)
         accelerator = self.trainer.accelerator
         total = accelerator.reduce(torch.tensor(float(num_tokens), device=accelerator.device), reduction="sum")
@@ -96,12 +96,12 @@ class TraceHints:
         counted = iter(flags)
         self._waiting.extend(_Drawn(piece, [next(counted) for _ in piece], divisor) for piece in pieces)
 
-    def _lifting(self, sites: list[HintSite]) -> list[bool]:
-        """Measure the hints every few steps, and return which sites may be learned from."""
+    def _allowed(self, sites: list[HintSite]) -> list[bool]:
+        """Return which sites may be learned from: hints of refused writers are never written live, but recorded."""
         trainer, refused = self.trainer, self.trainer.hinter.refused
-        # Live hints of refused writers are never written, but recorded ones exist.
-        flags = trainer.which_lift(sites, NAME, turn=trainer.state.global_step, refused=refused)
-        if trainer.args.hint_min_uplift is not None or refused:
+        trainer.look_at(sites, NAME, turn=trainer.state.global_step)
+        flags = [(site.hint.writer, site.hint.kind) not in refused for site in sites]
+        if refused:
             trainer._note_means({f"{NAME}/left_out": [float(not flag) for flag in flags]})
         return flags
 

@@ -78,8 +78,7 @@ class ComposerTrainer(GRPOTrainer):
         self.channel_scale = {"hint": 1.0, "replay": 1.0}  # factors that watch-dogs lower
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
-        self._found: list[list[HintSite]] = []  # every hint site
-        self._sites: list[list[HintSite]] = []  # those that are learned from
+        self._sites: list[list[HintSite]] = []
         self._rewards: Tensor | None = None  # of all ranks
         self._num_batches = 0
         self.known_good = KnownGood(known_good)
@@ -171,7 +170,7 @@ class ComposerTrainer(GRPOTrainer):
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._rollouts, self._found, self._sites, self._rewards = [], [], [], None
+        self._rollouts, self._sites, self._rewards = [], [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
         looked = rollout_means(self._rollouts) | {"rollout/stuck": self._stuck()}
@@ -183,12 +182,11 @@ class ComposerTrainer(GRPOTrainer):
             # Nothing is learned from a truncated rollout that does not count.
             counts = output["completion_mask"].any(1).tolist()
             left_out: Counter[str] = Counter()
-            self._found = [
+            self._sites = [
                 self.hinter.sites(rollout, sibling=sibling, left_out=left_out) if does else []
                 for rollout, sibling, does in zip(self._rollouts, self._siblings(), counts, strict=True)
             ]
-            self._sites = self._lifting(self._found)
-            left_out["low_uplift"] = sum(map(len, self._found)) - sum(map(len, self._sites))
+            self.look_at([site for row in self._sites for site in row], "channel/hint", turn=self._num_batches)
             hints = hint_tensors(self._sites, output["completion_mask"], padding=self._tokenizer.pad_token_id)
             # 0-dim tensors pass through shuffling and splitting unchanged.
             output |= hints | {"num_hint_items": self.accelerator.gather(hints["hint_mask"].sum()).sum()}
@@ -198,30 +196,11 @@ class ComposerTrainer(GRPOTrainer):
         release_head(self._bare)
         return output
 
-    def _lifting(self, found: list[list[HintSite]]) -> list[list[HintSite]]:
-        """Measure the hints every few batches, and leave out weak ones if `hint_min_uplift` is set."""
-        sites = [site for row in found for site in row]
-        flags = iter(self.which_lift(sites, "channel/hint", turn=self._num_batches))
-        return [[site for site in row if next(flags)] for row in found]
-
-    def which_lift(
-        self,
-        sites: Sequence[Site],
-        name: str,
-        *,
-        turn: int,
-        refused: frozenset[tuple[str, str]] = frozenset(),  # writers that are left out whatever their uplift
-    ) -> list[bool]:
-        """Return which sites may be learned from; they are measured every n-th turn, or always with a bound."""
-        least, every = self.args.hint_min_uplift, self.args.measure_every
-        flags = [True] * len(sites)
-        if least is not None or (every and turn % every == 0):
-            uplifts = self._uplifts(sites)
-            self._note_uplifts(uplifts, name)
-            flags = [least is None or uplift.lifts(least) for uplift in uplifts]
-        return [
-            flag and (site.hint.writer, site.hint.kind) not in refused for flag, site in zip(flags, sites, strict=True)
-        ]
+    def look_at(self, sites: Sequence[Site], name: str, *, turn: int) -> None:
+        """Measure the uplift of the sites, every n-th turn."""
+        every = self.args.measure_every
+        if every and turn % every == 0:
+            self._note_uplifts(self._uplifts(sites), name)
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
         # Training reads this many rows at once, so they fit into memory.
@@ -400,8 +379,7 @@ class ComposerTrainer(GRPOTrainer):
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
-                # Every site, so that the table also shows those that `hint_min_uplift` leaves out.
-                found += self._uplifts(site for sites in self._found for site in sites)
+                found += self._uplifts(site for sites in self._sites for site in sites)
                 if look is not None:
                     look(batch)
         return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,18 @@ from composer_hub.train.sharded import agreed
 from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
 Row = tuple[Sequence[int], Sequence[int]]  # prefix and action
+
+
+class Attributed(Protocol):
+    """A measurement of one site."""
+
+    @property
+    def writer(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+
+
+S = TypeVar("S", bound=Attributed)
 
 
 class Site(Protocol):
@@ -51,10 +63,6 @@ class SiteUplift:
     def value(self) -> float:
         """The smaller of both effects: words that only confuse the model make every action less likely."""
         return self.lowered if self.raised is None else min(self.lowered, self.raised)
-
-    def lifts(self, least: float) -> bool:
-        """Return whether the uplift is at least this many nats."""
-        return self.value >= least
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +100,17 @@ def measure(sites: Sequence[Site], score: Callable[[list[Row]], list[float]]) ->
     return found
 
 
-def table(uplifts: Iterable[SiteUplift], *, least: float = 0.0) -> list[WriterUplift]:
+def table(uplifts: Iterable[SiteUplift]) -> list[WriterUplift]:
     """Return one line per writer and kind, those with most sites first."""
-    groups: dict[tuple[str, str], list[SiteUplift]] = defaultdict(list)
-    for uplift in uplifts:
-        groups[uplift.writer, uplift.kind].append(uplift)
-    lines = [_line(writer, kind, group, least) for (writer, kind), group in groups.items()]
-    return sorted(lines, key=lambda line: (-line.num_sites, line.writer, line.kind))
+    return [_line(writer, kind, group) for (writer, kind), group in by_writer(uplifts)]
+
+
+def by_writer(sites: Iterable[S]) -> list[tuple[tuple[str, str], list[S]]]:
+    """Group sites by writer and kind, those with most sites first."""
+    groups: dict[tuple[str, str], list[S]] = defaultdict(list)
+    for site in sites:
+        groups[site.writer, site.kind].append(site)
+    return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
 
 
 def refused(lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4) -> frozenset[tuple[str, str]]:
@@ -162,7 +174,7 @@ def right_padded(rows: Sequence[Row], *, padding: int = 0) -> tuple[Tensor, Tens
     return ids, attention, wanted
 
 
-def _line(writer: str, kind: str, group: Sequence[SiteUplift], least: float) -> WriterUplift:
+def _line(writer: str, kind: str, group: Sequence[SiteUplift]) -> WriterUplift:
     raised = [uplift.raised for uplift in group if uplift.raised is not None]
     return WriterUplift(
         writer=writer,
@@ -170,5 +182,5 @@ def _line(writer: str, kind: str, group: Sequence[SiteUplift], least: float) -> 
         num_sites=len(group),
         lowered=sum(uplift.lowered for uplift in group) / len(group),
         raised=sum(raised) / len(raised) if raised else None,
-        share_lifting=sum(uplift.lifts(least) for uplift in group) / len(group),
+        share_lifting=sum(uplift.value >= 0 for uplift in group) / len(group),
     )

@@ -21,7 +21,7 @@ def trained(world: Any, folder: Path, *, batch: int, silent: int | None = None) 
     """Train a step and return the sum of the weights on each rank and what was logged."""
     rank, num_ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
     where = {"rank": rank, "num_ranks": num_ranks}
-    options: dict[str, Any] = {"alpha_sdpo": 0.5, "hint_source": "traces", "beta_replay": 0.2, "hint_min_uplift": 0.01}
+    options: dict[str, Any] = {"alpha_sdpo": 0.5, "hint_source": "traces", "beta_replay": 0.2}
     if num_ranks > 1:
         options["ddp_backend"] = "gloo"
     trainer = OfflineTrainer(
@@ -31,14 +31,15 @@ def trained(world: Any, folder: Path, *, batch: int, silent: int | None = None) 
         traces=TraceLoader(sites(world, idle=rank == silent), batch, **where),
         pairs=pairs_of(world[1], batch_size=batch, **where),
     )
+    trainer.hinter = dataclasses.replace(trainer.hinter, refused=frozenset({("idle", "tool_not_found")}))
     trainer.train()
     total = torch.stack([value.double().abs().sum() for value in trainer.model.parameters()]).sum()
     return trainer.accelerator.gather(total[None]), next(row for row in trainer.state.log_history if "grad_norm" in row)
 
 
 def sites(world: Any, *, idle: bool) -> list[HintSite]:
-    """Return five sites of uneven length; those that are idle have a hint that says nothing."""
+    """Return five sites of uneven length; those that are idle have a hint of a refused writer."""
     (site,) = encoder_of(world).encode([trace_of()]).sites
     rows = [dataclasses.replace(site, action_ids=site.action_ids[: 4 + 2 * number]) for number in range(5)]
-    nothing = {"cut": len(site.prefix_ids), "inserted_ids": site.prefix_ids[:0]}
-    return [dataclasses.replace(row, **nothing) for row in rows] if idle else rows
+    refused = dataclasses.replace(site.hint, writer="idle")
+    return [dataclasses.replace(row, hint=refused) for row in rows] if idle else rows

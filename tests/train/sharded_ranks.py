@@ -58,7 +58,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "accumulated": {"gradient_accumulation_steps": 2},
     "checkpointed": CHECKPOINTING,
     "plain": {"gradient_checkpointing": False},
-    "measured": {"measure_every": 1, "hint_min_uplift": -50.0},
+    "measured": {"measure_every": 1},
     "kl": {"beta": 0.04},
     "full": {},
     "lora": {},

@@ -22,7 +22,6 @@ OURS = ("channel/", "rollout/", "known_good/")
 ALL_ON: dict[str, Any] = {
     "alpha_sdpo": 0.5,
     "beta_replay": 0.2,
-    "hint_min_uplift": -50.0,
     "measure_every": 1,
 }
 

@@ -81,7 +81,7 @@ def test_two_ranks_learn_from_recorded_rows_what_one_would(parts: dict[str, Any]
     assert parts["offline"]["left_out"] == row["channel/hint_traces/left_out"]
 
 
-def test_a_rank_whose_recorded_hints_do_nothing_does_not_stop_the_other(parts: dict[str, Any]) -> None:
+def test_a_rank_whose_recorded_hints_are_refused_does_not_stop_the_other(parts: dict[str, Any]) -> None:
     assert parts["idle"]["sums"][0] == parts["idle"]["sums"][1]
     # All of one rank's, and those of the other as before.
     assert parts["idle"]["left_out"] == (parts["offline"]["left_out"] + 1.0) / 2

@@ -176,7 +176,6 @@ def lora() -> Any:
             "steps_per_generation": 2,
             "per_device_train_batch_size": 4,
             "channel_warmup_steps": 4,
-            "hint_min_uplift": 0.1,
             "hint_token_clip": 1.0,
         },
         {"num_iterations": 2, "control_hints": True},
@@ -226,14 +225,9 @@ def test_real_hints_raise_the_right_call_and_control_hints_do_not(make_trainer: 
     assert len(real) == len(control) == 8
     assert {uplift.writer for uplift in control} == {"control"}
     assert all(uplift.raised is not None for uplift in real)
-    assert all(uplift.lifts(0.1) for uplift in real)
+    assert all(uplift.value >= 0.1 for uplift in real)
     # Words that mean nothing to the model make the failed action less likely too, but never the right one likelier.
     assert all(uplift.raised < 0 for uplift in control if uplift.raised is not None)
-
-
-def test_a_site_whose_hint_does_not_lift_is_left_out(make_trainer: Any) -> None:
-    kept, gated = (make_trainer(alpha_sdpo=0.5, control_hints=True, hint_min_uplift=least) for least in (None, 0.1))
-    assert batch_of(gated)["num_hint_items"] < batch_of(kept)["num_hint_items"]
 
 
 class Tired(Desk):
@@ -334,7 +328,7 @@ def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) 
 def test_no_more_rows_are_measured_at_once_than_are_trained_on(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=2, steps_per_generation=4)
     batch_of(trainer)
-    sites = [site for found in trainer._found for site in found]
+    sites = [site for found in trainer._sites for site in found]
     rows: list[int] = []
 
     def count(_module: Any, _inputs: Any, given: dict[str, Any]) -> None:

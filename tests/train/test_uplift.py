@@ -35,8 +35,8 @@ def test_a_good_hint_lowers_the_failed_action_and_raises_the_corrected_one() -> 
 
 
 def test_a_hint_that_makes_everything_less_likely_does_not_lift() -> None:
-    assert not SiteUplift("control", "k", lowered=18.0, raised=-6.0).lifts(0.0)
-    assert SiteUplift("template", "k", lowered=18.0).lifts(0.0)
+    assert SiteUplift("control", "k", lowered=18.0, raised=-6.0).value < 0
+    assert SiteUplift("template", "k", lowered=18.0).value > 0
 
 
 def test_the_table_has_one_line_a_writer_and_kind_and_refuses_those_that_fail_often_enough() -> None:

@@ -29,7 +29,6 @@ from tests.train.runs import trainer_of  # noqa: E402
 EVERYTHING: dict[str, Any] = {
     "alpha_sdpo": 0.5,
     "beta_replay": 0.2,
-    "hint_min_uplift": -50.0,
     "measure_every": 1,
     "per_device_train_batch_size": 4,
     "ddp_backend": "gloo",

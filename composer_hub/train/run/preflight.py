@@ -45,11 +45,11 @@ def measure(trainer: RunTrainer, num_batches: int, num_retries: int) -> tuple[li
     turns: list[FailedTurn] = []
 
     def look(batch: Any) -> None:
-        found = zip(batch, trainer._rollouts, trainer._found, strict=True)
+        found = zip(batch, trainer._rollouts, trainer._sites, strict=True)
         turns.extend(FailedTurn.of(row, rollout, site) for row, rollout, sites in found for site in sites)
 
     uplifts: list[Any] = trainer.preflight(num_batches=num_batches, look=look)
-    lines = table(gather_object(uplifts), least=trainer.args.hint_min_uplift or 0.0)
+    lines = table(gather_object(uplifts))
     does = num_retries > 0 and trainer.environment_factories is not None and not trainer.hinter.control
     tried = retries.measure(trainer, turns[:MAX_TURNS], num_retries) if does and lines else []
     return lines, retries.table(tried)
