@@ -104,7 +104,7 @@ def tables(runs: Runs) -> Iterator[str]:
     for regime in ("dense", "sparse"):
         for arm, other in (("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo")):
             values = paired(runs, regime, arm, other)
-            if len(values) < 2:
+            if len(values) < MIN_SEEDS:
                 continue
             mean, low, high = interval(values)
             by_seed = " ".join(f"{value:+.2f}" for value in values)
