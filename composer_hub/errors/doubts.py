@@ -20,13 +20,10 @@ from collections.abc import Mapping
 from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import family_of_tool
+from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
 MAX_GIVEN_CHARS = 200_000  # of each message
-_EVERYWHERE = frozenset(
-    "awk basename bash cat chmod cp cut date dirname echo env false find grep head ls mkdir mv pwd rm sed sh sleep "
-    "sort tail tee test touch tr true uname uniq wc which xargs".split()
-)
 _MISSING_PROGRAMS = (
     re.compile(
         r"(?:^|\n)(?:\S{0,80}sh|env|\S{0,80}: line \d+)(?::[^\n:]{0,40})*?: ?([\w@./+-]{1,80}): (?:command )?not found"
@@ -75,7 +72,7 @@ class Doubts:
         if not command or _SETS_PATH.search(command):
             return False
         found = [name for pattern in _MISSING_PROGRAMS for name in pattern.findall(output[:4000])]
-        names = {name.rsplit("/", 1)[-1] for name in found} - self.worked - _EVERYWHERE
+        names = {name.rsplit("/", 1)[-1] for name in found} - self.worked - EVERYWHERE
         named = any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", command) for name in names)
         return bool(found) and not named
 

@@ -126,6 +126,13 @@ def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more
     return ErrorRule(rule_id, kind, KINDS[kind], confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
 
 
+EVERYWHERE = frozenset(
+    "awk base64 basename bash cat chmod cp cut date dirname echo env false find grep head ls mkdir mv pwd rm sed sh "
+    "sleep sort tail tee test touch tr true uname uniq wc which xargs".split()
+)
+"""Programs that every system has: if one is not found, the PATH is broken."""
+
+
 def canonical_kind(kind: str) -> str:
     """Return the kind's name in `KINDS`, following an alias."""
     return ALIASES.get(kind, kind)

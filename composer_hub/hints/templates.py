@@ -18,7 +18,7 @@ from composer_hub.actions.calls import command_of, path_of
 from composer_hub.actions.commands import commands_in
 from composer_hub.actions.schemas import SYNTHESIZED
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.errors.rules import canonical_kind
+from composer_hub.errors.rules import EVERYWHERE, canonical_kind
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
@@ -383,10 +383,6 @@ def _output_limit(context: SiteContext) -> str:
     )
 
 
-_EVERYWHERE = frozenset("ls cat head tail grep sed awk cut sort tr wc base64 mkdir rm cp mv env date uname".split())
-"""Programs that every system has."""
-
-
 def _command_not_found(context: SiteContext) -> str:
     program = context.program
     commands = commands_in(command_of(context.call)) if context.call else ()
@@ -397,7 +393,7 @@ def _command_not_found(context: SiteContext) -> str:
         return ""  # a script's own exit code, or a part of a word that the shell split
     lost = (
         set(re.findall(r"(?:not found: |: )([\w-]{1,20})(?:: (?:command )?not found)?(?:\n|$)", context.answer))
-        & _EVERYWHERE
+        & EVERYWHERE
     )
     if lost:
         cause = "Look at what sets PATH or, in zsh, `path`."
