@@ -72,7 +72,7 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
         (first,) = bench.run([replace(plain, files=files)])
     if not first.passed():
         raise PackageRefused(*_why_nothing_passes(package, first))
-    set_aside |= {path: "does not import" for path in first.values["broken_files"] if path in files}
+    set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in files}
     files = tuple(path for path in files if path not in set_aside)
     hanging = {id for id, seconds in first.seconds.items() if seconds >= TEST_SECONDS}
     slow = _slow(first.values["costs"], suite_seconds) | {*first.values["left_out"], *hanging}

@@ -126,11 +126,14 @@ class PackageReport:
             return f"{self.source} gave no tasks ({self.refused}): {self.sentence}"
         kept = ", ".join(f"{kind} {number}" for kind, number in self.kept.items())
         slow = f"{self.num_slow} slow ones, " if self.num_slow else ""
-        files = "".join(f", {number} test files ({reason})" for reason, number in self.set_aside.items())
+        files = self.files_set_aside()
         return (
             f"{self.package} {self.version}: {kept}. Set aside: {self.num_flaky} flaky tests, {slow}"
-            f"{self.num_not_passing} that do not pass{files}."
+            f"{self.num_not_passing} that do not pass{files and f', {files}'}."
         )
+
+    def files_set_aside(self) -> str:
+        return ", ".join(f"{number} test files ({reason})" for reason, number in self.set_aside.items())
 
 
 @dataclass(frozen=True)
@@ -298,7 +301,11 @@ def _make_package(
         pack(package.folder),
     )
     if not tasks:
-        raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {dict(report.reasons)}.")
+        aside = report.files_set_aside()
+        raise PackageRefused(
+            "no_task",
+            f"No candidate of {package.name} passed the gates: {dict(report.reasons)}{aside and f'; {aside}'}.",
+        )
     return tasks, kept, bundle
 
 

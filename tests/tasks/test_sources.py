@@ -190,7 +190,7 @@ def test_slow_tests_are_left_out_and_a_file_that_does_not_import_is_named(venv: 
     bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
     baseline = measure(bench, suite_seconds=0.5)
     assert baseline.slow == {"test_numbers.py::test_burns"}
-    assert baseline.set_aside == {"test_broken.py": "does not import"}
+    assert baseline.set_aside == {"test_broken.py": "cannot be imported"}
     assert baseline.tests_of("numbers_.py", 2, 2) == {"test_numbers.py::test_low"}
 
     # A job ends with the second test that hangs, and an edit that is slow in one test only is not lost.
