@@ -5,7 +5,6 @@ In: the options, the facts about the other arguments, and the model. Out: nothin
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -16,16 +15,9 @@ from torch import nn
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.losses import PREFERENCES
+from composer_hub.train.ranges import out_of_range
 from composer_hub.train.sharded import SUPPORTED, ZERO3, has_shards
 from composer_hub.train.teacher import head_of, keeping_hidden
-
-_RANGES = {
-    "alpha_sdpo beta_replay hint_token_clip replay_nll_weight": (0.0, math.inf),
-    "hint_divergence": (0.0, 1.0),
-    "replay_strength": (1e-6, math.inf),
-    "max_hint_sites": (1, math.inf),
-    "channel_warmup_steps measure_every": (0, math.inf),
-}
 
 
 class TrainerError(exits.ComposerError, ValueError):
@@ -39,7 +31,8 @@ def check_options(
     args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
 ) -> None:
     """Refuse options that do not fit together or do not fit the other arguments."""
-    _check_ranges(args)
+    if found := list(out_of_range(vars(args))):
+        raise TrainerError(" ".join(found))
     for name, known in (("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
         if getattr(args, name) not in known:
             raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
@@ -55,15 +48,6 @@ def check_options(
         )
     if (args.alpha_sdpo or args.beta_replay) and sharding:
         _check_sharding(args, sharding)
-
-
-def _check_ranges(args: ComposerConfig) -> None:
-    for names, (low, high) in _RANGES.items():
-        for name in names.split():
-            value = getattr(args, name)
-            if value is not None and not low <= value <= high:
-                allowed = f"{low:g} or more" if high == math.inf else f"between {low:g} and {high:g}"
-                raise TrainerError(f"{name} is {allowed}, not {value:g}.")
 
 
 def _check_sharding(args: ComposerConfig, sharding: str) -> None:

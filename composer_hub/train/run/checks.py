@@ -14,6 +14,7 @@ from composer_hub import exits
 from composer_hub.environments import check_environment, load_object, rewards_of
 from composer_hub.hub import check_repo
 from composer_hub.train.bands import bands_of
+from composer_hub.train.ranges import out_of_range
 from composer_hub.train.run.config_file import RunError
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[str]:
     output = Path(str(values["output_dir"]))
     if output.is_file():
         yield f"{output} is a file. Name a folder for output_dir."
+    yield from out_of_range(values)
     yield from _publishing(values)
     yield from _saving(values)
     yield from _channels(values)

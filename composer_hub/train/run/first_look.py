@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import math
 import os
 import re
 import sys
@@ -175,6 +176,8 @@ def _read(option: Option, value: Any) -> Any:
     if isinstance(value, bool):
         raise ValueError(value)
     number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(value)
     if option.kind == "int" and number != int(number):
         raise ValueError(value)
     return int(value) if option.kind == "int" and not isinstance(value, float) else number
