@@ -301,11 +301,8 @@ def _make_package(
         pack(package.folder),
     )
     if not tasks:
-        aside = report.files_set_aside()
-        raise PackageRefused(
-            "no_task",
-            f"No candidate of {package.name} passed the gates: {dict(report.reasons)}{aside and f'; {aside}'}.",
-        )
+        reasons = "; ".join(filter(None, [str(dict(report.reasons)), report.files_set_aside()]))
+        raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {reasons}.")
     return tasks, kept, bundle
 
 
