@@ -7,7 +7,7 @@ hint teaches the model to distrust what was right, so these questions are asked 
 - Did the program that is missing work earlier, or does every machine have it? Then the shell's PATH is broken.
 - Is the line of which the shell complains in the command at all? If not, a start-up file is broken.
 - Does the command name the program that is missing? If not, a script behind it needs it.
-- Does the model say that it looks whether something exists?
+- Is it a look: does the call list a folder, ask a bare program for its usage, or say that it looks for a path?
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ _MISSING_PATHS = re.compile(
 )
 _LINE = re.compile(r"(?:^|\n)(?:\(eval\)|\S{0,80}sh):(?: line)? ?(\d{1,6}): ")
 _SETS_PATH = re.compile(r"(?i:\bPATH=)|\b(?:for|read(?: -r)?) path\b")  # zsh: `path` is PATH, too
+_LISTERS = frozenset("ls list listdir list_dir list_directory list_files".split())
+_LISTED = re.compile(r"(?:^|\n)(?:ls|stat|du|find|file): [^\n]{1,300}No such file or directory")
 _LOOK = re.compile(r"(?i)\b(?:if|whether|already|still|does|do)\b[^\n]{0,60}\bexists?\b")
 
 
@@ -57,12 +59,16 @@ class Doubts:
         """Tell whether a site that blames the model should not."""
         command = command_of(call) if family_of_tool(call.name, call.arguments) == "shell" else ""
         if site.kind == "path_not_found":
-            if _LOOK.search(_purpose(call)):
+            if _LOOK.search(_purpose(call)) or call.name.rsplit("__", 1)[-1].casefold() in _LISTERS:
                 return True
+            if command and _LISTED.search(output[:4000]):
+                return True  # the command lists the place before it reads from it
             paths = _MISSING_PATHS.findall(output[:4000]) if command else [path_of(call)]
             return bool(paths) and all(self._is_given(path, step) for path in paths)
         if site.kind == "command_not_found":
             return self._had_program(command, output)
+        if site.rule.startswith("exit.usage") and len(command.split()) == 1:
+            return True  # a bare program is asked for its usage
         if site.rule == "exit.quoting":
             lines = [int(number) for number in _LINE.findall(output[:4000])]
             return bool(lines) and min(lines) > command.count("\n") + 1

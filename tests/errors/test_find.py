@@ -263,7 +263,7 @@ EXITS = [
     ("exit.usage", "sed 's/a/b' f", 1, "sed: -e expression #1, char 5: unterminated `s' command"),
     ("exit.usage", "find . -nam x", 1, "find: unknown predicate `-nam'"),
     ("exit.remote", "gh pr create", 1, "pull request create failed: GraphQL: No commits between main and x (createPullRequest)"),
-    ("exit.usage_text", "./tool.sh", 1, "Usage: tool.sh <step>"),
+    ("exit.usage_text", "./tool.sh x", 1, "Usage: tool.sh <step>"),
     ("exit.no_tests", "pytest tests/x", 5, "collected 0 items"),
     ("exit.test_runner", "cd a && npm test", 1, "oops"),
     ("exit.checker", "ruff check .", 1, "E501 line too long"),
@@ -377,6 +377,16 @@ def test_a_complaint_about_a_line_that_the_command_does_not_have_is_not_a_mistak
     parse = "(eval):{}: parse error near `end'"
     assert doubted(shell("rg 'end' src", parse.format(5), flag(exit_code=1))) == ["doubt.usage_error"]
     assert doubted(shell("if x\nthen end", parse.format(2), flag(exit_code=1))) == []
+
+
+def test_a_look_is_not_a_mistake() -> None:
+    gone = "Path not found: /w/agents"
+    assert doubted(("ls", {"path": "agents"}, gone, flag(is_error=True))) == ["doubt.path_not_found"]
+    listed = "ls: cannot access 'm': No such file or directory\ncat: m/a.md: No such file or directory"
+    assert doubted(shell("ls m 2>&1 | head; cat m/a.md 2>&1 | head", listed)) == ["doubt.path_not_found"]
+    usage = "usage: agent <subcommand> [args]"
+    assert doubted(shell("agent", usage, flag(exit_code=1))) == ["doubt.usage_error"]
+    assert doubted(shell("agent list x", usage, flag(exit_code=1))) == []
 
 
 def test_a_call_that_says_it_looks_for_a_file_is_not_a_mistake() -> None:
