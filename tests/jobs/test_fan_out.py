@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub.errors import HfHubHTTPError
 
-from composer_hub import exits, ingest, replay, shards
-from composer_hub.hub import HubDestination
+from composer_hub import exits, hub, ingest, pairs, replay, shards
+from composer_hub.hub import HubDestination, Patience
+from composer_hub.ingest.dataset import trace_tables
 from composer_hub.ingest.raw import publish_raw
 from composer_hub.jobs.fan_out import on_jobs
 from composer_hub.jobs.runs import list_files
@@ -84,3 +86,20 @@ def test_jobs_replay_under_leases_and_one_that_dies_costs_its_lease(where: HubDe
     assert cancelled[0]
     assert summary.stopped is None
     assert summary.num_votes == 4 * 2 * 2
+
+
+def test_jobs_make_the_pairs_of_one_process(
+    where: HubDestination, tmp_path: Path, hub_repo: Callable[[str], str], make_trace: Any, make_vote: Any
+) -> None:
+    where.patience = Patience()  # it goes to the jobs, so it is pickled
+    read = ("Read", {"file_path": "/repo/a.py"})
+    traces = [make_trace(("Bash", {"command": "ls"}), name=f"t{number:02d}") for number in range(40)]
+    votes = [make_vote(trace, 0, teacher, read) for trace in traces for teacher in ("a-x", "b-x")]
+    card = hub.Card("traces", "Traces", holes={"origin": "", "redaction": ""})
+    repo = hub_repo("traces")
+    hub.publish(where, repo, trace_tables(lambda: iter(traces)), card)
+    version = hub.load(where, repo)
+    sharding = shards.Sharding(tmp_path, on_jobs(where, 1, jobs=1, max_usd=1.0, poll_s=0.2), 2)
+    many, one = pairs.make(version, votes, sharding=sharding), pairs.make(version, votes)
+    assert list(many.pairs.rows) == list(one.pairs.rows)
+    assert len(one.pairs) == 40
