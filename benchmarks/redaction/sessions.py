@@ -1,9 +1,9 @@
 """Sessions whose secrets, personal data and look-alikes are listed: how much is gone, and how much is kept.
 
-    python -m benchmarks.redaction.sessions [--set sessions3] [--misses]
+    python -m benchmarks.redaction.sessions [--set sessions4] [--misses]
 
-The authors of `sets/sessions.json`, `sessions2.json` and `sessions3.json` had seen neither the rules nor their tests,
-documentation or other sets, and also listed what no rule claims.
+The authors of the sets had seen neither the rules nor their tests, documentation or other sets, and also listed what no
+rule claims.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--misses", action="store_true", help="also print what was missed or wrongly replaced")
     parser.add_argument(
-        "--set", default="sessions2", choices=("sessions", "sessions2", "sessions3"), help="the set (sessions2)"
+        "--set",
+        default="sessions4",
+        choices=("sessions", "sessions2", "sessions3", "sessions4"),
+        help="the set (sessions4)",
     )
     args = parser.parse_args()
     sessions = json.loads((SETS / f"{args.set}.json").read_text("utf-8"))

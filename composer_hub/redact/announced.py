@@ -31,10 +31,10 @@ _NOUN = re.compile(
 _LOCK = "|".join(sorted(map(re.escape, words("what codes open")), key=len, reverse=True))
 _CODE_NOUN = re.compile(
     rf"(?<![^\W\d_])(?:pins?|puk|otp|totp|cvc|cvv|second factor|2fa|mfa|authenticator|(?:{_LOCK})[ -]?codes?|codes? (?:for|to|of) the|"  # noqa: E501
-    rf"code de|código de|codice di|one[- ]time code|phone shows?)(?![a-z])"
+    rf"code de|código de|codice di|one[- ]time code|(?:phone|app|token) shows?)(?![a-z])"
 )
 _NUMBER = re.compile(
-    r"(?<![\w.:/#$€£,+~-])(?<!RFC )(?<!PR )(?<!port )(?P<v>\d{3} \d{3,4}|\d\d \d\d \d\d|\d{4,8})(?![\w%:/-]|\.\d|,\d| (?:[a-z]+(?:s|ed)\b|ms|px|MB|GB))"  # noqa: E501
+    r"(?<![\w.:/#$€£,+~-])(?<!RFC )(?<!PR )(?<!port )(?P<v>\d{3} \d{3,4}|\d{3,4}-\d{3}-\d{4}|\d\d \d\d \d\d|\d{4,8})(?![\w%:/-]|\.\d|,\d| (?:[a-z]+(?:s|ed)\b|ms|px|MB|GB))"  # noqa: E501
 )
 _IS = (
     r"(?:[:=\uff1a→]|->|\b(?:is|was|be|says?|reads?|shows?|are|it's|ist|lautet|heißt|war|est|était|es|era|é|è|sarà|"

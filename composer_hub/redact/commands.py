@@ -43,6 +43,9 @@ _PIPED = re.compile(
     r"(?:\\{0,3}[\"'])?(?:(?P<user>[\w.-]{1,40}):)?(?P<v>[^\s\"'$`\\|:]{6,256})(?:\\{1,2}n)?(?:\\{0,3}[\"'])?\s*\|[^\n|]{0,80}?"
     r"(?:stdin|with-token|chpasswd|sudo -S|\bsu\b|\bpasswd\b|kinit|cryptsetup|luks|secrets? |passphrase-fd|pass insert)"
 )
+_HERE_STRING = re.compile(
+    r"(?:password|passphrase|token|secret|key)-(?:stdin|fd)\b[^\n]{0,160}?<<<[ \t]*\\?[\"'](?P<v>[^\n\"'\\]{6,200})\\?[\"']"  # noqa: E501
+)
 _PRINTS_NAMED = re.compile(r"\{?[A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_KEY|_PASS)\b")
 _SECRET_FILE = re.compile(
     r"[^\n|]{0,120}(?:secret|token|passw|api_?key|credential|master\.key|\.pass\b)[^\n|]{0,60}(?=\n)"
@@ -76,6 +79,8 @@ def command_secrets(subject: Subject) -> Iterator[Span]:
                     yield from _arguments(text, at + len(command), command, patterns)
     if "|" in text and not triggers.isdisjoint(_PIPE_WORDS):
         yield from matches(text, _PIPED, "piped", _is_given)
+    if "<<<" in text:
+        yield from matches(text, _HERE_STRING, "piped", _is_given)
     for command, word in _PRINTS.items():
         for at in places(text, command) if word in triggers else ():
             yield from _printed(text, at + len(command), command)

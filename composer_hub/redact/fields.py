@@ -253,7 +253,7 @@ def _accepts(field: Field, key: str, value: str) -> bool:
             and not re.fullmatch(_DATE, value)
         )
     if label == "HOST":
-        return strong and not value.startswith(("$", "<", "{"))
+        return strong and not value.startswith(("$", "<", "{", "!"))
     return True
 
 

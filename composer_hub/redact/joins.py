@@ -28,7 +28,7 @@ from composer_hub.redact.judge import (
 )
 from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
 from composer_hub.redact.names import promise_in
-from composer_hub.redact.settings import CODE, is_setting_secret
+from composer_hub.redact.settings import CODE, PASSWORD, is_setting_secret
 from composer_hub.redact.siblings import sibling_values
 
 MAX_BARE = 2_000
@@ -39,6 +39,9 @@ MAX_LINES = 12
 MAX_POLLS = 4
 """Outputs over which a value is followed."""
 _SHORT_VARIABLE = re.compile(r"[A-Z_]+=\S{0,8}\Z|\^\[\[")
+_CHOSEN = re.compile(r"(?=.*\d)(?=.*[^\W\d_]).*[+!#$%&*?=~;]")
+"""A word with a digit and a sign."""
+_IDENTIFIED = re.compile(r"(?i)\bid(?:-\d)?[:=]\Z")
 _COMMIT = 40
 REACH = 400
 """Characters of each of them."""
@@ -125,14 +128,20 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
     prints = _PRINTING.search(told)
     if prints:
         for line in lines:
+            if _is_chosen(line):
+                yield Join(content, line, "SECRET", f"output:{prints[0].strip()}")
+                continue
             for word in line.split():
                 if _is_printed(word) or (len(lines) == 1 and word == line and _is_given(word)):
                     yield Join(content, word, "SECRET", f"output:{prints[0].strip()}")
         return
     if "?" in told:
         yield from _answered(told, content)
+    if promise_in(told)[0] == "password" and len(lines) == 1 and _is_chosen(lines[0]):
+        yield Join(content, lines[0], "SECRET", "output:password")
+        return
     lines = [word for line in lines for word in (line.split() if line.count(" ") <= 2 and "0x" in line else [line])]
-    if len(lines) > 4 or any(" " in line for line in lines):
+    if len(lines) > 4 or any(c.isspace() for line in lines for c in line):
         return
     strength, stem = promise_in(told)
     if not strength:
@@ -146,6 +155,17 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
             alone = strength == "password" and len(lines) == 1 and num_classes(value) >= 3
             if _is_printed(value) or (alone and _is_given(value)):
                 yield Join(content, value, "SECRET", f"output:{stem}")
+
+
+def _is_chosen(line: str) -> bool:
+    """Tell a password of words from a line that a command prints about something else."""
+    made = not is_hex(line) and (line.count("-") > 1 or any(c.isdigit() for c in line) or ", " in line)
+    return (
+        made
+        and not line.endswith(".")
+        and not _SHORT_VARIABLE.match(line)
+        and is_setting_secret(line, PASSWORD, "quoted line")
+    )
 
 
 def _bare_lines(content: str) -> Iterator[str]:
@@ -193,6 +213,7 @@ def _is_printed(value: str) -> bool:
         or value.isdigit()
         or "://" in value
         or "\t" in value
+        or "sha256:" in value
         or _SHORT_VARIABLE.match(value)
     ):
         return False
@@ -238,14 +259,20 @@ def _answered(question: str, answer: str) -> Iterator[Join]:
         return
     if _PHRASE.search(question) and _WORDS.fullmatch(bare.rstrip(".")):
         yield Join(answer, bare, "SECRET", rule)
+    before = ""
     for word in answer.split():
+        named, before = before, word
+        if _IDENTIFIED.search(named):
+            continue
         value = word.strip("`\"'.,;:!?()<>[]{}=")
         if (
             value
             and not _OPENING.search(value)
             and not PLACEHOLDER.search(word)
-            and looks_like_password(value)
-            and is_secret(value, "token", "quoted")
+            and (
+                (looks_like_password(value) and is_secret(value, "token", "quoted"))
+                or (strength == "password" and _CHOSEN.search(value) and is_setting_secret(value, PASSWORD, "line"))
+            )
         ):
             yield Join(answer, value, "SECRET", rule)
 

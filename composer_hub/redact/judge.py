@@ -31,7 +31,7 @@ _DUMMY = re.compile(
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
     r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\((?=[\w./-]+[ )])|#\{"
-    r"|0123456789|123456789|abc123(?:def|(?![A-Za-z0-9]))|A-Za-z|\[a-z0|[\ue000-\uf8ff]|\Ahunter2\Z|\A(?i:passwor[dt])\w{0,3}\Z|\.sig(?:nature)?\Z|\A2-?(?:FA|[Ff]actor)|_2fa\Z|\w\.\*\w|[_-]123\Z|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
+    r"|0123456789|123456789|abc\W?123(?:def|(?![A-Za-z0-9]))|A-Za-z|\[a-z0|[\ue000-\uf8ff]|\Ahunter2\Z|\A(?i:passwor[dt])\w{0,3}\Z|\.sig(?:nature)?\Z|\A2-?(?:FA|[Ff]actor)|_2fa\Z|\w\.\*\w|[_-]123\Z|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"
 )
 _EXAMPLE_KEYS = words("example keys")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -142,7 +142,8 @@ _PUBLIC = re.compile(
     r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
     r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
     r"|[~<>]?\d[\d.,]*(?:[kKMGT]?i?[Bb]?|[mnµμu]?s?|min|h|%|px|x|/\w{1,6})|HTTP/\d.*|[A-Za-z]:[/\\].*|[A-Z][A-Z0-9_]{2,}=.*|\w+=.*_\w+|ip=[\d.]+"
-    r"|\d{4}-\d\d-\d\d(?:[T ].*)?|\[[\w.\"-]+\]|v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\**|(?:Uint|Int|Float|Big)\w*Array[,;]?|\d{2,5}/[\w/-]*|[A-Z]?[a-z]+(?:/[A-Z]?[a-z]+)+"  # noqa: E501
+    r"|\d{4}-\d\d-\d\d(?:[T ].*)?|\[[\w.\"-]+\]|v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\**|(?:Uint|Int|Float|Big)\w*Array[,;]?|\d{2,5}/[\w/-]*|[A-Z]?[a-z]+(?:/[A-Z]?[a-z]+)+"
+    r"|(?:a11y|i18n|l10n)\w+|[a-z][\w.]*-v?\d+\.\d+(?:\.\d+)*|(?:[a-z][\w.-]*/){3,}[\w.-]+|\(\w{1,12}"
     r"|(?i:[a-z]{2,12}[_-][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
     r"|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)\b.*|AAAA[BCE][0-9]?N?z.*|0x[0-9a-fA-F]{1,16}"
 )

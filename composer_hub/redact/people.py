@@ -112,7 +112,7 @@ _PERSON_ENDS = re.compile(rf"(?P<v>{_PERSON})[\"']? ?\Z")
 _BLAME = re.compile(rf"\((?P<v>{_PERSON}) +\d{{4}}-\d\d-\d\d(?: \d\d:\d\d:\d\d [+-]\d{{4}})? +\d+\)")
 _CAPITALIZED = r"[A-Z][\w'\u2019-]{1,30}(?: [A-Z][\w.'\u2019-]{0,30}){1,3}"
 _SIGNED = re.compile(
-    rf"(?:[mM]y name is |(?:[rR]egards|Thanks|Cheers|Sincerely),(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
+    rf"(?:[mM]y name is |(?:[rR]egards,?|Thanks,|Cheers,|[sS]incerely,?)(?:\r?\n|\\{{1,8}}n)[ >+-]{{0,6}})"
     rf"(?P<v>{_CAPITALIZED})"
     r"(?![\w:(=])"
 )

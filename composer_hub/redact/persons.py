@@ -51,7 +51,7 @@ _CUE = re.compile(
     r"approver|assignee|assigned to|reporter|reported by|requested by|(?:approved|signed|review|reviewed|assigned|"
     r"merged|deployed|owned|sent|done|made) (?:by|to|from)|signed off as"
     r"|written by|customer|client|patient|employee|colleague|my (?:manager|boss|wife|husband|partner|brother|sister|"
-    r"mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:speak|speaking|talk|talked|"
+    r"mother|father|friend)|tenant|landlord|teacher|nurse|doctor|neighbou?r|user:|(?:message|mail|post|comment|reply) (?:from|by)|(?:speak|speaking|talk|talked|"  # noqa: E501
     r"talking|spoke|chat) (?:to|with)|met"
     r"|(?:it|he|she|name|contact|owner|author|reviewer|manager|customer|client|patient|lead|engineer|assignee|person|"
     r"recipient|approver|boss|sponsor|tenant) is|i am|i'm|this is|named"
@@ -94,6 +94,7 @@ def full_names(text: str, accounts: Set[str] = frozenset()) -> Iterator[str]:
             yield name
     yield from _titled(text)
     yield from _first_names(text)
+    yield from (match["v"] for match in _WRITER.finditer(text) if is_name(match["v"], min_words=2))
 
 
 _FIRST = re.compile(
@@ -103,6 +104,13 @@ _FIRST = re.compile(
     r"|(?P<owner>[^\W\d_a-z][^\W\d_A-Z]{3,15})['\u2019]s (?:i?[Pp]hone|i?[Pp]ad|MacBook|[Ll]aptop|[Rr]oom|[Oo]ffice|PC|[Dd]esktop|[Tt]ablet|[Ww]atch|[Aa]ccount|[Mm]achine|[Cc]ar|[Kk]ey|[Bb]irthday|AirPods))"  # noqa: E501
 )
 """A first name alone, behind a word that is said of people, or before a thing that a person has."""
+
+
+_WRITER = re.compile(
+    rf"(?m:^(?:\[[\d./, :APMapm-]{{5,24}}\] )?(?P<v>[{_UPPER}][^\W\d_]{{1,20}}(?:[ -][{_UPPER}][^\W\d_]{{1,20}}){{1,2}})"  # noqa: E501
+    r"(?:(?<=\w)(?:,? {1,4}| \[)\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp][Mm])?\]?:?$))"
+)
+"""Who wrote a message of a chat, before its time."""
 
 
 def _first_names(text: str) -> Iterator[str]:

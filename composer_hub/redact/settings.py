@@ -24,9 +24,9 @@ from composer_hub.redact.judge import (
 )
 from composer_hub.redact.match import PLACEHOLDER, Span, Subject, fold, places
 
-PASSWORD, TOKEN, KEY, CODE = "password", "token", "key", "code"
+PASSWORD, TOKEN, KEY, CODE, LICENSE = "password", "token", "key", "code", "license"
 
-_NOUNS = {noun: kind for kind in (PASSWORD, TOKEN, KEY, CODE) for noun in words(f"settings with {kind}s")}
+_NOUNS = {noun: kind for kind in (PASSWORD, TOKEN, KEY, CODE, LICENSE) for noun in words(f"settings with {kind}s")}
 _ENDINGS = tuple(sorted((noun for noun in _NOUNS if len(noun) >= 5), key=len, reverse=True))
 _LOCKED = frozenset(words("what codes open"))
 _PUBLIC = frozenset(words("public keys and tokens"))
@@ -47,7 +47,7 @@ _NAME_PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+|\d+")
 _NAME_BEFORE = re.compile(r"[\w.-]{0,60}\Z")
 _NAME_AFTER = re.compile(r"[\w.-]{0,30}")
 _OPERATOR = re.compile(
-    r"(?P<close>\\?[\"'])?(?:(?P<sign>[ \t]{0,12}(?:::?|:=|=>|=)[ \t]{0,12})|(?P<space>[ \t]{1,12}))"
+    r"(?P<close>\\?[\"'])?(?:(?:[ \t]\((?:hex|base64|b64|raw|plain)\))?(?P<sign>[ \t]{0,12}(?:::?|:=|=>|=)[ \t]{0,12}|,[ \t]{0,4}(?=[\"']))|(?P<space>[ \t]{1,12}))"  # noqa: E501
     r"(?:(?P<q>\\?[\"'])(?P<quoted>(?:(?!(?P=q))[^\n\r\\]){3,200})(?P=q)|(?P<bare>[^\s\"'`][^\n\r]{2,200}))"
 )
 _ELEMENT = re.compile(r"(?:\s[^<>\n]{1,100})?>\s{0,4}(?P<bare>[^<>\s][^<>\n]{2,200}?)\s{0,4}</")
@@ -73,13 +73,15 @@ _SETTING_LINE = re.compile(
 )
 _REFERENCE = re.compile(
     r"[$<{\[(%@~&*!|`>/\\#=]|\.{1,2}/|\w+://|(?:process|import|os|env|secrets|vars?|data|module|local|self|this|config|settings|args|req|params|options)[.\[]"
-    r"|(?:op|vault|ssm|sops|ref\+\w+|file|env|arn|enc|sm)[:\[]|v?\d+(?:\.\d+)+(?:[-+~].*)?\Z|[\^~><=]+\d"
+    r"|(?i:op|vault|ssm|sops|ref\+\w+|file|env|arn|enc|sm)[:\[]|v?\d+(?:\.\d+)+(?:[-+~].*)?\Z|[\^~><=]+\d"
 )
 _CALL = re.compile(r"\w\(|\)|\$\{|\{\{|\$\(|=>|<[a-zA-Z]|\.\.\.|…|\*{3}|[•●]{2}|::|\w\[|%s|\\[wdsnt]")
 _FILE = re.compile(r"(?:[\w.~-]*/)*[\w.-]+\.[a-z][a-z0-9]{1,4}|(?:[\w.-]+/){2,}[\w.-]*")
 _CODE_VALUE = re.compile(r"\d{2,4}[ -]\d{2,4}(?:[ -]\d{2,4})?|\d{4,8}[#*]?")
 _ROUND = re.compile(r"0+|1234(?:5\d*)?|(?:19|20)\d\d|(\d)\1+|\d{1,2}0{2,}")
 _PARTS = re.compile(r"[^\W\d_]+")
+_PHRASE = re.compile(r"[^\W_]+(?:[ ,/+&!-]{1,2}[^\W_]+)*!?")
+_LICENSE_KEY = re.compile(r"(?=.*\d)[A-Z0-9]{4,8}(?:-[A-Z0-9]{4,8}){2,}")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.\w+)*")
 _UNIT = re.compile(r"[<>~]?-?\d[\d.,:_-]*(?:[a-zA-Z%]{1,7}|/\w+)?")
 
@@ -138,8 +140,11 @@ def _setting(text: str, start: int, after: int) -> Span | None:
 def _notation(text: str, line: int, head: str, name: str, match: re.Match[str], group: str) -> str:
     """Tell how a name and its value are written: as a line, a flag, an attribute or a field; code is none of these."""
     if name.startswith("-") or head.endswith("--"):
+        listed = match["close"] and (match["sign"] or "").startswith(",")
         flag = not match["close"] and (match["space"] or (match["sign"] or "").startswith("="))
-        return "flag" if flag else ""
+        return "flag" if flag or listed else ""
+    if (match["sign"] or "").startswith(","):
+        return ""
     if match["space"]:
         return _stated_by_space(text, head, name, match, group)
     if match["sign"] == "=" and head[-1:] in ("&", "?"):
@@ -222,6 +227,8 @@ def is_setting_secret(value: str, kind: str, notation: str) -> bool:
         return False
     if kind == CODE:
         return bool(_CODE_VALUE.fullmatch(value)) and not _ROUND.fullmatch(value.replace(" ", "").replace("-", ""))
+    if kind == LICENSE:
+        return bool(_LICENSE_KEY.fullmatch(value)) and not is_dummy(value)
     if is_dummy(value) or value.lower() in _VOCABULARY or _REFERENCE.match(value) or _CALL.search(value):
         return False
     if _FILE.fullmatch(value) or _UNIT.fullmatch(value) or is_ordinary(value):
@@ -277,7 +284,7 @@ def is_chosen_word(value: str) -> bool:
 
 
 def _is_phrase(value: str, parts: list[str]) -> bool:
-    if not 3 <= value.count(" ") + 1 <= 12 or not re.fullmatch(r"[^\W_]+(?:[ ][^\W_]+)*", value):
+    if not 2 + value.islower() <= value.count(" ") + 1 <= 12 or not _PHRASE.fullmatch(value):
         return False
     if len(value) < 12 or 2 * sum(part in _VOCABULARY for part in parts) >= len(parts):
         return False
