@@ -159,6 +159,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             pytest.skip("the Slurm node did not become idle in a minute")
         yield
     finally:
+        for _ in range(40):  # a step that cannot report its end would outlive the daemons
+            if not subprocess.run(["squeue", "-h"], capture_output=True, text=True).stdout.strip():
+                break
+            time.sleep(0.5)
         for daemon in reversed(daemons):
             daemon.terminate()
             daemon.wait()
