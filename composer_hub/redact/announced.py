@@ -46,6 +46,7 @@ _VALUE = re.compile(
     rf"(?:[^\n!?&={{}}()]{{0,60}}?[ \t]*{_IS}|[ \t]+(?=[`\"'“„]))[ \t]*\n?[ \t]*{_NOW}\*{{0,2}}"
     rf"(?:[{_OPEN}](?P<quoted>[^\n{_CLOSE}]{{4,100}})[{_CLOSE}]|(?P<bare>[^\s{_OPEN}+]\S{{0,80}})(?P<rest>[^\n]{{0,80}}))"
 )
+_CLAUSE = re.compile(r"[,;.!?] ")
 _TOKEN = re.compile("|".join(map(re.escape, (*words("nouns for tokens"), "credential", "creds"))))
 _PROSE = re.compile(
     r"(?i)\b(?:the|and|that|with|for|not|you|your|from|have|but|when|which|will|should|must|i|it|we|my|is|are|be|can|or|if|please|und|der|die|das|nicht|ist|el|la|de|que|le|les|des)\b"
@@ -87,10 +88,10 @@ def _announced(text: str, match: re.Match[str], *, is_phrase: bool) -> tuple[int
     if is_setting_secret(value, PASSWORD, "line") and _is_told(value) and not value.isalpha():
         return start, start + len(value)
     line = (match["bare"] + match["rest"]).rstrip(" .!")
-    if not is_phrase or (match.end() < len(text) and text[match.end()] != "\n"):
-        return None
-    if _is_told(line) and is_setting_secret(line, PASSWORD, "quoted line") and " " in line:
-        return start, start + len(line)
+    whole = match.end() == len(text) or text[match.end()] == "\n"
+    for phrase in (*([line] if whole else []), _CLAUSE.split(line)[0]) if is_phrase else ():
+        if " " in phrase and _is_told(phrase) and is_setting_secret(phrase, PASSWORD, "quoted line"):
+            return start, start + len(phrase)
     return None
 
 

@@ -82,6 +82,7 @@ def redacted(*messages: tuple[str, str]) -> str:
 SAID = {
     "a word with dashes": ("Das WLAN-Passwort hab ich geändert, ist jetzt Amsel-im-Efeu-47", "Amsel-im-Efeu-47"),
     "a phrase": ("vault pw: Ein Dachs frisst 40 Kekse", "Ein Dachs frisst 40 Kekse"),
+    "a phrase in a sentence": ("vault pw: Ein Dachs frisst 40 Kekse, use it", "Ein Dachs frisst 40 Kekse"),
     "a PIN": ("the alarm code is 8351", "8351"),
     "a one-time code in groups": ("second factor says 27 41 95", "27 41 95"),
     "a quotation": ("the password reads `olivo&timo12`, I think", "olivo&timo12"),
