@@ -32,6 +32,7 @@ from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
 from composer_hub.train.run.record import RunRecord  # noqa: E402
+from composer_hub.train.run.resume import held  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
@@ -115,6 +116,21 @@ def test_a_run_that_ends_early_releases_its_environments(
     assert caught.value.__traceback__
     assert Container.num_running == 0
     assert step_of(last_complete(folder)) == step
+
+
+def test_a_second_run_in_the_same_folder_is_refused(shelf: Path, world: Any) -> None:
+    options = parse(arguments(world, shelf, "busy"))
+    with held(options.output, is_main=True), pytest.raises(RunError, match="Another run trains in"):
+        run(options)
+    with held(options.output, is_main=True):
+        pass  # it was given back
+
+
+def test_an_output_folder_that_cannot_be_made_is_one_sentence(shelf: Path, world: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    options = parse(arguments(world, shelf, "nowhere", "--output_dir", str(tmp_path / "file" / "run")))
+    with pytest.raises(RunError, match="cannot be written"):
+        run(options)
 
 
 def test_sigterm_before_training_ends_the_run_at_once(shelf: Path, world: Any) -> None:

@@ -27,8 +27,8 @@ from composer_hub.train.run.options import TrainingOptions, parse, settings_of
 from composer_hub.train.run.preflight import preflight
 from composer_hub.train.run.prepare import prepare
 from composer_hub.train.run.publisher import RunPublisher
-from composer_hub.train.run.record import LaunchRecorder, new_record
-from composer_hub.train.run.resume import changes, check_model, find_run, is_finished
+from composer_hub.train.run.record import LaunchRecorder, RunRecord, new_record
+from composer_hub.train.run.resume import changes, check_model, find_run, held, is_finished
 from composer_hub.train.run.stops import EarlyEnd
 
 
@@ -63,15 +63,26 @@ def run(
 ) -> Path:
     """Carry out one run and return the folder of its final model."""
     early = EarlyEnd(options.launch.max_minutes, clock=clock)
-    with early.listening(), writing(str(options.output)):
-        return _run(options, where, early, clock)
-
-
-def _run(options: TrainingOptions, where: Destination | None, early: EarlyEnd, clock: Callable[[], float]) -> Path:
-    state, output = PartialState(), options.output
     check_options(options)
+    record, checkpoint = find_run(options.output, resume=options.launch.resume)
+    with (
+        early.listening(),
+        writing(str(options.output)),
+        held(options.output, is_main=PartialState().is_main_process),
+    ):
+        return _run(options, where, early, clock, record, checkpoint)
+
+
+def _run(
+    options: TrainingOptions,
+    where: Destination | None,
+    early: EarlyEnd,
+    clock: Callable[[], float],
+    record: RunRecord | None,
+    checkpoint: Path | None,
+) -> Path:
+    state, output = PartialState(), options.output
     keep_metrics_private(options.config, public=options.publishing.public)
-    record, checkpoint = find_run(output, resume=options.launch.resume)
     names = input_names(options.sources, options.evals, options.config, options.model)
     changed = changes(record, options.given, names) if record else {}
     where = where or destination(options.publishing.to)

@@ -6,9 +6,10 @@ recorded with the launch.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,29 @@ def find_run(output: Path, *, resume: bool) -> tuple[RunRecord | None, Path | No
         evidence = checkpoint.name if checkpoint else f"{begun[0].name}, and no complete checkpoint"
         raise RunError(f"{output} already holds a run ({evidence}). Add --resume true, or choose another output_dir.")
     return None, None
+
+
+@contextlib.contextmanager
+def held(output: Path, *, is_main: bool) -> Iterator[None]:
+    """Keep other runs away from the folder until this one ends; a lock ends with its process."""
+    if not is_main:
+        yield
+        return
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        file = (output / "lock").open("ab")
+    except (PermissionError, FileNotFoundError, NotADirectoryError) as error:
+        raise RunError(f"{output} cannot be written ({error.strerror}). Name another output_dir.") from error
+    with file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"Another run trains in {output}. Wait until it has ended, {_OTHER_FOLDER}") from None
+        except (ImportError, OSError):
+            pass  # Windows and some network file systems have no such locks
+        yield
 
 
 def changes(record: RunRecord, given: Mapping[str, Any], names: Mapping[str, str]) -> Changes:
