@@ -94,6 +94,8 @@ def _other_tool(failed: ToolCall, worked: ToolCall) -> WorkingCall | None:
     target = path_of(failed) or command_of(failed)
     if not target or target != (path_of(worked) or command_of(worked)) or failed.name == worked.name:
         return None
+    if family_of_tool(failed.name, failed.arguments) != family_of_tool(worked.name, worked.arguments):
+        return None  # a read after an edit that did not run is no edit
     return WorkingCall(
         f"There is no `{failed.name}` here; `{worked.name}` does this: {clipped(target, 120)}", "other_tool"
     )

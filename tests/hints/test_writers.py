@@ -327,6 +327,14 @@ def test_hindsight_finds_the_tool_that_is_there() -> None:
     ]
 
 
+def test_a_read_is_no_substitute_for_an_edit_with_an_unknown_tool() -> None:
+    edit = {"file_path": "/repo/a.py", "old_string": "x", "new_string": "y"}
+    trace = trace_of(
+        ("replace", edit, 'Error: Tool "replace" not found.'), ("read_file", {"file_path": "/repo/a.py"}, "x")
+    )
+    assert [hint.writer for step in write_hints(trace).steps for hint in step.hints] in ([], ["template"])
+
+
 GIT_FAILED = ("Bash", {"command": "git push origin topic"}, "Exit code 1\nerror: src refspec topic does not match any")
 SILENT = {
     "another edit of the file": [TWICE, ("Edit", {"file_path": "/repo/a.py", "old_string": "def f():\n    a", "new_string": "y"}, "ok")],
