@@ -230,8 +230,10 @@ class Staging:
 
     def remove(self) -> None:
         """Remove everything; a shard that comes late then finds no plan."""
-        (self.folder / "plan.json").unlink(missing_ok=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
+        gone = self.folder.with_name(f".{self.folder.name}-{secrets.token_hex(6)}")
+        with contextlib.suppress(FileNotFoundError):
+            self.folder.rename(gone)  # at once, so that no worker writes a note into a folder that is half removed
+            shutil.rmtree(gone, ignore_errors=True)
 
 
 def balanced(inputs: Sequence[Input], num_shards: int) -> list[list[Input]]:

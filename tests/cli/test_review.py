@@ -31,10 +31,10 @@ def keys(typed: str) -> Callable[[], str]:
 
 def test_every_rule_is_shown_in_its_context() -> None:
     found = {sample.rule: sample for sample in samples()}
-    assert set(found) == {"named:token", "email"}
-    assert found["named:token"].before == "set API_TOKEN="
-    assert found["named:token"].value == VALUE
-    assert found["named:token"].after.startswith(" and mail")
+    assert set(found) == {"announced", "email"}  # a person typed it
+    assert found["announced"].before == "set API_TOKEN="
+    assert found["announced"].value == VALUE
+    assert found["announced"].after.startswith(" and mail")
 
 
 def test_a_kept_value_stays_in_later_runs_and_a_denied_one_goes(tmp_path: Path) -> None:

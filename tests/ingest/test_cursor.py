@@ -71,7 +71,7 @@ def test_a_printed_stream_keeps_calls_once_with_their_outcome(logs, read_file):
     ]  # fmt: skip
     assert (trace.cwd, trace.model, report.counts["unknown"]) == ("/w/shop", "Composer", 0)
     kinds = [[site.kind for site in step.error_sites] for step in find_errors(session).steps]
-    assert kinds == [["path_not_found"], ["user_rejected"], []]
+    assert kinds == [["nonzero_empty"], ["user_rejected"], []]  # `ls` of a folder that is not there is a look
 
 
 def test_calls_of_a_transcript_without_any_result_are_no_failures(read_file, tmp_path):
