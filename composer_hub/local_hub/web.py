@@ -165,7 +165,7 @@ async def _rows(call: Call, repo: Repo, entry: TreeEntry) -> str:
     found = kept[entry.content_id]
     if "problem" in found:
         return f'<p class="quiet">{e(found["problem"])}</p>'
-    cells = [[e(cell) for cell in row] for row in found["rows"]]
+    cells = [[f"<div>{e(cell)}</div>" for cell in row] for row in found["rows"]]
     return (
         f'<div class="wide">{table(found["columns"], cells, "rows")}</div>'
         f'<p class="quiet">{len(cells)} of {found["total"]:,} rows.</p>'

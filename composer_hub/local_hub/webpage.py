@@ -39,13 +39,15 @@ nav [aria-current] { font-weight: 600; color: var(--text) }
 table { border-collapse: collapse; font-size: 14px } th, td { text-align: left; padding: .35rem .7rem .35rem 0;
   border-bottom: 1px solid var(--line); vertical-align: top } .list { width: 100% }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: 6px }
-.wide th, .wide td { padding: .35rem .7rem;
+.wide table { width: max-content } .wide th, .wide td { padding: .35rem .7rem;
   max-width: 22rem; overflow-wrap: anywhere; white-space: pre-wrap } .wide td { min-width: 6rem }
+.wide td > div { max-height: 5rem; overflow-y: auto }
 .wide th { background: var(--soft) }
 pre { background: var(--soft); padding: .8rem; border-radius: 6px; overflow-x: auto; font-size: 13px;
   line-height: 1.45 }
 code { font-family: ui-monospace, monospace; font-size: .92em }
 .card img { max-width: 100% } .card { overflow-wrap: anywhere } .card table { display: block; overflow-x: auto }
+.card th, .card td { overflow-wrap: break-word; padding-right: 1rem }
 .comment { border: 1px solid var(--line); border-radius: 6px; padding: 0 1rem; margin: .8rem 0 }
 .diff span { display: block } .diff .add { background: var(--add) } .diff .del { background: var(--del) }
 input, button { font: inherit; padding: .3rem .6rem; color: inherit; background: var(--soft);
