@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -107,7 +108,9 @@ def _windows(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer, max_toke
     """Cut a conversation into windows of whole turns with their results."""
     starts = [at for at, turn in enumerate(turns) if turn.message.role == "assistant"]
     opening, marked = list(turns[: starts[0]]), list(turns[: starts[0]])
-    if marked:
+    if not marked:
+        marked = [Turn(Message("user", MARKER), False)]
+    else:
         last = marked[-1]
         message = dataclasses.replace(last.message, content=f"{last.message.content}\n\n{MARKER}".lstrip())
         marked[-1] = dataclasses.replace(last, message=message)
@@ -139,20 +142,22 @@ def _tools(trace: Trace) -> list[dict[str, Any]]:
 
 def _row(trace: Trace, turns: Sequence[Turn], tokenizer: Tokenizer) -> dict[str, Any] | None:
     """Return the row of a conversation, None if it has no turn to learn from."""
-    if not any(turn.learned for turn in turns):
+    # A turn that opens a conversation answers nothing, and templates cannot show what comes before it.
+    learned = [at for at, turn in enumerate(turns) if turn.learned and at]
+    if not learned:
         return None
     messages = [turn.message.to_chat(reasoning=False) for turn in turns]
     tools = _tools(trace)
     text = _render(tokenizer, messages, tools)
-    spans = [_span(tokenizer, text, messages, tools, at) for at, turn in enumerate(turns) if turn.learned]
+    spans = [_span(tokenizer, text, messages, tools, at) for at in learned]
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     return {
         "input_ids": encoded["input_ids"],
         "assistant_masks": _mask(encoded["offset_mapping"], spans),
         "messages": messages,
-        "learned_turns": [at for at, turn in enumerate(turns) if turn.learned],
+        "learned_turns": learned,
         "trace_id": trace.trace_id,
-        "num_left_out": sum(turn.message.role == "assistant" and not turn.learned for turn in turns),
+        "num_left_out": sum(turn.message.role == "assistant" for turn in turns) - len(learned),
     }
 
 
@@ -186,7 +191,9 @@ def _span(
         found = text.find(mark, len(before)) if mark else -1
         end = len(text) if found < 0 else found + len(mark)
     own, after = text[len(before) : end], str(messages[at + 1].get("content") or "") if at + 1 < len(messages) else ""
-    if after.strip() and after.strip() in own:
+    # A result may repeat words of its call (`echo ok`), so only what the turn alone does not show is foreign.
+    alone = closed[len(os.path.commonprefix([before, closed])) :]  # noqa: RUF071 (of texts, not of paths)
+    if (after := after.strip()) and own.count(after) > alone.count(after):
         raise SftError("The end of a turn cannot be found in the chat template's text. Take another --tokenizer.")
     if any(call["function"]["name"] not in own for call in messages[at].get("tool_calls") or ()):
         raise SftError("The chat template does not show tool calls. Take a --tokenizer of a model that calls tools.")

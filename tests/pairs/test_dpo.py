@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -186,6 +187,34 @@ def test_windows_hold_each_turn_once_and_open_with_the_task(make_trace: Callable
     assert [learned.count(f"run {number}") for number in range(8)] == [1, 1, 1, 1, 0, 1, 1, 1]
     assert all(row["messages"][:1] == whole["messages"][:1] for row in rows)
     assert [MARKER in str(row["messages"]) for row in rows] == [False, *[True] * (len(rows) - 1)]
+
+
+def test_a_session_without_a_first_message_of_the_user_is_learned_from_its_second_turn(
+    make_trace: Callable[..., Trace], tokenizer: Any
+) -> None:
+    strict = copy.copy(tokenizer)
+    strict.chat_template = "{% if not messages %}{{ raise_exception('no message') }}{% endif %}" + TEMPLATE
+    trace = make_trace(*(("Bash", {"command": f"run {number}"}) for number in range(4)), results=["long " * 90] * 4)
+    first = min(step.action for step in trace.steps)
+    steps = tuple(
+        dataclasses.replace(
+            step, action=step.action - first, results=tuple(at - first for at in step.results), prompt=()
+        )
+        for step in trace.steps
+    )
+    headless = dataclasses.replace(trace, messages=trace.messages[first:], steps=steps)
+    (whole,) = sft.sft_rows(headless, strict)
+    assert whole["messages"][0]["role"] == "assistant"
+    assert [f"run {number}" in learned_text(whole, strict) for number in range(4)] == [False, True, True, True]
+    windows = list(sft.sft_rows(headless, strict, max_tokens=len(whole["input_ids"]) * 2 // 3))
+    assert len(windows) == 2
+    assert windows[1]["messages"][0]["content"] == MARKER
+
+
+def test_a_result_may_repeat_words_of_its_call(make_trace: Callable[..., Trace], tokenizer: Any) -> None:
+    trace = make_trace(("Bash", {"command": "echo ok"}), ("Bash", {"command": "make"}), results=["ok", "done"])
+    (row,) = sft.sft_rows(trace, tokenizer)
+    assert learned_text(row, tokenizer).count("echo ok") == 1
 
 
 def test_a_stock_sft_trainer_takes_the_rows_as_they_are(
