@@ -7,6 +7,7 @@ import collections
 import dataclasses
 import errno
 import functools
+import inspect
 import logging
 import re
 import secrets
@@ -20,13 +21,14 @@ from urllib.parse import unquote
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from composer_hub.local_hub import parts
+from composer_hub.local_hub import database, parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response, not_offered
+from composer_hub.local_hub.database import Busy, is_busy
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.sessions import browser_user
-from composer_hub.local_hub.store import Exists, HeadMoved, NoContent, NoRepo, NoRevision, Store
+from composer_hub.local_hub.store import BadRef, Exists, HeadMoved, NoContent, NoRepo, NoRevision, Store
 from composer_hub.local_hub.trees import BadPath, MissingPath
 from composer_hub.local_hub.xorbs import Malformed
 
@@ -35,19 +37,25 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
-_KNOWN = (Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath, WrongContent, Malformed)
+_KNOWN = (BadRef, Exists, HeadMoved, NoRepo, NoRevision, NoContent, MissingPath, BadPath, WrongContent, Malformed)
 _OF_A_REPOSITORY = re.compile(r"/api/(?P<kinds>models|datasets|spaces)/(?P<ns>[^/]+)/(?P<name>[^/]+)(?:/.*)?")
 MISSING = (
     "An object is missing from the folder of the embedded Hub. `composer-hub hub check` names the files to upload."
 )
+BUSY = "Another process writes to the folder of the embedded Hub. Nothing of this request was stored; send it again."
+PATIENCE = 8.0
+"""How long a request waits for others who write, in seconds: clients wait for ten."""
 FULL = "The disk of the embedded Hub is full. Nothing of this request was stored; free some space and send it again."
 
 
-def open_store(root: Path, *, is_shared: bool = False) -> Store:
+def open_store(root: Path, *, is_shared: bool = False, patience: float = database.PATIENCE) -> Store:
     """Open a folder with the tables of all parts; `is_shared` says that a server may be using it."""
-    store = Store(root, is_shared=is_shared)
+    store = Store(root, is_shared=is_shared, patience=patience)
     for schema in parts.SCHEMAS:
         store.add_schema(schema)
+    if not is_shared:
+        for prepare in parts.AT_START:
+            prepare(store)
     return store
 
 
@@ -115,6 +123,8 @@ class App:
         except (OSError, sqlite3.OperationalError) as error:
             if isinstance(error, FileNotFoundError):
                 return error_response(ApiError(500, MISSING))
+            if isinstance(error, Busy) or (isinstance(error, sqlite3.OperationalError) and is_busy(error)):
+                return respond(ApiError(503, BUSY, headers={"Retry-After": "1"}))
             if not is_full(error):
                 raise
             return respond(ApiError(507, FULL))
@@ -156,11 +166,16 @@ async def _handled(route: Route, call: Call) -> Response:
     """Let the route answer, after copying what it lacks from the upstream Hub: the repository, then the revision."""
     for _ in range(2):
         try:
-            return await route.handler(call)
+            return await _answered(route, call)
         except (ApiError, NoRevision) as error:
             if not await _fetched(call, error):
                 raise
-    return await route.handler(call)
+    return await _answered(route, call)
+
+
+async def _answered(route: Route, call: Call) -> Response:
+    handler: Any = route.handler
+    return await (handler(call) if inspect.iscoroutinefunction(handler) else call.in_thread(handler, call))
 
 
 async def _fetched(call: Call, error: ApiError | NoRevision) -> bool:
@@ -179,7 +194,7 @@ async def _fetched(call: Call, error: ApiError | NoRevision) -> bool:
         return False
     if not revision or revision.startswith("refs/pr/"):
         return False
-    return await call.in_thread(call.hub.fetch, kind, name, revision)
+    return await call.write(call.hub.fetch, kind, name, revision)
 
 
 def _request_id(request: Request) -> str:

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.bucketstore import Bucket, BucketFile
-from composer_hub.local_hub.calls import ApiError, Call, Hub, Route
+from composer_hub.local_hub.calls import JSON_LIMIT, PUBLIC_LIMIT, ApiError, Call, Hub, Route
 from composer_hub.local_hub.files import send_content
 from composer_hub.local_hub.repos import may_open
 from composer_hub.local_hub.store import Exists
@@ -51,8 +51,9 @@ def _named(call: Call, *, write: bool = False) -> Bucket:
 
 
 def _namespace(call: Call) -> str:
-    """Return the namespace of the path; `me` is the caller."""
-    return call.need_user().name if call.args["ns"] == "me" else call.args["ns"]
+    """Return the namespace of the path; `me` is the caller, and without one the user of this name, if there is one."""
+    is_name = call.args["ns"] != "me" or (call.user is None and call.hub.accounts.holds_namespace("me"))
+    return call.args["ns"] if is_name else call.need_user().name
 
 
 # ---------------------------------------------------------------------------------------------------------- requests
@@ -62,18 +63,18 @@ async def create(call: Call) -> Response:
     """Create a bucket; if it exists, answer 409 with its address, which clients read with `exist_ok`."""
     user, namespace = call.need_user(write=True), _namespace(call)
     name = f"{namespace}/{call.args['name']}"
-    body = await call.json_body()
     check_offered(call.hub)
     if not _NAME.fullmatch(call.args["name"]):
         raise ApiError(400, f"Invalid bucket name: {call.args['name'][:200]!r}. Use letters, digits, '-', '_' and '.'.")
     if not user.may_create_in(namespace):
         raise ApiError(403, f'You don\'t have the rights to create a bucket under the namespace "{namespace[:200]}"')
+    body = await call.json_body()
     by_default = "private" if call.hub.accounts.is_private_by_default(namespace) else "public"
     visibility = body.get("visibility") or by_default
     if visibility not in ("public", "private"):
         raise ApiError(400, "A bucket's `visibility` is public or private.", "BadRequest")
     try:
-        await call.in_thread(bucketstore.create_bucket, call.store, name, visibility, user.name)
+        await call.write(bucketstore.create_bucket, call.store, name, visibility, user.name)
     except Exists as error:
         raise ApiError(409, f"You already created the bucket {name}", body=_address(call, name)) from error
     return call.json(_address(call, name))
@@ -83,11 +84,11 @@ def _address(call: Call, name: str) -> dict[str, str]:
     return {"url": call.url(f"/buckets/{name}"), "id": name, "name": name}
 
 
-async def show(call: Call) -> Response:
+def show(call: Call) -> Response:
     return call.json(_info(call, _named(call)))
 
 
-async def list_buckets(call: Call) -> Response:
+def list_buckets(call: Call) -> Response:
     """List the buckets of a namespace that the caller may see."""
     namespace, search = _namespace(call), call.query.get("search", "").lower()
     if not call.hub.accounts.holds_namespace(namespace):
@@ -104,7 +105,7 @@ async def list_buckets(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     bucket = _named(call, write=True)
-    await call.in_thread(bucketstore.delete_bucket, call.store, bucket)
+    await call.write(bucketstore.delete_bucket, call.store, bucket)
     return call.json({})
 
 
@@ -115,7 +116,7 @@ async def change_settings(call: Call) -> Response:
     if not isinstance(is_private, bool):
         raise ApiError(400, "The field 'private' must be true or false.", "BadRequest")
     visibility = "private" if is_private else "public"
-    await call.in_thread(bucketstore.set_visibility, call.store, bucket, visibility)
+    await call.write(bucketstore.set_visibility, call.store, bucket, visibility)
     return call.json({"private": is_private})
 
 
@@ -135,7 +136,7 @@ async def apply_batch(call: Call) -> Response:
         return source.scope if source is not None and may_read and bucketstore.holds(db, source, xet_hash) else ""
 
     area = area_of(bucket.scope, call.need_user().name)
-    failed = await call.in_thread(bucketstore.apply_batch, call.store, bucket, operations, area, find_source)
+    failed = await call.write(bucketstore.apply_batch, call.store, bucket, operations, area, find_source)
     status = 422 if failed and len(failed) == len(operations) else 200
     return call.json({"success": not failed, "processed": len(operations), "failed": failed}, status)
 
@@ -157,7 +158,7 @@ def _operations(body: bytes) -> list[Mapping[str, Any]]:
 async def show_paths(call: Call) -> Response:
     """Describe the asked files that exist; the others are left out."""
     bucket = _named(call)
-    paths = (await call.json_body()).get("paths")
+    paths = (await call.json_body(JSON_LIMIT if call.user else PUBLIC_LIMIT, from_anyone=True)).get("paths")
     if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, str) for path in paths):
         raise ApiError(400, f"`paths` must be a list of at most {MAX_PATHS} texts.", "BadRequest")
     return call.json([file.shown() for file in bucketstore.files_at(call.store.read(), bucket, paths)])

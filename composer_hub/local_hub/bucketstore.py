@@ -9,7 +9,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from composer_hub.local_hub.chunkstore import Chunks, forget_scope
@@ -73,7 +73,7 @@ class BucketFile:
 
     def shown(self) -> dict[str, Any]:
         """Return the file as clients read it."""
-        mtime = datetime.fromtimestamp(self.mtime / 1000, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+        mtime = datetime.fromtimestamp(self.mtime / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
         return {
             "type": "file",
             "path": self.path,

@@ -10,9 +10,10 @@ A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `R
     ROUTES = (Route("GET", "/api/spaces/{ns}/{name}/runtime", show_runtime),)
 
 A pattern is matched against the raw path, segment by segment; `{x}` is one segment (decoded after matching, so
-`refs%2Fpr%2F1` is one), `{x...}` the rest, `{kinds}` is models, datasets or spaces. Handlers run in the event loop:
-quick queries may run there, anything slow goes through `call.in_thread(function, …)`. Everything that fails raises
-`ApiError` (or an error of the store, which `app.py` translates).
+`refs%2Fpr%2F1` is one), `{x...}` the rest, `{kinds}` is models, datasets or spaces. A handler that is a plain function
+runs in a thread. One that is `async` runs in the event loop: it may look up one row there, anything slower goes through
+`call.in_thread(function, …)`, and everything that writes through `call.write(function, …)`. Everything that fails
+raises `ApiError` (or an error of the store, which `app.py` translates).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -36,15 +37,16 @@ from composer_hub.local_hub.direct import BLOCK, body_socket
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.store import KINDS, Repo, Store
 
+_MAX_WRITERS, _MAX_PREVIEWS = 64, 2
 _MAX_PARTS = 1000
 """As many parts as the system writes at once."""
-JSON_LIMIT = 16 << 20
-"""A JSON body may be this long; what is longer is answered 413."""
+JSON_LIMIT, PUBLIC_LIMIT = 4 << 20, 1 << 20
+"""A JSON body may be this long, and one of which nobody knows the sender; what is longer is answered 413."""
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
 """The Hub's own words for 412; clients look for them."""
 
 T = TypeVar("T")
-Handler = Callable[["Call"], Awaitable[Response]]
+Handler = Callable[["Call"], Awaitable[Response] | Response]
 OpenPullRequest = Callable[[sqlite3.Connection, Repo, User, str, str, str], int]
 """(transaction, repo, author, title, description, base oid) -> the number of the new pull request."""
 
@@ -83,6 +85,11 @@ class Hub:
     """Says whether the caller may commit to the ref of a pull request."""
     details: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
     """Additions of parts to the info of a repository, such as the runtime of a Space."""
+    writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_WRITERS))
+    """Threads of requests that write: they wait for each other and must not keep those from working that read."""
+    preview_readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_PREVIEWS))
+    previews: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    """First rows of Parquet files that were read, by the id of their content; a few are read at once."""
     extra: dict[str, Any] = field(default_factory=dict)
     """State that a part keeps while the server runs (job processes, sessions), under the part's own name."""
 
@@ -186,8 +193,10 @@ class Call:
         message = "Repository not found" if is_in_path else f"Repository not found: {what}"
         return ApiError(404, message, "RepoNotFound", body={"repository": what})
 
-    async def body(self, limit: int = JSON_LIMIT) -> bytes:
-        """Read the whole body, up to a limit."""
+    async def body(self, limit: int = JSON_LIMIT, *, from_anyone: bool = False) -> bytes:
+        """Read the whole body, up to a limit. Check the caller's rights before."""
+        if not from_anyone:
+            self.need_user()
         parts, size = [], 0
         async for part in self.request.stream():
             size += len(part)
@@ -220,9 +229,9 @@ class Call:
                 parts, held = [], 0
         await self.in_thread(writer.write, *parts)
 
-    async def json_body(self) -> dict[str, Any]:
-        """Read a JSON object; an empty body is an empty object."""
-        body = await self.body()
+    async def json_body(self, limit: int = JSON_LIMIT, *, from_anyone: bool = False) -> dict[str, Any]:
+        """Read a JSON object; an empty body is an empty object. Check the caller's rights before."""
+        body = await self.body(limit, from_anyone=from_anyone)
         if not body:
             return {}
         try:
@@ -235,7 +244,11 @@ class Call:
 
     async def in_thread(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run something slow beside the event loop."""
-        return await run_in_threadpool(function, *args, **kwargs)
+        return await to_thread.run_sync(functools.partial(function, *args, **kwargs))
+
+    async def write(self, function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        """Run something beside the event loop that may wait for others who write."""
+        return await to_thread.run_sync(functools.partial(function, *args, **kwargs), limiter=self.hub.writers)
 
     def json(self, value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
         return json_response(value, status, headers)

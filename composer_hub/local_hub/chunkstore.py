@@ -37,7 +37,7 @@ create index if not exists xet_files_by_sha256 on xet_files(scope, sha256);
 create table if not exists xet_areas(area text primary key, generation integer not null, at text not null)
     without rowid;
 """
-_FILE = "hash, sha256, size, xorbs, terms"
+_FILE = "scope, hash, sha256, size, xorbs, terms"
 _WINDOW = 1 << 20
 
 
@@ -45,6 +45,7 @@ _WINDOW = 1 << 20
 class XetFile:
     """One file: the packs it is in, as (xorb, blob), and its terms as (place among them, length, first, stop)."""
 
+    scope: str
     hash: str
     sha256: str
     size: int
@@ -98,13 +99,14 @@ class Chunks:
                         raise Malformed(message)
                 places = {xorb: place for place, xorb in enumerate(packs)}
                 file = XetFile(
+                    area,
                     name,
                     sha256,
                     sum(length for _, length, _, _ in terms),
                     [(xorb, blob) for xorb, (blob, _) in packs.items()],
                     [(places[xorb], length, first, stop) for xorb, length, first, stop in terms],
                 )
-                _write_file(db, area, file, self._db.now())
+                self.give(db, area, file)
 
     def give_checked(self, db: sqlite3.Connection, holder: str, file: XetFile) -> None:
         """Give a file whose sha256 was checked to a holder, whose files with another sha256 keep their content."""
@@ -115,8 +117,11 @@ class Chunks:
         self.give(db, holder, file)
 
     def give(self, db: sqlite3.Connection, holder: str, file: XetFile) -> None:
-        """Give a file to a holder, in place of the one of the same hash."""
-        _write_file(db, holder, file, self._db.now())
+        """Give a file to an area or a holder, in place of the one of the same hash."""
+        for _, blob in file.packs:
+            if db.execute("select 1 from packs where blob=?", (blob,)).fetchone() is None:
+                raise Malformed("Chunks of this file were removed meanwhile. Upload it again.")
+        write_file(db, holder, file, self._db.now())
 
     def _pack_in(self, db: sqlite3.Connection, area: str, xorb: str) -> tuple[str, Pack]:
         row = db.execute("select blob from xorbs where area=? and hash=?", (area, xorb)).fetchone()
@@ -146,9 +151,18 @@ class Chunks:
         """Say whether all packs of a file are on disk."""
         return all(self.blobs.holds(blob) for _, blob in file.packs)
 
+    def files_in(self, db: sqlite3.Connection, blob: str = "") -> Iterator[tuple[XetFile, str]]:
+        """Yield the files of all holders and areas with chunks in a pack (or in any), and the time of each."""
+        query = f"select at, {_FILE} from xet_files where instr(xorbs, ?)"
+        for at, *row in db.execute(query, (blob,)).fetchall():
+            if file := _file(row):
+                yield file, at
+
     def pack(self, db: sqlite3.Connection, blob: str) -> Pack:
-        offsets, lengths = db.execute("select offsets, lengths from packs where blob=?", (blob,)).fetchone()
-        return Pack(json.loads(offsets), json.loads(lengths))
+        row = db.execute("select offsets, lengths from packs where blob=?", (blob,)).fetchone()
+        if row is None:
+            raise FileNotFoundError(f"There is no pack {blob}.")
+        return Pack(*map(json.loads, row))
 
     def read(self, file: XetFile, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the bytes of a range, unpacked a window at a time."""
@@ -173,6 +187,18 @@ class Chunks:
 
     def _parts(self, file: XetFile, start: int, end: int) -> Iterator[bytes | memoryview]:
         """Yield the bytes of a range in pieces of at most one chunk."""
+        try:
+            for part in self._parts_now(file, start, end):
+                start += len(part)
+                yield part
+        except FileNotFoundError:
+            # `gc` may have packed the chunks again since the file was looked up.
+            now = self.find(file.scope, file.hash)
+            if now is None or now.packs == file.packs or now.terms != file.terms:
+                raise
+            yield from self._parts(now, start, end)
+
+    def _parts_now(self, file: XetFile, start: int, end: int) -> Iterator[bytes | memoryview]:
         packs: dict[int, Pack] = {}
         position = 0
         # A sparse file names one chunk thousands of times.
@@ -219,8 +245,7 @@ def write_pack(db: sqlite3.Connection, blob: str, pack: Pack) -> None:
     db.execute("insert or ignore into packs values(?,?,?)", row)
 
 
-def _write_file(db: sqlite3.Connection, scope: str, file: XetFile, at: str) -> None:
-    """Write a file of an area or a holder, in place of the one of the same hash."""
+def write_file(db: sqlite3.Connection, scope: str, file: XetFile, at: str) -> None:
     packs, terms = json.dumps(file.packs), json.dumps(file.terms, separators=(",", ":"))
     row = (scope, file.hash, file.sha256, file.size, packs, terms, at)
     db.execute("insert or replace into xet_files values(?,?,?,?,?,?,?)", row)
@@ -237,5 +262,5 @@ def forget_scope(db: sqlite3.Connection, holder: str) -> None:
 def _file(row: Sequence[str] | None) -> XetFile | None:
     if row is None:
         return None
-    name, sha256, size, packs, terms = row
-    return XetFile(name, sha256, int(size), [tuple(pack) for pack in json.loads(packs)], json.loads(terms))
+    scope, name, sha256, size, packs, terms = row
+    return XetFile(scope, name, sha256, int(size), [tuple(pack) for pack in json.loads(packs)], json.loads(terms))

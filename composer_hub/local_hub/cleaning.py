@@ -1,5 +1,6 @@
 """Remove what nothing names: commits without a ref, and bytes without a commit, a bucket's file or a recent upload.
 
+A pack of chunks is written again if only some of them are named.
 Safe while the server runs and files go up. Everything is decided and removed in write transactions, a commit checks in
 its own transaction that the bytes it names are there, and uploads write down their bytes' names before the bytes. What
 came within the last `min_age` seconds stays, as the commit that will name it may be on its way.
@@ -7,14 +8,20 @@ came within the last `min_age` seconds stays, as the commit that will name it ma
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import dataclasses
+import hashlib
+import itertools
 import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
+from composer_hub.local_hub.chunkstore import write_file, write_pack
 from composer_hub.local_hub.store import Store
+from composer_hub.local_hub.xorbs import HOLE
 
 MIN_AGE = 2 * 3600
 """Longer than a token for uploads is valid."""
@@ -58,20 +65,25 @@ class _Undo(Exception):
 def clean(store: Store, *, min_age: float = MIN_AGE, dry_run: bool = False) -> Freed:
     """Remove what nothing names, or with `dry_run` only count it."""
     freed, names = Freed(), _Names()
-    moment = datetime.fromtimestamp(store.clock() - min_age, timezone.utc)
+    moment = datetime.fromtimestamp(store.clock() - min_age, UTC)
     cutoff = moment.strftime("%Y-%m-%dT%H:%M:%S.999Z")
     names.update(store.read())  # the slow part, before the others have to wait
     with contextlib.suppress(_Undo), store.write() as db:
         freed.num_commits = _clean_commits(db)
         names.update(db)
-        _clean_rows(db, names, cutoff, freed)
+        unused = _clean_rows(store, db, names, cutoff, freed)
         freed.num_bytes += store.num_unused_bytes(db)
         if dry_run:
             for blob in [blob for blob in store.blobs.all() if not _is_named(db, names, blob)]:
                 freed.num_objects += 1
                 freed.num_bytes += store.blobs.path(blob).stat().st_size
+            for blob, numbers in unused.items():
+                pack = store.chunks.pack(db, blob)
+                freed.num_bytes += pack.offsets[-1] - pack.without(numbers).offsets[-1]
             raise _Undo
     if not dry_run:
+        for blob in unused:
+            _pack_again(store, blob, freed)
         _clean_blobs(store, names, freed)
         store.shrink()
     return freed
@@ -96,8 +108,11 @@ def _clean_commits(db: sqlite3.Connection) -> int:
     return len(gone)
 
 
-def _clean_rows(db: sqlite3.Connection, names: _Names, cutoff: str, freed: Freed) -> None:
-    """Delete the rows of uploads that were not used, of files that are not named, and of small files."""
+def _clean_rows(store: Store, db: sqlite3.Connection, names: _Names, cutoff: str, freed: Freed) -> dict[str, set[int]]:
+    """Delete the rows of uploads that were not used, of files that are not named, and of small files.
+
+    Return the chunks that no file names, by their packs, if nobody may still name them.
+    """
     holders = {f"repo-{number}" for (number,) in db.execute("select id from repos")}
     holders |= {f"bucket-{number}" for (number,) in db.execute("select id from buckets")}
     in_buckets = {
@@ -118,29 +133,72 @@ def _clean_rows(db: sqlite3.Connection, names: _Names, cutoff: str, freed: Freed
     db.executemany("delete from lfs where repo=? and sha256=?", gone)
     given = {(f"repo-{repo}", sha256) for repo, sha256 in db.execute("select repo, sha256 from lfs")}
     used: set[tuple[str, str]] = set()
-    for scope, name, sha256, packs, at in db.execute("select scope, hash, sha256, xorbs, at from xet_files").fetchall():
-        is_named = (scope, sha256) in given or (scope, name) in in_buckets
-        if _holder(scope) in holders and (is_named or at >= cutoff or scope in open_areas):
-            used |= {(_holder(scope), blob) for _, blob in json.loads(packs)}
+    for file, at in store.chunks.files_in(db):
+        holder = _holder(file.scope)
+        is_named = (file.scope, file.sha256) in given or (file.scope, file.hash) in in_buckets
+        if holder in holders and (is_named or at >= cutoff or file.scope in open_areas):
+            used |= {(holder, blob) for _, blob in file.packs}
         else:
-            db.execute("delete from xet_files where scope=? and hash=?", (scope, name))
+            db.execute("delete from xet_files where scope=? and hash=?", (file.scope, file.hash))
+    unused = _unused_chunks(store, db)
     areas: set[str] = set()
     for area, name, blob, at in db.execute("select area, hash, blob, at from xorbs").fetchall():
-        is_used, is_recent = (_holder(area), blob) in used, at >= cutoff or area in open_areas
+        # Who knows a xorb may name each of its chunks.
+        is_used = (_holder(area), blob) in used and blob not in unused
+        is_recent = at >= cutoff or area in open_areas
         if _holder(area) not in holders or not keep(is_used, is_recent):
             areas.add(area)
             db.execute("delete from xorbs where area=? and hash=?", (area, name))
     renew(db, areas)
     db.executemany("delete from xet_areas where area=?", [(area,) for area in areas if _holder(area) not in holders])
-    kept = {blob for _, blob in used} | {blob for (blob,) in db.execute("select blob from xorbs")}
+    uploaded = {blob for (blob,) in db.execute("select blob from xorbs")}
+    kept = {blob for _, blob in used} | uploaded
     _delete(db, "packs", "blob", {blob for (blob,) in db.execute("select blob from packs")} - kept)
     _delete(db, "small", "oid", {oid for (oid,) in db.execute("select oid from small")} - names.ids)
     db.execute("delete from coming where at<?", (cutoff,))
+    return {blob: numbers for blob, numbers in unused.items() if blob not in uploaded}
 
 
 def renew(db: sqlite3.Connection, areas: Iterable[str]) -> None:
     """Change the addresses of areas, so that clients forget which chunks they sent there."""
     db.executemany("update xet_areas set generation=generation+1 where area=?", [(area,) for area in areas])
+
+
+def _unused_chunks(store: Store, db: sqlite3.Connection, among: str = "") -> dict[str, set[int]]:
+    """Return the numbers of the chunks that no file names, for each pack (or one) that files name in part."""
+    named: dict[str, set[int]] = collections.defaultdict(set)
+    for file, _ in store.chunks.files_in(db, among):
+        for place, _, first, stop in file.terms:
+            named[file.packs[place][1]].update(range(first, stop))
+    found = {}
+    for blob in [among] if among else list(named):
+        lengths = store.chunks.pack(db, blob).lengths
+        if unused := {number for number, length in enumerate(lengths) if length and number not in named[blob]}:
+            found[blob] = unused
+    return found
+
+
+def _pack_again(store: Store, blob: str, freed: Freed) -> None:
+    """Write a pack with holes in place of the chunks that no file names, and let its files name the new one."""
+    before = _unused_chunks(store, store.read(), blob).get(blob, set())
+    with contextlib.suppress(FileNotFoundError), store.blobs.writer() as writer:
+        old, data = store.chunks.pack(store.read(), blob), store.blobs.path(blob).read_bytes()
+        if hashlib.sha256(data).hexdigest() != blob:
+            return  # damaged, which `check` must be able to tell
+        for number, (start, stop) in enumerate(itertools.pairwise(old.offsets)):
+            writer.write(HOLE if number in before else data[start:stop])
+        with store.write() as db:
+            is_known = db.execute("select 1 from xorbs where blob=? limit 1", (blob,)).fetchone()
+            if is_known or _unused_chunks(store, db, blob).get(blob) != before:
+                return  # somebody uploads to it; the next time may do
+            write_pack(db, writer.sha256, old.without(before))
+            for named, at in store.chunks.files_in(db, blob):
+                packs = [(xorb, writer.sha256 if one == blob else one) for xorb, one in named.packs]
+                write_file(db, named.scope, dataclasses.replace(named, packs=packs), at)
+            _delete(db, "packs", "blob", [blob])
+            writer.keep(writer.sha256)  # before the rows that name it: no upload would bring it again
+        freed.num_objects -= 1
+        freed.num_bytes -= writer.size
 
 
 def _clean_blobs(store: Store, names: _Names, freed: Freed) -> None:

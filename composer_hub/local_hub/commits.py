@@ -25,7 +25,6 @@ COMMIT_LIMIT = 1 << 30
 """The Hub's own bound for the regular files of one commit."""
 _MAX_INLINE = 8 << 20
 _MAX_TITLE = 4096
-_FEW = 64
 _REF = re.compile(r"(?!.*(?:\.\.|//|@\{))[A-Za-z0-9_][\w.+/-]{0,254}(?<![./])")
 
 
@@ -76,8 +75,7 @@ async def commit(call: Call) -> Response:
         parent=draft.parent,
         before=open_pull_request if as_pull_request else None,
     )
-    # A small commit takes less time than the way to a thread and back.
-    made = write() if len(draft.operations) <= _FEW else await call.in_thread(write)
+    made = await call.write(write)
     page = call.url("/" + repo.web_path)
     answer: dict[str, Any] = {"success": True, "commitOid": made.oid, "commitUrl": f"{page}/commit/{made.oid}"}
     if opened:
@@ -85,21 +83,22 @@ async def commit(call: Call) -> Response:
     return call.json(answer | {"hookOutput": ""})
 
 
-async def show_commits(call: Call) -> Response:
+def show_commits(call: Call) -> Response:
     repo = call.repo()
     start = call.store.resolve(repo, call.args["rev"])
     page, limit = call.number("p", 0), min(call.number("limit", 50) or 50, 1000)
-    log = await call.in_thread(lambda: list(call.store.log(repo, start)))
-    headers = {"X-Total-Count": str(len(log))}
-    if (page + 1) * limit < len(log):
+    oids = call.store.history(repo, start)
+    headers = {"X-Total-Count": str(len(oids))}
+    if (page + 1) * limit < len(oids):
         path = f"/api/{call.args['kinds']}/{repo.name}/commits/{quote(call.args['rev'], safe='')}"
         expand = "".join(f"&expand[]={quote(value)}" for value in call.query.getlist("expand[]"))
         headers["Link"] = f'<{call.url(path)}?p={page + 1}&limit={limit}{expand}>; rel="next"'
     formatted = "formatted" in call.query.getlist("expand[]")
-    return call.json([_commit(item, formatted) for item in log[page * limit : (page + 1) * limit]], headers=headers)
+    shown = [call.store.find_commit(repo, oid) for oid in oids[page * limit : (page + 1) * limit]]
+    return call.json([_commit(item, formatted) for item in shown], headers=headers)
 
 
-async def show_refs(call: Call) -> Response:
+def show_refs(call: Call) -> Response:
     repo = call.repo()
     refs = call.store.refs(repo)
     found = {
@@ -116,7 +115,7 @@ async def create_branch(call: Call) -> Response:
     body = await call.json_body()
     ref = f"refs/heads/{_ref_name(call.args['branch'])}"
     start = call.store.resolve(repo, text_field(body, "startingPoint", "") or "main")
-    await call.in_thread(call.store.create_ref, repo, ref, start)
+    await call.write(call.store.create_ref, repo, ref, start)
     return call.json({})
 
 
@@ -124,7 +123,7 @@ async def delete_branch(call: Call) -> Response:
     repo = call.repo(write=True)
     if call.args["branch"] == "main":
         raise ApiError(403, "Cannot delete refs/heads/main")
-    await call.in_thread(call.store.delete_ref, repo, f"refs/heads/{call.args['branch']}")
+    await call.write(call.store.delete_ref, repo, f"refs/heads/{call.args['branch']}")
     return call.json({})
 
 
@@ -133,13 +132,13 @@ async def create_tag(call: Call) -> Response:
     body = await call.json_body()
     target = call.store.resolve(repo, call.args["rev"])
     ref = f"refs/tags/{_ref_name(text_field(body, 'tag'))}"
-    await call.in_thread(call.store.create_ref, repo, ref, target, text_field(body, "message", ""))
+    await call.write(call.store.create_ref, repo, ref, target, text_field(body, "message", ""))
     return call.json({})
 
 
 async def delete_tag(call: Call) -> Response:
     repo = call.repo(write=True)
-    await call.in_thread(call.store.delete_ref, repo, f"refs/tags/{call.args['rev']}")
+    await call.write(call.store.delete_ref, repo, f"refs/tags/{call.args['rev']}")
     return call.json({})
 
 
@@ -151,7 +150,7 @@ async def squash(call: Call) -> Response:
     if call.store.head(repo, ref) is None and call.store.head(repo, f"refs/tags/{call.args['rev']}") is not None:
         raise ApiError(400, "Invalid reference for a branch: a tag cannot be squashed.", "BadRequest")
     title = (text_field(body, "message", "") or f"Super-squash branch '{call.args['rev']}'")[:_MAX_TITLE]
-    made = await call.in_thread(call.store.replace_history, repo, ref, title=title, author=call.need_user().name)
+    made = await call.write(call.store.replace_history, repo, ref, title=title, author=call.need_user().name)
     return call.json({"oid": made.oid})
 
 
@@ -194,7 +193,7 @@ async def _add_file(call: Call, draft: CommitDraft, value: dict[str, Any]) -> No
         draft.num_small_bytes += len(data)
         entry = TreeEntry(git_oid(data), len(data))
     else:
-        entry = await call.in_thread(call.store.add_large, data)
+        entry = await call.write(call.store.add_large, data)
         draft.large.append(entry)
     draft.operations.append(PutFile(path, entry))
 
@@ -203,7 +202,7 @@ async def _lfs_file(call: Call, repo: Repo, sha256: str) -> TreeEntry:
     """Return the entry of an LFS file that this repository was given, or that the caller sent to it as chunks."""
     size = call.store.lfs_size(repo, sha256)
     if size is None or not call.store.has_content(repo, lfs_entry(sha256, size)):
-        await call.in_thread(adopt, call.store, repo, call.need_user(), sha256)
+        await call.write(adopt, call.store, repo, call.need_user(), sha256)
         size = call.store.lfs_size(repo, sha256)
     return lfs_entry(sha256, size or 0)
 
@@ -242,7 +241,7 @@ def _full_ref(revision: str) -> str:
 
 
 def _ref_name(name: str) -> str:
-    if not _REF.fullmatch(name) or name.startswith("refs/") or name.endswith(".lock"):
+    if not _REF.fullmatch(name) or name.startswith("refs/") or name == "HEAD" or name.endswith(".lock"):
         raise ApiError(400, f"Invalid reference name: {name[:200]!r}", "BadRequest")
     return name
 

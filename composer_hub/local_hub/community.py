@@ -262,7 +262,7 @@ def _commit_events(commits: list[Commit]) -> Iterator[dict[str, Any]]:
 # ---------------------------------------------------------------------------------------------------------- requests
 
 
-async def list_discussions(call: Call) -> Response:
+def list_discussions(call: Call) -> Response:
     """Answer one page of discussions, the newest first, filtered by author, type and status."""
     repo = call.repo()
     where, values = ["repo=?"], [repo.id]
@@ -312,7 +312,7 @@ async def create_discussion(call: Call) -> Response:
                 call.store.create_ref(repo, f"refs/pr/{num}", base)
             return num
 
-    num = await call.in_thread(create)
+    num = await call.write(create)
     return call.json({"num": num, "pullRequest": is_pr, "url": call.url(f"/{repo.web_path}/discussions/{num}")})
 
 
@@ -340,11 +340,12 @@ async def add_comment(call: Call) -> Response:
             discussion = find(db, repo, call.args["num"])
             return _dated(add_event(db, repo, discussion.num, user.name, "comment", _comment(text, user.name)))
 
-    return call.json({"newMessage": await call.in_thread(add)})
+    return call.json({"newMessage": await call.write(add)})
 
 
 async def edit_comment(call: Call) -> Response:
     """Replace the text of an own comment; the former one stays in its history."""
+    call.need_user(write=True), call.repo()
     text = _text(await call.json_body(), "content")
     return await _change_comment(call, lambda data, user: _comment(text, user.name, data), also_writers=False)
 
@@ -381,7 +382,7 @@ async def _change_comment(call: Call, change: Any, *, also_writers: bool) -> Res
             db.execute("update discussion_events set data=? where id=?", (json.dumps(data), event["id"]))
             return event | {"data": data}
 
-    return call.json({"updatedComment": await call.in_thread(apply)})
+    return call.json({"updatedComment": await call.write(apply)})
 
 
 async def change_title(call: Call) -> Response:
@@ -397,7 +398,7 @@ async def change_title(call: Call) -> Response:
                 db, repo, discussion.num, user.name, "title-change", {"from": discussion.title, "to": title}
             )
 
-    return call.json({"newTitle": await call.in_thread(change)})
+    return call.json({"newTitle": await call.write(change)})
 
 
 async def change_status(call: Call) -> Response:
@@ -420,14 +421,14 @@ async def change_status(call: Call) -> Response:
                 add_event(db, repo, discussion.num, user.name, "comment", _comment(comment, user.name))
             return add_event(db, repo, discussion.num, user.name, "status-change", {"status": status})
 
-    return call.json({"newStatus": await call.in_thread(change)})
+    return call.json({"newStatus": await call.write(change)})
 
 
 async def merge_pull_request(call: Call) -> Response:
     user, repo = call.need_user(write=True), call.repo(write=True)
     body = await call.json_body()
     comment = _text(body, "comment") if body.get("comment") else ""
-    commit = await call.in_thread(merge, call.store, repo, call.args["num"], user, comment)
+    commit = await call.write(merge, call.store, repo, call.args["num"], user, comment)
     return call.json({"success": True, "mergeCommitId": commit.oid})
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from composer_hub.local_hub.blobs import Blobs
 from composer_hub.local_hub.chunkstore import Chunks, XetFile
-from composer_hub.local_hub.database import Database
+from composer_hub.local_hub.database import PATIENCE, Database
 from composer_hub.local_hub.migrations import STEPS
 from composer_hub.local_hub.trees import TreeEntry, git_oid
 
@@ -71,8 +71,15 @@ class Repo:
 class Contents(Database):
     """Everything that files of repositories are made of, under one folder."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time, is_shared: bool = False) -> None:
-        super().__init__(root, steps=STEPS, clock=clock, is_shared=is_shared)
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        is_shared: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(root, steps=STEPS, clock=clock, is_shared=is_shared, patience=patience)
         if not is_shared:
             # Format 1 kept xorbs here; what was still needed has moved.
             shutil.rmtree(root / "xorbs", ignore_errors=True)

@@ -1,7 +1,7 @@
 """One sqlite file under a folder: one writer at a time, a reader for each thread, and what the folder is known by.
 
-Readers never wait for the writer; writers stand in line. What a transaction
-wrote outlives this process when its block ends.
+Readers never wait for the writer. Writers wait for those of this process and of others, but not forever: then they are
+`Busy`. What a transaction wrote outlives this process when its block ends.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from composer_hub.local_hub.errors import LocalHubError
@@ -21,12 +21,18 @@ from composer_hub.local_hub.errors import LocalHubError
 Step = Callable[[sqlite3.Connection, Path], None]
 """Leads from one format of the folder to the next, inside a transaction."""
 
+PATIENCE = 30.0
+"""How long a transaction waits for the others, in seconds."""
 _NO_AUTO_VACUUM = 0
 _PAGES_AT_ONCE = 2000
 
 
 class DatabaseError(LocalHubError, RuntimeError):
     """The folder of the embedded Hub cannot be used."""
+
+
+class Busy(LocalHubError, TimeoutError):
+    """Other writers did not end in time."""
 
 
 class Database:
@@ -39,10 +45,12 @@ class Database:
         steps: Sequence[Step],
         clock: Callable[[], float] = time.time,
         is_shared: bool = False,
+        patience: float = PATIENCE,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root = root
         self.clock = clock
+        self.patience = patience
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
@@ -78,7 +86,7 @@ class Database:
                 db.execute(f"pragma user_version = {number}")
         if not is_shared and self._writer.execute("pragma auto_vacuum").fetchone() == (_NO_AUTO_VACUUM,):
             with contextlib.suppress(sqlite3.OperationalError):  # there is no room for a copy: the next start may have
-                self._writer.execute("vacuum")
+                self._writer.executescript("pragma auto_vacuum=incremental; vacuum;")
 
     def read(self) -> sqlite3.Connection:
         """Return this thread's connection for queries."""
@@ -87,13 +95,17 @@ class Database:
         return self._local.connection
 
     @contextlib.contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self, patience: float | None = None) -> Iterator[sqlite3.Connection]:
         """Run one transaction: all of it is kept when the block ends, nothing of it when the block raises."""
-        with self._lock:
+        patience = self.patience if patience is None else patience
+        until = time.monotonic() + patience
+        if not self._lock.acquire(timeout=patience):
+            raise Busy(f"Another request is still writing to {self.root}. Try again.")
+        try:
             if self._writer.in_transaction:
                 yield self._writer
                 return
-            self._writer.execute("begin immediate")
+            self._begin(until)
             try:
                 yield self._writer
                 self._writer.execute("commit")
@@ -101,6 +113,18 @@ class Database:
                 if self._writer.in_transaction:
                     self._writer.execute("rollback")
                 raise
+        finally:
+            self._lock.release()
+
+    def _begin(self, until: float) -> None:
+        """Begin a transaction when no other process is in one."""
+        self._writer.execute(f"pragma busy_timeout={max(0, int(1000 * (until - time.monotonic())))}").fetchall()
+        try:
+            self._writer.execute("begin immediate")
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            raise Busy(f"Another process is still writing to {self.root}. Try again.") from error
 
     def current(self) -> sqlite3.Connection:
         """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
@@ -130,7 +154,7 @@ class Database:
 
     def now(self) -> str:
         """Return the time as the Hub writes it."""
-        moment = datetime.fromtimestamp(self.clock(), timezone.utc)
+        moment = datetime.fromtimestamp(self.clock(), UTC)
         return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
     def close(self) -> None:
@@ -145,16 +169,26 @@ class Database:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         path.chmod(0o600)
-        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=30)
+        connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=self.patience)
+        if connection.execute("pragma page_count").fetchone() == (0,):
+            # It must come before the first page; `_migrate` applies it to an old file. In a file with pages it would
+            # wait for whoever writes, and readers do not wait.
+            connection.execute("pragma auto_vacuum=incremental")
         # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.
-        # The first one must come before the first page of a new file; `_migrate` applies it to an old one.
-        connection.execute("pragma auto_vacuum=incremental")
         connection.executescript("pragma journal_mode=wal; pragma synchronous=normal; pragma foreign_keys=on;")
         # Pages of the log are copied and flushed every 16 MB: small commits change the same ones again and again.
         connection.execute("pragma wal_autocheckpoint=4000")
         return connection
 
     def _remembered(self, key: str) -> str:
-        with self.write() as db:
-            db.execute("insert or ignore into meta values(?,?)", (key, secrets.token_hex(16)))
-            return db.execute("select value from meta where key=?", (key,)).fetchone()[0]
+        query = "select value from meta where key=?"
+        if (row := self._writer.execute(query, (key,)).fetchone()) is None:
+            with self.write() as db:
+                db.execute("insert or ignore into meta values(?,?)", (key, secrets.token_hex(16)))
+                row = db.execute(query, (key,)).fetchone()
+        return row[0]
+
+
+def is_busy(error: sqlite3.OperationalError) -> bool:
+    """Say whether another process kept the database for longer than we wait."""
+    return "locked" in str(error)

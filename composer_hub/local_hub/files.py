@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote
 from starlette.concurrency import iterate_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
-from composer_hub.local_hub.calls import ApiError, Call, Route
+from composer_hub.local_hub.calls import JSON_LIMIT, PUBLIC_LIMIT, ApiError, Call, Route
 from composer_hub.local_hub.contents import Content
 from composer_hub.local_hub.repos import check_gate, lfs_details
 from composer_hub.local_hub.store import Commit, Repo
@@ -43,7 +43,7 @@ async def show_tree(call: Call) -> Response:
         headers["Link"] = f'<{_with_cursor(call, page[-1])}>; rel="next"'
     last = await call.in_thread(call.store.last_commits, repo, oid) if expand else None
     shown = {path: items[path] for path in page}
-    return call.json(_items(call, repo, shown, last), headers=headers)
+    return call.json(await call.in_thread(_items, call, repo, shown, last), headers=headers)
 
 
 async def show_paths(call: Call) -> Response:
@@ -59,12 +59,12 @@ async def show_paths(call: Call) -> Response:
         found |= {path: everything[path] for path in missing if path in everything}
     expand = form["expand"]
     last = await call.in_thread(call.store.last_commits, repo, oid) if expand else None
-    return call.json(_items(call, repo, found, last))
+    return call.json(await call.in_thread(_items, call, repo, found, last))
 
 
 async def send_raw(call: Call) -> Response:
     """Send a file as git has it: in place of a large file, the text that points to it."""
-    repo, entry, headers = _found(call)
+    repo, entry, headers = await call.in_thread(_found, call)
     content = pointer(entry.sha256, entry.size) if entry.sha256 else call.store.content(repo, entry)
     headers |= {"ETag": f'"{entry.oid}"'}
     return await send_content(call, content, None if entry.sha256 else entry.size, headers)
@@ -72,7 +72,7 @@ async def send_raw(call: Call) -> Response:
 
 async def send_file(call: Call) -> Response:
     """Send a file of a revision, whole or a range of it."""
-    repo, entry, headers = _found(call)
+    repo, entry, headers = await call.in_thread(_found, call)
     if entry.sha256:
         headers |= {"X-Linked-Etag": f'"{entry.sha256}"', "X-Linked-Size": str(entry.size)}
     content = call.store.content(repo, entry)
@@ -106,7 +106,10 @@ async def plan_upload(call: Call) -> Response:
     """Say for each file which way it goes up, whether it is ignored, and what the branch holds now."""
     repo = call.repo(write="create_pr" not in call.query and not call.args["rev"].startswith("refs/pr/"))
     call.need_user(write=True)
-    body = await call.json_body()
+    return call.json(await call.in_thread(_plans, call, repo, await call.json_body()))
+
+
+def _plans(call: Call, repo: Repo, body: Mapping[str, Any]) -> dict[str, Any]:
     oid = call.store.resolve(repo, call.args["rev"])
     tree = call.store.tree(repo, oid)
     ignored = body.get("gitIgnore")
@@ -121,7 +124,7 @@ async def plan_upload(call: Call) -> Response:
     known = {file["path"]: tree[file["path"]] for file in files if file["path"] in tree}
     # A client leaves out what it is told the branch holds: damaged files must go up again.
     known = {path: entry for path, entry in known.items() if call.store.has_content(repo, entry)}
-    return call.json({"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid})
+    return {"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid}
 
 
 def entry_not_found(message: str, oid: str) -> ApiError:
@@ -129,8 +132,18 @@ def entry_not_found(message: str, oid: str) -> ApiError:
     return ApiError(404, message, "EntryNotFound", headers={"X-Repo-Commit": oid})
 
 
-async def send_content(call: Call, content: Content, size: int | None, headers: Mapping[str, str]) -> Response:
-    """Answer with a file, whole or the range that the request asks for; 304 if the client has it."""
+async def send_content(
+    call: Call,
+    content: Content,
+    size: int | None,
+    headers: Mapping[str, str],
+    *,
+    within: tuple[int, int] | None = None,
+) -> Response:
+    """Answer with a file, whole or the range that the request asks for; 304 if the client has it.
+
+    What is not `within` these bytes is refused.
+    """
     asked, etag = call.request.headers, headers.get("ETag", "")
     if etag and etag in re.split(r"\s*,\s*(?:W/)?", asked.get("if-none-match", "").removeprefix("W/")):
         return Response(None, 304, headers)
@@ -142,6 +155,8 @@ async def send_content(call: Call, content: Content, size: int | None, headers: 
     is_same = asked.get("if-range", etag) == etag
     span = parse_range(asked.get("range", ""), size) if is_same else None
     start, stop = span or (0, size)
+    if within and not within[0] <= start <= stop <= within[1]:
+        raise ApiError(403, f"This address is only for the range bytes={within[0]}-{within[1] - 1}.")
     headers = {**headers, "Accept-Ranges": "bytes", "Content-Length": str(stop - start)}
     if span:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{size}"
@@ -252,11 +267,12 @@ def _item(path: str, item: TreeEntry | Folder) -> dict[str, Any]:
 
 async def _form(call: Call) -> dict[str, Any]:
     """Read `paths` and `expand` from a form (as clients send them) or from JSON."""
+    limit = JSON_LIMIT if call.user else PUBLIC_LIMIT
     if "json" in call.request.headers.get("content-type", ""):
-        body = await call.json_body()
+        body = await call.json_body(limit, from_anyone=True)
         paths, expand = body.get("paths", []), str(body.get("expand", ""))
     else:
-        fields = parse_qs((await call.body()).decode("utf-8", "replace"), keep_blank_values=True)
+        fields = parse_qs((await call.body(limit, from_anyone=True)).decode("utf-8", "replace"), keep_blank_values=True)
         paths, expand = fields.get("paths", []), (fields.get("expand") or [""])[0]
     if not isinstance(paths, list) or len(paths) > _MAX_PATHS or not all(isinstance(path, str) for path in paths):
         raise ApiError(400, f"`paths` must be a list of at most {_MAX_PATHS} texts.", "BadRequest")

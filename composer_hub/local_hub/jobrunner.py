@@ -25,6 +25,8 @@ from composer_hub.local_hub.mounts import Mount, Volume
 from composer_hub.local_hub.xettokens import area_of
 
 SERVER_STOPPED = "server stopped"
+_PATIENCE = 600.0
+"""A stage that is not written down is lost."""
 MIN_MASK = 6
 """Shorter secrets are not masked in the log, because they would hide half of its words."""
 # A job inherits only this of the server's environment, so that it sees no token of the person who serves.
@@ -230,7 +232,7 @@ class Runner:
     def _set(self, job_id: str, *, stage: str, message: str = "", is_end: bool = False) -> None:
         """Move a job to another stage, unless it has ended."""
         moment = "finished_at" if is_end else "started_at"
-        with self.hub.store.write() as db:
+        with self.hub.store.write(patience=_PATIENCE) as db:
             db.execute(
                 f"update jobs set stage=?, message=?, {moment}=coalesce({moment}, ?) "
                 "where id=? and stage in ('SCHEDULING', 'RUNNING')",

@@ -12,7 +12,7 @@ import os
 import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -24,6 +24,7 @@ from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, RunningJob
 from composer_hub.local_hub.mounts import MAX_VOLUMES, Volume, read_volume
 from composer_hub.local_hub.repos import check_gate
+from composer_hub.local_hub.store import Store
 
 STAGES = ("SCHEDULING", "RUNNING", "COMPLETED", "CANCELED", "ERROR", "DELETED")
 DEFAULT_TIMEOUT = 30 * 60
@@ -38,17 +39,23 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _NOT_HERE = ("expose", "ssh", "network")
 
-# The schema runs when a server starts. No job of an earlier server is alive, because its supervisor ended with it.
-SCHEMA = f"""
+SCHEMA = """
 create table if not exists jobs(
     number integer primary key autoincrement, id text not null unique, namespace text not null, author text not null,
     stage text not null, message text not null default '', labels text not null, spec text not null,
     created_at text not null, started_at text, finished_at text);
 create index if not exists jobs_by_namespace on jobs(namespace, number);
-update jobs set stage='ERROR', message='{SERVER_STOPPED}', finished_at=strftime('%Y-%m-%dT%H:%M:%fZ', 'now')
-    where stage in ('SCHEDULING', 'RUNNING');
 """
 _COLUMNS = "id, namespace, author, stage, message, labels, spec, created_at, started_at, finished_at"
+
+
+def end_all(store: Store) -> None:
+    """Note that the jobs of an earlier server have ended with it, because each ends with its supervisor."""
+    with store.write() as db:
+        db.execute(
+            "update jobs set stage='ERROR', message=?, finished_at=? where stage in ('SCHEDULING', 'RUNNING')",
+            (SERVER_STOPPED, store.now()),
+        )
 
 
 def runner_of(call: Call) -> Runner:
@@ -149,7 +156,7 @@ async def set_labels(call: Call) -> Response:
         with call.store.write() as db:
             db.execute("update jobs set labels=? where id=?", (json.dumps(labels), call.args["id"]))
 
-    await call.in_thread(change)
+    await call.write(change)
     return call.json(_shown(call, _find(call)))
 
 
@@ -242,7 +249,7 @@ async def _start(call: Call, namespace: str, author: str, spec: dict[str, Any], 
                 row,
             )
 
-    await call.in_thread(insert)
+    await call.write(insert)
     runner.start(RunningJob(job_id, spec, values, volumes))
     call.args["id"] = job_id
     return call.json(_shown(call, _find(call)))
@@ -375,7 +382,7 @@ def _between(start: str | None, end: str | None) -> int | None:
 
 
 def _moment(text: str) -> datetime:
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=timezone.utc)
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%S.%fZ").replace(tzinfo=UTC)
 
 
 def _id(name: str) -> str:

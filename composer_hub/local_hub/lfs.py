@@ -7,16 +7,14 @@ come; the memory of an upload is one chunk.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import re
-import time
 from typing import Any
 
 from starlette.responses import Response
 
 from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
 from composer_hub.local_hub.repos import check_gate
+from composer_hub.local_hub.signing import read_signed, signed
 from composer_hub.local_hub.store import Repo, Store
 from composer_hub.local_hub.trees import lfs_entry
 
@@ -27,9 +25,9 @@ _MAX_OBJECTS = 2000
 
 async def batch(call: Call) -> Response:
     """Name an upload address for every object that the repository does not hold yet."""
+    repo = call.repo()
     body = await call.json_body()
     is_upload = body.get("operation") == "upload"
-    repo = call.repo()
     if is_upload:
         # Whoever may read may propose a pull request, and its large files go up before it is opened.
         call.need_user(write=True)
@@ -38,8 +36,12 @@ async def batch(call: Call) -> Response:
         raise ApiError(
             400, f"`objects` must be a list of at most {_MAX_OBJECTS} `oid` (sha256) and `size`.", "BadRequest"
         )
-    with call.store.write() if is_upload else contextlib.nullcontext():
-        answers = [_actions(call, repo, item, is_upload) for item in objects]
+
+    def answer() -> list[dict[str, Any]]:
+        with call.store.write() if is_upload else contextlib.nullcontext():
+            return [_actions(call, repo, item, is_upload) for item in objects]
+
+    answers = await call.write(answer)
     headers = {"Content-Type": "application/vnd.git-lfs+json"}
     return call.json({"transfer": "basic", "hash_algo": "sha256", "objects": answers}, headers=headers)
 
@@ -53,7 +55,7 @@ async def receive(call: Call) -> Response:
     with call.store.blobs.writer() as writer:
         await call.stream_to(writer, size)
         writer.check(sha256, size)
-        await call.in_thread(call.store.add_lfs, call.store.repo_by_id(repo_id), sha256, size)
+        await call.write(call.store.add_lfs, call.store.repo_by_id(repo_id), sha256, size)
         await call.in_thread(writer.keep, sha256)
     return call.json({})
 
@@ -79,7 +81,7 @@ async def forget_objects(call: Call) -> Response:
     sha256s = deletions.get("sha") if isinstance(deletions, dict) else None
     if not isinstance(sha256s, list) or not all(isinstance(item, str) for item in sha256s):
         raise ApiError(400, "`deletions.sha` must be a list of sha256.", "BadRequest")
-    await call.in_thread(call.store.forget_lfs, repo, set(sha256s))
+    await call.write(call.store.forget_lfs, repo, set(sha256s))
     return call.json({})
 
 
@@ -93,7 +95,7 @@ async def duplicate_objects(call: Call) -> Response:
         raise ApiError(400, message, "BadRequest")
     repo = call.repo(write=True, kind=text_field(target, "type", "model"), name=text_field(target, "name"))
     sha256s = [str(file.get("sha256")) if isinstance(file, dict) else "" for file in files]
-    failed = await call.in_thread(_give, call.store, source, repo, sha256s)
+    failed = await call.write(_give, call.store, source, repo, sha256s)
     return call.json({"failed": [{"sha256": sha256, "error": "The repository has no such file."} for sha256 in failed]})
 
 
@@ -115,8 +117,12 @@ def _give(store: Store, source: Repo, target: Repo, sha256s: list[str]) -> list[
 
 def _objects(call: Call, repo: Repo) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
+    seen: set[str] = set()
     for ref in call.store.refs(repo):
         for commit, changes in call.store.log_with_changes(repo, ref.oid):
+            if commit.oid in seen:
+                break  # so were all before it
+            seen.add(commit.oid)
             for path, entry in changes.items():
                 if entry is not None and entry.sha256:
                     found.setdefault(
@@ -145,30 +151,17 @@ def _actions(call: Call, repo: Repo, item: dict[str, Any], is_upload: bool) -> d
         # The commit that will name it may come late.
         call.store.add_lfs(repo, sha256, size)
         return answer
-    signed = _signed(call, repo.id, sha256, size)
-    upload = {"href": call.url(f"/_lfs/{signed}"), "header": {}}
-    return answer | {"actions": {"upload": upload, "verify": {"href": call.url(f"/_lfs/{signed}/verify")}}}
-
-
-def _signed(call: Call, repo_id: int, sha256: str, size: int) -> str:
-    """Return the query of an upload address: the allowed file, the expiry and a signature."""
-    plain = f"{repo_id}-{size}-{int(time.time()) + _VALID_SECONDS}"
-    return f"{sha256}/{plain}-{_signature(call, sha256, plain)}"
+    href = call.url(f"/_lfs/{signed(call.store, 'upload', repo.id, sha256, size, seconds=_VALID_SECONDS)}")
+    return answer | {"actions": {"upload": {"href": href, "header": {}}, "verify": {"href": f"{href}/verify"}}}
 
 
 def _checked(call: Call) -> tuple[int, str, int]:
     """Return (repo id, sha256, size) of an upload address that we signed."""
-    sha256, (plain, _, signature) = call.args["sha256"], call.args["signed"].rpartition("-")
-    if not hmac.compare_digest(signature.encode(), _signature(call, sha256, plain).encode()):
-        raise ApiError(403, "This upload address is not valid. Ask for a new one.")
-    repo_id, size, until = map(int, plain.split("-"))
-    if until < time.time():
-        raise ApiError(403, "This upload address has expired. Ask for a new one.")
-    return repo_id, sha256, size
-
-
-def _signature(call: Call, sha256: str, plain: str) -> str:
-    return hmac.new(call.store.secret.encode(), f"{sha256}/{plain}".encode(), hashlib.sha256).hexdigest()[:32]
+    values = read_signed(call.store, "upload", call.args["signed"])
+    if not values:
+        raise ApiError(403, "This upload address is not valid, or has expired. Ask for a new one.")
+    repo_id, sha256, size = values
+    return int(repo_id), sha256, int(size)
 
 
 def _is_object(item: Any) -> bool:
@@ -181,8 +174,8 @@ def _is_object(item: Any) -> bool:
 ROUTES = (
     Route("POST", "/{ns}/{name}.git/info/lfs/objects/batch", batch),
     Route("POST", "/{kinds}/{ns}/{name}.git/info/lfs/objects/batch", batch),
-    Route("PUT", "/_lfs/{sha256}/{signed}", receive, own_auth=True),
-    Route("POST", "/_lfs/{sha256}/{signed}/verify", verify, own_auth=True),
+    Route("PUT", "/_lfs/{signed}", receive, own_auth=True),
+    Route("POST", "/_lfs/{signed}/verify", verify, own_auth=True),
     Route("GET", "/api/{kinds}/{ns}/{name}/lfs-files", list_objects),
     Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/batch", forget_objects),
     Route("POST", "/api/{kinds}/{ns}/{name}/lfs-files/duplicate", duplicate_objects),

@@ -7,7 +7,7 @@ from typing import Any
 
 from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, sessions, spaces, web, xet
 from composer_hub.local_hub.calls import Call, OpenPullRequest, Route
-from composer_hub.local_hub.store import Repo
+from composer_hub.local_hub.store import Repo, Store
 
 # Spaces come first, because /api/spaces/hardware is not a repository.
 ROUTES: tuple[Route, ...] = (
@@ -25,6 +25,9 @@ ROUTES: tuple[Route, ...] = (
 )
 
 SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
+
+AT_START: tuple[Callable[[Store], None], ...] = (jobs.end_all,)
+"""What a server does with the folder of an earlier one."""
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.accounts import User
-from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
+from composer_hub.local_hub.calls import PUBLIC_LIMIT, ApiError, Call, Route, text_field
 from composer_hub.local_hub.cards import card_errors, card_of, tags_of
 from composer_hub.local_hub.spaces import kept_settings
 from composer_hub.local_hub.store import KINDS, Exists, Repo
@@ -36,8 +36,8 @@ _LIST_QUERY = (
 
 async def create(call: Call) -> Response:
     """Create a repository with an initial commit, private if the caller or the organization wants it."""
-    body = await call.json_body()
     user = call.need_user(write=True)
+    body = await call.json_body()
     kind = _kind(body)
     namespace = text_field(body, "organization", "") or user.name
     name = f"{namespace}/{text_field(body, 'name')}"
@@ -45,7 +45,7 @@ async def create(call: Call) -> Response:
     _check_new(user, kind, name, visibility)
     settings = kept_settings(body, call.store.now()) if kind == "space" else {}
     try:
-        repo = await call.in_thread(
+        repo = await call.write(
             call.store.create_repo,
             kind,
             name,
@@ -63,7 +63,7 @@ async def duplicate(call: Call) -> Response:
     """Create a repository with the history, the files and the visibility of another, without its pull requests."""
     source = call.repo()
     check_gate(call, source)
-    body, user = await call.json_body(), call.need_user(write=True)
+    user, body = call.need_user(write=True), await call.json_body()
     name = text_field(body, "repository")
     visibility = text_field(body, "visibility", "") or source.visibility
     _check_new(user, source.kind, name, visibility)
@@ -74,37 +74,35 @@ async def duplicate(call: Call) -> Response:
         call.store.create_repo, source.kind, name, author=user.name, visibility=visibility, settings=settings
     )
     try:
-        repo = await call.in_thread(create_copy, source=source)
+        repo = await call.write(create_copy, source=source)
     except Exists as error:
         raise _already_there(call, source.kind, name) from error
     return call.json(_created(call, repo) | {"filesCopyPending": False})
 
 
 async def delete(call: Call) -> Response:
-    body = await call.json_body()
-    user = call.need_user(write=True)
+    user, body = call.need_user(write=True), await call.json_body()
     name = f"{text_field(body, 'organization', '') or user.name}/{text_field(body, 'name')}"
     repo = call.repo(write=True, kind=_kind(body), name=name)
-    await call.in_thread(call.store.delete_repo, repo)
+    await call.write(call.store.delete_repo, repo)
     return call.json({})
 
 
 async def move(call: Call) -> Response:
     """Rename a repository or give it to another namespace; the old name leads to the new one."""
-    body = await call.json_body()
-    user = call.need_user(write=True)
+    user, body = call.need_user(write=True), await call.json_body()
     repo = call.repo(write=True, kind=_kind(body), name=text_field(body, "fromRepo"))
     target = text_field(body, "toRepo")
     namespace, _, name = target.partition("/")
     if not _NAME.fullmatch(name) or not user.may_create_in(namespace):
         raise ApiError(403, f'You don\'t have the rights to move {repo.name} to "{target[:200]}"')
-    await call.in_thread(call.store.move_repo, repo, target)
+    await call.write(call.store.move_repo, repo, target)
     return call.json({"url": call.url("/" + call.store.repo_by_id(repo.id).web_path)})
 
 
 async def change_settings(call: Call) -> Response:
-    body = await call.json_body()
     repo = call.repo(write=True)
+    body = await call.json_body()
     visibility = body.get("visibility")
     if visibility is None and body.get("private") is not None:
         visibility = _visibility(body["private"])
@@ -112,11 +110,11 @@ async def change_settings(call: Call) -> Response:
     if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
         raise ApiError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
     new_gated = None if gated is None else gated or ""
-    repo = await call.in_thread(call.store.update_repo, repo, visibility=visibility, gated=new_gated)
+    repo = await call.write(call.store.update_repo, repo, visibility=visibility, gated=new_gated)
     return call.json({"private": repo.is_private, "visibility": repo.visibility, "gated": repo.gated or False})
 
 
-async def list_storage(call: Call) -> Response:
+def list_storage(call: Call) -> Response:
     """List everything of a namespace, buckets too, with what it stores: what `hf repos list` shows."""
     user = call.need_user()
     namespace = call.args.get("ns", user.name)
@@ -148,14 +146,14 @@ async def list_storage(call: Call) -> Response:
     )
 
 
-async def show(call: Call) -> Response:
+def show(call: Call) -> Response:
     """Answer the info of a repository at a revision."""
     repo = call.repo()
     oid = call.store.resolve(repo, call.args.get("rev", "main"))
     return call.json(info(call, repo, oid, with_blobs=call.flag("blobs"), only=_expand(call)))
 
 
-async def list_repos(call: Call) -> Response:
+def list_repos(call: Call) -> Response:
     """List what the caller may see, filtered and paged; names first, so that only shown repositories are read."""
     query, kind = call.query, call.args["kinds"][:-1]
     _check_list_query(call)
@@ -258,8 +256,9 @@ def check_gate(call: Call, repo: Repo) -> None:
 
 
 async def validate_yaml(call: Call) -> Response:
-    body = await call.json_body()
-    errors, warnings = card_errors(text_field(body, "content"), text_field(body, "repoType", "model"))
+    body = await call.json_body(PUBLIC_LIMIT, from_anyone=True)
+    content, kind = text_field(body, "content"), text_field(body, "repoType", "model")
+    errors, warnings = await call.in_thread(card_errors, content, kind)
     answer = {"errors": [{"message": text} for text in errors], "warnings": [{"message": text} for text in warnings]}
     return call.json(answer, 400 if errors else 200)
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer_hub.local_hub import children
 from composer_hub.local_hub.env import client_env, default_root
 from composer_hub.local_hub.errors import LocalHubError
 
@@ -78,7 +79,7 @@ def serve(
     """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
     import uvicorn
 
-    from composer_hub.local_hub.app import App, make_hub, open_store
+    from composer_hub.local_hub.app import PATIENCE, App, make_hub, open_store
     from composer_hub.local_hub.direct import direct_protocol
     from composer_hub.local_hub.faults import Faulty, parse_faults
     from composer_hub.local_hub.upstream import Upstream
@@ -108,7 +109,7 @@ def serve(
         (settings.root / STATE).unlink(missing_ok=True)
         keep_token(settings.root, accounts.first_token)
         running = RunningHub(endpoint, accounts.first_token, os.getpid(), settings.root, with_xet)
-        store = open_store(settings.root)
+        store = open_store(settings.root, patience=PATIENCE)
         hub = make_hub(
             store,
             accounts,
@@ -213,8 +214,8 @@ class ServerProcess:
 
     def stop(self) -> None:
         """Ask the server to finish what it does, and wait for it."""
-        self.process.terminate()
-        self.process.wait(2 * _GRACE_SECONDS + 5)
+        with children.ending(self.process, 2 * _GRACE_SECONDS + 5):
+            pass
 
     def kill(self) -> None:
         """End the server at once, as a crash would."""
@@ -225,23 +226,29 @@ class ServerProcess:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
-            self.stop()
+        self.stop()
 
 
 def start_server(root: Path, options: Sequence[str] = (), *, detached: bool = False) -> ServerProcess:
-    """Run `composer-hub hub serve` on a folder in a child process and return it when it answers."""
+    """Run `composer-hub hub serve` on a folder in a child process and return it when it answers.
+
+    The server ends with this process, unless it is `detached`.
+    """
     _make_root(root)
-    command = [sys.executable, "-m", "composer_hub", "hub", "serve", "--data", str(root), "--format", "quiet", *options]
+    words = ["-m", "composer_hub", "hub", "serve", "--data", str(root), "--format", "quiet", *options]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONUNBUFFERED": "1"}
     with open(root / LOG, "ab") as log:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=detached,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(_import_path()), "PYTHONUNBUFFERED": "1"},
-        )
+        if detached:
+            process = subprocess.Popen(
+                [sys.executable, *words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=env,
+            )
+        else:
+            process = children.start(words, stdout=log, stderr=log, env=env)
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         running = find_running(root)

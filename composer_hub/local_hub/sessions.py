@@ -6,7 +6,6 @@ Sessions live as long as the server.
 
 from __future__ import annotations
 
-import html
 import secrets
 import time
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from starlette.responses import RedirectResponse, Response
 
 from composer_hub.local_hub.accounts import User
 from composer_hub.local_hub.calls import ApiError, Call, Hub, Route, error_response, text_field
-from composer_hub.local_hub.webpage import page
+from composer_hub.local_hub.webpage import e, page
 
 LINK_SECONDS = 600
 
@@ -72,7 +71,7 @@ async def show_login(call: Call) -> Response:
 
 async def sign_in(call: Call) -> Response:
     """Sign in with the token of the form."""
-    fields = parse_qs((await call.body(64 << 10)).decode("utf-8", "replace"))
+    fields = parse_qs((await call.body(64 << 10, from_anyone=True)).decode("utf-8", "replace"))
     target = _local((fields.get("next") or ["/"])[0])
     user = call.hub.accounts.user_of((fields.get("token") or [""])[0].strip())
     if user is None:
@@ -82,9 +81,9 @@ async def sign_in(call: Call) -> Response:
 
 def login_form(target: str, problem: str = "") -> str:
     """Return the form that takes a token, as HTML."""
-    note = f'<p class="problem">{html.escape(problem)}</p>' if problem else ""
+    note = f'<p class="problem">{e(problem)}</p>' if problem else ""
     return (
-        f'{note}<form method="post" action="/login"><input type="hidden" name="next" value="{html.escape(target)}">'
+        f'{note}<form method="post" action="/login"><input type="hidden" name="next" value="{e(target)}">'
         '<label>Token <input type="password" name="token" autocomplete="off" required></label> '
         "<button>Sign in</button></form>"
         '<p class="quiet">Or run <code>composer-hub hub open</code>, which signs this browser in.</p>'
@@ -103,9 +102,7 @@ def failed(call: Call, error: ApiError) -> Response:
     hint = login_form(asked) if call.user is None and error.status in (401, 403, 404) else ""
     title = {401: "Not found, or private", 404: "Not found"}.get(error.status, f"Error {error.status}")
     headers = {"X-Error-Code": error.code} if error.code else {}
-    return page(
-        title, f"<p>{html.escape(error.message)}</p>{hint}", user=name_of(call), status=error.status, headers=headers
-    )
+    return page(title, f"<p>{e(error.message)}</p>{hint}", user=name_of(call), status=error.status, headers=headers)
 
 
 def _local(path: str) -> str:

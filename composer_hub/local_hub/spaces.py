@@ -97,7 +97,7 @@ async def _change(call: Call, change: Callable[[Settings], None]) -> Repo:
             change(settings)
             return call.store.update_repo(repo, settings=settings)
 
-    return await call.in_thread(apply)
+    return await call.write(apply)
 
 
 def _runtime_answer(call: Call, repo: Repo) -> Response:
@@ -146,6 +146,7 @@ async def _put(call: Call, name: str) -> Response:
 
 
 async def _delete(call: Call, name: str) -> Response:
+    _space(call, write=True)
     key = text_field(await call.json_body(), "key")
 
     def delete(settings: Settings) -> None:
@@ -162,6 +163,7 @@ async def show_runtime(call: Call) -> Response:
 
 async def set_hardware(call: Call) -> Response:
     """Note the hardware that is asked for; asking for it also starts a paused Space."""
+    _space(call, write=True)
     body = await call.json_body()
     flavor, sleep = text_field(body, "flavor"), body.get("sleepTimeSeconds")
     if not _FLAVOR.fullmatch(flavor):
@@ -177,6 +179,7 @@ async def set_hardware(call: Call) -> Response:
 
 
 async def set_sleep_time(call: Call) -> Response:
+    _space(call, write=True)
     seconds = _seconds((await call.json_body()).get("seconds"))
     return _runtime_answer(call, await _change(call, lambda settings: settings.update(sleep_time=seconds)))
 
@@ -199,6 +202,7 @@ async def restart(call: Call) -> Response:
 
 
 async def set_volumes(call: Call) -> Response:
+    _space(call, write=True)
     volumes = _objects(await call.json_body(), "volumes")
     return _runtime_answer(call, await _change(call, lambda settings: settings.update(volumes=volumes)))
 

@@ -21,6 +21,7 @@ from typing import Any
 from composer_hub.local_hub.chunkstore import forget_scope
 from composer_hub.local_hub.contents import Contents
 from composer_hub.local_hub.contents import Repo as Repo
+from composer_hub.local_hub.database import PATIENCE
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.trees import (
     Changes,
@@ -77,6 +78,10 @@ class HeadMoved(StoreError, RuntimeError):
     """The branch has another head than the writer believes."""
 
 
+class BadRef(StoreError, ValueError):
+    """A branch or a tag whose name would take the place of a commit or of a branch."""
+
+
 class NoRevision(StoreError, LookupError):
     """No branch, tag or commit has this name."""
 
@@ -114,10 +119,20 @@ BeforeCommit = Callable[[sqlite3.Connection, str], str]
 class Store(Contents):
     """Repositories, refs, commits and contents under one folder; with `is_shared`, a server may be using it."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float] = time.time, is_shared: bool = False) -> None:
-        super().__init__(root, clock=clock, is_shared=is_shared)
-        self._trees, self._listings, self._last_commits = TreeCache(), TreeCache(), TreeCache()
+    def __init__(
+        self,
+        root: Path,
+        *,
+        clock: Callable[[], float] = time.time,
+        is_shared: bool = False,
+        patience: float = PATIENCE,
+    ) -> None:
+        super().__init__(root, clock=clock, is_shared=is_shared, patience=patience)
+        self._forget_cached()
         self.add_schema(SCHEMA)
+
+    def _forget_cached(self) -> None:
+        self._trees, self._listings, self._last_commits, self._histories = (TreeCache() for _ in range(4))
 
     # ------------------------------------------------------------------------------------------------ repositories
 
@@ -241,25 +256,37 @@ class Store(Contents):
         return row[0] if row else None
 
     def resolve(self, repo: Repo, revision: str) -> str:
-        """Return the commit that a branch, tag, full ref or (shortened) commit id names; HEAD is main."""
-        for ref in (f"refs/heads/{revision}", f"refs/tags/{revision}", revision):
+        """Return the commit that a tag, branch, full ref or (shortened) commit id names; HEAD is main.
+
+        The Hub lets a branch have the name of a tag. The tag counts, as in git, because it never moves.
+        """
+        if is_commit_id(revision) and self._commits_like(repo, revision):
+            return revision
+        for ref in (f"refs/tags/{revision}", f"refs/heads/{revision}", revision):
             if (oid := self.head(repo, ref)) is not None:
                 return oid
-        if re.fullmatch(r"[0-9a-f]{7,40}", revision):
-            rows = self.current().execute(
-                "select oid from commits where repo=? and oid>=? and oid<? limit 2", (repo.id, revision, revision + "g")
-            )
-            found = rows.fetchall()
-            if len(found) == 1:
-                return found[0][0]
+        if len(found := self._commits_like(repo, revision)) == 1:
+            return found[0]
         if revision == "HEAD":
             return self.resolve(repo, "main")
         raise NoRevision(f"Invalid rev id: {revision}")
 
+    def _commits_like(self, repo: Repo, name: str) -> list[str]:
+        """Return the commits (at most two) that a full or shortened id may mean."""
+        if not re.fullmatch(r"[0-9a-f]{7,40}", name):
+            return []
+        query = "select oid from commits where repo=? and oid>=? and oid<? limit 2"
+        return [oid for (oid,) in self.current().execute(query, (repo.id, name, name + "g"))]
+
     def create_ref(self, repo: Repo, ref: str, oid: str, message: str = "") -> None:
+        _, kind, name = ref.split("/", 2)
         with self.write() as db:
             if self.head(repo, ref) is not None:
                 raise Exists(f"Reference {ref} already exists")
+            if kind in ("heads", "tags") and (is_commit_id(name) or self._commits_like(repo, name)):
+                raise BadRef(f"{name[:80]!r} is the name of a commit, or looks like one. Choose another name.")
+            if kind == "tags" and self.head(repo, f"refs/heads/{name}") is not None:
+                raise BadRef(f"There is a branch {name[:80]}, and clients call both alike. Choose another name.")
             db.execute("insert into refs values(?,?,?,?)", (repo.id, ref, oid, message))
 
     def delete_ref(self, repo: Repo, ref: str) -> None:
@@ -332,6 +359,19 @@ class Store(Contents):
         """Walk from a commit to the first one."""
         for row in self.current().execute(_LOG, (repo.id, oid, repo.id)):
             yield Commit(*row)
+
+    def history(self, repo: Repo, oid: str) -> Sequence[str]:
+        """Return the ids of a commit and of all before it; pages of one log share the work."""
+        oids: list[str] = []
+        rest: Sequence[str] = ()
+        for (one,) in self.current().execute(_OIDS, (repo.id, oid, repo.id)):
+            if (cached := self._histories.get(repo.id, one)) is not None:
+                rest = cached
+                break
+            oids.append(one)
+        history = [*oids, *rest]
+        self._histories.put(repo.id, oid, history)
+        return history
 
     def log_with_changes(self, repo: Repo, oid: str) -> Iterator[tuple[Commit, Changes]]:
         """Walk from a commit to the first one, with what each of them changed."""
@@ -410,7 +450,7 @@ class Store(Contents):
             db.executemany("delete from lfs where repo=? and sha256=?", [(repo.id, sha256) for sha256 in sha256s])
             gone = [(repo.scope, sha256) for sha256 in sha256s]
             db.executemany("delete from xet_files where scope=? and sha256=?", gone)
-        self._trees, self._listings, self._last_commits = TreeCache(), TreeCache(), TreeCache()
+        self._forget_cached()
 
     def _write_commit(
         self,
@@ -462,14 +502,25 @@ class Store(Contents):
 
 
 _COMMIT = "oid,parent,title,description,author,created_at"
-# A linear chain comes out of the recursion in its order, and only as far as it is read.
-_LOG = f"""
-with recursive chain({_COMMIT}) as (
-    select {_COMMIT} from commits where repo=? and oid=?
+
+
+def _chain_of(columns: str) -> str:
+    """Write the query of a commit and all before it: it gives them in this order, and only as far as it is read."""
+    return f"""
+with recursive chain({columns}) as (
+    select {columns} from commits where repo=? and oid=?
     union all
-    select {", ".join(f"earlier.{name}" for name in _COMMIT.split(","))}
+    select {", ".join(f"earlier.{name}" for name in columns.split(","))}
     from chain join commits as earlier on earlier.repo=? and earlier.oid=chain.parent)
-select {_COMMIT} from chain"""
+select * from chain"""
+
+
+_LOG, _OIDS = _chain_of(_COMMIT), "select oid from (" + _chain_of("oid,parent") + ")"
+
+
+def is_commit_id(name: str) -> bool:
+    """Say whether clients take a revision for a commit, of this Hub or of one with longer ids, without asking."""
+    return re.fullmatch(r"(?i)[0-9a-f]{40}|[0-9a-f]{64}", name) is not None
 
 
 def _repo(row: Sequence[Any]) -> Repo:

@@ -34,7 +34,7 @@ class Log:
     def __init__(self, file: BinaryIO, masks: Sequence[str]) -> None:
         self.file, self.masks = file, sorted(masks, key=len, reverse=True)
         self.rest = b""
-        self.last = datetime.datetime.fromtimestamp(0, datetime.timezone.utc)
+        self.last = datetime.datetime.fromtimestamp(0, datetime.UTC)
         self.room = MAX_LOG
 
     def feed(self, data: bytes) -> None:
@@ -61,7 +61,7 @@ class Log:
         for mask in self.masks:
             text = text.replace(mask, "***")
         # A client that reconnects finds its place again by the timestamp, so no two lines may share one.
-        self.last = max(datetime.datetime.now(datetime.timezone.utc), self.last + datetime.timedelta(microseconds=1))
+        self.last = max(datetime.datetime.now(datetime.UTC), self.last + datetime.timedelta(microseconds=1))
         stamp = self.last.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         self.file.write(json.dumps({"data": text, "timestamp": stamp}).encode() + b"\n")
 

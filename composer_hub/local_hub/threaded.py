@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 
 from composer_hub.local_hub.accounts import Accounts, Organization, User
-from composer_hub.local_hub.app import App, make_hub, open_store
+from composer_hub.local_hub.app import PATIENCE, App, make_hub, open_store
 from composer_hub.local_hub.direct import direct_protocol
 from composer_hub.local_hub.env import client_env, env_changes
 from composer_hub.local_hub.faults import Faulty, parse_faults
@@ -64,14 +64,14 @@ class HubThread:
 
 
 @contextmanager
-def hub_thread(root: Path) -> Iterator[HubThread]:
+def hub_thread(root: Path, *, patience: float = PATIENCE) -> Iterator[HubThread]:
     """Serve a new folder until the block ends."""
     with_xet = importlib.util.find_spec("hf_xet") is not None
     # The protocol must be named: asyncio turns Nagle's delay off only for sockets that say TCP.
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         listener.bind((HOST, 0))
         endpoint = f"http://{HOST}:{listener.getsockname()[1]}"
-        accounts, store = Accounts(), open_store(root / "hub")
+        accounts, store = Accounts(), open_store(root / "hub", patience=patience)
         hub = make_hub(store, accounts, endpoint, with_xet=with_xet, allowed_hosts=frozenset({HOST, "localhost"}))
         faulty = Faulty(App(hub), ())
         config = uvicorn.Config(

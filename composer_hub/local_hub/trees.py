@@ -29,6 +29,7 @@ class TreeEntry(NamedTuple):
 
 
 _FEW = 16
+_MAX_NAME = 255 - len(".metadata")
 Tree = Mapping[str, TreeEntry]
 Changes = dict[str, TreeEntry | None]
 
@@ -83,13 +84,20 @@ def lfs_entry(sha256: str, size: int) -> TreeEntry:
 
 
 def check_path(path: str) -> str:
-    """Return the path if a repository may hold it: no `..`, no empty part, no `.git`, no control character."""
+    """Return the path if a repository may hold it: no `..`, no empty part, no `.git`, no control character.
+
+    Stock clients refuse a repository for one name that is a drive of Windows, or too long for the ending that they add.
+    """
     parts = path.split("/")
     ugly = any(part in ("", ".", "..") or part.lower() == ".git" for part in parts)
     if ugly or len(path.encode(errors="replace")) > 1024 or "\\" in path or not path.isprintable():
         raise BadPath(
             f"Invalid path in repo: {path[:200]!r}. Use relative names joined by '/', without '..' or '.git'."
         )
+    for part in parts:
+        if part[1:2] == ":" or len(part.encode(errors="replace")) > _MAX_NAME:
+            what = f"{part[:200]!r} is a drive of Windows or has over {_MAX_NAME} bytes, so clients cannot download it."
+            raise BadPath(f"Invalid path in repo: {what} Rename it.")
     return path
 
 
@@ -194,11 +202,11 @@ def _holds(tree: Tree, changes: Changes, path: str) -> bool:
 
 
 class TreeCache:
-    """The trees or listings that were used last, within a bound on their entries; threads may share it."""
+    """The trees, listings or histories that were used last, within a bound on their entries; threads may share it."""
 
     def __init__(self, max_entries: int = 200_000, max_trees: int = 1_000) -> None:
         self.max_entries, self.max_trees = max_entries, max_trees
-        self._trees: collections.OrderedDict[tuple[int, str], Mapping[str, Any]] = collections.OrderedDict()
+        self._trees: collections.OrderedDict[tuple[int, str], Collection[Any]] = collections.OrderedDict()
         self._num_entries = 0
         self._lock = threading.Lock()
 
@@ -209,7 +217,7 @@ class TreeCache:
                 self._trees.move_to_end((repo_id, oid))
             return tree
 
-    def put(self, repo_id: int, oid: str, tree: Mapping[str, Any]) -> None:
+    def put(self, repo_id: int, oid: str, tree: Collection[Any]) -> None:
         """Cache a tree and drop the oldest ones above the limit."""
         with self._lock:
             if (repo_id, oid) in self._trees:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from composer_hub.local_hub.calls import ApiError
-from composer_hub.local_hub.store import INLINE_LIMIT, GitRef, NoRevision, Repo, Store
+from composer_hub.local_hub.store import INLINE_LIMIT, GitRef, NoRevision, Repo, Store, is_commit_id
 from composer_hub.local_hub.trees import Operation, PutFile, TreeEntry, check_path, git_oid, lfs_entry
 
 MAIN = "main"
@@ -63,6 +63,8 @@ class Upstream:
         api = HfApi(endpoint=self.url, token=False)
         try:
             oid = api.repo_info(name, repo_type=kind, revision=revision).sha or ""
+            if is_commit_id(revision) and revision != oid:
+                return None  # a branch or a tag there that poses as a commit
             if repo is None or not _holds(store, repo, oid):
                 api.snapshot_download(name, repo_type=kind, revision=oid, local_dir=folder, token=False)
             if revision == MAIN or revision.startswith("refs/"):

@@ -5,7 +5,8 @@ The pages only read. A browser signs in by `sessions.py`; without a session it s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+import contextlib
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 from urllib.parse import quote
@@ -14,9 +15,9 @@ from starlette.responses import Response
 
 from composer_hub.local_hub import buckets, bucketstore, community, merging
 from composer_hub.local_hub.accounts import RESERVED
-from composer_hub.local_hub.calls import ApiError, Call, Route, not_offered
+from composer_hub.local_hub.calls import ApiError, Call, Handler, Route, not_offered
 from composer_hub.local_hub.cards import card_of, tags_of
-from composer_hub.local_hub.preview import read_preview
+from composer_hub.local_hub.preview import LATER, read_preview
 from composer_hub.local_hub.repos import check_gate, may_open
 from composer_hub.local_hub.sessions import failed, login_form, name_of
 from composer_hub.local_hub.store import KINDS, Commit, Repo
@@ -28,7 +29,7 @@ _MAX_ROWS = 1000
 _MAX_REPOS = 500
 _COMMITS = 50
 _IMAGES = (".png", ".jpg", ".jpeg", ".gif", ".webp")
-_KEPT_PREVIEWS = 32
+_KEPT_PREVIEWS, _WAITING_PREVIEWS = 32, 8
 _USE = {
     "model": 'from transformers import AutoModel\n\nmodel = AutoModel.from_pretrained("{name}")',
     "dataset": 'from datasets import load_dataset\n\ndata = load_dataset("{name}")',
@@ -39,7 +40,7 @@ _USE = {
 # ---------------------------------------------------------------------------------------------------------- lists
 
 
-async def show_home(call: Call) -> Response:
+def show_home(call: Call) -> Response:
     """Show every repository that the caller may see, or those of one namespace."""
     namespace = call.args.get("ns", "")
     if namespace in RESERVED:
@@ -92,7 +93,7 @@ async def show_blob(call: Call) -> Response:
     repo, revision, path = _repo(call), call.args["rev"], call.args["path"]
     check_gate(call, repo)
     oid = call.store.resolve(repo, revision)
-    entry = call.store.tree(repo, oid).get(path)
+    entry = (await call.in_thread(call.store.tree, repo, oid)).get(path)
     if entry is None:
         raise ApiError(404, f"{path[:300]} does not exist at {revision[:200]}.", "EntryNotFound")
     raw = _place(repo, "resolve", revision, path)
@@ -154,15 +155,7 @@ def _configs(call: Call, repo: Repo, oid: str) -> Iterator[str]:
 
 
 async def _rows(call: Call, repo: Repo, entry: TreeEntry) -> str:
-    kept = call.hub.extra.setdefault("previews", {})
-    if entry.content_id not in kept:
-        content = call.store.content(repo, entry)
-        source = content if isinstance(content, bytes) or hasattr(content, "is_file") else call.store.pieces(content)
-        found = await call.in_thread(read_preview, source, entry.size)
-        while len(kept) >= _KEPT_PREVIEWS:
-            kept.pop(next(iter(kept)))
-        kept[entry.content_id] = found
-    found = kept[entry.content_id]
+    found = await _preview(call, repo, entry)
     if "problem" in found:
         return f'<p class="quiet">{e(found["problem"])}</p>'
     cells = [[f"<div>{e(cell)}</div>" for cell in row] for row in found["rows"]]
@@ -172,17 +165,34 @@ async def _rows(call: Call, repo: Repo, entry: TreeEntry) -> str:
     )
 
 
+async def _preview(call: Call, repo: Repo, entry: TreeEntry) -> Mapping[str, Any]:
+    """Return the first rows of a Parquet file; only a few files are read at once, each once."""
+    kept, readers = call.hub.previews, call.hub.preview_readers
+    if entry.content_id not in kept and readers.statistics().tasks_waiting >= _WAITING_PREVIEWS:
+        return LATER
+    async with readers if entry.content_id not in kept else contextlib.nullcontext():
+        if (found := kept.get(entry.content_id)) is None:
+            content = call.store.content(repo, entry)
+            is_file = isinstance(content, bytes) or hasattr(content, "is_file")
+            source = content if is_file else call.store.pieces(content)
+            found = await call.in_thread(read_preview, source, entry.size)
+            if found is not LATER:
+                kept[entry.content_id] = found
+        while len(kept) > _KEPT_PREVIEWS:
+            kept.pop(next(iter(kept)))
+    return found
+
+
 # ---------------------------------------------------------------------------------------------------------- commits
 
 
-async def show_commits(call: Call) -> Response:
+def show_commits(call: Call) -> Response:
     """Show the history of a revision, a page at a time."""
     repo, revision, start = _repo(call), call.args["rev"], call.number("p", 0) * _COMMITS
-    oid = call.store.resolve(repo, revision)
-    found = await call.in_thread(lambda: list(islice(call.store.log(repo, oid), start, start + _COMMITS + 1)))
-    rows = [_commit_row(repo, commit) for commit in found[:_COMMITS]]
+    oids = call.store.history(repo, call.store.resolve(repo, revision))
+    rows = [_commit_row(repo, call.store.find_commit(repo, oid)) for oid in oids[start : start + _COMMITS]]
     older = f"{_place(repo, 'commits', revision)}?p={call.number('p', 0) + 1}"
-    more = f"<p>{anchor(older, 'Older')}</p>" if len(found) > _COMMITS else ""
+    more = f"<p>{anchor(older, 'Older')}</p>" if len(oids) > start + _COMMITS else ""
     return _repo_page(call, repo, "Commits", table(["commit", "title", "author", "date"], rows) + more)
 
 
@@ -191,7 +201,7 @@ async def show_commit(call: Call) -> Response:
     repo = _repo(call)
     oid = call.store.resolve(repo, call.args["rev"])
     commit = call.store.find_commit(repo, oid)
-    before = call.store.tree(repo, commit.parent) if commit.parent else {}
+    before = await call.in_thread(call.store.tree, repo, commit.parent) if commit.parent else {}
     changes = await call.in_thread(
         lambda: call.store.difference(repo, commit.parent, oid) if commit.parent else dict(call.store.tree(repo, oid))
     )
@@ -220,7 +230,7 @@ def _commit_row(repo: Repo, commit: Commit) -> list[str]:
 # ---------------------------------------------------------------------------------------------------------- community
 
 
-async def show_discussions(call: Call) -> Response:
+def show_discussions(call: Call) -> Response:
     """Show the discussions and pull requests of a repository, the newest first."""
     repo = _repo(call)
     query = "select * from discussions where repo=? order by num desc limit ?"
@@ -330,7 +340,7 @@ def _size(number: int) -> str:
 
 
 def _routes() -> Iterator[Route]:
-    shapes: dict[str, Callable[[Call], Awaitable[Response]]] = {
+    shapes: dict[str, Handler] = {
         "": show_repo,
         "/tree/{rev}": show_tree,
         "/tree/{rev}/{path...}": show_tree,

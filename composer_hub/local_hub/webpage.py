@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from composer_hub.local_hub.characters import visible
+
 _FRONT = re.compile(r"\s*---[ \t]*\r?\n.*?\r?\n?---[ \t]*(?:\r?\n|$)", re.DOTALL)
 MAX_MARKDOWN = 400_000
 STYLE = """
@@ -62,7 +64,10 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 
-e = html.escape
+
+def e(text: str) -> str:
+    """Escape text for an element or an attribute; hidden characters are named."""
+    return html.escape(visible(text))
 
 
 def page(
@@ -94,7 +99,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "list"
 def diff(text: str) -> str:
     """Return a unified diff with its lines marked."""
     kinds = {"+": "add", "-": "del"}
-    lines = [f'<span class="{kinds.get(line[:1], "")}">{e(line) or " "}</span>' for line in text.splitlines()]
+    shown = visible(text).splitlines()  # named first: some hidden characters end a line
+    lines = [f'<span class="{kinds.get(line[:1], "")}">{e(line) or " "}</span>' for line in shown]
     return f'<pre class="diff">{"".join(lines)}</pre>'
 
 
@@ -107,7 +113,7 @@ def markdown(text: str, files: str = "", images: str = "") -> str:
         rendered = _renderer().render(text, {"files": files, "images": images})
     except RecursionError:
         return f"<pre>{e(text)}</pre>"
-    return f'<div class="card">{rendered}</div>'
+    return f'<div class="card">{visible(rendered)}</div>'
 
 
 def _renderer() -> Any:

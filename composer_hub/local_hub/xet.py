@@ -19,7 +19,7 @@ from composer_hub.local_hub.chunkstore import XetFile
 from composer_hub.local_hub.files import parse_range, send_content
 from composer_hub.local_hub.repos import check_gate
 from composer_hub.local_hub.store import Repo, Store
-from composer_hub.local_hub.xettokens import area_of, blob_url, grant, is_signed, scope_of
+from composer_hub.local_hub.xettokens import ChunkAddress, area_of, grant, read_address, scope_of
 from composer_hub.local_hub.xorbs import Malformed, Pack, merged, parse_shard
 
 XORB_LIMIT = 96 << 20
@@ -51,15 +51,15 @@ async def take_xorb(call: Call) -> Response:
         raise Malformed("A xorb is named by 64 hexadecimal digits.")
     with call.store.blobs.writer() as writer:
         await call.stream_to(writer, XORB_LIMIT)
-        is_new = await call.in_thread(call.store.chunks.add_xorb, area, name, writer)
+        is_new = await call.write(call.store.chunks.add_xorb, area, name, writer)
     return call.json({"was_inserted": is_new})
 
 
 async def take_shard(call: Call) -> Response:
     """Note the files of a shard; every chunk they name must already be here."""
     area = scope_of(call, write=True)
-    body = await call.body(SHARD_LIMIT)
-    await call.in_thread(lambda: call.store.chunks.add_files(area, list(parse_shard(body))))
+    body = await call.body(SHARD_LIMIT, from_anyone=True)
+    await call.write(lambda: call.store.chunks.add_files(area, list(parse_shard(body))))
     return call.json({"result": 1})
 
 
@@ -116,24 +116,26 @@ def _reconstruction(call: Call, file: XetFile, start: int, stop: int) -> dict[st
     places: dict[str, list[dict[str, Any]]] = {}
     for place, spans in wanted.items():
         xorb, blob = file.packs[place]
-        url, offsets = call.url(blob_url(store, blob)), packs[place].offsets
-        places[xorb] = [
-            {
-                "range": {"start": low, "end": high},
-                "url": url,
-                "url_range": {"start": offsets[low], "end": offsets[high] - 1},
-            }
-            for low, high in merged(spans)
-        ]
+        for low, high in merged(spans):
+            address = ChunkAddress(file.scope, file.hash, blob, packs[place].offsets[low], packs[place].offsets[high])
+            places.setdefault(xorb, []).append(
+                {
+                    "range": {"start": low, "end": high},
+                    "url": call.url(address.path(store)),
+                    "url_range": {"start": address.start, "end": address.stop - 1},
+                }
+            )
     return {"offset_into_first_range": skip or 0, "terms": terms, "fetch_info": places}
 
 
 async def send_chunks(call: Call) -> Response:
-    """Send packed chunks; the address is signed, as the protocol sends no token with it."""
-    blob = call.args["blob"]
-    if not is_signed(call.store, blob, call.args["signed"]):
-        raise ApiError(403, "This address is not valid any more.")
-    return await send_content(call, call.store.blobs.path(blob), None, {})
+    """Send packed chunks; the address is signed, as the protocol sends no token with it.
+
+    The rest of the pack may be of files that whoever has the address must not read.
+    """
+    address = read_address(call.store, call.args["signed"])
+    path = call.store.blobs.path(address.blob)
+    return await send_content(call, path, None, {}, within=(address.start, address.stop))
 
 
 async def not_offered(call: Call) -> Response:
@@ -147,7 +149,7 @@ ROUTES = (
     Route("POST", "/_cas/{store}/{scope}/v1/xorbs/default/{hash}", take_xorb, own_auth=True),
     Route("POST", "/_cas/{store}/{scope}/v1/shards", take_shard, own_auth=True),
     Route("GET", "/_cas/{store}/{scope}/v1/reconstructions/{hash}", show_reconstruction, own_auth=True),
-    Route("GET", "/_cas/{store}/packs/{blob}/{signed}", send_chunks, own_auth=True),
+    Route("GET", "/_cas/{store}/chunks/{signed}", send_chunks, own_auth=True),
     Route("GET", "/_cas/{path...}", not_offered, own_auth=True),
     Route("POST", "/_cas/{path...}", not_offered, own_auth=True),
 )

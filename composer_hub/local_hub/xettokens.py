@@ -1,19 +1,18 @@
 """Who may reach which chunks: addresses and signed tokens of the chunk store.
 
 A token names a holder, for reading, or a user's area of it, for uploads. An address names the same, and the generation
-of an area. The addresses of packs of chunks carry a signature, because clients send no token with them.
+of an area. Clients send no token with the addresses of packed chunks, so these are signed, each for chunks of one file.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import time
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.responses import Response
 
 from composer_hub.local_hub.calls import ApiError, Call, Hub
+from composer_hub.local_hub.signing import read_signed, signed
 from composer_hub.local_hub.store import Store
 
 _VALID_SECONDS = 3600
@@ -24,7 +23,8 @@ async def grant(call: Call, holder: str, *, write: bool) -> Response:
     if not call.hub.with_xet:
         raise ApiError(404, "Xet is off on this Hub. Set HF_HUB_DISABLE_XET=1; `composer-hub run` does so.")
     user = call.need_user(write=True).name if write else ""
-    path, token, until = await call.in_thread(_granted, call.store, holder, user)
+    in_thread = call.write if write else call.in_thread
+    path, token, until = await in_thread(_granted, call.store, holder, user)
     url = call.url(path)
     headers = {"X-Xet-Cas-Url": url, "X-Xet-Access-Token": token, "X-Xet-Token-Expiration": str(until)}
     return call.json({"casUrl": url, "accessToken": token, "exp": until}, headers=headers)
@@ -43,50 +43,49 @@ def access(hub: Hub, holder: str, user: str) -> dict[str, Any]:
 
 def _granted(store: Store, holder: str, user: str) -> tuple[str, str, int]:
     """Return the path, a token and its expiry: for reading what is held, or for a user's uploads."""
-    until = int(time.time()) + _VALID_SECONDS
-    if not user:
-        return _cas_path(store, holder), _token(store, holder, "r", until), until
-    area = area_of(holder, user)
-    return _cas_path(store, f"{area}.{store.chunks.open_area(area)}"), _token(store, area, "w", until), until
+    scope = place = holder
+    if user:
+        scope = area_of(holder, user)
+        place = f"{scope}.{store.chunks.open_area(scope)}"
+    token = signed(store, "store", scope, "w" if user else "r", seconds=_VALID_SECONDS)
+    return _cas_path(store, place), token, int(store.clock()) + _VALID_SECONDS
 
 
 def _cas_path(store: Store, place: str) -> str:
     return f"/_cas/{store.id}/{place}"
 
 
-def _token(store: Store, scope: str, right: str, until: int) -> str:
-    plain = f"{scope}.{right}.{until}"
-    return f"{plain}.{_sign(store, plain)}"
-
-
 def scope_of(call: Call, *, write: bool) -> str:
     """Return the holder or the area of the token that came along, or refuse."""
     token = call.request.headers.get("authorization", "").partition(" ")[2]
-    plain, _, signature = token.rpartition(".")
-    if not plain or not hmac.compare_digest(signature.encode(), _sign(call.store, plain).encode()):
-        raise ApiError(401, "This token is not one of this store.")
-    scope, right, until = plain.split(".")
+    scope, right = read_signed(call.store, "store", token) or ("", "")
     is_here = call.args["store"] == call.store.id and call.args["scope"].partition(".")[0] == scope
-    if int(until) < time.time() or (write and right != "w") or not is_here:
-        raise ApiError(401, "This token has expired or does not allow this.")
+    if not scope or not is_here or (write and right != "w"):
+        raise ApiError(401, "This token is not one of this store, has expired or does not allow this.")
     return scope
 
 
-def _sign(store: Store, text: str) -> str:
-    return hmac.new(store.secret.encode(), text.encode(), hashlib.sha256).hexdigest()[:32]
+@dataclass(frozen=True, slots=True)
+class ChunkAddress:
+    """The bytes from `start` to `stop` of a pack, which are chunks of one file of a holder or an area."""
+
+    scope: str
+    file: str
+    blob: str
+    start: int
+    stop: int
+
+    def path(self, store: Store) -> str:
+        values = (self.scope, self.file, self.blob, self.start, self.stop)
+        return f"{_cas_path(store, 'chunks')}/{signed(store, 'chunks', *values, seconds=_VALID_SECONDS)}"
 
 
-def blob_url(store: Store, blob: str) -> str:
-    until = str(int(time.time()) + _VALID_SECONDS)
-    return f"{_cas_path(store, 'packs')}/{blob}/{until}-{_blob_signature(store, blob, until)}"
-
-
-def is_signed(store: Store, blob: str, signed: str) -> bool:
-    """Say whether this server signed the address of a blob, and its time is not over."""
-    until, _, signature = signed.partition("-")
-    is_ours = hmac.compare_digest(signature.encode(), _blob_signature(store, blob, until).encode())
-    return is_ours and int(until) >= time.time()
-
-
-def _blob_signature(store: Store, blob: str, until: str) -> str:
-    return _sign(store, f"pack/{blob}/{until}")
+def read_address(store: Store, word: str) -> ChunkAddress:
+    """Return what an address stands for, as long as its file is there and its pack was not packed again."""
+    if words := read_signed(store, "chunks", word):
+        scope, name, blob, start, stop = words
+        file = store.chunks.find(scope, name)
+        if file is not None and any(blob == one for _, one in file.packs):
+            return ChunkAddress(scope, name, blob, int(start), int(stop))
+    # Clients ask for the chunks of the file again after a 403.
+    raise ApiError(403, "This address is not valid any more.")

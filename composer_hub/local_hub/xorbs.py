@@ -6,8 +6,9 @@ Everything that does not add up raises `Malformed`.
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -17,6 +18,8 @@ _RECORD = 48
 _END = b"\xff" * 32
 _HAS_VERIFICATION, _HAS_METADATA = 0x80000000, 0x40000000
 HEADER = 8
+HOLE = b"\0\1\0\0\0\0\0\0\0"
+"""In place of a chunk that no file names any more: a chunk that unpacks to nothing."""
 _PLAIN, _LZ4, _GROUPED_LZ4 = range(3)
 
 Term = tuple[str, int, int, int]
@@ -48,6 +51,13 @@ class Pack:
             after += self.lengths[last]
             last += 1
         return before, first, last
+
+    def without(self, unused: Collection[int]) -> Pack:
+        """Return the pack with holes for these chunks; the others keep their numbers, which clients remember."""
+        sizes = [after - before for before, after in itertools.pairwise(self.offsets)]
+        sizes = [len(HOLE) if number in unused else size for number, size in enumerate(sizes)]
+        lengths = [0 if number in unused else length for number, length in enumerate(self.lengths)]
+        return Pack([0, *itertools.accumulate(sizes)], lengths)
 
 
 def pack_of(file: BinaryIO, size: int) -> Pack:

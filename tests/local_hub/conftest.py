@@ -32,7 +32,7 @@ def bob(server: ServerProcess) -> HfApi:
 
 @pytest.fixture(scope="module")
 def http(hub_server: ServerProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=30) as client:
+    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=600) as client:
         yield client
 
 
@@ -43,6 +43,6 @@ def hf(server: ServerProcess) -> Callable[..., subprocess.CompletedProcess[str]]
     def call(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "huggingface_hub.cli.hf", *words]
         env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
-        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
 
     return call

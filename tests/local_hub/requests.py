@@ -49,5 +49,5 @@ def upload(http: Any, name: str, data: bytes, content: Any = None) -> Any:
     return http.put(announce(http, name, data)["actions"]["upload"]["href"], content=content or data)
 
 
-def files_holding(root: Path, text: str) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file() and text.encode() in path.read_bytes()]
+def files_holding(root: Path, data: bytes) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() and data in path.read_bytes()]

@@ -248,7 +248,7 @@ def test_the_file_system_reads_writes_and_removes_bucket_files(server: ServerPro
 def in_process(server: ServerProcess, code: str, *args: str) -> str:
     """Run Python in a process whose environment points to the server, and return what it printed."""
     env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
-    done = subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", code, *args], env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -281,7 +281,7 @@ def test_a_job_reads_and_writes_a_mounted_bucket(ada: HfApi, bucket: str) -> Non
     volume = Volume(type="bucket", source=bucket, mount_path="/data", path="in")
     script = "cat /data/a.txt; ls /data; rm /data/old.txt; mkdir /data/deep; echo made > /data/deep/new.txt; exit 3"
     job = ada.run_job(image="x", command=["sh", "-c", script], volumes=[volume], namespace="ada")
-    ended = ada.wait_for_job(job.id, namespace="ada", timeout=60, poll_interval=0.05)
+    ended = ada.wait_for_job(job.id, namespace="ada", timeout=600, poll_interval=0.05)
     assert (ended.status.stage, ended.status.message) == ("ERROR", "exit code 3")
     assert list(ada.fetch_job_logs(job_id=job.id, namespace="ada")) == ["inputa.txt", "old.txt"]
     assert paths(ada, bucket) == ["in/a.txt", "in/deep/new.txt", "out-of-sight"]
@@ -292,7 +292,7 @@ def test_a_read_only_mount_sends_nothing_back(ada: HfApi, bucket: str) -> None:
     ada.batch_bucket_files(bucket, add=[(b"input", "a.txt")])
     volume = Volume(type="bucket", source=bucket, mount_path="/data", read_only=True)
     job = ada.run_job(image="x", command=["sh", "-c", "echo b > /data/b"], volumes=[volume], namespace="ada")
-    ada.wait_for_job(job.id, namespace="ada", timeout=60, poll_interval=0.05)
+    ada.wait_for_job(job.id, namespace="ada", timeout=600, poll_interval=0.05)
     assert paths(ada, bucket) == ["a.txt"]
 
 
@@ -302,7 +302,7 @@ def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_
     script.write_text("import sys, pathlib\nprint('args', pathlib.Path(sys.argv[1]).read_text())\n")
     (tmp_path / "config.yaml").write_text("a: 1")
     job = ada.run_uv_job(str(script), script_args=[str(tmp_path / "config.yaml")], namespace="ada")
-    ended = ada.wait_for_job(job.id, namespace="ada", timeout=120, poll_interval=0.1)
+    ended = ada.wait_for_job(job.id, namespace="ada", timeout=600, poll_interval=0.1)
     log = list(ada.fetch_job_logs(job_id=job.id, namespace="ada"))
     if "'uv' is not on this machine" in (ended.status.message or ""):
         pytest.skip("uv is not installed")
@@ -312,7 +312,7 @@ def test_a_local_script_runs_as_a_uv_job(server: ServerProcess, ada: HfApi, tmp_
         sys.executable, "-m", "huggingface_hub.cli.hf", "jobs", "uv", "run", str(script), str(tmp_path / "config.yaml"),
     ]  # fmt: skip
     env = os.environ | server.env | {"HF_TOKEN": "hf_test_ada"}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "args a: 1" in done.stdout
 

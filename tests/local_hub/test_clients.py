@@ -18,7 +18,7 @@ HF = str(Path(sys.executable).with_name("hf"))
 
 
 def run(command: list[str], env: dict[str, str]) -> str:
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr[-4000:] + done.stdout[-1000:]
     return done.stdout
 

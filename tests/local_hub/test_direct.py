@@ -32,7 +32,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def http(own: ServerProcess) -> Iterator[Any]:
-    with httpx.Client(base_url=own.endpoint, trust_env=False, timeout=60) as client:
+    with httpx.Client(base_url=own.endpoint, trust_env=False, timeout=600) as client:
         create(client, "me/a")
         yield client
 
@@ -41,7 +41,7 @@ def begin(server: ServerProcess, http: Any, data: bytes, num_sent: int, *heads: 
     """Send the head of an upload and the beginning of its body."""
     host, _, port = server.endpoint.removeprefix("http://").partition(":")
     path = announce(http, "me/a", data)["actions"]["upload"]["href"].removeprefix(server.endpoint)
-    link = socket.create_connection((host, int(port)), timeout=60)
+    link = socket.create_connection((host, int(port)), timeout=600)
     lines = [f"PUT {path} HTTP/1.1", f"Host: {host}:{port}", f"Content-Length: {len(data)}", *heads]
     link.sendall("\r\n".join([*lines, "", ""]).encode() + data[:num_sent])
     return link
@@ -136,7 +136,7 @@ def test_clients_that_pause_hold_up_nobody_and_may_go_on(own: ServerProcess, htt
 
 def test_a_head_without_an_end_is_refused(own: ServerProcess) -> None:
     host, _, port = own.endpoint.removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as link:
+    with socket.create_connection((host, int(port)), timeout=600) as link:
         link.sendall(b"GET / HTTP/1.1\r\nx: ")
         with pytest.raises(ConnectionError):
             link.sendall(bytes(64 << 20).replace(b"\0", b"y"))

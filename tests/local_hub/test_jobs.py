@@ -29,7 +29,7 @@ def run(api: HfApi, *command: str, **options: object) -> JobInfo:
 
 
 def end_of(api: HfApi, job: JobInfo) -> JobInfo:
-    return api.wait_for_job(job.id, namespace="ada", timeout=60, poll_interval=0.05)
+    return api.wait_for_job(job.id, namespace="ada", timeout=600, poll_interval=0.05)
 
 
 def logs_of(api: HfApi, job: JobInfo, **options: object) -> list[str]:
@@ -136,8 +136,8 @@ def test_a_secret_is_in_no_answer_no_log_and_no_file(server: ServerProcess, ada:
     assert list(done.secrets or {}) == ["API_KEY"]
     url = f"{server.endpoint}/api/jobs/ada/{job.id}"
     assert SECRET not in get_session().get(url, headers=auth("ada")).text
-    assert files_holding(server.root, job.id)
-    assert files_holding(server.root, SECRET) == []
+    assert files_holding(server.root, job.id.encode())
+    assert files_holding(server.root, SECRET.encode()) == []
 
 
 def test_a_job_talks_to_this_hub_with_the_token_it_was_given(ada: HfApi) -> None:

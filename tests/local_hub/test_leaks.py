@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import itertools
 import json
+import random
 import struct
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
 from huggingface_hub.utils import httpx
 
 from composer_hub.local_hub.server import ServerProcess
 
-from .requests import announce, auth, commit, create, lfs_file
+from .requests import announce, auth, commit, create, files_holding, lfs_file
 from .test_xet import END, HEADER, xorb, xorb_of
 
 needs_xet = pytest.mark.skipif(importlib.util.find_spec("hf_xet") is None, reason="needs hf_xet")
@@ -151,3 +156,97 @@ def test_the_gate_also_protects_the_tokens_for_reading_chunks(
     create(http, name)
     http.put(f"/api/models/{name}/settings", json={"gated": "manual"}, headers=auth("me"))
     assert http.get(f"/api/models/{name}/xet-read-token/main", headers=auth(who)).status_code == status
+
+
+class Neighbors:
+    """Two files of a private repository whose chunks came in one pack, and a stranger who may read one of them."""
+
+    def __init__(self, http: Any, server: ServerProcess, name: str, folder: Path) -> None:
+        self.http, self.server, self.name, self.folder = http, server, name, folder
+        dice = random.Random(name)
+        self.shown, self.hidden = (dice.randbytes(300_000) for _ in range(2))
+        self.api = HfApi(endpoint=server.endpoint, token=server.token)
+        self.api.create_repo(name, private=True)
+        files = [CommitOperationAdd("shown.bin", self.shown), CommitOperationAdd("hidden.bin", self.hidden)]
+        self.api.create_commit(name, files, commit_message="both")
+
+    def as_a_file(self, where: str) -> str:
+        """Give one file to a public repository or bucket, or keep it alone here; return its address."""
+        target = f"{self.name}-{where}"
+        if where == "here":
+            items = [item for item in self.api.list_lfs_files(self.name) if item.filename == "hidden.bin"]
+            self.api.permanently_delete_lfs_files(self.name, items)
+            self.api.update_repo_settings(self.name, private=False)
+            return f"/{self.name}/resolve/main/shown.bin"
+        if where == "bucket":
+            self.api.create_bucket(target)
+            self.api.copy_files(f"hf://{self.name}/shown.bin", f"hf://buckets/{target}/shown.bin")
+            return f"/buckets/{target}/resolve/shown.bin"
+        self.api.create_repo(target)
+        self.api.copy_files(f"hf://{self.name}/shown.bin", f"hf://{target}/shown.bin")
+        return f"/{target}/resolve/main/shown.bin"
+
+    def parts(self, address: str) -> list[dict[str, Any]]:
+        """Ask as hf_xet does where the chunks of a file are, without a login."""
+        head = self.http.head(address).raise_for_status().headers
+        grant = self.http.get(head["X-Xet-Refresh-Route"]).raise_for_status().json()
+        token = {"Authorization": f"Bearer {grant['accessToken']}"}
+        answer = self.http.get(f"{grant['casUrl']}/v1/reconstructions/{head['X-Xet-Hash']}", headers=token)
+        return list(itertools.chain.from_iterable(answer.raise_for_status().json()["fetch_info"].values()))
+
+    def taken(self, part: dict[str, Any]) -> bytes:
+        """Return everything that the address of a part gives to any request."""
+        first, last = part["url_range"]["start"], part["url_range"]["end"]
+        beyond = [f"0-{last}", f"{first}-{last + 1}", f"{first}-", "0-", "-1", "-999999999", f"{first}-{last},0-9", "x"]
+        asked: list[dict[str, str]] = [{}, *({"Range": f"bytes={words}"} for words in [*beyond, f"{first}-{last}"])]
+        asked += [{"Range": f"bytes={first}-{last}", name: '"x"'} for name in ("If-Range", "If-None-Match")]
+        return b"".join(
+            answer.content for headers in asked if (answer := self.http.get(part["url"], headers=headers)).is_success
+        )
+
+    def download(self, address: str) -> bytes:
+        """Read the shown file with the stock client, in a process that has no cache."""
+        repo, _, path = address.removeprefix("/").partition("/resolve/")
+        if repo.startswith("buckets/"):
+            target = self.folder / "down.bin"
+            HfApi(endpoint=self.server.endpoint, token=False).download_bucket_files(
+                repo.removeprefix("buckets/"), [("shown.bin", target)]
+            )
+            return target.read_bytes()
+        path = hf_hub_download(repo, "shown.bin", endpoint=self.server.endpoint, token=False, cache_dir=self.folder)
+        return Path(path).read_bytes()
+
+
+@needs_xet
+@pytest.mark.parametrize("where", ["repo", "bucket", "here"])
+def test_the_chunks_of_a_file_lead_to_no_other_file_in_their_pack(
+    http: Any, hub_server: ServerProcess, hub_repo: Callable[[str, str], str], tmp_path: Path, where: str
+) -> None:
+    files = Neighbors(http, hub_server, hub_repo("pack", "me"), tmp_path)
+    address = files.as_a_file(where)
+    parts = files.parts(address)
+    assert parts
+    for part in parts:
+        taken = files.taken(part)
+        assert files.shown[:1000] in taken or files.shown[-1000:] in taken
+        assert not any(files.hidden[at : at + 64] in taken for at in range(0, len(files.hidden), 64))
+    assert files.download(address) == files.shown
+
+
+@needs_xet
+def test_deleted_bytes_leave_the_disk_with_gc_and_their_neighbors_stay_readable(
+    http: Any, hub_server: ServerProcess, hub_repo: Callable[[str, str], str], tmp_path: Path
+) -> None:
+    files = Neighbors(http, hub_server, hub_repo("pack", "me"), tmp_path)
+    address = files.as_a_file("here")
+    before = files.parts(address)
+    blobs = hub_server.root / "blobs"
+    assert len(files_holding(blobs, files.hidden[1000:1064])) == 1
+    command = [sys.executable, "-m", "composer_hub", "hub", "gc", "--data", str(hub_server.root), "--min-age", "0"]
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
+    assert files_holding(blobs, files.hidden[1000:1064]) == []
+    # hf_xet asks for new addresses after a 403.
+    assert {files.http.get(part["url"], headers={"Range": "bytes=0-9"}).status_code for part in before} == {403}
+    assert files.download(address) == files.shown
+    again = files.api.upload_file(path_or_fileobj=files.hidden, path_in_repo="hidden.bin", repo_id=files.name)
+    assert http.get(f"/{files.name}/resolve/{again.oid}/hidden.bin").content == files.hidden

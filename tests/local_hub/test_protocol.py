@@ -480,7 +480,7 @@ def test_a_bucket_among_repositories_is_not_offered(http: Any, method_path: str)
     assert (answer.status_code, answer.json()["missing"]) == (501, "repositories of type bucket")
 
 
-@pytest.mark.parametrize("path", ["/_lfs/{}/1-3-9999999999-abc", "/_lfs/x/y", "/_lfs/x/ä"])
+@pytest.mark.parametrize("path", ["/_lfs/1.{}.3.9999999999.abc", "/_lfs/x", "/_lfs/ä"])
 def test_an_upload_address_that_was_not_given_out_is_refused(http: Any, path: str) -> None:
     assert http.put(quote(path.format("ab" * 32)), content=b"abc").status_code == 403
 
@@ -492,3 +492,19 @@ def test_an_upload_with_other_bytes_than_announced_is_refused(http: Any, repo: s
     assert http.put(href, content=b"abcd").status_code == 400
     assert http.put(href, content=iter([b"ab", b"cd"])).status_code == 413
     assert http.post(answer["actions"]["verify"]["href"], json={}, headers=auth("me")).status_code == 404
+
+
+def test_a_tag_or_a_branch_that_poses_as_a_commit_is_refused_with_a_reason(http: Any, repo: str) -> None:
+    oid = http.get(f"/api/models/{repo}", headers=auth("me")).json()["sha"]
+    for name in (oid, oid[:7], "ab" * 32, "HEAD"):
+        answers = [
+            http.post(f"/api/models/{repo}/tag/main", json={"tag": name}, headers=auth("me")),
+            http.post(f"/api/models/{repo}/branch/{name}", json={}, headers=auth("me")),
+        ]
+        assert [(answer.status_code, bool(answer.json()["error"])) for answer in answers] == [(400, True)] * 2
+
+
+def test_an_upload_names_the_file_that_clients_could_not_download(http: Any, repo: str) -> None:
+    answer = commit(http, repo, [file("a:b.txt")])
+    assert (answer.status_code, answer.headers["X-Error-Code"]) == (422, "InvalidPath")
+    assert "a:b.txt" in answer.json()["error"]

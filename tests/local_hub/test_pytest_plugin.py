@@ -24,7 +24,7 @@ def outcome(folder: Path, tests: str, ini: str = "") -> str:
     command = [sys.executable, "-m", "pytest", "-q", *named, str(folder)]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "PYTEST_"))}
     run = subprocess.run(
-        command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=280
+        command, cwd=folder, env=env | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600
     )
     return run.stdout + run.stderr
 

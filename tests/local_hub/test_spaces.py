@@ -42,8 +42,8 @@ def test_no_file_of_the_store_holds_a_secrets_value(server: ServerProcess, ada: 
     ada.add_space_secret(space, "API_KEY", SECRET)
     ada.create_repo(f"{space}x", repo_type="space", space_sdk="gradio", space_secrets=[{"key": "K", "value": SECRET}])
     assert list(ada.get_space_secrets(f"{space}x")) == ["K"]
-    assert files_holding(server.root, "API_KEY")
-    assert files_holding(server.root, SECRET) == []
+    assert files_holding(server.root, b"API_KEY")
+    assert files_holding(server.root, SECRET.encode()) == []
 
 
 def test_a_space_has_the_settings_of_its_creation(ada: HfApi, space: str) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.database import DatabaseError
 from composer_hub.local_hub.migrations import STEPS
-from composer_hub.local_hub.store import Exists, HeadMoved, NoRevision, Repo, Store
+from composer_hub.local_hub.store import BadRef, Exists, HeadMoved, NoRevision, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
 
 MAIN = "refs/heads/main"
@@ -228,3 +228,47 @@ def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
             writer.keep(sha256)
             assert store.blobs.path(sha256).read_bytes() == data
     store.close()
+
+
+@pytest.mark.parametrize("kind", ["heads", "tags"])
+@pytest.mark.parametrize("name", ["0123456789abcdef" * 4, "0123456789" * 4, "ABCDEF0123" * 4])
+def test_no_branch_or_tag_looks_like_a_commit(store: Store, repo: Repo, kind: str, name: str) -> None:
+    with pytest.raises(BadRef, match="looks like one"):
+        store.create_ref(repo, f"refs/{kind}/{name}", store.resolve(repo, "main"))
+
+
+def test_no_branch_or_tag_takes_the_place_of_a_commit_or_of_each_other(store: Store, repo: Repo) -> None:
+    old = store.resolve(repo, "main")
+    new = put(store, repo, "b", b"b")
+    for number in range(7, 41):
+        for kind in ("heads", "tags"):
+            with pytest.raises(BadRef, match="name of a commit"):
+                store.create_ref(repo, f"refs/{kind}/{old[:number]}", new)
+    store.create_ref(repo, "refs/tags/v1.0.0", old)
+    store.create_ref(repo, "refs/tags/20261231", old)  # seven or more such digits may be a date
+    store.create_ref(repo, "refs/heads/v1.0.0", new)  # as on the Hub
+    with pytest.raises(BadRef, match="a branch main"):
+        store.create_ref(repo, "refs/tags/main", old)
+    with store.write() as db:  # as an earlier version let it be
+        db.execute("insert into refs values(?,?,?,'')", (repo.id, f"refs/tags/{old}", new))
+    names = ("v1.0.0", "20261231", old, old[:7], new, "main")
+    assert [store.resolve(repo, name) for name in names] == [old, old, old, old, new, new]
+
+
+def test_all_pages_of_a_history_together_read_each_commit_about_once(store: Store, repo: Repo) -> None:
+    def num_steps(oid: str) -> int:
+        """Count the steps of sqlite for one walk through the pages."""
+        steps = []
+        store.read().set_progress_handler(lambda: steps.append(1), 100)
+        length = len(store.history(repo, oid))
+        for start in range(0, length, 10):
+            assert len([store.find_commit(repo, one) for one in store.history(repo, oid)[start : start + 10]]) > 0
+        store.read().set_progress_handler(None, 100)
+        return len(steps)
+
+    *_, first = [put(store, repo, "a", b"%d" % number) for number in range(100)]
+    before = num_steps(first)
+    assert [one.oid for one in store.log(repo, first)] == store.history(repo, first)
+    *_, last = [put(store, repo, "a", b"%d" % number) for number in range(100, 400)]
+    assert num_steps(last) < 5 * before
+    assert [one.oid for one in store.log(repo, last)] == store.history(repo, last)

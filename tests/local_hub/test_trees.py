@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from huggingface_hub._local_folder import get_local_download_paths
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.trees import (
@@ -102,7 +104,42 @@ def test_a_path_that_git_cannot_hold_is_refused(path: str) -> None:
         check_path(path)
 
 
-@pytest.mark.parametrize("path", ["a", "a/b c.txt", "ünï/cødé.md", ".gitattributes", "a/.gitignore", "..a", "a..b"])
+@stable
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), min_size=1, max_size=3).map("/".join))
+@example("a:b")
+@example("d/a:b")
+@example("x" * 247)
+@example("d" * 250 + "/f")
+def test_stock_clients_can_download_every_path_that_is_taken(path: str) -> None:
+    try:
+        check_path(path)
+    except BadPath:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        paths = get_local_download_paths(Path(folder), path)
+        for one in (paths.file_path, paths.metadata_path, paths.lock_path):
+            one.touch()
+
+
+@pytest.mark.parametrize("path", ["a:b", "d/a:b", "1:/x", "ü:x", "x" * 247])
+def test_a_path_that_makes_stock_clients_refuse_the_repository_is_refused(path: str) -> None:
+    with pytest.raises(BadPath, match="Rename it"):
+        check_path(path)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "results_2026-01-01T10:00:00.json",
+        "a",
+        "a/b c.txt",
+        "ünï/cødé.md",
+        ".gitattributes",
+        "a/.gitignore",
+        "..a",
+        "a..b",
+    ],
+)
 def test_an_unusual_path_that_git_can_hold_is_taken(path: str) -> None:
     assert check_path(path) == path
 

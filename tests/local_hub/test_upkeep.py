@@ -22,6 +22,7 @@ from huggingface_hub.utils import httpx
 from composer_hub.local_hub.app import open_store
 from composer_hub.local_hub.bucketstore import apply_batch, create_bucket, delete_bucket
 from composer_hub.local_hub.checking import check
+from composer_hub.local_hub.chunkstore import XetFile
 from composer_hub.local_hub.cleaning import MIN_AGE, clean
 from composer_hub.local_hub.database import DatabaseError
 from composer_hub.local_hub.migrations import STEPS
@@ -32,7 +33,7 @@ from composer_hub.local_hub.xorbs import Malformed
 
 from .requests import auth, create, file
 from .requests import commit as commit_lines
-from .test_chunkstore import FILE, add
+from .test_chunkstore import AREA, FILE, add
 from .test_xet import xorb_of
 
 MAIN = "refs/heads/main"
@@ -68,6 +69,14 @@ def send(store: Store, repo: Repo, data: bytes) -> TreeEntry:
 def send_chunks(store: Store, repo: Repo, data: bytes) -> TreeEntry:
     """Upload a file as hf_xet does, up to the commit."""
     file = add(store.chunks, xorb_of(data), [(len(data), 0, 1)], hashlib.sha256(data).hexdigest())
+    store.add_chunked(repo, file)
+    return lfs_entry(file.sha256, file.size)
+
+
+def send_part(store: Store, repo: Repo, data: bytes) -> TreeEntry:
+    """Upload a file in a pack with another one, which is never committed."""
+    packed = xorb_of(b"other " + data, data)
+    file = add(store.chunks, packed, [(len(data), 1, 2)], hashlib.sha256(data).hexdigest())
     store.add_chunked(repo, file)
     return lfs_entry(file.sha256, file.size)
 
@@ -180,7 +189,7 @@ def test_commits_and_cleaning_at_once_lose_nothing(store: Store, repo: Repo, tmp
         for i in range(25):
             data = b"%d" % (i % 5) * 50
             try:
-                commit(store, repo, f"{number}/{i}.bin", (send, send_chunks)[i % 2](store, repo, data))
+                commit(store, repo, f"{number}/{i}.bin", (send, send_chunks, send_part)[i % 3](store, repo, data))
             except (NoContent, Malformed, AssertionError):  # the last: cleaned before `add` looked for the file
                 refused.append(i)
             if i % 6 == 5:
@@ -201,6 +210,92 @@ def test_commits_and_cleaning_at_once_lose_nothing(store: Store, repo: Repo, tmp
     assert len(refused) < 25
     found = check(store)
     assert (found.problems, found.damaged) == ([], set())
+
+
+def test_the_chunks_that_no_file_names_leave_their_packs_and_every_other_file_stays(
+    store: Store, tmp_path: Path
+) -> None:
+    dice = random.Random(3)
+    repos = [store.create_repo("model", f"me/r{number}", author="me") for number in range(3)]
+    packs = [[dice.randbytes(dice.randint(20, 400)) for _ in range(8)] for _ in range(3)]
+    kept: list[tuple[Repo, TreeEntry, bytes]] = []
+    for number in range(40):
+        spans = []
+        for _ in range(dice.randint(1, 3)):
+            pack, first = dice.randrange(3), dice.randrange(8)
+            spans.append((pack, first, dice.randint(first + 1, min(8, first + 2))))
+        data = b"".join(b"".join(packs[pack][first:stop]) for pack, first, stop in spans)
+        file = send_spans(store, packs, spans, f"{number:02x}" * 32, data)
+        repo, entry = dice.choice(repos), lfs_entry(file.sha256, len(data))
+        store.add_chunked(repo, file)
+        commit(store, repo, f"{number}.bin", entry)
+        kept.append((repo, entry, data))
+    while kept:
+        for _ in range(min(5, len(kept))):
+            repo, entry, _ = kept.pop(dice.randrange(len(kept)))
+            kept = [one for one in kept if one[:2] != (repo, entry)]
+            store.forget_lfs(repo, {entry.sha256})
+        before = [(store.content(repo, entry), data) for repo, entry, data in kept]
+        foreseen = clean(store, min_age=0, dry_run=True).num_bytes
+        assert clean(store, min_age=0).num_bytes == foreseen
+        assert clean(store, min_age=0).num_bytes == 0
+        for repo, entry, data in kept:
+            assert b"".join(store.pieces(store.content(repo, entry))) == data
+        # Who began to read before goes on, at any byte.
+        assert all(b"".join(store.pieces(content, 7)) == data[7:] for content, data in before)
+        on_disk = b"".join(store.blobs.path(blob).read_bytes() for blob in store.blobs.all())
+        for chunk in itertools.chain.from_iterable(packs):
+            assert (chunk in on_disk) == any(chunk in data for _, _, data in kept)
+        assert whole(store)
+    assert not list(store.blobs.all())
+
+
+def send_spans(
+    store: Store, packs: list[list[bytes]], spans: list[tuple[int, int, int]], name: str, data: bytes
+) -> XetFile:
+    """Send whole packs, and one file that is made of some of their chunks."""
+    for number, plain in enumerate(packs):
+        with store.blobs.writer() as writer:
+            writer.write(xorb_of(*plain))
+            store.chunks.add_xorb(AREA, f"{number:02x}" * 32, writer)
+    terms = [(f"{pack:02x}" * 32, sum(map(len, packs[pack][first:stop])), first, stop) for pack, first, stop in spans]
+    store.chunks.add_files(AREA, [(name, hashlib.sha256(data).hexdigest(), terms)])
+    file = store.chunks.find(AREA, name)
+    assert file is not None
+    return file
+
+
+def test_a_pack_stays_whole_while_an_upload_may_name_its_chunks(store: Store, repo: Repo, clock: list[float]) -> None:
+    commit(store, repo, "a.bin", send_part(store, repo, b"a" * 100))
+    packs = list(store.blobs.all())
+    clock[0] += MIN_AGE - 2
+    assert store.chunks.open_area(AREA) == 0
+    clock[0] += MIN_AGE - 2
+    assert (clean(store).num_bytes, list(store.blobs.all())) == (0, packs)
+    clock[0] += 10
+    assert clean(store).num_bytes > 100
+    assert store.chunks.open_area(AREA) == 1, "clients must not name a chunk that is gone"
+    with pytest.raises(Malformed, match="Upload it first"):
+        store.chunks.add_files(AREA, [("ef" * 32, "", [("cd" * 32, 106, 0, 1)])])
+    assert whole(store)
+
+
+def test_a_file_is_not_given_after_its_chunks_were_packed_again(store: Store, repo: Repo) -> None:
+    commit(store, repo, "a.bin", send_part(store, repo, b"a" * 100))
+    before = store.chunks.find(repo.scope, FILE)
+    assert before is not None
+    clean(store, min_age=0)
+    with pytest.raises(Malformed, match="Upload it again"):
+        store.add_chunked(repo, before)
+    assert whole(store)
+
+
+def test_a_damaged_pack_is_not_packed_again(store: Store, repo: Repo) -> None:
+    commit(store, repo, "a.bin", send_part(store, repo, b"a" * 100))
+    (blob,) = store.blobs.all()
+    store.blobs.path(blob).write_bytes(store.blobs.path(blob).read_bytes()[:-1] + b"x")
+    clean(store, min_age=0)
+    assert check(store).damaged == {blob}
 
 
 @pytest.mark.parametrize("kind", ["lfs", "chunks", "regular", "small"])
@@ -240,9 +335,23 @@ def test_a_folder_of_an_earlier_format_is_not_converted_beside_its_server(tmp_pa
         open_store(tmp_path, is_shared=True)
 
 
+def test_commands_beside_a_server_leave_its_jobs_alone_and_the_next_server_ends_them(tmp_path: Path) -> None:
+    stages = "select stage, message from jobs"
+    with contextlib.closing(open_store(tmp_path)) as store:
+        with store.write() as db:
+            db.execute(
+                "insert into jobs(id, namespace, author, stage, labels, spec, created_at) "
+                "values('a', 'me', 'me', 'RUNNING', '{}', '{}', '')"
+            )
+        with contextlib.closing(open_store(tmp_path, is_shared=True)):
+            assert store.read().execute(stages).fetchall() == [("RUNNING", "")]
+    with contextlib.closing(open_store(tmp_path)) as store:
+        assert store.read().execute(stages).fetchall() == [("ERROR", "server stopped")]
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "composer_hub", "hub", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ), check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=dict(os.environ), check=False)
 
 
 def test_commands_beside_a_server_lose_nothing_that_it_confirms(tmp_path: Path) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,19 +18,21 @@ import pytest
 from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import httpx
 
-from composer_hub.local_hub.preview import ROWS, first_rows, read_preview
+from composer_hub.local_hub.preview import LATER, NOT_PARQUET, ROWS, TOO_MUCH, first_rows, read_preview
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.local_hub.webpage import markdown
+from tests.hidden import FEW, hidden_in
 
 from .requests import auth, create
 
 EVIL = "<script>alert(1)</script>"
+UNSEEN = EVIL + FEW.replace("\x85", "").replace("\u2028", "")  # a title is one line
 CARD = f"""---
 license: mit
 tags: ["{EVIL}"]
 configs: [{{config_name: other}}, {{config_name: first, default: true}}]
 ---
-# Title {EVIL}
+# Title {EVIL}{FEW}
 
 <img src=x onerror=alert(2)> [js](javascript:alert(3)) [notes](notes.txt) ![plot](plot.png) [up](//evil.example/x)
 """
@@ -50,14 +55,14 @@ class Elements(HTMLParser):
 
 def parquet(rows: int = 30) -> bytes:
     file = io.BytesIO()
-    pq.write_table(pa.table({"text": [EVIL] * rows, "tool": [{"n": number} for number in range(rows)]}), file)
+    pq.write_table(pa.table({"text": [EVIL + FEW] * rows, "tool": [{"n": number} for number in range(rows)]}), file)
     return file.getvalue()
 
 
 @pytest.fixture(scope="module")
 def signed_in(hub_server: ServerProcess) -> Any:
     """A browser that `hub open` signed in."""
-    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, follow_redirects=True, timeout=60) as browser:
+    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, follow_redirects=True, timeout=600) as browser:
         link = browser.post("/api/login-link", json={"next": "/me"}, headers=auth("me")).json()["url"]
         assert browser.get(link).url.path == "/me"
         yield browser
@@ -70,7 +75,7 @@ def links(hub_server: ServerProcess) -> list[str]:
     url = api.create_repo(name, repo_type="dataset", private=True)
     files = {
         "README.md": CARD.encode(),
-        "notes.txt": EVIL.encode(),
+        "notes.txt": f"{EVIL}{FEW}".encode(),
         f"{EVIL}&'.txt": b"text",
         "data/first/train.parquet": parquet(),
         "data/other/train.parquet": b"PAR1 is not Parquet",
@@ -79,10 +84,10 @@ def links(hub_server: ServerProcess) -> list[str]:
         "docs/guide.md": b"[back](../notes.txt)",
     }
     adds = [CommitOperationAdd(path, data) for path, data in files.items()]
-    commit = api.create_commit(name, adds, repo_type="dataset", commit_message=EVIL, commit_description=EVIL)
+    commit = api.create_commit(name, adds, repo_type="dataset", commit_message=UNSEEN, commit_description=UNSEEN)
     more = [CommitOperationAdd("notes.txt", b"changed")]
     pull = api.create_commit(name, more, repo_type="dataset", commit_message="change", create_pr=True)
-    talk = api.create_discussion(name, EVIL, repo_type="dataset", description=f"{EVIL} [js](javascript:alert(1))")
+    talk = api.create_discussion(name, UNSEEN, repo_type="dataset", description=f"{UNSEEN} [js](javascript:alert(1))")
     bucket = api.create_bucket("me/pages", private=True).url
     api.batch_bucket_files("me/pages", add=[(b"x", f"{EVIL}.txt")])
     job = api.run_job(image="python:3.12", command=["echo", EVIL])
@@ -103,6 +108,7 @@ def test_every_link_that_a_client_prints_opens_and_so_does_every_link_behind_it(
         assert answer.status_code == 200, (address, answer.text[:300])
         if "text/html" not in answer.headers["content-type"]:
             continue
+        assert hidden_in(answer.text) == []
         page = Elements(answer.text)
         assert not {"script", "iframe", "object", "base"} & {tag for tag, _ in page.found}
         assert not [name for _, attrs in page.found for name in attrs if name.startswith("on")]
@@ -139,7 +145,7 @@ def test_a_private_page_asks_a_stranger_for_a_token_and_tells_nothing(http: Any,
 
 
 def test_a_token_in_the_form_signs_in_and_a_wrong_one_does_not(hub_server: ServerProcess, links: list[str]) -> None:
-    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=30) as browser:
+    with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=600) as browser:
         wrong = browser.post("/login", data={"token": "hf_wrong", "next": "/me"})
         assert (wrong.status_code, len(browser.cookies)) == (401, 0)
         right = browser.post("/login", data={"token": "hf_test_me", "next": "/datasets/me/pages"})
@@ -212,7 +218,42 @@ def test_hostile_markdown_is_rendered_inert(text: str) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"PAR1" + parquet()[200:]])
 def test_what_is_not_parquet_is_named_so(data: bytes) -> None:
-    assert read_preview(data, len(data)) == {"problem": "This file cannot be read as Parquet."}
+    assert read_preview(data, len(data)) == NOT_PARQUET
+
+
+@pytest.mark.parametrize("column", [["x" * 100_000_000] * 3, [[[1] * 3_000_000]] * 3])
+def test_a_small_parquet_file_that_unpacks_to_much_is_left_alone(column: list[Any]) -> None:
+    file = io.BytesIO()
+    pq.write_table(pa.table({"a": column}), file, compression="zstd")
+    assert len(file.getvalue()) < 10_000
+    assert read_preview(file.getvalue(), 10_000) == TOO_MUCH
+
+
+def num_previews(pid: int) -> int:
+    """Return how many processes of a server read a Parquet file now."""
+    children = [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
+    return sum(b"preview" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc")
+def test_few_parquet_files_are_read_at_once_and_the_other_pages_say_so(hub_server: ServerProcess) -> None:
+    api, name = HfApi(endpoint=hub_server.endpoint, token=hub_server.token), "me/many"
+    api.create_repo(name, repo_type="dataset")
+    adds = [CommitOperationAdd(f"{rows}.parquet", parquet(rows)) for rows in range(24)]
+    api.create_commit(name, adds, repo_type="dataset", commit_message="many")
+    with ThreadPoolExecutor(24) as threads, httpx.Client(base_url=hub_server.endpoint, timeout=600) as http:
+        pages = [threads.submit(http.get, f"/datasets/{name}/blob/main/{rows}.parquet") for rows in range(24)]
+        seen = set()
+        while not all(page.done() for page in pages):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                seen.add(num_previews(hub_server.running.pid))
+        texts = [page.result().raise_for_status().text for page in pages]
+    assert max(seen) in (1, 2)
+    assert all(f"of {rows} rows" in text or LATER["problem"] in text for rows, text in enumerate(texts))
+    with httpx.Client(base_url=hub_server.endpoint, timeout=600) as http:
+        for rows, text in enumerate(texts):
+            if LATER["problem"] in text:
+                assert f"of {rows} rows" in http.get(f"/datasets/{name}/blob/main/{rows}.parquet").text
 
 
 def test_a_parquet_file_without_rows_shows_its_columns() -> None:
