@@ -6,13 +6,11 @@ In: the names of datasets. Out: a running app and its URL, or the commit of a Sp
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import re
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,15 +21,15 @@ from huggingface_hub import CommitOperationAdd
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.hub import HubDestination, load
 from composer_hub.hub.destinations import sentence, status_of
+from composer_hub.local_hub import children
 from composer_hub.local_hub.env import client_env
 from composer_hub.local_hub.server import embedded
 
 NEEDED = ("gradio", "duckdb", "rapidfuzz")
 START_SECONDS = 60.0
-STOP_SECONDS = 10.0
 
 
 def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -> list[str]:
@@ -93,9 +91,7 @@ def _explained(name: str, error: HfHubHTTPError) -> Exception:
 
 def check_needed() -> None:
     """Refuse to open the Space without its libraries."""
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
-    if missing:
-        raise exits.UsageError(f'The Space needs {", ".join(missing)}: pip install "composer-hub[space]".')
+    extras.need("The Space", "space", *NEEDED)
 
 
 @contextmanager
@@ -108,18 +104,10 @@ def serving(names: Sequence[str], to: str, port: int = 0) -> Iterator[tuple[str,
         "GRADIO_SERVER_NAME": "127.0.0.1",
         "GRADIO_SERVER_PORT": str(port),
     }
-    process = subprocess.Popen([sys.executable, str(app_folder() / "app.py")], env=env, stdout=subprocess.DEVNULL)
-    try:
+    app = children.start([str(app_folder() / "app.py")], env=env, stdout=subprocess.DEVNULL)
+    with children.ending(app) as process:
         _wait(process, url)
         yield url, process
-    except KeyboardInterrupt:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(STOP_SECONDS)  # the terminal has interrupted it as well
-        raise
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            process.wait()
 
 
 def _env(to: str) -> dict[str, str]:

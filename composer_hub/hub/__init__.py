@@ -7,10 +7,10 @@ hub.publish(where, "me/traces", tables, card)
 for trace in hub.load(where, "me/traces@v1.0.0").records(Trace, "traces"): ...
 """
 
-from composer_hub.hub.cards import REVIEWS, Card, CardError, card_template
+from composer_hub.hub.cards import Card, CardError, card_template
 from composer_hub.hub.destinations import HubDestination, Patience, destination, embedded_hub
 from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.load import LoadError, Version, decode_rows, load, load_states, load_traces
+from composer_hub.hub.load import LoadError, Version, commit_of, decode_rows, load, load_states, load_traces, newest
 from composer_hub.hub.manifest import MANIFEST, ManifestError, read_manifest
 from composer_hub.hub.models import Model, ModelError, digest_of, fetch_model, publish_model
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, HubError, HubRefused, Moved
@@ -24,13 +24,14 @@ from composer_hub.hub.publish import (
     PublishError,
     PublishOptions,
     PublishPlan,
+    check_target,
     check_visibility,
     dry_run,
-    newest,
     publish,
     update,
 )
 from composer_hub.hub.refs import RefError, RepoRef, check_repo, parse_ref
+from composer_hub.hub.reviews import REVIEWS, ReviewFile
 from composer_hub.hub.tables import RowWriter, Table, TableError
 from composer_hub.hub.versions import Ancestor, Diff, diff, lineage
 
@@ -66,13 +67,16 @@ __all__ = [
     "Published",
     "RefError",
     "RepoRef",
+    "ReviewFile",
     "RowWriter",
     "Table",
     "TableError",
     "Version",
     "card_template",
     "check_repo",
+    "check_target",
     "check_visibility",
+    "commit_of",
     "decode_rows",
     "destination",
     "diff",

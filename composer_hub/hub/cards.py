@@ -12,13 +12,10 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
+from composer_hub.hub.reviews import REVIEWS
 from composer_hub.hub.tables import Built
 
 _SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
-
-
-REVIEWS = "verdicts"
-"""The folder, and the config, to which reviewers' pull requests only ever add files."""
 
 
 class CardError(exits.ComposerError, ValueError):

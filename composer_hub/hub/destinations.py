@@ -32,6 +32,7 @@ from huggingface_hub.utils import httpx
 from composer_hub import exits
 from composer_hub.hub.folder import FolderDestination
 from composer_hub.hub.protocol import Add, Change, Destination, Entry, HubError, HubRefused, Moved
+from composer_hub.hub.reviews import ReviewFile, ReviewFiles
 from composer_hub.local_hub.env import without_proxy
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.server import RunningHub, ServerProcess, embedded
@@ -175,6 +176,9 @@ class HubDestination:
         except RemoteEntryNotFoundError:
             return None
 
+    def reviews(self, repo: str, revision: str) -> list[ReviewFile]:
+        return self.ask(f"Reading the pull requests of {repo}", lambda: ReviewFiles(self.api, repo).merged(revision))
+
     def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
         refs = self.ask(f"Listing the tags of {repo}", lambda: self.api.list_repo_refs(repo, repo_type=repo_type))
         return {tag.name: tag.target_commit for tag in refs.tags}
@@ -208,12 +212,17 @@ class HubDestination:
         parent: str | None,
         repo_type: str = "dataset",
     ) -> str:
+        num_tries = 0
+
         def send() -> str:
+            nonlocal num_tries
+            num_tries += 1
             # Operations remember their upload and cannot be reused, so each try makes new ones.
+            operations = [_operation(change) for change in changes]
             try:
-                return self.api.create_commit(
+                revision = self.api.create_commit(
                     repo,
-                    [_operation(change) for change in changes],
+                    operations,
                     commit_message=title,
                     commit_description=body,
                     parent_commit=parent,
@@ -221,11 +230,16 @@ class HubDestination:
                 ).oid
             except HfHubHTTPError as error:
                 if status_of(error) in (409, 412):
-                    raise Moved from error
+                    raise Moved(maybe_by_us=num_tries > 1) from error
                 raise
             except httpx.TransportError as error:
                 # Only the answer may be lost, not the commit, so read the head again before a second attempt.
-                raise Moved from error
+                raise Moved(maybe_by_us=True) from error
+            # The client leaves out files that the head has already. If it has all, there is no commit, and the head may
+            # be somebody else's.
+            if revision != parent and not any(getattr(one, "_is_committed", True) for one in operations):
+                raise Moved(maybe_by_us=num_tries > 1)
+            return revision
 
         return self.ask(f"Committing to {repo}", send)
 
@@ -243,7 +257,7 @@ class HubDestination:
     def ask(self, what: str, call: Callable[[], T]) -> T:
         """Run a call with retries and explain a refusal; a missing thing keeps the client's exception."""
         try:
-            return self.patience(what, call)
+            return self.patience(f"{what} at {self.address}", call)
         except (BucketNotFoundError, JobNotFoundError):
             raise
         except (RevisionNotFoundError, RemoteEntryNotFoundError, RepositoryNotFoundError) as error:

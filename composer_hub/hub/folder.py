@@ -16,6 +16,7 @@ from typing import Any
 from filelock import FileLock
 
 from composer_hub.hub.protocol import Change, Delete, Entry, HubError, Moved
+from composer_hub.hub.reviews import ReviewFile, is_review
 
 
 @dataclass
@@ -42,6 +43,10 @@ class FolderDestination:
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
         local = self._folder(repo) / path
         return local if local.is_file() else None
+
+    def reviews(self, repo: str, revision: str) -> list[ReviewFile]:
+        paths = (path for path in sorted(self.files(repo, revision)) if is_review(path))
+        return [ReviewFile(path, revision).refused("a folder has no authors") for path in paths]
 
     def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
         tag = self._folder(repo) / ".version"

@@ -14,11 +14,12 @@ import orjson
 from composer_hub import exits
 from composer_hub.hub.manifest import read_index, read_manifest
 from composer_hub.hub.protocol import Destination
-from composer_hub.hub.refs import RepoRef, parse_ref
+from composer_hub.hub.refs import RepoRef, check_repo, newest_first, parse_ref
 from composer_hub.records import Trace, TraceState, from_row, states
 
 R = TypeVar("R")
 _BATCH = 32
+_SHOWN_TAGS = 12
 
 
 class LoadError(exits.ComposerError, LookupError):
@@ -78,20 +79,51 @@ class Version:
         return tables[config]["splits"]
 
 
+def commit_of(destination: Destination, ref: RepoRef, repo_type: str = "dataset") -> str:
+    """Return the commit that a name means; refuse an unknown one with the names that there are."""
+    revision = destination.resolve(ref.repo, ref.revision, repo_type)
+    if revision is not None:
+        return revision
+    if destination.is_private(ref.repo, repo_type) is not None:
+        tags = newest_first(destination.tags(ref.repo, repo_type))
+        more = f" and {len(tags) - _SHOWN_TAGS:,} more" if len(tags) > _SHOWN_TAGS else ""
+        advice = (
+            f"Its tags are {', '.join(tags[:_SHOWN_TAGS])}{more}." if tags else "It has no tags: leave the '@' out."
+        )
+    elif other := other_type(destination, ref.repo, repo_type):
+        advice = f"{ref.repo} is a {other} there, and this needs a {repo_type}."
+    else:
+        advice = f"There is no {repo_type} {ref.repo}: check the name, and the place (local, hub or a folder)."
+    raise LoadError(f"There is no {ref} at {destination.address}. {advice}")
+
+
+def other_type(destination: Destination, repo: str, repo_type: str) -> str:
+    """Return dataset for a model and model for a dataset, if a repository of that type has the name, else ""."""
+    other = "model" if repo_type == "dataset" else "dataset"
+    return other if destination.is_private(repo, other) is not None else ""
+
+
 def load(destination: Destination, ref: str | RepoRef, repo_type: str = "dataset") -> Version:
     """Return the version that `owner/name@revision` names."""
     ref = parse_ref(ref) if isinstance(ref, str) else ref
-    revision = destination.resolve(ref.repo, ref.revision, repo_type)
-    if revision is None:
-        raise LoadError(
-            f"There is no {ref} at {destination.address}. Check the name, the tag, and --to (local, hub or a folder)."
-        )
+    revision = commit_of(destination, ref, repo_type)
     manifest = read_manifest(destination, ref.repo, revision, repo_type)
     if manifest is None:
         reader = "load_dataset" if repo_type == "dataset" else "from_pretrained"
         raise LoadError(f"{ref} has no manifest, so composer_hub did not publish it. Read it with {reader}.")
-    tag = next((tag for tag, commit in destination.tags(ref.repo, repo_type).items() if commit == revision), "")
-    return Version(destination, ref.repo, revision, tag, manifest)
+    return _version(destination, ref.repo, revision, manifest, repo_type)
+
+
+def newest(destination: Destination, repo: str) -> Version | None:
+    """Return the newest version of a dataset, or None if composer_hub has published none."""
+    revision = destination.resolve(check_repo(repo), "main")
+    manifest = read_manifest(destination, repo, revision) if revision else None
+    return _version(destination, repo, revision, manifest, "dataset") if revision and manifest is not None else None
+
+
+def _version(destination: Destination, repo: str, revision: str, manifest: dict[str, Any], repo_type: str) -> Version:
+    tag = next((tag for tag, commit in destination.tags(repo, repo_type).items() if commit == revision), "")
+    return Version(destination, repo, revision, tag, manifest)
 
 
 def load_traces(destination: Destination, ref: str | RepoRef) -> tuple[Version, Iterator[Trace]]:

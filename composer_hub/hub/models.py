@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
+from composer_hub.hub.load import LoadError, commit_of
 from composer_hub.hub.protocol import Add, Destination, Moved
 from composer_hub.hub.publish import Published, check_visibility
 from composer_hub.hub.refs import check_repo, parse_ref
@@ -45,12 +46,10 @@ def fetch_model(where: Destination, name: str) -> Model:
         _check(name, folder)
         return Model(folder.name, digest_of(folder), folder)
     ref = parse_ref(name)
-    revision = where.resolve(ref.repo, ref.revision, "model")
-    if revision is None:
-        raise ModelError(
-            f"There is no model {ref} at {where.address}, and no folder of that name. Check the name, the revision, "
-            "and --to (local, hub or a folder)."
-        )
+    try:
+        revision = commit_of(where, ref, "model")
+    except LoadError as error:
+        raise ModelError(f"{error} There is no folder of that name either.") from error
     paths = {
         path: where.fetch(ref.repo, revision, path, "model")
         for path in where.files(ref.repo, revision, "model")
@@ -92,7 +91,7 @@ def publish_model(
         except Moved:
             continue
         where.tag(repo, tag, revision, message=title, repo_type="model")
-        return Published(repo, tag, revision, where.address, counts, healed=done is not None)
+        return Published(repo, tag, revision, where.address, counts)
     raise ModelError(f"{repo} kept moving. Run the same command again when other writers have finished.")
 
 

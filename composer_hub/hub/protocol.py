@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from composer_hub import exits
+from composer_hub.hub.reviews import ReviewFile
 
 
 class HubError(exits.ComposerError, OSError):
@@ -23,7 +24,14 @@ class HubRefused(exits.Refused, PermissionError):
 
 
 class Moved(Exception):
-    """The branch has moved since the plan was made, so a new plan is needed."""
+    """The branch has moved since the plan was made, so a new plan is needed.
+
+    `maybe_by_us` says that the commit may have been made, and only its answer was lost.
+    """
+
+    def __init__(self, *, maybe_by_us: bool = False) -> None:
+        super().__init__()
+        self.maybe_by_us = maybe_by_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,9 @@ class Destination(Protocol):
 
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
         """Return a local copy of a file of a commit, or None if the commit lacks it."""
+
+    def reviews(self, repo: str, revision: str) -> list[ReviewFile]:
+        """Return the files of verdicts of a commit, with the accounts that sent them."""
 
     def tags(self, repo: str, repo_type: str = "dataset") -> dict[str, str]:
         """Return tag -> commit."""

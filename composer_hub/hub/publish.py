@@ -1,9 +1,9 @@
 """Rows and a card in, one version out: one commit with everything, then its tag.
 
 A version is a commit of `main` with a tag `vX.Y.Z`. The commit is its identity; the digests in `composer_manifest.json`
-are its content. Publishing the same rows again changes nothing. After a crash between commit and tag, publishing again
-adds the tag. If the head has moved meanwhile, `publish` plans again and `update` also makes its rows again from the new
-head; nothing is ever forced.
+are its content. Publishing the same rows again adds at most the tag, if a crash came between commit and tag. If the
+head has moved meanwhile, `publish` plans again and `update` also makes its rows again from the new head; nothing
+is ever forced.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any, NoReturn
 
 from composer_hub import __version__, exits
 from composer_hub.hub.appending import build_onto
-from composer_hub.hub.cards import REVIEWS, Card, render
-from composer_hub.hub.load import LoadError, Version, load
+from composer_hub.hub.cards import Card, render
+from composer_hub.hub.load import Version, newest, other_type
 from composer_hub.hub.manifest import MANIFEST, Part, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
+from composer_hub.hub.reviews import is_review
 from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
 from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
 
@@ -128,7 +129,6 @@ class Published:
     revision: str
     address: str
     rows: Mapping[str, Mapping[str, int]]
-    healed: bool = False  # only the tag was missing
     note: str = ""  # a sentence about the visibility, if it is not the one that was asked for
 
 
@@ -161,14 +161,6 @@ def update(
     return _publish(destination, repo, make, options or PublishOptions(), only_from_head=True)
 
 
-def newest(destination: Destination, repo: str) -> Version | None:
-    """Return the newest version of a dataset, or None if composer_hub has published none."""
-    try:
-        return load(destination, repo)
-    except LoadError:
-        return None
-
-
 def _publish(
     destination: Destination,
     repo: str,
@@ -182,6 +174,7 @@ def _publish(
         draft: Draft | None = None
         built: list[Built] = []
         base = None
+        lost: PublishPlan | None = None  # the last plan that may have been carried out without an answer
         for number in range(_MAX_PLANS):
             if number == 0 or only_from_head:
                 before = newest(destination, repo) if only_from_head else None
@@ -198,11 +191,15 @@ def _publish(
             note = _visibility_note(destination, repo, options)
             healed = head.heal(destination)
             if draft is None or head.holds(built, draft.card):
-                return head.published(destination, note) if healed else head.nothing(note)
+                # Whoever did not make the commit has published nothing, although it may have been first with the tag.
+                if lost is None or head.version != lost.version or head.revision is None:
+                    head.nothing(f"Its tag was missing and is there now. {note}" if healed else note)
+                return Published(repo, lost.version.tag, head.revision, destination.address, lost.rows, note=note)
             plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
             try:
                 revision = _commit(destination, plan, options.title or draft.title)
-            except Moved:
+            except Moved as moved:
+                lost = plan if moved.maybe_by_us else lost
                 continue
             destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
             return Published(repo, plan.version.tag, revision, destination.address, plan.rows, note=note)
@@ -271,6 +268,56 @@ def check_visibility(
         raise HubRefused(f"{repo} is public at {destination.address}: {advice}")
 
 
+def check_target(
+    destination: Destination,
+    repo: str,
+    kind: str,
+    *,
+    public: bool,
+    repo_type: str = "dataset",
+    advice: str = _ROWS_ADVICE,
+) -> None:
+    """Refuse a repository that cannot take this kind of content, before the work of making it; nothing is written."""
+    revision = destination.resolve(check_repo(repo), "main", repo_type)
+    if revision is None:
+        if other := other_type(destination, repo, repo_type):
+            raise HubRefused(
+                f"{repo} is a {other} at {destination.address}, and this publishes {kind} to a {repo_type}. Choose "
+                f"another name, or make the {repo_type} first: hf repos create {repo} --type {repo_type}."
+            )
+        return
+    check_visibility(destination, repo, public=public, repo_type=repo_type, advice=advice)
+    _check_kind(destination, repo, revision, read_manifest(destination, repo, revision, repo_type), kind)
+
+
+_EMPTY = {".gitattributes", ".version", "README.md"}
+"""The files of a repository that was only created."""
+_ADDED_TO = ("model", "raw sessions")
+"""Kinds whose files are added beside those of others; a version of another kind replaces them."""
+
+
+def _check_kind(
+    destination: Destination, repo: str, revision: str | None, manifest: Mapping[str, Any] | None, kind: str
+) -> None:
+    """Refuse content of another kind: the version would remove what the repository holds from `main`."""
+    if revision is None or (manifest and manifest["kind"] == kind):
+        return
+    if manifest is None:
+        files = [] if kind in _ADDED_TO else sorted(set(destination.files(repo, revision)) - _EMPTY)
+        if files:
+            raise HubRefused(
+                f"{repo} holds files that composer_hub did not publish ({', '.join(files[:3])}, …): {kind} would "
+                f"replace them on main. Nothing was uploaded. Choose another repository for the {kind}."
+            )
+        return
+    tag = f"v{manifest['version']}" if "version" in manifest else revision
+    raise HubRefused(
+        f"{repo} {tag} holds {manifest['kind']}, and a repository holds one kind: {kind} would replace them on main. "
+        f"Nothing was uploaded. Choose another repository for the {kind}. Earlier versions stay where they are: "
+        f'load_dataset("{repo}", revision="{tag}").'
+    )
+
+
 # --------------------------------------------------------------------------------------------------------------- head
 
 
@@ -310,14 +357,6 @@ class _Head:
         destination.tag(self.repo, self.version.tag, self.revision, message=f"{self.repo} {self.version}")
         return True
 
-    def published(self, destination: Destination, note: str) -> Published:
-        assert self.version is not None  # a version was found
-        assert self.revision is not None
-        assert self.manifest is not None
-        tables = self.manifest["tables"].items()
-        rows = {name: {"added": 0, "removed": 0, "changed": 0, "total": table["num_rows"]} for name, table in tables}
-        return Published(self.repo, self.version.tag, self.revision, destination.address, rows, healed=True, note=note)
-
     def nothing(self, note: str) -> NoReturn:
         tag = self.version.tag if self.version else ""
         raise NothingToPublish(
@@ -338,7 +377,7 @@ def make_plan(
 ) -> PublishPlan:
     """Choose the version number and the changed files, against the current head."""
     repo = head.repo
-    _check_kind(head, card)
+    _check_kind(destination, repo, head.revision, head.manifest, card.template)
     rows = {one.config: _row_changes(head, destination, one) for one in built}
     needed = _needed_bump(head.manifest, built, rows)
     chosen = _version(head, needed, options.bump, options.version)
@@ -359,19 +398,8 @@ def make_plan(
     )
 
 
-def _check_kind(head: _Head, card: Card) -> None:
-    """Refuse rows of another kind: the version would remove those that the repository holds from `main`."""
-    kind = head.manifest["kind"] if head.manifest else card.template
-    if kind != card.template and head.version is not None:
-        raise HubRefused(
-            f"{head.repo} {head.version.tag} holds {kind}, and a repository holds one kind: {card.template} would "
-            f"replace them on main. Nothing was uploaded. Choose another repository for the {card.template}. Earlier "
-            f'versions stay where they are: load_dataset("{head.repo}", revision="{head.version.tag}").'
-        )
-
-
 def _is_reviewed(there: Mapping[str, Entry]) -> bool:
-    return any(path.startswith(f"{REVIEWS}/") and path.endswith(".jsonl") for path in there)
+    return any(is_review(path) for path in there)
 
 
 def _needed_bump(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from huggingface_hub.utils import HFValidationError, validate_repo_id
@@ -70,6 +71,16 @@ class VersionNumber:
 
 FIRST_VERSION = VersionNumber(1, 0, 0)
 _VERSION = re.compile(r"v?(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+
+
+def newest_first(tags: Iterable[str]) -> list[str]:
+    """Sort tags: versions by their numbers, then other tags by name."""
+
+    def key(tag: str) -> tuple[bool, tuple[int, ...], str]:
+        match = _VERSION.fullmatch(tag)
+        return match is not None, tuple(map(int, match.groups())) if match else (), tag
+
+    return sorted(tags, key=key, reverse=True)
 
 
 def parse_version(text: str) -> VersionNumber:

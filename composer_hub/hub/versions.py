@@ -107,7 +107,9 @@ def lineage(destination: Destination, ref: str) -> Iterator[Ancestor]:
     """Walk from a dataset or model to its ancestors, depth first; unreadable ones are listed with a note."""
     named = parse_ref(ref)
     # A dataset and a model may share a name; their revisions differ, because models are tagged by run.
-    kind = "model" if destination.resolve(named.repo, named.revision) is None else "dataset"
+    there = [kind for kind in ("dataset", "model") if destination.is_private(named.repo, kind) is not None]
+    found = (kind for kind in there if destination.resolve(named.repo, named.revision, kind))
+    kind = next(found, there[0] if there else "dataset")
     version = load(destination, named, kind)
     yield Ancestor(0, "this", kind, version.repo, version.revision, version.tag, _made_by(version.manifest))
     yield from _parents(destination, version.manifest, depth=1, seen={(version.repo, version.revision)})

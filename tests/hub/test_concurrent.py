@@ -6,7 +6,7 @@ import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,7 @@ class Turns:
         with self._lock:
             self._waiting.append(turn)
             self._give_way()
-        assert turn.wait(60), "no thread gave way"
+        assert turn.wait(600), "no thread gave way"
 
     def leave(self) -> None:
         with self._lock:
@@ -138,6 +138,57 @@ def test_interleaved_publications_on_the_hub_lose_no_row(seed: int, hub_server: 
     assert [len(authors) for authors in held] == [1, 2, 3], "each version adds one row and removes none"
 
 
+def published_by(where: Any, repo: str, num: int, turns: Turns | None = None, versions: str = "update") -> list[bool]:
+    """Publish the same rows several times at once; return who published something."""
+    tables = [Table("notes", [{"id": "1", "author": "ada"}], FEATURES, "id")]
+    outcomes: list[bool] = []
+
+    def one(name: str) -> None:
+        try:
+            if versions == "update":
+                update(where, repo, lambda before: None if rows_of(before) else Draft(tables, CARD))
+            else:
+                publish(where, repo, tables, CARD)
+        except NothingToPublish:
+            outcomes.append(False)
+        else:
+            outcomes.append(True)
+
+    at_once(one, [f"p{number}" for number in range(num)], turns)
+    return outcomes
+
+
+@pytest.mark.parametrize("versions", ["publish", "update"])
+def test_of_equal_publications_at_once_one_publishes_and_the_others_have_nothing_to_do(
+    tmp_path: Path, num_interleavings: int, versions: str
+) -> None:
+    for seed in range(num_interleavings):
+        folder, num = FolderDestination(tmp_path / str(seed)), 2 + seed % 3
+        turns = Turns(seed, num)
+        done = published_by(Interleaved(folder, turns), REPO, num, turns, versions)
+        assert (sum(done), len(done)) == (1, num), f"seed {seed}"
+        assert folder.tags(REPO) == {"v1.0.0": folder.resolve(REPO, "main")}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_equal_publications_at_once_on_the_hub_one_publishes(
+    seed: int, hub_server: ServerProcess, hub_repo: Any
+) -> None:
+    hub, repo, turns = embedded_hub(hub_server), hub_repo("equal"), Turns(seed, 4)
+    assert sum(published_by(Interleaved(hub, turns), repo, 4, turns)) == 1
+    assert hub.tags(repo) == {"v1.0.0": hub.resolve(repo, "main")}
+
+
+@pytest.mark.parametrize("fault", ["lose:1", "drop:1", "503:1,lose:1"])
+def test_who_does_not_hear_that_its_commit_was_made_has_published(fault: str, tmp_path: Path) -> None:
+    with start_server(tmp_path, ["--user", "me:hf_me"]) as server:
+        hub_at(server, "hf_me").prepare(REPO, private=True)
+    with start_server(tmp_path, ["--user", "me:hf_me", "--inject", fault]) as server:
+        hub = hub_at(server, "hf_me")
+        assert published_by(hub, REPO, 1) == [True]
+        assert hub.tags(REPO) == {"v1.0.0": hub.resolve(REPO, "main")}
+
+
 @pytest.mark.parametrize("fault", ["412:2,409:1", "drop:2,lose:1", "503:0.2,429:0.1"])
 def test_publications_at_once_get_through_faults(fault: str, tmp_path: Path) -> None:
     with start_server(tmp_path, ["--user", "me:hf_me", "--inject", fault]) as server:
@@ -187,6 +238,26 @@ def test_ingest_runs_at_once_keep_the_traces_of_each_other(
     again = ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
     with pytest.raises(NothingToPublish):
         again.publish(PublishOptions())
+
+
+def test_of_equal_ingest_runs_at_once_one_publishes(
+    place: Any, one_each: list[Path], hub_repo: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
+    repo = hub_repo("traces")
+    runs = {
+        str(number): ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
+        for number in range(4)
+    }
+    done: list[str] = []
+
+    def one(name: str) -> None:
+        with suppress(NothingToPublish):
+            done.append(runs[name].publish(PublishOptions()).tag)
+
+    at_once(one, list(runs))
+    assert done == ["v1.0.0"]
+    assert list(place.tags(repo)) == ["v1.0.0"]
 
 
 def test_files_that_were_not_read_again_stay_when_another_run_starts_afresh(

@@ -65,7 +65,8 @@ def test_a_dry_run_makes_nothing(hub: HubDestination, repo: str) -> None:
 def test_a_missing_tag_is_healed(hub: HubDestination, repo: str) -> None:
     put(hub, repo, [A])
     hub.api.delete_tag(repo, tag="v1.0.0", repo_type="dataset")
-    assert put(hub, repo, [A]).healed
+    with pytest.raises(NothingToPublish, match="Its tag was missing"):
+        put(hub, repo, [A])
     assert [link.tag for link in lineage(hub, f"{repo}@v1.0.0")] == ["v1.0.0"]
 
 
