@@ -12,7 +12,7 @@ from composer_hub.redact.redactor import (
     rules_digest,
 )
 from composer_hub.redact.review import Decisions, Sample
-from composer_hub.redact.scanner import LeakFound, find_kingfisher, refuse_leaks
+from composer_hub.redact.scanner import LeakFound, find_kingfisher, need_kingfisher, refuse_leaks
 from composer_hub.redact.trace import DROPPED_COLUMNS, without_tokens_of_changed_text
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "drop_denied",
     "environment_secrets",
     "find_kingfisher",
+    "need_kingfisher",
     "read_denylist",
     "refuse_leaks",
     "rules_digest",

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from composer_hub.named_files import text_of
 from composer_hub.redact.finders import find
 from composer_hub.redact.judge import is_dummy, looks_random, num_classes
 from composer_hub.redact.names import promise_of
@@ -30,12 +31,11 @@ def environment_secrets(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def dotenv_secrets(folders: Iterable[Path]) -> tuple[str, ...]:
-    """Return the secret values of the `.env` files in these folders and below."""
+    """Return the secret values of these `.env` files, and of those in these folders and below."""
     values: set[str] = set()
     for folder in folders:
         for path in _dotenv_files(folder):
-            text = path.read_text(encoding="utf-8", errors="replace")
-            values.update(environment_secrets(dict(_assignments(text))))
+            values.update(environment_secrets(dict(_assignments(text_of(path, errors="replace")))))
     return tuple(sorted(values))
 
 
@@ -61,7 +61,9 @@ def _assignments(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _dotenv_files(folder: Path) -> Iterator[Path]:
-    """Yield `.env`, `.env.local`, … in a folder and below, without links and installed packages."""
+    """Yield `.env`, `.env.local`, … in a folder and below, without links and installed packages; or the file itself."""
+    if folder.is_file():
+        yield folder
     stack = [folder]
     while stack:
         here = stack.pop()

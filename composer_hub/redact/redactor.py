@@ -9,9 +9,8 @@ keeps the numbers stable between runs:
 
     numbering = Numbering.open(folder / "redaction.jsonl")             # makes the salt on first use, mode 0600
     redactor = Redactor(numbering.salt, exact=environment_secrets(os.environ))
-    with ProcessPoolExecutor() as pool:
-        for trace in pool.map(redactor.trace, traces):                 # or redactor.trace(trace) in this process
-            write(numbering.number(trace))
+    for trace in map(redactor.trace, traces):                          # also in worker processes
+        write(numbering.number(trace))
 """
 
 from __future__ import annotations
@@ -28,16 +27,18 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
+from composer_hub.named_files import text_of
 from composer_hub.records import Trace
 from composer_hub.redact.beside import beside_people
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
-from composer_hub.redact.match import Subject
+from composer_hub.redact.match import Subject, places
 from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.review import Sample
 from composer_hub.redact.session import KnownValues
+from composer_hub.redact.structure import replaced, values_in
 from composer_hub.redact.text import MAX_PASSES, redact_once
 from composer_hub.redact.trace import map_named
 from composer_hub.redact.users import people_among, user_names
@@ -223,7 +224,7 @@ class Redactor:
                     text = next((text for text, _ in texts if f"/{user}" in text.lower()), "")
                     self._sample("USER", "home_folder", text, user)
         joins: dict[str, list[Join]] = {}
-        for join in joined_secrets(trace):
+        for join in _fitted(joined_secrets(trace)):
             if not self._replaces(join.label, join.value):
                 continue
             self._sample(join.label, join.rule, join.text, join.value)
@@ -275,7 +276,8 @@ class Redactor:
         for _, value, label, rule in joins.get(text, ()):
             self.report.counts[label.lower(), rule] += 1
             for spelling in {value, json.dumps(value)[1:-1]}:
-                text = text.replace(spelling, self.placeholder(label, value))
+                spans = [(at, at + len(spelling), (label, value)) for at in places(text, spelling)]
+                text = replaced(text, spans, lambda known, part: self.placeholder(*known))
         return text
 
     def _settle(self, text: str, name: str, known: KnownValues) -> str:
@@ -317,6 +319,12 @@ class Redactor:
         return answer
 
 
+def _fitted(joins: Iterable[Join]) -> Iterator[Join]:
+    """Yield the joins with values that do not reach into the structure of their texts."""
+    for join in joins:
+        yield from (join._replace(value=value) for value in values_in(join.text, join.value))
+
+
 def pieces_of(text: str) -> Iterator[str]:
     """Yield a text, or the parts of a huge one, cut at the end of a line or a word where there is one."""
     start = 0
@@ -333,7 +341,7 @@ def pieces_of(text: str) -> Iterator[str]:
 
 def read_denylist(path: Path) -> frozenset[str]:
     """Read the ids of traces to leave out, one per line; `#` begins a comment."""
-    lines = (line.partition("#")[0].strip() for line in path.read_text(encoding="utf-8").splitlines())
+    lines = (line.partition("#")[0].strip() for line in text_of(path).splitlines())
     ids = [line for line in lines if line]
     if bad := next((line for line in ids if len(line.split()) > 1), None):
         raise RedactionError(

@@ -41,16 +41,21 @@ def find_kingfisher() -> str | None:
     return shutil.which("kingfisher")
 
 
+def need_kingfisher() -> str:
+    """Return the path of the scanner; raise if it is not installed."""
+    if command := find_kingfisher():
+        return command
+    raise RedactionError(
+        "kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without "
+        "the second scan."
+    )
+
+
 def scan_with_kingfisher(
     texts: Iterable[str] | Path, command: str | None = None, timeout_s: float = 3600
 ) -> Counter[str]:
     """Return findings by rule; an empty count is a clean scan, a missing scanner an error."""
-    command = command or find_kingfisher()
-    if command is None:
-        raise RedactionError(
-            "kingfisher is not on the path. Install it with `pip install kingfisher-bin`, or publish without "
-            "the second scan."
-        )
+    command = command or need_kingfisher()
     if isinstance(texts, Path):
         return _scan(texts, command, timeout_s)
     with tempfile.TemporaryDirectory(prefix="composer_hub_scan_") as folder:

@@ -23,6 +23,7 @@ from composer_hub.redact.match import PLACEHOLDER, is_escaped, same_length_lower
 from composer_hub.redact.needles import Needles
 from composer_hub.redact.persons import login_spellings_of, spellings_of
 from composer_hub.redact.publisher import NO_ONE, Publisher
+from composer_hub.redact.structure import replaced
 
 Counts = Counter[tuple[str, str]]
 """Replacements by (kind, rule)."""
@@ -65,6 +66,7 @@ _LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _SIGNS = bytes(c for c in range(256) if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122))
 _SIGN = re.compile(r"[^a-z0-9]")
 _LETTER = re.compile(r"[a-z0-9]")
+_KEY_ENDS = re.compile(r"\\*[\"']\s*:")
 _BETWEEN_PIECES = re.compile(r"(?:\\[nrt]|[\"'`\n\r(){}\[\],;&|<>+\\])+")
 """Between the parts of a broken secret: quotes, brackets and line ends stay, so that code and JSON stay whole."""
 
@@ -262,17 +264,22 @@ class KnownValues:
             yield from (_Place(*span, known, is_broken) for span in _parts(lowered, first, last))
 
     def _replaced(self, text: str, places: Iterable[_Place], counts: Counts | None) -> str:
-        parts: list[str] = []
-        last = 0
-        taken = _Placeholders(text)
-        for start, end, (value, label, rule, _), _ in sorted(places, key=lambda place: (place.start, -place.end)):
-            if start < last or taken.touch(start, end):
-                continue
-            parts += [text[last:start], self._placeholder(label, value)]
+        return replaced(text, _apart(text, places), lambda known, value: self._placed(known, counts))
+
+    def _placed(self, known: Known, counts: Counts | None) -> str:
+        if counts is not None:
+            counts[known.label.lower(), known.rule] += 1
+        return self._placeholder(known.label, known.value)
+
+
+def _apart(text: str, places: Iterable[_Place]) -> Iterator[tuple[int, int, Known]]:
+    """Yield the places in order, without those that overlap an earlier one or a placeholder."""
+    last = 0
+    taken = _Placeholders(text)
+    for start, end, known, _ in sorted(places, key=lambda place: (place.start, -place.end)):
+        if start >= last and not taken.touch(start, end):
+            yield start, end, known
             last = end
-            if counts is not None:
-                counts[label.lower(), rule] += 1
-        return "".join([*parts, text[last:]]) if parts else text
 
 
 class _Placeholders:
@@ -329,7 +336,9 @@ def _parts(text: str, first: int, last: int) -> Iterator[tuple[int, int]]:
     """Yield the parts of a broken value without what joins them."""
     start = first
     for gap in _BETWEEN_PIECES.finditer(text, first, last):
-        if gap.start() > start and _LETTER.search(text, start, gap.start()):
+        # A document that is a secret as a whole, laid out in another way, keeps its keys.
+        is_part = gap.start() > start and _LETTER.search(text, start, gap.start())
+        if is_part and not _KEY_ENDS.match(text, gap.start()):
             yield start + len(text[start : gap.start()]) - len(text[start : gap.start()].lstrip()), gap.start()
         start = gap.end()
     yield start + len(text[start:last]) - len(text[start:last].lstrip()), last

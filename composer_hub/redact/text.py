@@ -18,6 +18,7 @@ from composer_hub.redact.fields import personal_value
 from composer_hub.redact.finders import FINDERS, find
 from composer_hub.redact.match import Finder
 from composer_hub.redact.siblings import sibling_values
+from composer_hub.redact.structure import replaced
 
 Place = Callable[[str, str, str], str]
 """Make the placeholder of (label, value, rule)."""
@@ -62,14 +63,9 @@ def redact_once(text: str, place: Place, name: str = "", depth: int = 0, finders
     if depth < MAX_DEPTH and (text[0] == "{" or "\n{" in text):
         text = _redact_json_lines(text, place, depth, finders)
     text = _without_images(text)
-    parts: list[str] = []
-    last = 0
-    headed = f"{name}: " if name.lower() in _HEADERS and "\n" not in text else ""
-    for start, end, label, rule in find(headed + text, finders):
-        start, end = start - len(headed), end - len(headed)
-        parts += [text[last:start], place(label, text[start:end], rule)]
-        last = end
-    return "".join([*parts, text[last:]]) if parts else text
+    head = f"{name}: " if name.lower() in _HEADERS and "\n" not in text else ""
+    spans = ((span.start - len(head), span.end - len(head), span) for span in find(head + text, finders))
+    return replaced(text, spans, lambda span, value: place(span.label, value, span.rule))
 
 
 def _without_images(text: str) -> str:
