@@ -7,6 +7,7 @@ release of this package.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -17,16 +18,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.shards.plan import ShardError, Staging, write_whole
 from composer_hub.shards.run import Executor, attempt, repeated
+from composer_hub.shards.workers import Died, in_workers
 
 _WATCH_SECONDS = 2.0
 _SUBMITTED = "slurm.json"
+_CONTINUE = "Run the same command again for what is missing."
 
 
 @dataclass(frozen=True)
@@ -47,28 +51,43 @@ class Task:
 
 def on_datatrove(workers: int = 0, **options: Any) -> Executor:
     """Return an executor with datatrove's worker processes on this machine."""
+    _module("local")
 
     def execute(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
-        module = _module("local")
         num_workers = min(workers or os.cpu_count() or 1, len(numbers))
         settings = {"workers": num_workers, "start_method": "spawn", **options}
-        _run(module.LocalPipelineExecutor, staging, numbers, watch, settings)
+        # datatrove's processes import the main module of theirs again, and a worker of ours has none.
+        work = functools.partial(_run_locally, staging.folder, settings)
+        with closing(in_workers(work, [tuple(numbers)], 1, ahead=0, watch=watch)) as outcomes:
+            for outcome in outcomes:
+                if isinstance(outcome, Died):
+                    raise ShardError(f"The process with datatrove's executor ended {outcome.how}. {_CONTINUE}")
 
     return execute
 
 
+def _run_locally(folder: Path, settings: Mapping[str, Any], numbers: Sequence[int]) -> None:
+    _run(_module("local").LocalPipelineExecutor, Staging.open(folder), numbers, lambda: None, settings)
+
+
 def on_ray(workers: int = 0, **options: Any) -> Executor:
     """Return an executor on the Ray cluster of RAY_ADDRESS, or on one that starts on this machine."""
+    module = _module("ray")
+    if extras.missing("ray"):
+        raise exits.UsageError("Ray is not installed: pip install ray, or choose another --executor.")
 
     def execute(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
-        module = _module("ray")
-        try:
-            import ray
-        except ImportError as error:
-            raise exits.UsageError("Ray is not installed: pip install ray, or choose another --executor.") from error
+        import ray
+
         if not ray.is_initialized():
             here = {} if os.environ.get("RAY_ADDRESS") else {"num_cpus": workers or os.cpu_count() or 1}
-            ray.init(log_to_driver=False, include_dashboard=False, logging_level="error", **here)
+            try:
+                ray.init(log_to_driver=False, include_dashboard=False, logging_level="error", **here)
+            except Exception as error:  # Ray raises plain ones, for instance after half a minute on a busy machine
+                raise ShardError(
+                    f"Ray did not start ({_first_line(error)}). {_CONTINUE} If it fails again, start Ray with "
+                    "`ray start --head` and set RAY_ADDRESS=auto, or choose --executor processes."
+                ) from error
         settings = {"workers": workers or -1, "mem_per_cpu_gb": 0.5, **options}
         _run(module.RayPipelineExecutor, staging, numbers, watch, settings)
 
@@ -82,11 +101,11 @@ def on_slurm(**options: Any) -> Executor:
     """
     if missing := [name for name in ("partition", "time") if name not in options]:
         raise exits.UsageError(f"--executor slurm needs {' and '.join(f'--engine {name}=…' for name in missing)}.")
+    module = _module("slurm")
+    if shutil.which("sbatch") is None:
+        raise exits.UsageError("There is no sbatch here. Run this command on a machine that submits Slurm jobs.")
 
     def execute(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
-        module = _module("slurm")
-        if shutil.which("sbatch") is None:
-            raise exits.UsageError("There is no sbatch here. Run this command on a machine that submits Slurm jobs.")
         job = _open_job(staging)
         if not job:
             # The jobs find the same programs and packages as this process.
@@ -110,12 +129,8 @@ def _python_path() -> str:
 
 
 def _module(name: str) -> Any:
-    try:
-        return importlib.import_module(f"datatrove.executor.{name}")
-    except ImportError as error:
-        raise exits.UsageError(
-            "datatrove is not installed: pip install 'composer-hub[scale]', or choose --executor processes."
-        ) from error
+    extras.need("This --executor", "scale", "datatrove")
+    return importlib.import_module(f"datatrove.executor.{name}")
 
 
 def _run(
@@ -135,12 +150,15 @@ def _run(
     with repeated(watch, _WATCH_SECONDS):
         try:
             executor.run()
-        except (subprocess.CalledProcessError, OSError, RuntimeError) as error:
+        except Exception as error:  # of datatrove, Ray or Slurm, since a failed shard raises none
             raise ShardError(
-                f"{kind.__name__} did not run ({type(error).__name__}: {error}). The logs are in {logs}. Run the same "
-                "command again for what is missing."
+                f"{kind.__name__} did not run ({_first_line(error)}). The logs are in {logs}. {_CONTINUE}"
             ) from error
     return executor
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".strip().splitlines()[0]
 
 
 def _silence() -> None:

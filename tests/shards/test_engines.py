@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -89,6 +90,52 @@ def test_ray_gives_the_results_of_one_process(sessions: Path, tmp_path: Path, mo
     finally:
         ray.shutdown()
     assert found == traces_of(sessions, tmp_path, None)
+
+
+RAY = """
+def is_initialized():
+    return False
+
+def init(**options):
+    {init}
+"""
+SLOW = "raise Exception('The current node timed out during startup. This could happen because GCS is overloaded.')"
+
+
+@pytest.mark.parametrize(
+    ("init", "said"),
+    [
+        (SLOW, "Ray did not start (Exception: The current node timed out during startup."),
+        ("pass", "RayPipelineExecutor did not run ("),  # the stand-in has nothing else
+    ],
+)
+def test_a_ray_that_fails_is_a_sentence_with_the_next_step(
+    sessions: Path, tmp_path: Path, init: str, said: str
+) -> None:
+    pytest.importorskip("datatrove", reason="the extra `scale` is not installed")
+    (tmp_path / "ray.py").write_text(RAY.format(init=init))
+    words = [
+        "ingest",
+        sessions,
+        "--executor",
+        "ray",
+        "--staging",
+        tmp_path / "staging",
+        "--to",
+        tmp_path,
+        "--repo",
+        "me/t",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "composer_hub", *map(str, words)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)]), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == exits.FAILURE, run.stderr
+    assert said in run.stderr
+    assert "Run the same command again" in run.stderr
+    assert "bug" not in run.stderr
 
 
 SLURM = """ClusterName=one
