@@ -48,6 +48,10 @@ class Bubblewrap:
             uid = self._user.uid
             self._as_user = [which("setpriv"), f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
 
+    @property
+    def has_own_user(self) -> bool:
+        return self._user.uid is not None
+
     def inside(self, root: Path) -> str:
         return WORK
 
@@ -168,8 +172,8 @@ def _supervised(
     try:
         first = int(json.loads(told)["child-pid"])
         first_fd = os.pidfd_open(first)
-        for number, most in limits.of_the_kernel().items():
-            resource.prlimit(first, number, (most, most))
+        for number, both in limits.of_the_kernel().items():
+            resource.prlimit(first, number, both)
         if cpus:
             os.sched_setaffinity(first, sorted(os.sched_getaffinity(0))[:cpus])
     except (ValueError, KeyError, ProcessLookupError) as error:

@@ -17,7 +17,8 @@ import os
 import signal
 import sys
 
-CALL_SECONDS = 1.0
+CALL_SECONDS = 1.0  # of processor time
+CALL_PATIENCE = 60.0  # on the clock, for a call that waits for something
 MAX_ITEMS, MAX_DEPTH, MAX_CHARS = 200, 6, 20_000
 _BUILT_FROM = {
     datetime.date: lambda v: [v.year, v.month, v.day],
@@ -150,19 +151,29 @@ class _TooLong(BaseException):
     pass
 
 
+class _Late(BaseException):
+    pass
+
+
 def _out_of_time(number, frame):
-    raise _TooLong
+    raise _Late if number == signal.SIGALRM else _TooLong
 
 
 def answers(calls):
     """Return one answer per call: a value, the type of an exception, or nothing if it cannot be compared."""
-    signal.signal(signal.SIGALRM, _out_of_time)
-    return [_answer(call) for call in calls]
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _out_of_time)
+    return map(_answer, calls)
+
+
+def _limit(seconds, patience):
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, patience)
 
 
 def _answer(call):
     try:
-        signal.setitimer(signal.ITIMER_REAL, CALL_SECONDS)
+        _limit(CALL_SECONDS, CALL_PATIENCE)
         try:
             return _call(call)
         except Opaque:
@@ -170,7 +181,9 @@ def _answer(call):
         except Exception as error:
             return {"raises": f"{type(error).__module__}:{type(error).__qualname__}"}
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            _limit(0, 0)
+    except _Late:  # it waited for something, or the machine is too busy: this is not an answer
+        return {"late": True}
     except BaseException as error:  # also exits: they are an answer, not an end
         return {"ends": type(error).__name__}
 
@@ -212,9 +225,8 @@ def main():
     """Answer the calls of stdin on the descriptor that the caller names, one line each."""
     calls = json.load(sys.stdin)
     with os.fdopen(int(sys.argv[1]), "w") as out:
-        signal.signal(signal.SIGALRM, _out_of_time)
-        for call in calls:
-            out.write(json.dumps(_answer(call)) + "\n")
+        for answer in answers(calls):
+            out.write(json.dumps(answer) + "\n")
             out.flush()
     os._exit(0)
 

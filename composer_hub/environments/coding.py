@@ -8,10 +8,8 @@ question for a reward starts the verification of every waiting episode in a smal
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import threading
-import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +25,8 @@ from composer_hub.environments.sandbox import Completed, Limits, Sandbox, Sandbo
 from composer_hub.environments.shelf import TaskShelf
 from composer_hub.environments.verifier import NUM_WORKERS, Verdict, submission, verify
 from composer_hub.records import SourceEdit, Task, stable_id
+
+_LONGEST = 100_000  # bytes of one argument; the kernel takes 128 KiB
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Call:
     result: str
     exit_code: int | None  # of the commands among the tools
     changes: tuple[SourceEdit, ...]  # between the start of the episode and the state after the call
-    seconds: float = 0.0
+    seconds: float = 0.0  # of its command
 
 
 def call_id(tool: str, result: str) -> str:
@@ -74,20 +74,25 @@ class Scorer:
             if key not in self._known:
                 if len(self._known) > 4096:
                     self._known.clear()
-                self._known[key] = self._pool.submit(self._verify, task, files)
+                self._known[key] = self._pool.submit(self._verify, task, files, key)
             return self._known[key]
 
-    def _verify(self, task: Task, files: trees.Files) -> Verdict:
+    def _verify(self, task: Task, files: trees.Files, key: tuple[str, str]) -> Verdict:
         shelf = self._shelf
-        return verify(
-            task,
-            files,
-            shelf.bundles[task.bundle_digest],
-            self._sandbox(),
-            venv=shelf.venvs.get(task.bundle_digest),
-            oracle=shelf.oracles.get(task.task_id),
-            seconds=self._seconds,
-        )
+        try:
+            return verify(
+                task,
+                files,
+                shelf.bundles[task.bundle_digest],
+                self._sandbox(),
+                venv=shelf.venvs.get(task.bundle_digest),
+                oracle=shelf.oracles.get(task.task_id),
+                seconds=self._seconds,
+            )
+        except Exception:
+            with self._lock:
+                self._known.pop(key, None)  # not known, so the next equal submission is verified again
+            raise
 
 
 def coding_factory(shelf: TaskShelf, options: CodingOptions | None = None) -> Callable[[], CodingEnvironment]:
@@ -116,20 +121,22 @@ class CodingEnvironment:
         self._calls: list[Call] = []
         self._start: trees.Files = {}
         self._known: trees.Known = {}
-        self._left = 0.0
+        self._left = self._seconds = 0.0
         self._verdict: Verdict | None = None
+        self._spoiled = ""  # why the episode is over with a reward of 0
         self._clean: Any = weakref.finalize(self, lambda: None)
 
     def reset(self, task_id: str = "", **row: Any) -> str | None:
         self._task = self._shelf.task(task_id)
         self._clean()
         self._home = Path(tempfile.mkdtemp(prefix="composer-episode-"))
-        self._clean = weakref.finalize(self, shutil.rmtree, self._home, ignore_errors=True)
+        self._clean = weakref.finalize(self, trees.remove, self._home)
         os.chmod(self._home, 0o711)  # without mounts, the sandbox's user passes through
         self._start = self._shelf.start(self._task)
         trees.write_files(self._root, self._start)
         self._known = {}
         self._calls, self._left, self._verdict = [], self._options.seconds_per_episode, None
+        self._spoiled = ""
         self._scorer.waiting.add(self)
         return None
 
@@ -212,6 +219,8 @@ class CodingEnvironment:
 
     def _ran(self, command: str | list[str], env: Mapping[str, str]) -> Completed:
         assert self._task is not None
+        if max(len(os.fsencode(one)) for one in ([command] if isinstance(command, str) else command)) > _LONGEST:
+            return Completed(126, "bash: Argument list too long")
         seconds = min(self._options.seconds_per_call, max(self._left, 0.1))
         try:
             done = self._sandbox.run(
@@ -223,8 +232,9 @@ class CodingEnvironment:
             )
         except SandboxError as error:
             raise Broken(str(error)) from error
+        self._seconds = done.seconds
         if trees.size_of(self._root) > self._options.tree_mb << 20:
-            raise Broken(f"the work tree holds more than {self._options.tree_mb} MB")
+            raise trees.TreeError(f"The work tree holds more than {self._options.tree_mb} MB.")
         return done
 
     def _read(self, path: str, start: int, lines: int) -> tuple[str, None]:
@@ -275,9 +285,11 @@ class CodingEnvironment:
         return self._home / "tree"
 
     def _called(self, tool: str, arguments: Mapping[str, Any], do: Callable[[], tuple[str, int | None]]) -> str:
+        if self._spoiled:
+            return f"Error: {self._spoiled}"
         if self._left <= 0:
             return f"Command timed out: the {self._options.seconds_per_episode:g} s of this episode are used up."
-        begun, code = time.monotonic(), None
+        code, self._seconds = None, 0.0
         try:
             result, code = do()
         except FileNotFoundError:
@@ -286,33 +298,44 @@ class CodingEnvironment:
             result = f"Error: {arguments.get('path')} is a directory."
         except UnicodeDecodeError:
             result = f"Error: Cannot read binary file {arguments.get('path')}."
-        except trees.TreeError as error:
+        except trees.PathError as error:
             result = f"Error: Invalid path: {error}"
+        except trees.TreeError as error:
+            result = self._spoil(error)
         except OSError as error:
             result = f"Error: Permission denied: {arguments.get('path')} ({error.strerror}). Links are not followed."
-        seconds = time.monotonic() - begun
-        self._left -= seconds
+        self._left -= self._seconds
         self._verdict = None
-        self._calls.append(Call(tool, arguments, result, code, self._changes(tool), seconds))
+        changes = self._calls[-1].changes if self._calls else ()
+        if tool not in ("read_file", "search") and not self._spoiled:
+            try:
+                changes = trees.edits_between(self._start, trees.read_files(self._root, self._known))
+            except trees.TreeError as error:
+                result = self._spoil(error)
+        self._calls.append(Call(tool, arguments, result, code, changes, self._seconds))
         return result
 
-    def _changes(self, tool: str) -> tuple[SourceEdit, ...]:
-        if tool in ("read_file", "search"):
-            return self._calls[-1].changes if self._calls else ()
-        return trees.edits_between(self._start, trees.read_files(self._root, self._known))
+    def _spoil(self, error: trees.TreeError) -> str:
+        """End the episode with a reward of 0: it is not lost, because the agent has done this itself."""
+        self._spoiled = f"{error} The episode is over."
+        return f"Error: {self._spoiled}"
 
     def _submitted(self) -> trees.Files:
         assert self._task is not None
-        try:
-            return submission(self._task, trees.read_files(self._root, self._known))
-        except trees.TreeError as error:
-            raise Broken(str(error)) from error
+        return submission(self._task, trees.read_files(self._root, self._known))
 
     def _submit(self) -> Future[Verdict]:
         """Start the verification of what is there now."""
         assert self._task is not None
         self._scorer.waiting.discard(self)
-        return self._scorer.verdict(self._task, self._submitted())
+        try:
+            if not self._spoiled:
+                return self._scorer.verdict(self._task, self._submitted())
+        except trees.TreeError as error:
+            self._spoil(error)
+        done: Future[Verdict] = Future()
+        done.set_result(Verdict(0.0, failed=self._task.fail_to_pass, reason=self._spoiled))
+        return done
 
     def _judged(self) -> Verdict:
         if self._verdict is None:
@@ -327,14 +350,17 @@ class CodingEnvironment:
 
     def _restore(self, changes: Sequence[SourceEdit]) -> None:
         """Put the tree into the state that some changes to the start describe."""
-        shutil.rmtree(self._root)
+        self._spoiled = ""
+        trees.remove(self._root)
         trees.write_files(self._root, trees.edited(self._start, changes))
         self._verdict = None
 
     def _notes(self) -> dict[str, float]:
         """Return numbers of the episode for the run's log: the signs of hacks that a watch-dog can stop a run for."""
+        assert self._task is not None
         verdict = self._judged()
         return {
+            "rollout/oracle_share": float(self._task.task_id in self._shelf.oracles),
             "rollout/visible_gap": verdict.visible - verdict.reward,
             "rollout/hack_share": float(bool(self._findings())),
         }

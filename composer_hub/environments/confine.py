@@ -1,6 +1,7 @@
 """Confine one command with Landlock and seccomp. Run as a program with `python -IS`; standard library only.
 
-The policy comes as JSON through an inherited descriptor. This process stays outside: it waits for the command, then
+The policy comes as JSON through an inherited descriptor, the numbers of other descriptors and the command as
+arguments. This process stays outside: it waits for the command, then
 ends everything that the command has left behind, and exits with its code (125 if the policy cannot be enforced).
 """
 
@@ -85,10 +86,10 @@ def become(uid: int, *, keep_reading: bool) -> None:
 def enter(policy: dict[str, Any]) -> None:
     """Give up everything that the policy does not allow."""
     prctl(DEATH_SIGNAL, signal.SIGKILL)
-    for number, most in policy["limits"]:
+    for number, both in policy["limits"]:
         hard = resource.getrlimit(number)[1]
-        most = most if hard == resource.RLIM_INFINITY or os.geteuid() == 0 else min(most, hard)
-        resource.setrlimit(number, (most, most))
+        is_free = hard == resource.RLIM_INFINITY or os.geteuid() == 0
+        resource.setrlimit(number, tuple(both) if is_free else tuple(min(one, hard) for one in both))
     if policy["uid"] is not None:
         become(policy["uid"], keep_reading=policy["landlock"])
     prctl(NO_NEW_PRIVS, 1)
@@ -137,8 +138,8 @@ def end_all(uid: int | None) -> None:
 
 
 def main() -> int:
-    number, *kept = (int(text) for text in sys.argv[1:])
-    with open(number, "rb") as file:
+    number, kept, *argv = sys.argv[1:]
+    with open(int(number), "rb") as file:
         policy = json.loads(file.read())
     prctl(SUBREAPER, 1)
 
@@ -156,12 +157,12 @@ def main() -> int:
             os.write(2, f"confine: {error.strerror or error}\n".encode())
             os._exit(125)
         try:
-            os.execvpe(policy["argv"][0], policy["argv"], os.environ)
+            os.execvpe(argv[0], argv, os.environ)
         except OSError as error:
-            os.write(2, f"{policy['argv'][0]}: {error.strerror}\n".encode())
+            os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
             os._exit(127)
-    for one in kept:
-        os.close(one)
+    for one in filter(None, kept.split(",")):
+        os.close(int(one))
     _, status = os.waitpid(child, 0)
     end_all(policy["uid"])
     code = os.waitstatus_to_exitcode(status)

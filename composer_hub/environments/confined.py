@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,8 +25,10 @@ from composer_hub.environments.process import (
     OwnUser,
     SandboxError,
     memory_file,
+    num_threads,
     read_to_the_end,
 )
+from composer_hub.environments.trees import remove
 
 _PROGRAM = Path(__file__).with_name("confine.py")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
@@ -38,6 +39,10 @@ class Confined:
 
     def __init__(self, isolation: str) -> None:
         self.isolation, self._user = isolation, OwnUser()
+
+    @property
+    def has_own_user(self) -> bool:
+        return self._user.uid is not None
 
     def inside(self, root: Path) -> str:
         return str(root)
@@ -70,15 +75,16 @@ class Confined:
             "listable": [str(parent) for one in masks for parent in one.parents if _is_below(parent, shown)],
             "writable": [str(root), str(home), *_DEVICES],
             "filter": base64.b64encode(seccomp.program(sockets=False)).decode() if self.isolation == "landlock" else "",
-            "limits": list(limits.of_the_kernel().items()),
+            "limits": list(limits.of_the_kernel(0 if self.has_own_user else num_threads()).items()),
             "uid": uid,
             "root": str(root),
-            "argv": ["/bin/bash", "-c", command] if isinstance(command, str) else list(command),
         }
+        argv = ["/bin/bash", "-c", command] if isinstance(command, str) else list(command)
         files = [memory_file(data) for data in (stdin, json.dumps(policy).encode())]
         try:
             started = subprocess.Popen(
-                [sys.executable, "-IS", str(_PROGRAM), str(files[1]), *map(str, pass_fds)],
+                # In the arguments, what cannot be one (a null character) is refused here and now.
+                [sys.executable, "-IS", str(_PROGRAM), str(files[1]), ",".join(map(str, pass_fds)), *argv],
                 stdin=files[0],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -103,7 +109,7 @@ class Confined:
         finally:
             for number in files:
                 os.close(number)
-            shutil.rmtree(home, ignore_errors=True)
+            remove(home)
         if done.exit_code == 125 and done.output.startswith("confine: "):
             raise SandboxError(f"The sandbox {self.isolation} does not work here: {done.output[9:].strip()}")
         return done

@@ -1,4 +1,4 @@
-"""A tiny world: an environment with one tool, and its tasks. `train.tiny` makes the model that acts in it."""
+"""A tiny world: an environment with one tool, and its tasks. A model that acts in it is in `train.tiny`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from typing import Any
 from composer_hub.environments import monitor, trees
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, call_id, coding_factory
 from composer_hub.environments.guard import Broken
-from composer_hub.environments.sandbox import Sandbox, open_sandbox
+from composer_hub.environments.sandbox import Sandbox, SandboxError, open_sandbox
 from composer_hub.environments.shelf import TaskShelf
 from composer_hub.environments.verifier import submission, verify
 from composer_hub.environments.world import tools_of
@@ -122,14 +122,14 @@ class _Executor:
             history = self._history(trace, task)
         except _NotExecuted as error:
             return [_left(pair, error.verdict, error.why, task_id) for pair in pairs]
-        except Broken as error:
+        except (Broken, SandboxError, trees.TreeError) as error:
             return [_left(pair, "failed", str(error), task_id) for pair in pairs]
         for pair in pairs:
             try:
                 found.append(self._pair(pair, task, history))
             except _NotExecuted as error:
                 found.append(_left(pair, error.verdict, error.why, task_id, history.source))
-            except Broken as error:
+            except (Broken, SandboxError, trees.TreeError) as error:
                 found.append(_left(pair, "failed", str(error), task_id, history.source))
         return found
 

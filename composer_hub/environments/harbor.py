@@ -7,12 +7,12 @@ Harbor, Python 3.12 and mostly Docker, and which ignores what protects a task: s
 
 from __future__ import annotations
 
-import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.environments.world import EnvironmentFactory, World, load_object
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ def check(rest: str, environment: str = "docker") -> None:
         return
     if sys.version_info < (3, 12):
         raise exits.UsageError(f"harbor:{rest} needs Python 3.12 or newer; this is {sys.version[:4]}.")
-    if importlib.util.find_spec("harbor") is None:
-        raise exits.UsageError(f"harbor:{rest} needs a package: pip install 'composer-hub[harbor]'.")
+    extras.need(f"harbor:{rest}", "harbor", "harbor")
 
 
 def world_of(rest: str, where: Destination, *, agent: str = "bash", environment: str = "docker") -> World:
@@ -62,8 +61,6 @@ def world_of(rest: str, where: Destination, *, agent: str = "bash", environment:
 
 def _refuse_protected(folders: list[Path]) -> None:
     """Refuse tasks whose verifier, network mode or user TRL's adapter would ignore."""
-    import tomllib
-
     for folder in folders:
         config = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
         parts = {name: config.get(name) or {} for name in ("verifier", "environment", "agent")}
@@ -86,14 +83,13 @@ def _roots(folder: Path) -> list[Path]:
 
 def _fetched(rest: str, where: Destination) -> tuple[Path, str]:
     """Fetch a task tree at one commit; TRL itself would take the newest."""
-    from composer_hub.hub import parse_ref
+    from composer_hub.hub import LoadError, commit_of, parse_ref
 
     ref = parse_ref(rest)
-    revision = where.resolve(ref.repo, ref.revision)
-    if revision is None:
-        raise exits.UsageError(
-            f"There is no folder {rest} and no dataset {ref} at {where.address}. Check the name, the revision and --to."
-        )
+    try:
+        revision = commit_of(where, ref)
+    except LoadError as error:
+        raise exits.UsageError(f"{error} There is no folder of that name either.") from error
     folder = None
     for path in where.files(ref.repo, revision):
         if path.startswith("tasks/") and (local := where.fetch(ref.repo, revision, path)) is not None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import math
 import shlex
-import sys
 import tempfile
+import tomllib
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.environments.guard import Broken
 from composer_hub.environments.machine import Machine
-from composer_hub.environments.process import shortened
+from composer_hub.environments.process import CommandInterrupted, shortened
 from composer_hub.environments.trees import TreeError
 
 _REWARDS = ("/logs/verifier/reward.json", "/logs/verifier/reward.txt")
@@ -58,10 +58,6 @@ class HarborTask:
 
 def read_task(folder: Path) -> HarborTask:
     """Read a tree in any of the layouts that Harbor and Repo2RLEnv write."""
-    if sys.version_info < (3, 11):
-        raise HarborTaskError(f"{folder} cannot be read by Python {sys.version[:4]}. Use Python 3.11 or newer.")
-    import tomllib
-
     try:
         config = tomllib.loads((folder / "task.toml").read_text(encoding="utf-8"))
         instruction = (folder / "instruction.md").read_text(encoding="utf-8")
@@ -149,9 +145,25 @@ def verify(task: HarborTask, machine: Machine) -> tuple[float, str]:
 
 
 def _scored(task: HarborTask, machine: Machine) -> tuple[float, str]:
-    done = machine.run(
-        "bash /tests/test.sh", user=task.verifier_user, seconds=task.verifier_seconds, network=task.verifier_network
-    )
+    for _ in range(2):  # a verifier that something else may have ended runs once more
+        done = machine.run(
+            "bash /tests/test.sh", user=task.verifier_user, seconds=task.verifier_seconds, network=task.verifier_network
+        )
+        reward = _written(machine)
+        if reward is not None:
+            return reward, done.output
+        try:
+            done.check_uninterrupted()
+        except CommandInterrupted as error:
+            why = error
+        else:
+            break
+    if done.starved:
+        raise Broken(f"The verifier ended without a reward: {why}")
+    return 0.0, f"The verifier wrote no reward (exit code {done.exit_code}).\n{done.output[-2000:]}"
+
+
+def _written(machine: Machine) -> float | None:
     for path in _REWARDS:
         try:
             text = machine.read(path).decode()
@@ -161,8 +173,8 @@ def _scored(task: HarborTask, machine: Machine) -> tuple[float, str]:
         numbers = value if isinstance(value, dict) else {"reward": value}
         reward = numbers.get("reward", next(iter(numbers.values()), None))
         if isinstance(reward, (int, float)) and math.isfinite(reward):
-            return float(reward), done.output
-    return 0.0, f"The verifier wrote no reward (exit code {done.exit_code}).\n{done.output[-2000:]}"
+            return float(reward)
+    return None
 
 
 def score(folder: Path, *, solve: bool, layers: Path | None = None) -> tuple[float, str]:

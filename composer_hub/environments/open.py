@@ -62,7 +62,7 @@ def open_world(
     assert world.factory is not None
     return dataclasses.replace(
         world,
-        factory=guarded(world.factory, shown_name(name), timeout_s=options.timeout_s),
+        factory=guarded(world.factory, shown_name(name), timeout_s=None if world.limits_itself else options.timeout_s),
         rewards=(*(one_by_one(reward) for reward in world.rewards), *own),
     )
 
@@ -76,7 +76,8 @@ def _coding(rest: str, where: Destination, options: WorldOptions) -> World:
     if not rows:
         raise exits.UsageError(f"coding:{rest} has no split {options.split!r}. Choose one with --train_split, or all.")
     factory = coding_factory(shelf, CodingOptions(sandbox=options.sandbox))
-    return World(f"coding:{rest}", factory, rows=rows, held_out=shelf.rows, pin=f"coding:{shelf.pin}")
+    return World(f"coding:{rest}", factory, rows=rows, held_out=shelf.rows, pin=f"coding:{shelf.pin}",
+                 oracles=shelf.coverage(options.split), limits_itself=True)  # fmt: skip
 
 
 def _factory_of(name: str) -> Any:

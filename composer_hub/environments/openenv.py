@@ -7,7 +7,6 @@ action. The `openenv` package is imported when a session is made.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import itertools
 import json
@@ -18,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Union
 from urllib.parse import urlsplit
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.environments.guard import Broken, EnvironmentFailed
 from composer_hub.environments.world import NOT_TOOLS
 
@@ -37,8 +36,7 @@ def check(rest: str) -> None:
         raise exits.UsageError("openenv: does not name a server. Write openenv:http://host:port or openenv:image.")
     if any(_is_url(one) and urlsplit(one).password for one in rest.split(",")):
         raise exits.UsageError(f"Names of environments are published. Put the token into {TOKEN}, not into the URL.")
-    if importlib.util.find_spec("openenv") is None:
-        raise exits.UsageError(f"openenv:{rest} needs a package: pip install 'composer-hub[openenv]'.")
+    extras.need(f"openenv:{rest}", "openenv", "openenv")
 
 
 def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:

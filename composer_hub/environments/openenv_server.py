@@ -43,7 +43,8 @@ class CodingServerEnvironment(MCPEnvironment):
 
     def __init__(self, coding: CodingEnvironment, shelf: TaskShelf, next_task: Callable[[], str]) -> None:
         self._coding, self._shelf, self._next_task = coding, shelf, next_task
-        self._reward, self._is_over, self._state = 0.0, True, State()
+        self._reward: float | None = 0.0  # None: not known
+        self._is_over, self._state = True, State()
         self._judged: tuple[SourceEdit, ...] = ()  # the changes that the reward is of
         self._one_call = threading.Lock()
         mcp = FastMCP("coding")
@@ -103,11 +104,12 @@ class CodingServerEnvironment(MCPEnvironment):
         calls = self._coding._calls
         changes = calls[-1].changes if calls else ()
         try:
-            if changes != self._judged:
-                self._judged, self._reward = changes, self._coding.get_reward()
-            self._is_over = self._reward == 1.0 or self._coding._left <= 0
-        except Exception:  # a tree that cannot be judged, such as one that is too large
-            self._reward, self._is_over = 0.0, True
+            if changes != self._judged or self._reward is None:
+                self._reward = self._coding.get_reward()
+                self._judged = changes
+        except Exception:  # not known, so the next call asks again
+            self._reward = None
+        self._is_over = self._reward == 1.0 or self._coding._left <= 0 or bool(self._coding._spoiled)
 
 
 def app_of(shelf: TaskShelf, options: CodingOptions | None = None, *, max_sessions: int = 16) -> Any:

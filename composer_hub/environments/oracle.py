@@ -49,7 +49,7 @@ def check(
 def replay(
     calls: Sequence[Mapping[str, Any]], tree: Path, python_path: Sequence[str], sandbox: Sandbox, venv: Path | None
 ) -> list[Any]:
-    """Return the answers of a tree; the calls after a crash have none."""
+    """Return the answers of a tree; calls after a crash have none. `CommandInterrupted` if they are not known."""
     with tempfile.TemporaryFile() as file:
         place = sandbox.inside(tree)
         done = sandbox.run(
@@ -62,9 +62,10 @@ def replay(
             limits=Limits(seconds=30 + 0.2 * len(calls)),
             pass_fds=[file.fileno()],
         )
-        del done  # what the code printed does not matter
         os.lseek(file.fileno(), 0, os.SEEK_SET)
         lines = file.read().decode(errors="replace").splitlines()
+    if len(lines) < len(calls):
+        done.check_uninterrupted()
     answers: list[Any] = [_parsed(line) for line in lines[: len(calls)]]
     return answers + [None] * (len(calls) - len(answers))
 
@@ -103,6 +104,7 @@ def _pass(tree: Path, files: Sequence[str], python_path: Sequence[str], sandbox:
         env=python_env(sandbox.inside(tree), python_path),
         limits=Limits(seconds=60),
     )
+    done.check_uninterrupted()
     return done.exit_code == 0
 
 

@@ -1,4 +1,7 @@
-"""A started process, read until it ends or exceeds its limits."""
+"""A started process, read until it ends or exceeds its limits.
+
+A busy machine changes no result: the time in which a command was ready to run and had no processor does not count.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,36 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
 
-FIRST_UID, NUM_UIDS = 20_001, 4_000
+FIRST_UID, NUM_UIDS = 24_001, 4_000  # earlier versions reserved those below elsewhere
+_USERS = "composer-hub-users"
+_FOR_ALL = ("/run", "/var/lock", "/dev/shm", "/tmp")
 _CHUNK = 65_536
 _FLOOD = 64 << 20  # output beyond this ends the command
+_FIRST_LOOK = 0.2
+_GLANCES = 3
+_STARVED = 20  # times its seconds a command may take on the clock
+_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
 
 class SandboxError(exits.ComposerError, RuntimeError):
     """A command that could not be started in its sandbox."""
 
 
+class CommandInterrupted(exits.ComposerError, RuntimeError):
+    """A command that something else may have ended, so its result is not known."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """The most that one command may use. Memory, files and processor time count per process."""
 
-    seconds: float = 10.0
+    seconds: float = 10.0  # without the time in which it waits for a processor
     cpu_seconds: int = 0  # 0: as many as `seconds`, rounded up
     memory_mb: int = 2048
     processes: int = 64
@@ -40,16 +53,18 @@ class Limits:
     open_files: int = 1024
     output_chars: int = 8000
 
-    def of_the_kernel(self) -> dict[int, int]:
-        """Return the limits by the numbers of `resource`."""
-        return {
-            resource.RLIMIT_CPU: self.cpu_seconds or int(self.seconds) + 1,
+    def of_the_kernel(self, others: int = 0) -> dict[int, tuple[int, int]]:
+        """Return the soft and hard limits by the numbers of `resource`; the user may have other processes."""
+        most = {
             resource.RLIMIT_AS: self.memory_mb << 20,
-            resource.RLIMIT_NPROC: self.processes,
+            resource.RLIMIT_NPROC: self.processes + others,
             resource.RLIMIT_FSIZE: self.file_mb << 20,
             resource.RLIMIT_NOFILE: self.open_files,
             resource.RLIMIT_CORE: 0,
         }
+        cpu = self.cpu_seconds or int(self.seconds) + 1
+        # A second apart, so that the end for processor time has a signal of its own, SIGXCPU.
+        return {number: (limit, limit) for number, limit in most.items()} | {resource.RLIMIT_CPU: (cpu, cpu + 1)}
 
 
 DEFAULT_LIMITS = Limits()
@@ -63,7 +78,17 @@ class Completed:
     output: str  # stdout and stderr as they came
     timed_out: bool = False
     flooded: bool = False
-    seconds: float = 0.0
+    starved: bool = False  # ended by the clock, although it had hardly any processor: it timed out, too
+    seconds: float = 0.0  # without the time in which it waited for a processor
+
+    def check_uninterrupted(self) -> None:
+        """Raise `CommandInterrupted` if another process or the load of the machine may have ended the command."""
+        if self.starved:
+            raise CommandInterrupted(
+                f"A command had hardly any processor: it was ended after {self.seconds:.1f} s of its own."
+            )
+        if self.exit_code - 128 in _FROM_OUTSIDE:
+            raise CommandInterrupted(f"A command was ended by {signal.Signals(self.exit_code - 128).name}.")
 
 
 def read_to_the_end(
@@ -73,18 +98,20 @@ def read_to_the_end(
     assert started.stdout is not None
     pipe, exit_fd = started.stdout.fileno(), os.pidfd_open(started.pid)
     os.set_blocking(pipe, False)
-    kept, deadline = _Kept(limits.output_chars * 4), begun + limits.seconds
-    timed_out = flooded = False
+    kept, own, flooded = _Kept(limits.output_chars * 4), _OwnTime(started.pid, begun), False
+    left, look = limits.seconds, begun + min(limits.seconds, _FIRST_LOOK)
     try:
         with selectors.DefaultSelector() as waiting:
             waiting.register(pipe, selectors.EVENT_READ)
             waiting.register(exit_fd, selectors.EVENT_READ)
             while started.poll() is None:
-                left = deadline - time.monotonic()
-                timed_out, flooded = left <= 0, kept.size > _FLOOD
-                if timed_out or flooded:
+                if (now := time.monotonic()) >= look:
+                    left = min(limits.seconds - own.passed(now), begun + _STARVED * limits.seconds - now)
+                    look = now + max(min(left, own.seconds, limits.seconds / 8), 0.01)
+                flooded = kept.size > _FLOOD
+                if left <= 0 or flooded:
                     break
-                ready = {key.fd for key, _ in waiting.select(left)}
+                ready = {key.fd for key, _ in waiting.select(max(look - now, 0))}
                 if pipe in ready and not kept.read(pipe):
                     waiting.unregister(pipe)
     finally:
@@ -95,12 +122,61 @@ def read_to_the_end(
         pass
     started.stdout.close()
     return Completed(
-        exit_code=124 if timed_out else 128 - code if code < 0 else code,
+        exit_code=124 if left <= 0 else 128 - code if code < 0 else code,
         output=shortened(kept.text(), limits.output_chars),
-        timed_out=timed_out,
+        timed_out=left <= 0,
         flooded=flooded,
-        seconds=time.monotonic() - begun,
+        starved=left <= 0 and own.seconds < limits.seconds,
+        seconds=own.seconds if left <= 0 else own.passed(time.monotonic()),
     )
+
+
+class _OwnTime:
+    """The time that a process and its children have used: on the clock, without their wait for a processor.
+
+    The kernel says how long living threads waited. Those that live for milliseconds take this with them, so a look that
+    finds a thread ready to run counts what was computed since the last look, and one that finds none counts the clock.
+    """
+
+    def __init__(self, pid: int, begun: float) -> None:
+        self.seconds, self._pid, self._last = 0.0, pid, begun
+        self._seen: dict[str, tuple[int, int]] = {}
+
+    def passed(self, now: float) -> float:
+        """Return the seconds until now."""
+        for _ in range(_GLANCES):  # one may come between the end of a child and the next
+            found = dict(_schedules(self._pid))
+            if is_ready := any(ready for _, _, ready in found.values()):
+                break
+        seen = {task: (ran, waited) for task, (ran, waited, _) in found.items()}
+        new = [tuple(map(int.__sub__, one, self._seen.get(task, (0, 0)))) for task, one in seen.items()]
+        ran, waited = sum(one[0] for one in new) / 1e9, max((one[1] for one in new), default=0) / 1e9
+        clock, self._last, self._seen = now - self._last, now, seen
+        # Children that take the processors from each other have used this time themselves.
+        self.seconds += min(clock, ran if is_ready else max(clock - waited, ran))
+        return self.seconds
+
+
+def _schedules(pid: int) -> Iterator[tuple[str, tuple[int, int, bool]]]:
+    """Yield how many nanoseconds each thread below a process ran and waited for a processor, and whether it waits now.
+
+    A process also stands for its children that have ended.
+    """
+    todo = [str(pid)]
+    while todo:
+        process = f"/proc/{todo.pop()}"
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            ended = _status(process)[13:15]
+            yield process, (sum(map(int, ended)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK"), 0, False)
+            for task in Path(process, "task").iterdir():
+                todo += (task / "children").read_text().split()
+                ran, waited, _ = map(int, (task / "schedstat").read_text().split())
+                yield str(task), (ran, waited, _status(str(task))[0] == "R")
+
+
+def _status(process: str) -> list[str]:
+    """Return the fields of a process after its name: its state first."""
+    return Path(process, "stat").read_text().rpartition(")")[2].split()
 
 
 def shortened(text: str, most: int) -> str:
@@ -139,13 +215,15 @@ class _Kept:
 
 
 class OwnUser:
-    """A user number that no other sandbox of this machine uses; None if the caller is not root."""
+    """A user number that no other sandbox of this machine uses; None if the caller may not choose its user."""
 
-    def __init__(self) -> None:
+    def __init__(self, folders: Sequence[str] = _FOR_ALL) -> None:
         self.uid: int | None = None
-        if os.geteuid() != 0:
+        if os.geteuid() != 0 or not _has_users():
             return
-        folder = Path(tempfile.gettempdir(), "composer-hub-users")
+        # One place for the machine, wherever a run keeps its temporary files: the end of a command ends all processes
+        # of its user, so a number that two runs share ends the commands of both.
+        folder = Path(next((one for one in folders if os.access(one, os.W_OK)), tempfile.gettempdir()), _USERS)
         folder.mkdir(mode=0o700, exist_ok=True)
         if folder.is_symlink() or folder.stat().st_uid != 0:
             raise SandboxError(f"{folder} belongs to another user. Remove it.")
@@ -168,6 +246,24 @@ class OwnUser:
             for name in (*names, *files):
                 os.chown(os.path.join(folder, name), self.uid, self.uid, follow_symlinks=False)
         os.chown(root, self.uid, self.uid, follow_symlinks=False)
+
+
+def _has_users() -> bool:
+    """Return whether the sandboxes' users exist here: in a container, root may be the only one."""
+    try:
+        spans = [tuple(map(int, line.split())) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    except (OSError, ValueError):
+        return True
+    return any(first <= FIRST_UID and first + count >= FIRST_UID + NUM_UIDS for first, _, count in spans)
+
+
+def num_threads() -> int:
+    """Return how many threads the caller's user has, which the kernel counts as processes."""
+    found = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            found += len(os.listdir(process / "task")) if process.stat().st_uid == os.geteuid() else 0
+    return found
 
 
 def memory_file(data: bytes) -> int:

@@ -21,16 +21,30 @@ from typing import Protocol
 from composer_hub import exits
 from composer_hub.environments.bubblewrap import Bubblewrap
 from composer_hub.environments.confined import Confined
-from composer_hub.environments.process import DEFAULT_LIMITS, Completed, Limits, SandboxError
+from composer_hub.environments.process import DEFAULT_LIMITS, CommandInterrupted, Completed, Limits, SandboxError
 
 KINDS = ("bubblewrap", "landlock", "weak")
-__all__ = ["KINDS", "Completed", "Limits", "Sandbox", "SandboxError", "described", "holds", "open_sandbox"]
+__all__ = [
+    "KINDS",
+    "CommandInterrupted",
+    "Completed",
+    "Limits",
+    "Sandbox",
+    "SandboxError",
+    "described",
+    "holds",
+    "open_sandbox",
+]
 
 
 class Sandbox(Protocol):
     """Runs one command after another; every process that a command started ends with it."""
 
     isolation: str  # of KINDS
+
+    @property
+    def has_own_user(self) -> bool:
+        """Return whether commands run as a user that nothing else on the machine uses."""
 
     def inside(self, root: Path) -> str:
         """Return the path under which a command sees the work tree."""
@@ -84,7 +98,7 @@ def described() -> tuple[str, str]:
     """Return the kind of the strongest sandbox and what it prevents here, in words."""
     sandbox = open_sandbox()
     prevented = [name for name, holds_here in holds(sandbox).items() if holds_here]
-    user = "own user" if os.geteuid() == 0 else "the caller's user"
+    user = "own user" if sandbox.has_own_user else "the caller's user"
     return sandbox.isolation, f"{sandbox.isolation}: {', '.join(prevented)}; {user}"
 
 

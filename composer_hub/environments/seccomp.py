@@ -1,6 +1,7 @@
 """System calls that sandboxed commands may not make, as a seccomp filter in the kernel's bytecode.
 
-They concern namespaces, mounts, other processes' memory and the kernel itself; Python packages do not need them.
+They concern namespaces, mounts, other processes' memory, priorities and the kernel itself; Python packages do not
+need them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ _FORBIDDEN = {
     "io_uring_setup": (425, 425), "open_tree": (428, 428), "move_mount": (429, 429), "fsopen": (430, 430),
     "fsconfig": (431, 431), "fsmount": (432, 432), "fspick": (433, 433), "mount_setattr": (442, 442),
     "pidfd_getfd": (438, 438),
+    # A command that gives its processor away could blame the machine for its time.
+    "sched_setscheduler": (144, 119), "sched_setattr": (314, 274), "setpriority": (141, 140),
 }  # fmt: skip
 _SOCKET, _CLONE, _CLONE3 = (41, 198), (56, 220), 435
 _NEW_NAMESPACES = 0x7E020000

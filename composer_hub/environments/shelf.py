@@ -1,6 +1,7 @@
 """Tasks with everything that an episode needs: a version of tasks in, a `TaskShelf` out.
 
-The oracle comes from a second, private repository, `NAME-oracle`; without access to it the visible tests decide alone.
+The oracles come from a second, private repository, `NAME-oracle`, at the revision that the version of tasks names.
+Tasks that lack theirs are refused: without an oracle the visible tests decide alone, and a forged report passes them.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import base64
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,16 +18,23 @@ from typing import TYPE_CHECKING, Any
 from composer_hub import exits
 from composer_hub.environments.trees import Files, bundle_files, edited
 from composer_hub.environments.venvs import venv_for
+from composer_hub.output import plural
 from composer_hub.records import Task
 
 if TYPE_CHECKING:
-    from composer_hub.hub import Destination
+    from composer_hub.hub import Destination, Version
 
 TABLE, BUNDLES, ORACLE = "tasks", "bundles", "oracle"
+ORACLES = "oracles"
+"""The role of the version of oracles among the parents of a version of tasks."""
 
 
 class ShelfError(exits.UsageError):
     """Tasks that cannot be played."""
+
+
+class OraclesMissing(exits.Refused, LookupError):
+    """Tasks whose hidden oracles cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,11 @@ class TaskShelf:
         if task_id not in self.tasks:
             raise ShelfError(f"There is no task {task_id!r} among these {len(self.tasks)}.")
         return self.tasks[task_id]
+
+    def coverage(self, split: str = "train") -> tuple[int, int]:
+        """Return how many tasks of a split have an oracle, and how many there are."""
+        chosen = [task.task_id for task in self.tasks.values() if split in ("all", task.split)]
+        return sum(one in self.oracles for one in chosen), len(chosen)
 
     def start(self, task: Task) -> Files:
         """Return the tree that the agent starts from."""
@@ -96,8 +109,8 @@ def open_shelf(
     *,
     make_venv: Callable[[Iterable[str]], Path] = lambda requirements: venv_for(sorted(requirements)),
 ) -> TaskShelf:
-    """Fetch a version of tasks with its bundles and, if this account may read them, its oracles."""
-    from composer_hub.hub import HubError, LoadError, load, parse_ref
+    """Fetch a version of tasks with its bundles and its oracles; `OraclesMissing` if those cannot be read."""
+    from composer_hub.hub import load
 
     version = load(where, ref)
     if TABLE not in version.manifest["tables"]:
@@ -108,16 +121,43 @@ def open_shelf(
         for split in version.splits(TABLE)
         for task in version.records(Task, TABLE, split)
     }
-    oracles: dict[str, Any] = {}
-    if any(task.has_oracle for task in tasks.values()):
-        name = f"{parse_ref(ref).repo}-oracle"
-        try:
-            rows = load(where, name).rows(ORACLE)
-            oracles = {row["task_id"]: row["oracle"] for row in rows if row["task_id"] in tasks}
-        except (LoadError, HubError, exits.Refused):
-            oracles = {}  # reported by `TaskShelf.oracles` being empty; the run's card says so
+    oracles = _oracles(version, {task.task_id for task in tasks.values() if task.has_oracle})
     shelf = shelf_of(tasks.values(), version.rows(BUNDLES), oracles, _cache(), make_venv=make_venv)
     return replace(shelf, pin=f"{version.repo}@{version.revision}")
+
+
+def _oracles(version: Version, wanted: Set[str]) -> dict[str, Any]:
+    """Return the oracles of some tasks of a version."""
+    if not wanted:
+        return {}
+    why = "they are not there."
+    try:
+        rows = oracle_version(version, wanted).rows(ORACLE)
+        oracles = {row["task_id"]: row["oracle"] for row in rows if row["task_id"] in wanted}
+    except (exits.ComposerError, OSError, ValueError, LookupError) as error:
+        oracles, why = {}, str(error)
+    if num_missing := len(wanted - oracles.keys()):
+        raise OraclesMissing(
+            f"{version.repo}@{version.tag or version.revision} has {plural(len(wanted), 'task')} with a hidden oracle, "
+            f"and {num_missing:,} of the oracles cannot be read in {version.repo}-oracle: {why} Without them hacks "
+            "would be rewarded. Get access to that repository, or make the tasks again."
+        )
+    return oracles
+
+
+def oracle_version(version: Version, wanted: Set[str]) -> Version:
+    """Return the version of the oracles that belongs to a version of tasks."""
+    from composer_hub.hub import LoadError, load
+
+    where, repo = version.destination, f"{version.repo}-oracle"
+    named = next((one for one in version.manifest.get("parents", ()) if one["role"] == ORACLES), None)
+    if named is not None:
+        return load(where, f"{named['repo']}@{named['revision']}")
+    # Earlier releases did not name it. A task's id is a digest of all that it was made from, its seed among them.
+    for tag in sorted(where.tags(repo), reverse=True):
+        if wanted <= (found := load(where, f"{repo}@{tag}")).ids(ORACLE):
+            return found
+    raise LoadError(f"No version of {repo} holds them.")
 
 
 def shelf_of(

@@ -5,12 +5,17 @@ A folder is never trusted: links, devices and names that leave it are not follow
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fnmatch
 import functools
 import hashlib
 import os
+import shutil
 import stat
+import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -27,7 +32,11 @@ Files = Mapping[str, bytes]
 
 
 class TreeError(exits.ComposerError, ValueError):
-    """A bundle or a path that is not a plain source tree."""
+    """A bundle, a folder or a path that is not a plain source tree."""
+
+
+class PathError(TreeError):
+    """A path that is not inside of a tree, or a file that is too large."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -134,7 +143,7 @@ def read_files(folder: Path, known: Known | None = None, *, most: int = MAX_BYTE
 
 
 def _names(folder: Path) -> Iterator[str]:
-    for place, folders, names in os.walk(folder):  # does not follow links to folders
+    for place, folders, names in _walk(folder):
         folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git", ".pytest_cache"))
         for name in sorted(names):
             path = os.path.relpath(os.path.join(place, name), folder).replace(os.sep, "/")
@@ -143,10 +152,47 @@ def _names(folder: Path) -> Iterator[str]:
                 yield path
 
 
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Yield what each folder holds, like `os.walk`, which fails on deep trees; links to folders are names of files."""
+    todo = [str(folder)]
+    while todo:
+        folders, names = list[str](), list[str]()
+        try:
+            with os.scandir(place := todo.pop()) as entries:
+                for entry in entries:
+                    (folders if entry.is_dir(follow_symlinks=False) else names).append(entry.name)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                raise TreeError("The work tree has folders that are too deep to be read.") from error
+            continue
+        yield place, folders, names
+        todo += [os.path.join(place, name) for name in folders]
+
+
+@contextlib.contextmanager
+def scratch(prefix: str) -> Iterator[Path]:
+    """Give a new folder, which untrusted code may fill, to the block; other users may pass through it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        folder.chmod(0o711)
+        yield folder
+    finally:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder, whatever untrusted code has made in it."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():  # it has folders that are deep, or closed to their owner
+        for command in (["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", folder], check=False, stderr=subprocess.DEVNULL)
+
+
 def size_of(folder: Path) -> int:
     """Return the bytes that the files of a folder hold; empty files count, too."""
     total = 0
-    for place, _, names in os.walk(folder):
+    for place, _, names in _walk(folder):
         for name in names:
             try:
                 total += os.lstat(os.path.join(place, name)).st_size + _PER_FILE
@@ -164,7 +210,7 @@ def read_file(folder: Path, path: str, *, most: int = MAX_FILE) -> bytes:
             is_folder = stat.S_ISDIR(status.st_mode)
             raise IsADirectoryError(21, "Is a directory", path) if is_folder else OSError(22, "Not a file", path)
         if status.st_size > most:
-            raise TreeError(f"{path} has {status.st_size} bytes, more than {most}.")
+            raise PathError(f"{path} has {status.st_size} bytes, more than {most}.")
         with os.fdopen(os.dup(number), "rb") as file:
             return file.read(most)
     finally:
@@ -206,7 +252,7 @@ def _give(name: str, owner: os.stat_result, place: int) -> None:
 def _parts(path: str) -> list[str]:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or not parts or "\0" in path:
-        raise TreeError(f"{path!r} is not a path inside the work tree.")
+        raise PathError(f"{path!r} is not a path inside the work tree.")
     return parts
 
 

@@ -3,6 +3,9 @@
 Nothing of the agent's machine takes part. A fresh tree gets the package's original files, the task's edits, and only
 those files of the agent that the task allows; tests and configuration are the originals. The tests run in a sandbox of
 their own, with tests that must fail among them, and then the hidden oracle, over a tree without tests.
+
+A run that something else may have ended gives no verdict: it is repeated, and if that does not help, the task's own
+solution shows whether the submission or the machine was the reason.
 """
 
 from __future__ import annotations
@@ -18,12 +21,14 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.environments import oracle as oracles
+from composer_hub.environments.guard import Broken
 from composer_hub.environments.process import memory_file
-from composer_hub.environments.sandbox import Limits, Sandbox
-from composer_hub.environments.trees import Files, bundle_files, edited, matches, write_files
+from composer_hub.environments.sandbox import CommandInterrupted, Limits, Sandbox
+from composer_hub.environments.trees import Files, bundle_files, edited, matches, scratch, write_files
 from composer_hub.records import Task
 
 NUM_WORKERS = 2
+_TRIES = 2
 _GRADE = Path(__file__).with_name("grade.py")
 _NEVER = ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.py", "_pytest.py", "unittest.py")
 _CANARIES = """\
@@ -69,6 +74,10 @@ class Verdict:
         return float(not self.failed and bool(self.passed) and not self.evidence)
 
 
+class NotKnown(Broken):
+    """A submission that cannot be judged now, because something other than its code ends the verification."""
+
+
 def submission(task: Task, files: Files) -> dict[str, bytes]:
     """Return the files of an agent's tree that travel to the verifier."""
     return {path: data for path, data in files.items() if _travels(task, path)}
@@ -99,10 +108,39 @@ def verify(
     seconds: float = 60.0,
     always_ask: bool = False,
 ) -> Verdict:
-    """Score an agent's files; only those that the task allows are looked at.
+    """Score an agent's files; only those that the task allows are looked at. `NotKnown` is no verdict: try again later.
 
     `always_ask` also asks the oracle if tests fail: two unfinished states can be compared by what they answer.
     """
+
+    def verdict(left: Files) -> Verdict:
+        return _verdict(task, left, bundle, sandbox, venv, oracle, seconds, always_ask)
+
+    why: object = ""
+    for _ in range(_TRIES):
+        try:
+            return verdict(files)
+        except CommandInterrupted as error:
+            why = error
+    try:
+        # A submission could end its own verification to escape a zero. It cannot end this one.
+        verdict(edited(bundle_files(bundle), (*task.edits, *task.solution)))
+    except CommandInterrupted as error:
+        raise NotKnown(f"{error} The task's solution ended in the same way: the machine is the reason.") from error
+    wanted = (*task.fail_to_pass, *task.pass_to_pass)
+    return Verdict(0.0, failed=wanted, reason=f"{why} The task's solution does not end like this.")
+
+
+def _verdict(
+    task: Task,
+    files: Files,
+    bundle: Path,
+    sandbox: Sandbox,
+    venv: Path | None,
+    oracle: Mapping[str, Any] | None,
+    seconds: float,
+    always_ask: bool,
+) -> Verdict:
     wanted = (*task.fail_to_pass, *task.pass_to_pass)
     try:
         if wanted:
@@ -137,9 +175,8 @@ def _asked(
     *,
     wants_tests: bool,
 ) -> oracles.OracleResult:
-    with tempfile.TemporaryDirectory(prefix="composer-oracle-") as folder:
-        os.chmod(folder, 0o711)
-        tree = Path(folder, "tree")
+    with scratch("composer-oracle-") as folder:
+        tree = folder / "tree"
         write_files(tree, fresh_tree(task, files, bundle, tests=wants_tests))
         if wants_tests:
             return oracles.check_tests(oracle, tree, sorted(submission(task, files)), task.python_path, sandbox, venv)
@@ -158,9 +195,8 @@ def _tested(
     canary_file = f"test_{name}.py"
     tree[canary_file] = _CANARIES.format(name).encode()
     canaries = [f"{canary_file}::{one.format(name)}" for one in _NAMES]
-    with tempfile.TemporaryDirectory(prefix="composer-verify-") as folder, tempfile.TemporaryFile() as report:
-        os.chmod(folder, 0o711)
-        root = Path(folder, "tree")
+    with scratch("composer-verify-") as folder, tempfile.TemporaryFile() as report:
+        root = folder / "tree"
         write_files(root, tree)
         place = sandbox.inside(root)
         env = oracles.python_env(place, task.python_path)
@@ -191,6 +227,8 @@ def _tested(
             os.close(order_fd)
         report.seek(0)
         text = report.read(64 << 20).decode(errors="replace")
+    if not text:
+        done.check_uninterrupted()
     if done.timed_out:
         return Verdict(0.0, failed=wanted, reason=f"The tests took more than {seconds:g} s.")
     return _judged(text, nonce, wanted, canaries, done.output)

@@ -50,6 +50,8 @@ class World:
     owns_prompts: bool = False  # or `reset` returns the task's text
     held_out: Callable[[str], Sequence[dict[str, Any]]] | None = None  # split -> tasks of the same environment
     pin: str = ""  # the same name with every input at its commit
+    oracles: tuple[int, int] | None = None  # tasks with a hidden oracle, of so many; None if the environment has none
+    limits_itself: bool = False  # every call ends by limits that do not depend on the machine's load
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from composer_hub.output import plural
 from composer_hub.records import stable_share
 from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.sources import Package, PackageRefused
@@ -58,31 +59,41 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
     options = {"compile": True, "budget": 0.8 * MAX_SUITE_SECONDS}
     plain = Job("plain", files, seconds=MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS, options=options)
     (first,) = bench.run([plain])
-    if first.problem:
+    if first.problem and not first.statuses:
         alone = [replace(plain, name=f"file{n}", files=(path,), seconds=FILE_SECONDS) for n, path in enumerate(files)]
         for path, report in zip(files, bench.run(alone), strict=True):
-            if report.problem:
+            if report.problem and not report.statuses:
                 set_aside[path] = report.problem
         files = tuple(path for path in files if path not in set_aside)
         if not files:
-            reason = {"hangs": "tests_hang", "killed": "tests_kill"}.get(first.problem, "tests_do_not_run")
+            reasons = {"hangs": "tests_hang", "late": "tests_hang", "killed": "tests_kill"}
             raise PackageRefused(
-                reason, f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}."
+                reasons.get(first.problem, "tests_do_not_run"),
+                f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}.",
             )
         (first,) = bench.run([replace(plain, files=files)])
     if not first.passed():
         raise PackageRefused(*_why_nothing_passes(package, first))
+    if first.values["denied"] and bench.sandbox == "auto" and bench.isolation == "landlock":
+        denied = first.values["denied"]
+        raise PackageRefused(
+            "sandbox",
+            f"{plural(len(denied), 'test')} of {package.name}, {denied[0]} among them, lacked a permission that "
+            "bubblewrap gives and landlock does not (sockets, shared memory, files in /tmp), so other tasks would be "
+            "made. Install bubblewrap, or accept these tasks with --sandbox landlock.",
+        )
     set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in files}
     files = tuple(path for path in files if path not in set_aside)
     hanging = {id for id, seconds in first.seconds.items() if seconds >= TEST_SECONDS}
+    hanging |= {id for id, status in first.statuses.items() if status == "late"}
     slow = _slow(first.values["costs"], suite_seconds) | {*first.values["left_out"], *hanging}
     bench.without = slow
-    covered = {"coverage": [f"{_inside(bench)}/tree/{path}" for path in package.sources]}
+    covered = {"coverage": package.sources}
     hashes = Job("hashes", files, seconds=2 * MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
     jobs = [hashes, replace(hashes, name="order", options={**covered, "reverse": True}, seed=0)]
     others = bench.run(jobs)
     for report in others:
-        if report.problem:
+        if report.problem and not report.statuses:
             raise PackageRefused("tests_hang", f"The tests of {package.name} end once and hang under coverage.")
     first = replace(first, statuses={id: status for id, status in first.statuses.items() if id not in slow})
     statuses = [report.statuses for report in (first, *others)]
@@ -92,7 +103,7 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
     if not passing:
         raise PackageRefused("all_flaky", f"No test of {package.name} ends the same way in three runs.")
     bench.warm = tuple(others[0].values["warm"])
-    lines, at_import = _lines(others, _inside(bench) + "/tree/")
+    lines, at_import = _lines(others)
     by_file: dict[str, set[str]] = defaultdict(set)
     for id in passing:
         by_file[id.split("::")[0]].add(id)
@@ -124,13 +135,8 @@ def _slow(costs: Mapping[str, float], most: float) -> frozenset[str]:
     return frozenset(slow)
 
 
-def _inside(bench: Bench) -> str:
-    with bench.lane() as (sandbox, root):
-        return sandbox.inside(root)
-
-
 def _lines(
-    reports: Iterable[Report], tree: str
+    reports: Iterable[Report],
 ) -> tuple[dict[str, dict[int, frozenset[str]]], dict[str, frozenset[int]]]:
     """Merge the contexts of several runs; a shared fixture counts for every test that uses it."""
     found: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
@@ -145,7 +151,6 @@ def _lines(
         sets = [frozenset().union(*(expanded[one] for one in members)) for members in values["sets"]]
         imports = [bool(empty & set(members)) for members in values["sets"]]
         for path, lines in values["lines"].items():
-            path = path.removeprefix(tree)
             for line, number in lines.items():
                 before = found[path].get(int(line), frozenset())
                 found[path][int(line)] = sets[number] if sets[number] >= before else before | sets[number]
@@ -153,7 +158,7 @@ def _lines(
                     at_import[path].add(int(line))
         for test, files in values["child_lines"].items():
             for path, numbers in files.items():
-                of_file = found[path.removeprefix(tree)]
+                of_file = found[path]
                 for number in numbers:
                     of_file[number] = of_file.get(number, frozenset()) | {test}
     return dict(found), {path: frozenset(lines) for path, lines in at_import.items()}

@@ -1,7 +1,8 @@
 """Test runs over edited copies of a package: jobs in, reports out, in the sandbox.
 
 A bench has one lane per worker: a work tree, a sandbox user and compiled files that are kept between calls. Jobs go to
-`inside/run.py` in batches. A job that takes its batch down with it is run again alone, and then reported as `killed`.
+`inside/run.py` in batches. Jobs that end with their batch, or that the clock ends, are run again alone, with more
+patience; only if that happens again is it reported (`killed`, `late`).
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from composer_hub.tasks import inside
 from composer_hub.tasks.sources import Package
 
 SCRIPTS = Path(inside.__file__).parent
-TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES, "startup": SCRIPTS / "startup" / "sitecustomize.py"}
+TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES, "startup": SCRIPTS / "startup"}
 _BATCH = 12
+_SECOND_PATIENCE = 4.0  # times the first
 _CLOCK = 1_500_000_000  # of edited files; each job adds a second
 
 
@@ -38,7 +40,7 @@ class Job:
     files: tuple[str, ...]  # test files
     edits: tuple[SourceEdit, ...] = ()
     ids: tuple[str, ...] | None = None  # None: every test of the files
-    seconds: float = 60.0
+    seconds: float = 60.0  # of processor time
     test_seconds: float = 10.0
     options: Mapping[str, Any] = field(
         default_factory=dict
@@ -52,9 +54,9 @@ class Report:
 
     name: str
     statuses: Mapping[str, str]  # node id -> passed, failed or skipped
-    seconds: Mapping[str, float]
+    seconds: Mapping[str, float]  # of processor time, or slept
     cpu_s: float
-    problem: str = ""  # hangs, killed, no_report or import; empty if the tests ran
+    problem: str = ""  # hangs, late, killed, no_report or import; empty if the tests ran
     detail: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)  # everything else that inside/run.py reports
 
@@ -116,19 +118,16 @@ class Bench:
             return [report for reports in pool.map(self._batch, batches) for report in reports]
 
     def _batch(self, jobs: Sequence[Job]) -> list[Report]:
-        """Run one batch; the jobs after one that took it down run again, that one first."""
-        reports: dict[str, Report] = {}
+        """Run one batch; jobs that ended with it, or that the clock ended, run again alone."""
         with self.lane() as (sandbox, root):
-            left = list(jobs)
-            while left:
-                reports |= self._call(sandbox, root, left)
-                missing = [job for job in left if job.name not in reports]
-                if missing:
-                    self._renew(root)
-                if missing and missing[0] is left[0]:
-                    name = missing.pop(0).name
-                    reports[name] = Report(name, {}, {}, 0.0, "killed", "the run ended without a report")
-                left = missing
+            reports = self._call(sandbox, root, jobs)
+            # Those behind the job that took the batch down are not at fault, and most run to their end together.
+            behind = [job for job in jobs if job.name not in reports][1:]
+            reports |= self._call(sandbox, root, behind) if behind else {}
+            for job in jobs:
+                if job.name not in reports or reports[job.name].problem == "late":
+                    killed = Report(job.name, {}, {}, 0.0, "killed", "the run ended without a report")
+                    reports |= {job.name: killed} | self._call(sandbox, root, [job], _SECOND_PATIENCE)
         return [reports[job.name] for job in jobs]
 
     def _renew(self, root: Path) -> None:
@@ -137,8 +136,9 @@ class Bench:
         for path in (root / "tree", *(root / "tree").rglob("*")):
             os.chown(path, root.stat().st_uid, root.stat().st_gid)
 
-    def _call(self, sandbox: Sandbox, root: Path, jobs: Sequence[Job]) -> dict[str, Report]:
+    def _call(self, sandbox: Sandbox, root: Path, jobs: Sequence[Job], times: float = 1.0) -> dict[str, Report]:
         place, out = sandbox.inside(root), root / "out"
+        patience = times * (2 + os.getloadavg()[0] / (os.cpu_count() or 1))
         for path in out.iterdir():
             path.unlink()
         tree = f"{place}/tree"
@@ -152,6 +152,7 @@ class Bench:
             "tools": {name: str(path) for name, path in TOOLS.items()},
             "warm": self.warm,
             "clock": self._clock,
+            "patience": patience,
             "without": sorted(self.without),
             "jobs": [_as_json(job, self.package.modules) for job in jobs],
         }
@@ -160,7 +161,8 @@ class Bench:
             ["python", str(SCRIPTS / "run.py"), f"{place}/jobs.json"],
             root=root,
             venv=self.venv,
-            read_only=[self.package.folder, SCRIPTS / "run.py", *TOOLS.values()],
+            # Whole folders: Python lists those that it imports from.
+            read_only=[self.package.folder, SCRIPTS, VALUES],
             env={
                 "PYTHONPATH": python_path,
                 "PYTHONHASHSEED": str(jobs[0].seed),
@@ -171,7 +173,7 @@ class Bench:
                 "TZ": "UTC",
             },
             limits=Limits(
-                seconds=sum(job.seconds + 5 for job in jobs) + 20,
+                seconds=sum(job.seconds * patience + 5 for job in jobs) + 20,
                 cpu_seconds=int(max(job.seconds for job in jobs)) + 20,
                 memory_mb=4096,
                 processes=256,
@@ -181,6 +183,8 @@ class Bench:
         reports = {job.name: report for job in jobs if (report := _report(job, out, done.output)) is not None}
         with contextlib.suppress(OSError, ValueError):
             self.cpu_s += float((out / "total").read_text())  # of the runner and its children
+        if len(reports) < len(jobs):
+            self._renew(root)
         return reports
 
 
@@ -207,12 +211,13 @@ def _report(job: Job, out: Path, output: str) -> Report | None:
     try:
         values = json.loads((out / f"{job.name}.json").read_text())
     except (OSError, ValueError):
-        hangs = ended["wall_s"] >= job.seconds
-        return replace(empty, problem="hangs" if hangs else "no_report", detail=_tail(out / "log") or output[-300:])
+        hangs = ended["cpu_s"] >= job.seconds
+        problem = "late" if ended["exit"] is None else "hangs" if hangs else "no_report"
+        return replace(empty, problem=problem, detail=_tail(out / "log") or output[-300:])
     if values.get("import_error"):
         return replace(empty, problem="import", detail=values["import_error"])
     statuses, seconds = values.pop("statuses"), values.pop("seconds")
-    problem = "hangs" if values.get("hangs") else ""
+    problem = "late" if values.get("late") else "hangs" if values.get("hangs") else ""
     return replace(empty, problem=problem, statuses=statuses, seconds=seconds, values=values, detail=_tail(out / "log"))
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.environments.sandbox import Sandbox, open_sandbox
+from composer_hub.environments.guard import Broken
+from composer_hub.environments.sandbox import Sandbox, SandboxError, open_sandbox
 from composer_hub.environments.shelf import open_shelf
 from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.environments.verifier import submission, verify
@@ -18,12 +19,12 @@ from composer_hub.records import Task
 
 @dataclass(frozen=True)
 class TaskCheck:
-    """How the verifier scores the two trees of a task."""
+    """How the verifier scores the two trees of a task; None if something else ended the verification."""
 
     task_id: str
     kind: str
-    start: float
-    gold: float
+    start: float | None
+    gold: float | None
     reason: str = ""
 
     @property
@@ -40,7 +41,7 @@ def check_version(
     sandbox: str = "auto",
     on_task: Callable[[int], None] = lambda _: None,  # gets the number of tasks
 ) -> list[TaskCheck]:
-    """Check the tasks of a version, with their oracles if this account may read them."""
+    """Check the tasks of a version with their oracles."""
     shelf = open_shelf(ref, where)
     tasks = [one_of(shelf.tasks.values(), one) for one in task_ids] or list(shelf.tasks.values())
     box, checks = open_sandbox(sandbox), []
@@ -57,9 +58,12 @@ def check_task(
     """Score the tree that an agent gets, and the solution."""
     start = edited(bundle_files(bundle), task.edits)
     gold = edited(start, task.solution)
-    first, last = (
-        verify(task, submission(task, tree), bundle, sandbox, venv=venv, oracle=oracle) for tree in (start, gold)
-    )
+    try:
+        first, last = (
+            verify(task, submission(task, tree), bundle, sandbox, venv=venv, oracle=oracle) for tree in (start, gold)
+        )
+    except (Broken, SandboxError) as error:
+        return TaskCheck(task.task_id, task.kind, None, None, str(error))
     why = "" if last.reward else " ".join([last.reason, *last.failed[:2], *last.evidence[:2]]).strip()
     return TaskCheck(task.task_id, task.kind, first.reward, last.reward, why)
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer_hub import exits
-from composer_hub.environments.shelf import shelf_of
-from composer_hub.hub import VERSION_MARK, Card, Draft, Lineage, Table, Version
+from composer_hub.environments.shelf import ORACLE, ORACLES, shelf_of
+from composer_hub.hub import VERSION_MARK, Card, Draft, Lineage, Parent, Table, Version
 from composer_hub.records import Task, features_of, from_row, to_row
 from composer_hub.tasks.harbor import checked_trees, registry_of
 from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, Options, TaskSet
@@ -31,7 +31,15 @@ _TREES = (
 TAGS = ("coding", "agents", "reinforcement-learning", "verifiable", "swe")
 
 
-def draft(made: TaskSet, name: str, before: Version | None = None, *, repo: str = "", num_trees: int = 0) -> Draft:
+def draft(
+    made: TaskSet,
+    name: str,
+    before: Version | None = None,
+    *,
+    repo: str = "",
+    num_trees: int = 0,
+    hidden: Version | None = None,  # the version of the oracles
+) -> Draft:
     """Return the next version of a task dataset, with so many of the new tasks also as Harbor trees."""
     if not made.tasks:
         raise exits.NothingToDo(f"No task was made: {made.numbers()['refused']}. Read the reports of the task set.")
@@ -39,6 +47,11 @@ def draft(made: TaskSet, name: str, before: Version | None = None, *, repo: str 
     kept = _tasks_of(before, again)
     bundles = [*_bundles_of(before, {task.bundle_digest for task in kept}), *map(bundle_row, made.bundles)]
     tasks = [*kept, *made.tasks]
+    needed = {task.task_id for task in tasks if task.has_oracle}
+    if hidden is not None and (missing := len(needed - hidden.ids(ORACLE))):
+        raise exits.ComposerError(
+            f"{hidden.repo} {hidden.tag} lacks {missing:,} oracles of these tasks. Make them again."
+        )
     licenses = Counter(f"{row['license']}{' (copyleft)' * row['copyleft']}" for row in bundles)
     numbers = made.numbers()
     trees = trees_for(made, repo or name, before, {task.task_id for task in kept}, num_trees)
@@ -65,6 +78,7 @@ def draft(made: TaskSet, name: str, before: Version | None = None, *, repo: str 
         trees=trees,
     )
     lineage = Lineage(
+        parents=(Parent(ORACLES, hidden.repo, hidden.revision, tag=hidden.tag),) if hidden and needed else (),
         config={
             key: value for key, value in dataclasses.asdict(made.options).items() if key not in ("workers", "venvs")
         }
@@ -85,7 +99,7 @@ def oracle_draft(made: TaskSet, name: str, before: Version | None = None) -> Dra
 
     own = {task.task_id: task for task in made.tasks}
     again = {report.package for report in made.reports if report.package}
-    rows = [dict(row) for row in before.rows("oracle") if row["package"] not in again] if before else []
+    rows = [dict(row) for row in before.rows(ORACLE) if row["package"] not in again] if before else []
     for task_id, oracle in made.oracles.items():
         task = own[task_id]
         found = {
@@ -104,7 +118,7 @@ def oracle_draft(made: TaskSet, name: str, before: Version | None = None) -> Dra
         tags=("composer-hub", "oracle"),
         counts={"oracles": len(rows)},
     )
-    return Draft([Table("oracle", rows, features, "task_id", ("package",))], card, Lineage(), "Oracles")
+    return Draft([Table(ORACLE, rows, features, "task_id", ("package",))], card, Lineage(), "Oracles")
 
 
 def bundle_row(bundle: Bundle) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from composer_hub.tasks.deletion import VARIANTS, Candidate, Model, edits_of
 GATES: Mapping[str, str] = {
     "does_not_parse": "the edited file is not Python",
     "import": "the package does not import",
-    "hangs": "the tests do not end",
+    "hangs": "the tests use too much processor time",
+    "late": "the tests waited too long twice, so their result is not known",
     "killed": "the tests end their runner",
     "no_report": "the tests end without a report",
     "nothing_fails": "no test fails",

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from composer_hub import exits
+from composer_hub.named_files import problem_of
 from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
 
 MAX_FILES, MAX_BYTES = 20_000, 100 << 20
@@ -97,6 +98,8 @@ def open_package(source: str, work: Path) -> Package:
     is_name = not path.exists() and re.fullmatch(r"[A-Za-z0-9][\w.-]*(==[\w.!+-]+)?", source)
     if not path.exists() and not is_name:
         raise PackageRefused("not_found", f"{source} is not a file, a folder or a package name. Check the spelling.")
+    if problem := problem_of(path):
+        raise PackageRefused("not_found", f"{source} {problem}")
     skipped: Counter[str] = Counter()
     if path.is_dir():
         _copy(path, tree, skipped)

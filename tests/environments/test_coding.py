@@ -7,6 +7,7 @@ import dataclasses
 import gc
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import pytest
 from composer_hub import exits
 from composer_hub.environments import WorldOptions, check_environment, monitor, open_world
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, coding_factory
-from composer_hub.environments.guard import Broken
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.shelf import ShelfError, TaskShelf, open_shelf
 from composer_hub.environments.trees import edits_between
@@ -115,8 +115,43 @@ def test_times_and_sizes_are_limited(shelf: TaskShelf) -> None:
     one.run("sleep 5")
     assert "used up" in one.read_file("durations.py")
     one.reset(task_id="durations-show")
-    with pytest.raises(Broken, match="1 MB"):
-        one.run("head -c 2000000 /dev/zero > big")
+
+
+def deep(environment: CodingEnvironment) -> str:
+    code = "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')"
+    return environment.run(f'python3 -c "{code}"')
+
+
+def large(environment: CodingEnvironment) -> str:
+    return environment.run("head -c 2000000 /dev/zero > big")
+
+
+def many(environment: CodingEnvironment) -> str:
+    return environment.run("mkdir many; touch many/{1..400}")
+
+
+@pytest.mark.parametrize("spoil", [deep, large, many])
+def test_an_agent_cannot_lose_its_episode_instead_of_failing(
+    spoil: Callable[[CodingEnvironment], str], shelf: TaskShelf
+) -> None:
+    one = coding_factory(shelf, CodingOptions(tree_mb=1))()
+    one.reset(task_id="durations-show")
+    one.write_file("durations.py", TOYS[0].solution["durations.py"].decode())
+    assert spoil(one).endswith("The episode is over.")
+    assert one.run("rm -r *").endswith("The episode is over.")
+    assert one.get_reward() == 0.0
+    assert one._facts()["reward"] == 0.0
+    home = one._home
+    assert home is not None
+    one.reset(task_id="durations-show")
+    assert not home.exists()
+    assert "durations.py" in one.run("ls")
+
+
+def test_a_command_that_is_too_long_is_an_answer(environment: CodingEnvironment) -> None:
+    assert "too long" in environment.run(f"echo {'x' * 3_000_000}")
+    assert "too long" in environment.search("x" * 3_000_000)
+    assert "durations.py" in environment.run("ls")
 
 
 def test_rollouts_at_once_do_not_touch_each_other(shelf: TaskShelf) -> None:

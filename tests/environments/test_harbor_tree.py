@@ -22,7 +22,6 @@ from composer_hub.environments.world import tools_of
 from composer_hub.hub import FolderDestination
 from composer_hub.tasks.harbor import registry_of
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="task.toml needs Python 3.11")
 PYTHON = "{}.{}".format(*sys.version_info)
 TASK = """\
 schema_version = "1.4"

@@ -169,7 +169,7 @@ def test_coding_tasks_are_served_with_reward_and_end_after_every_call(plain_venv
     started: Queue[str] = Queue()
     shelf = TaskShelf(tasks, bundles, dict.fromkeys(bundles, plain_venv))
     threading.Thread(target=lambda: serve(shelf, on_start=started.put), daemon=True).start()
-    url = started.get(timeout=120)
+    url = started.get(timeout=600)
     assert HOST in url
     session = openenv.factory_of(url)()
     assert "Restore `show`" in session.reset(task_id="durations-show")
@@ -208,7 +208,7 @@ def test_a_pool_of_servers_answers_only_clients_with_the_token(
         started: Queue[str] = Queue()
         options = {"token": "secret", "on_start": started.put, "max_sessions": 1}
         threading.Thread(target=lambda one=options: serve(shelf, **one), daemon=True).start()
-        urls.append(started.get(timeout=60))
+        urls.append(started.get(timeout=600))
     monkeypatch.delenv(openenv.TOKEN, raising=False)
     with pytest.raises(EnvironmentFailed, match="No OpenEnv server answers"):
         openenv.factory_of(urls[0])()

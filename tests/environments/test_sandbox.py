@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -20,6 +25,14 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     try:
         return open_sandbox(request.param)
     except (exits.Refused, SandboxError) as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def strongest() -> Sandbox:
+    try:
+        return open_sandbox()
+    except exits.Refused as error:
         pytest.skip(str(error))
 
 
@@ -62,6 +75,68 @@ def test_a_command_works_in_its_tree_and_sees_only_the_given_variables(sandbox: 
     assert (root / "a").stat().st_size == 100_000
 
 
+ANSWERS = {
+    "exit 3": (3, ""),
+    "no-such-program": (127, "/bin/bash: line 1: no-such-program: command not found\n"),
+    "kill -9 $$": (137, ""),
+    "kill -ALRM $$": (142, ""),
+    "echo $((1 + 1)) >&2": (0, "2\n"),
+    "(exit 5); echo $?; touch a; ls": (0, "5\na\n"),
+    "mktemp -q > name && test -w $(cat name)": (0, ""),
+    "python3 -c \"import subprocess as s, sys; sys.exit(s.call(['sh', '-c', 'exit 4']))\"": (4, ""),
+    "python3 -c 'import os; os.fork() or os._exit(0); print(os.wait()[1])'": (0, "0\n"),
+    "python3 -c 'import asyncio; asyncio.run(asyncio.sleep(0)); print(1)'": (0, "1\n"),
+    'python3 -c \'import getpass, os.path; print(getpass.getuser(), os.path.expanduser("~") != "~")\'': (
+        0,
+        "agent True\n",
+    ),
+    "python3 -c 'import os; os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))' 2>&1 | tail -n 1": (
+        0,
+        "PermissionError: [Errno 1] Operation not permitted\n",
+    ),
+    "for i in $(seq 30); do sleep 0.3 & done; wait; echo all": (0, "all\n"),
+}
+
+
+@pytest.mark.parametrize("command", ANSWERS)
+def test_a_command_gives_the_same_result_in_every_sandbox(sandbox: Sandbox, root: Path, command: str) -> None:
+    if sandbox.isolation == "weak":
+        pytest.skip("a weak sandbox gives what the machine gives")
+    done = sandbox.run(command, root=root)
+    assert (done.exit_code, done.output) == ANSWERS[command]
+
+
+def test_a_null_character_is_refused_before_anything_starts(sandbox: Sandbox, root: Path) -> None:
+    open_files = os.listdir("/proc/self/fd")
+    for options in ({}, {"env": {"A": "a\0"}}):
+        with pytest.raises(ValueError, match="null"):
+            sandbox.run("echo a" if options else "echo \0", root=root, **options)
+    assert os.listdir("/proc/self/fd") == open_files
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "python3 -c 'import time\nwhile time.process_time() < 0.5: pass'",
+        "for i in $(seq 25); do python3 -c 'import time\nwhile time.process_time() < 0.02: pass'; done",
+    ],
+    ids=["one process", "many short ones"],
+)
+def test_the_wait_for_a_processor_does_not_count(
+    sandbox: Sandbox, root: Path, busy_processor: None, command: str
+) -> None:
+    done = sandbox.run(command, root=root, limits=Limits(seconds=5))
+    assert (done.exit_code, done.timed_out) == (0, False)
+
+
+@pytest.mark.parametrize("command", ["sleep 1000", "while :; do :; done", "while :; do sh -c :; done"])
+def test_what_waits_or_computes_for_ever_ends_on_a_busy_machine(
+    sandbox: Sandbox, root: Path, busy_processor: None, command: str
+) -> None:
+    done = sandbox.run(command, root=root, limits=Limits(seconds=1, cpu_seconds=30))
+    assert (done.exit_code, done.timed_out) == (124, True)
+
+
 def test_daemons_end_with_the_call(sandbox: Sandbox, root: Path) -> None:
     marker = f"7{os.getpid()}"
     done = sandbox.run(f"setsid sleep {marker} >/dev/null 2>&1 & (sleep {marker} &) ; echo started", root=root)
@@ -74,6 +149,17 @@ def test_a_command_that_takes_too_long_ends_with_its_children(sandbox: Sandbox, 
     done = sandbox.run(f"echo begun; sleep {marker} & sleep {marker}", root=root, limits=Limits(seconds=0.5))
     assert (done.exit_code, done.timed_out, done.output) == (124, True, "begun\n")
     assert not alive(marker)
+
+
+def test_other_processes_of_the_user_leave_a_command_its_own(sandbox: Sandbox, root: Path) -> None:
+    ended = threading.Event()
+    others = [threading.Thread(target=ended.wait) for _ in range(Limits().processes * 2)]
+    for one in others:
+        one.start()
+    try:
+        assert sandbox.run("(exit 7) & wait $!", root=root).exit_code == 7
+    finally:
+        ended.set()
 
 
 def test_a_fork_bomb_ends(sandbox: Sandbox, root: Path) -> None:
@@ -113,8 +199,8 @@ def test_descriptors_are_passed_and_missing_programs_are_reported(sandbox: Sandb
     assert sandbox.run(["no-such-program"], root=root).exit_code != 0
 
 
-def test_read_only_paths_are_seen_but_hidden_ones_are_not(root: Path, tmp_path: Path) -> None:
-    sandbox = open_sandbox()
+def test_read_only_paths_are_seen_but_hidden_ones_are_not(strongest: Sandbox, root: Path, tmp_path: Path) -> None:
+    sandbox = strongest
     for name in ("seen", "hidden"):
         (tmp_path / "extra" / name).mkdir(parents=True)
         (tmp_path / "extra" / name / "file").write_text(name)
@@ -133,18 +219,66 @@ def test_packages_of_the_running_interpreter_are_not_seen(sandbox: Sandbox, root
     assert "No module named 'pip'" in done.output or "Permission denied" in done.output
 
 
-def test_two_sandboxes_have_two_users(root: Path) -> None:
+def test_two_sandboxes_have_two_users(strongest: Sandbox, root: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give a sandbox its own user")
-    first, second = open_sandbox(), open_sandbox()
+    first, second = strongest, open_sandbox()
     users = {sandbox.run("id -u", root=root.parent / name).output for sandbox, name in ((first, "a"), (second, "b"))
              if not (root.parent / name).mkdir()}  # fmt: skip
     assert len(users) == 2
     assert "0\n" not in users
 
 
-def test_a_weak_sandbox_must_be_named_and_others_are_refused_by_name() -> None:
-    assert open_sandbox().isolation != "weak"
+def test_two_runs_never_have_the_same_user_wherever_their_temporary_files_are(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a sandbox its own user")
+    code = "from composer_hub.environments.process import OwnUser; u = OwnUser(); print(u.uid, flush=True); input()"
+    runs = []
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        env = os.environ | {"TMPDIR": str(tmp_path / name)}
+        runs.append(subprocess.Popen([sys.executable, "-c", code], env=env, stdin=PIPE, stdout=PIPE, text=True))
+    try:
+        assert len({one.stdout.readline() for one in runs if one.stdout}) == 3
+    finally:
+        for one in runs:
+            one.communicate("\n")
+
+
+def test_root_without_other_users_runs_commands_as_itself(strongest: Sandbox) -> None:
+    words = ["unshare", "--user", "--map-root-user"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True).returncode:
+        pytest.skip("user namespaces are not permitted here")
+    code = "from composer_hub.environments.sandbox import described; print(*described())"
+    done = subprocess.run([*words, sys.executable, "-c", code], capture_output=True, text=True)
+    assert "the caller's user" in done.stdout, done.stderr
+    assert "no reading outside" in done.stdout
+
+
+NO_LANDLOCK = """
+import struct
+from composer_hub import exits
+from composer_hub.environments import confine, sandbox
+load, jump, answer = (lambda code: lambda value, to=0: struct.pack("<HBBI", code, 0, to, value)), 0x15, 0x06
+parts = [load(0x20)(0), load(jump)(confine.CREATE_RULESET, 1), load(answer)(0x50026), load(answer)(0x7FFF0000)]
+confine.prctl(confine.NO_NEW_PRIVS, 1)
+confine.filter_calls(b"".join(parts))
+try:
+    sandbox.open_sandbox()
+except exits.Refused as error:
+    print(error.exit_code, error)
+"""
+
+
+def test_without_bubblewrap_and_landlock_commands_are_refused_with_both_reasons(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", NO_LANDLOCK], env=os.environ | {"PATH": str(tmp_path)},
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.stdout.startswith(f"{exits.REFUSED} No sandbox isolates commands"), done.stderr
+    assert "bubblewrap: bwrap is not installed; landlock: " in done.stdout
+
+
+def test_a_weak_sandbox_must_be_named_and_others_are_refused_by_name(strongest: Sandbox) -> None:
+    assert strongest.isolation != "weak"
     with pytest.raises(exits.UsageError, match="bubblewrap, landlock, weak"):
         open_sandbox("docker")
 
@@ -160,9 +294,9 @@ def test_the_filter_jumps_inside_itself(machine: str) -> None:
     assert code[(count - 1) * 8] == 0x06
 
 
-def test_a_sandbox_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_sandbox_that_cannot_start_says_why(strongest: Sandbox, tmp_path: Path) -> None:
     with pytest.raises((SandboxError, OSError)):
-        open_sandbox().run("true", root=tmp_path / "missing")
+        strongest.run("true", root=tmp_path / "missing")
 
 
 def test_no_folder_is_left_behind(sandbox: Sandbox, root: Path) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import threading
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +13,17 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.environments import oracle as oracles
-from composer_hub.environments.sandbox import Sandbox, open_sandbox
+from composer_hub.environments.sandbox import Completed, Sandbox, open_sandbox
 from composer_hub.environments.trees import edited, write_files
-from composer_hub.environments.verifier import Verdict, fresh_tree, marked, submission, verify
+from composer_hub.environments.verifier import NotKnown, Verdict, fresh_tree, marked, submission, verify
 from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked, slug
 from tests.environments.toy import TOYS, Toy
 
 
-@pytest.fixture(scope="module")
-def sandbox() -> Sandbox:
+@pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
+def sandbox(request: pytest.FixtureRequest) -> Sandbox:
     try:
-        return open_sandbox("bubblewrap")
+        return open_sandbox(request.param)
     except exits.Refused as error:
         pytest.skip(str(error))
 
@@ -94,6 +97,85 @@ def test_tests_that_hang_end_with_the_time(lab: Lab) -> None:
     verdict = verify(toy.task, files, toy.bundle(lab.folder), lab.sandbox, venv=lab.venv, seconds=1.5)
     assert verdict.reward == 0.0
     assert "1.5 s" in verdict.reason
+
+
+OPTING_OUT = {
+    "kills itself": "import os; os.kill(os.getpid(), 9)",
+    "kills all": "import os; os.kill(-1, 9)",
+    "ends": "import os; os._exit(0)",
+    "terminates": "import os; os.kill(0, 15)",
+    "lowers its limit": "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+    "lowers its limit and sleeps": "import resource, time; resource.setrlimit(resource.RLIMIT_CPU, (0, 0))\n"
+    "while True: time.sleep(.01)",
+    "crashes": "import ctypes; ctypes.string_at(0)",
+    "waits": "import time; time.sleep(10_000)",
+    "takes the memory": "import os\nwhile True: os.fork(); x = bytearray(1 << 28)",
+    "nests folders": "import os\nfor _ in range(3000): os.mkdir('d'); os.chdir('d')",
+}
+
+
+@pytest.mark.parametrize("name", OPTING_OUT)
+def test_code_that_ends_its_own_verification_gets_a_zero(lab: Lab, name: str) -> None:
+    toy = TOYS[1]
+    code = f"{OPTING_OUT[name]}\n\n\ndef parse(text): pass\n\n\ndef show(seconds): pass\n"
+    verdict = verify(
+        toy.task, {"durations.py": code.encode()}, toy.bundle(lab.folder), lab.sandbox, venv=lab.venv, seconds=5
+    )
+    assert verdict.reward == 0.0
+    assert verdict.reason or verdict.failed
+
+
+class Killing:
+    """A sandbox some of whose commands are killed by another process of the machine, as soon as they run."""
+
+    has_own_user = True
+
+    def __init__(self, inner: Sandbox, killed: Collection[int]) -> None:
+        self.inner, self.killed, self.isolation, self.number = inner, killed, inner.isolation, -1
+
+    def inside(self, root: Path) -> str:
+        return self.inner.inside(root)
+
+    def run(self, command: Sequence[str] | str, *, root: Path, **options: Any) -> Completed:
+        self.number += 1
+        if self.number not in self.killed:
+            return self.inner.run(command, root=root, **options)
+        over = threading.Event()
+        killer = threading.Thread(target=self.kill, args=(root.stat().st_uid, root, over))
+        killer.start()
+        try:
+            # In place of the command, which could end on a busy machine before it is killed.
+            return self.inner.run(["sleep", "600"], root=root, **options)
+        finally:
+            over.set()
+            killer.join()
+
+    def kill(self, before: int, root: Path, over: threading.Event) -> None:
+        while not over.wait(0.005):
+            uid = root.stat().st_uid
+            for process in Path("/proc").glob("[0-9]*") if uid != before else ():
+                try:
+                    if process.stat().st_uid == uid:
+                        os.kill(int(process.name), 9)
+                except OSError:
+                    continue
+
+
+@pytest.mark.parametrize("killed", [{0}, {1}, {0, 1, 2}], ids=["tests", "oracle", "all"])
+def test_a_verification_that_is_killed_from_outside_is_repeated_and_never_a_zero(lab: Lab, killed: set[int]) -> None:
+    if not lab.sandbox.has_own_user:
+        pytest.skip("only commands with a user of their own can be told from others")
+    toy = TOYS[0]
+    box = Killing(lab.sandbox, killed)
+
+    def verdict() -> Verdict:
+        return verify(toy.task, toy.files, toy.bundle(lab.folder), box, venv=lab.venv, oracle=lab.oracle(toy))
+
+    if len(killed) == 3:
+        with pytest.raises(NotKnown, match="SIGKILL"):
+            verdict()
+    else:
+        assert (verdict().reward, box.number) == (1.0, max(killed) + 2)
 
 
 def test_only_allowed_files_travel() -> None:

@@ -22,6 +22,16 @@ def venv() -> Path:
         pytest.skip(f"no tasks can be made here: {error}")
 
 
+@pytest.fixture(params=["bubblewrap", "landlock"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Return each kind of sandbox that isolates here: all of them make the same tasks."""
+    try:
+        open_sandbox(request.param)
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def made(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
     """Return a few tasks of every kind, each checked by two full runs."""

@@ -198,9 +198,22 @@ def test_the_command_publishes_checks_and_gives_the_same_rows_as_one_worker(
     assert tuple(tasks.tasks_of(hub.load(where, "me/t"))) == again.tasks
     assert [row["digest"] for row in hub.load(where, "me/t").rows("bundles")] == [one.digest for one in again.bundles]
     (row,) = hub.load(where, "me/t-oracle").rows("oracle")
+    (parent,) = hub.load(where, "me/t").manifest["parents"]
+    assert parent["revision"] == hub.load(where, "me/t-oracle").revision
     assert row["oracle"] == again.oracles[row["task_id"]]
 
 
 def test_a_bundle_has_the_same_bytes_whenever_it_is_packed(tmp_path: Path) -> None:
     first = pack(toy.write(tmp_path / "a"))
     assert pack(toy.write(tmp_path / "b")) == first
+
+
+def test_every_sandbox_makes_the_same_tasks_and_oracles(kind: str, venv: Path, tmp_path: Path) -> None:
+    folder = toy.write(tmp_path / "toy")
+    kinds = ("stub", "bug", "migrate")
+    for_all = tasks.Options(kinds=kinds, max_per_kind=2, recheck_every=0, workers=1)
+    again = tasks.make([str(folder)], dataclasses.replace(for_all, sandbox=kind, workers=2))
+    wanted = tasks.make([str(folder)], for_all)  # in the strongest sandbox of this machine
+    assert again.tasks == wanted.tasks
+    assert dict(again.oracles) == dict(wanted.oracles)
+    assert any(task.has_oracle for task in again.tasks)

@@ -17,8 +17,8 @@ _FIRST = 2  # f_lasti beyond this: a generator that goes on, not a call
 class Recorder:
     """A context under which calls are recorded; `targets` maps `path:line` of a function to what it is."""
 
-    def __init__(self, setting, values):
-        self.targets, self.tree, self.values = setting["targets"], setting["tree"] + "/", values
+    def __init__(self, targets, tree, values):
+        self.targets, self.tree, self.values = targets, tree + "/", values
         self.known, self.calls, self.counts = {}, {}, {}
         self.objects, self.outer, self.touched = {}, None, None
 

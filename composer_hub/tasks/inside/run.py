@@ -3,6 +3,9 @@
 The parent imports pytest and the modules that the tests need once, so that a job costs a fork. It writes a job's edits
 into the tree, waits for the child's report, and restores every file that the job changed. A job that kills the parent
 leaves no report, and the caller runs the others again.
+
+Only processor time decides. The clock ends what waits for something, after `patience` times as long; the report lists
+this under `late`, because a busy machine may have been the reason.
 """
 
 from __future__ import annotations
@@ -45,6 +48,19 @@ def cpu_seconds():
     return sum(one.ru_utime + one.ru_stime for one in both)
 
 
+def limit(seconds, patience):
+    """Let this process go on for so many seconds of processor time, or much longer on the clock; 0 ends the limit."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds * patience)
+
+
+def limit_process(seconds):
+    """End this process after so much processor time; what it starts may use as much again."""
+    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    most = int(seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5 if hard == resource.RLIM_INFINITY else min(hard, most + 5)))
+
+
 class OutOfTime(BaseException):
     """A test that ran too long; no `Exception`, so that tests do not catch it."""
 
@@ -52,11 +68,13 @@ class OutOfTime(BaseException):
 class Session:
     """One pytest session: which tests run, for how long, under which coverage context, and how they ended."""
 
-    def __init__(self, job, without=(), coverage=None, recorder=None):
-        self.job, self.without, self.coverage, self.recorder = job, set(without), coverage, recorder
+    def __init__(self, job, setting, coverage=None, recorder=None):
+        self.job, self.coverage, self.recorder = job, coverage, recorder
+        self.without, self.patience, self.tree = set(setting["without"]), setting["patience"], setting["tree"]
         self.wanted = set(job["ids"]) if job.get("ids") is not None else None
         self.statuses, self.seconds, self.broken_files = {}, {}, []
-        self.begun, self.num_hanging, self.left_out, self.costs = time.monotonic(), 0, [], {}
+        self.begun, self.num_hanging, self.left_out, self.costs = cpu_seconds(), 0, [], {}
+        self.late, self.denied = [], []  # what the clock ended; tests that lacked a permission
         self.ended, self.example = collections.Counter(), ""  # tests by status; one failure
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
@@ -70,11 +88,13 @@ class Session:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector):
-        signal.setitimer(signal.ITIMER_REAL, self.job["test_seconds"] + IMPORT_SECONDS)
+        limit(self.job["test_seconds"] + IMPORT_SECONDS, self.patience)
+        self.current = collector.nodeid
         try:
             return (yield)
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            limit(0, 0)
+            self.current = ""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -87,12 +107,13 @@ class Session:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self, session):
         names = self.job.get("variants", ())
-        ask = variant_host(session.items, names) if names and session.items else None
+        ask = variant_host(session.items, names, self.patience) if names and session.items else None
         result = yield
         failing = sorted((id for id, status in self.statuses.items() if status == "failed"), key=self.seconds.get)
         if ask is not None:
             # A task that breaks too many tests is not wanted, whatever a trivial answer does.
             self.variants = ask(failing if len(failing) <= self.job["max_failing"] else [])
+            self.late += [name for name, passed in self.variants.items() if passed is None]
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -102,7 +123,7 @@ class Session:
             self.clear_caches()
             number = len(self.seconds)
             place = {
-                "include": self.job["coverage"],
+                "include": self.coverage.get_option("run:include"),
                 "folder": self.lines_folder,
                 "number": number,
                 "test": item.nodeid,
@@ -112,16 +133,20 @@ class Session:
                 self.fixtures.setdefault(name, []).append(item.nodeid)
         self.context(item.nodeid)
         begun, used = time.perf_counter(), cpu_seconds()
-        signal.setitimer(signal.ITIMER_REAL, self.job["test_seconds"])
+        limit(self.job["test_seconds"], self.patience)
         try:
             return (yield)
         except OutOfTime:
             self.statuses[item.nodeid] = "failed"
             return True
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            self.seconds[item.nodeid] = round(time.perf_counter() - begun, 4)
-            self.costs[item.nodeid] = round(cpu_seconds() - used, 4)
+            limit(0, 0)
+            cost, waited = cpu_seconds() - used, time.perf_counter() - begun
+            self.costs[item.nodeid] = round(cost, 4)
+            # A test that sleeps is slow on every machine; one that waits for a processor is not.
+            self.seconds[item.nodeid] = round(max(cost, waited - self.patience * (cost + 0.5)), 4)
+            if item.nodeid in self.late:
+                self.statuses[item.nodeid] = "late"
             self.current = ""
             self.context("")
             self.ended[self.statuses.get(item.nodeid)] += 1
@@ -149,6 +174,12 @@ class Session:
         with self.recorder or contextlib.nullcontext():
             return (yield)
 
+    def pytest_exception_interact(self, node, call):
+        error = call.excinfo.value
+        while error is not None and not isinstance(error, PermissionError):
+            error = error.__cause__ or error.__context__
+        self.denied += [] if error is None else [node.nodeid]
+
     def pytest_runtest_logreport(self, report):
         before = self.statuses.get(report.nodeid)
         if report.failed:
@@ -160,12 +191,14 @@ class Session:
 
     def out_of_time(self, number, frame):
         self.num_hanging += 1
+        if number == signal.SIGALRM:
+            self.late.append(self.current)
         raise OutOfTime
 
     def is_over(self):
         """Return whether the tests that are left cannot matter: for time, or because the edit breaks too much."""
         breaks_too_much = self.ended["passed"] and self.ended["failed"] > self.job.get("stop_at", float("inf"))
-        return breaks_too_much or self.hangs() or time.monotonic() - self.begun > self.job.get("budget", float("inf"))
+        return breaks_too_much or self.hangs() or cpu_seconds() - self.begun > self.job.get("budget", float("inf"))
 
     def hangs(self):
         return self.num_hanging >= self.job.get("max_hanging", float("inf"))
@@ -197,7 +230,7 @@ class Session:
             told = json.loads(path.read_text())
             reports[told["test"]] = reports.get(told["test"], 0) + 1
             for name, numbers in told["lines"].items():
-                lines.setdefault(told["test"], {}).setdefault(name, set()).update(numbers)
+                lines.setdefault(told["test"], {}).setdefault(inside(self.tree, name), set()).update(numbers)
         shutil.rmtree(self.lines_folder, ignore_errors=True)
         unseen = [test for test, count in self.spawned.items() if count is None or reports.get(test, 0) < count]
         found = {test: {name: sorted(numbers) for name, numbers in one.items()} for test, one in lines.items()}
@@ -211,6 +244,8 @@ class Session:
             "left_out": self.left_out,
             "costs": self.costs,
             "hangs": self.hangs(),
+            "late": self.late,
+            "denied": self.denied,
             "example": self.example,
             "variants": self.variants,
             "spawners": sorted(self.spawned),
@@ -219,7 +254,7 @@ class Session:
         }
 
 
-def variant_host(items, names):
+def variant_host(items, names, patience):
     """Fork a child that tries trivial answers on tests that have not run yet; return the function that asks it.
 
     The tests that the empty body fails run first there, the fast ones before the slow ones, because a trivial answer
@@ -234,7 +269,7 @@ def variant_host(items, names):
             with os.fdopen(question) as file:
                 place = {id: number for number, id in enumerate(json.loads(file.read()))}
             first = sorted(items, key=lambda item: place.get(item.nodeid, len(place)))
-            os.write(says, json.dumps({name: passes_all(first, name) for name in names}).encode())
+            os.write(says, json.dumps({name: passes_all(first, name, patience) for name in names}).encode())
         os._exit(0)
     os.close(question)
     os.close(says)
@@ -250,14 +285,16 @@ def variant_host(items, names):
     return ask
 
 
-def passes_all(items, variant):
-    """Run tests with a trivial answer in a child, up to the first failure; true if there is none."""
+def passes_all(items, variant, patience):
+    """Run tests with a trivial answer in a child, up to the first failure; true if there is none, None if not known."""
     child = os.fork()
     if child:
-        return wait(child, VARIANT_SECONDS) == 0
+        code = wait(child, VARIANT_SECONDS * patience)
+        return None if code is None else code == 0
     code = 1
     try:
         os.setsid()
+        limit_process(VARIANT_SECONDS)
         sys.modules[VARIANT_MODULE].variant = variant
         for item, after in zip(items, [*items[1:], None]):  # noqa: B905 (an old interpreter may run this)
             if any(report.failed for report in runtestprotocol(item, log=False, nextitem=after)):
@@ -289,36 +326,52 @@ def run_tests(job, setting):
     tools = setting["tools"]
     nodes.Node._repr_failure_py = no_traceback
 
-    if error := import_error(job.get("imports", ())):
+    error = import_error(job.get("imports", ()), setting["patience"])
+    if error is None:
+        return {"statuses": {}, "seconds": {}, "late": ["the import of the package"]}
+    if error:
         return {"import_error": error}
     if job.get("calls") is not None:
-        return {"answers": load(tools["values"]).answers(job["calls"]), "statuses": {}, "seconds": {}}
+        answers = list(load(tools["values"]).answers(job["calls"]))
+        late = [call["target"] for call, one in zip(job["calls"], answers) if "late" in one]  # noqa: B905
+        shown = [{"opaque": True} if names_place(one, setting) else one for one in answers]
+        return {"answers": shown, "statuses": {}, "seconds": {}, "late": late}
     coverage = recorder = None
     if job.get("coverage"):
         import coverage as library
 
-        coverage = library.Coverage(data_file=None, include=job["coverage"], config_file=False, messages=False)
+        include = [f"{setting['tree']}/{name}" for name in job["coverage"]]
+        coverage = library.Coverage(data_file=None, include=include, config_file=False, messages=False)
         coverage.start()
-        os.environ["PYTHONPATH"] = os.pathsep.join(
-            [os.path.dirname(tools["startup"]), os.environ.get("PYTHONPATH", "")]
-        )
+        os.environ["PYTHONPATH"] = os.pathsep.join([tools["startup"], os.environ.get("PYTHONPATH", "")])
     if job.get("record"):
-        recorder = load(tools["recorder"]).Recorder(job["record"], load(tools["values"]))
-    session = Session(job, setting["without"], coverage, recorder)
-    signal.signal(signal.SIGALRM, session.out_of_time)
+        recorder = load(tools["recorder"]).Recorder(job["record"], setting["tree"], load(tools["values"]))
+    session = Session(job, setting, coverage, recorder)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, session.out_of_time)
     if coverage is not None:
         sys.addaudithook(session.audit)
     code = pytest.main([*FLAGS, *job["files"]], plugins=[session])
     report = {"exit_code": int(code), **session.report()}
     if coverage is not None:
         coverage.stop()
-        report |= lines_of(coverage.get_data()) | {"warm": standard_modules()}
+        report |= lines_of(coverage.get_data(), setting["tree"]) | {"warm": standard_modules()}
     if recorder is not None:
-        report["recorded"] = recorder.result()
+        report["recorded"] = [one for one in recorder.result() if not names_place(one["call"], setting)]
     return report
 
 
-def lines_of(data):
+def inside(tree, path):
+    """Return a path relative to the tree: the tree itself lies elsewhere in every sandbox."""
+    return path.removeprefix(tree + "/")
+
+
+def names_place(value, setting):
+    """Return whether a value holds the place of the tree, which the verifier's tree does not have."""
+    return os.path.dirname(setting["tree"]) in json.dumps(value)
+
+
+def lines_of(data, tree):
     """Return which contexts ran each line; equal sets of contexts are stored once."""
     contexts, sets, lines = {}, {}, {}
     for path in data.measured_files():
@@ -326,7 +379,7 @@ def lines_of(data):
         for line, names in data.contexts_by_lineno(path).items():
             key = tuple(sorted(contexts.setdefault(name, len(contexts)) for name in names))
             found[line] = sets.setdefault(key, len(sets))
-        lines[path] = found
+        lines[inside(tree, path)] = found
     return {"contexts": list(contexts), "sets": [list(key) for key in sets], "lines": lines}
 
 
@@ -337,14 +390,15 @@ def standard_modules():
     return sorted(name for name, file in files.items() if file.startswith(home) and "site-packages" not in file)
 
 
-def import_error(names):
-    """Try to import modules in a child; return the first error, or nothing."""
+def import_error(names, patience):
+    """Try to import modules in a child; return the first error, nothing, or None if it did not end in time."""
     if not names:
         return ""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
         text = ""
+        limit_process(3 * IMPORT_SECONDS)
         try:
             for name in names:
                 importlib.import_module(name)
@@ -354,10 +408,12 @@ def import_error(names):
             os.write(writer, text.encode()[:2000])
             os._exit(0)
     os.close(writer)
-    code = wait(child, 30)
+    code = wait(child, 3 * IMPORT_SECONDS * patience)
     with os.fdopen(reader, "rb") as file:
         os.set_blocking(reader, False)
         text = (file.read() or b"").decode(errors="replace")
+    if code is None and not text:
+        return None
     return text or ("" if code == 0 else "the import did not end")
 
 
@@ -374,7 +430,7 @@ def load(path):
 
 
 def wait(child, seconds):
-    """Wait for a child and return its exit code; kill its session after the time, and what it left behind."""
+    """Wait for a child and return its exit code; kill its session after the time (None), and what it left behind."""
     deadline = time.monotonic() + seconds
     pause = 0.001
     code = None
@@ -405,12 +461,12 @@ def run_all(setting):
     before = signature(tree)
     for number, job in enumerate(setting["jobs"]):
         write_edits(tree, job["edits"], setting["clock"] + number)
-        cpu, begun = used(), time.monotonic()
+        cpu = used()
         child = os.fork()
         if not child:
             child_main(job, setting, out)
-        code = wait(child, job["seconds"])
-        ended = {"exit": code, "cpu_s": round(used() - cpu, 4), "wall_s": round(time.monotonic() - begun, 4)}
+        code = wait(child, job["seconds"] * setting["patience"])
+        ended = {"exit": code, "cpu_s": round(used() - cpu, 4)}
         (out / f"{job['name']}.end").write_text(json.dumps(ended))
         restore(tree, original, before)
     times = os.times()
@@ -420,6 +476,7 @@ def run_all(setting):
 def child_main(job, setting, out):
     try:
         os.setsid()
+        limit_process(job["seconds"])
         sys.dont_write_bytecode = not job.get("compile")
         log = os.open(out / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(log, 1)
