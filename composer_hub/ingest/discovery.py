@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub.harnesses import session_folders
-from composer_hub.ingest.files import find_files, is_compressed, plain_head, size_of, stat_of
+from composer_hub.ingest.files import find_files, plain_head, size_of, stat_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import HEAD_BYTES, sniff
 
@@ -36,8 +36,7 @@ def sessions_on(environment: Mapping[str, str], home: Path) -> list[FoundSession
 
 def _is_session(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
+        head = plain_head(path, HEAD_BYTES)
     except OSError:
         return False
-    return sniff(plain_head(path, HEAD_BYTES) if is_compressed(head) else head, path) is not None
+    return sniff(head, path) is not None

@@ -17,6 +17,7 @@ import orjson
 
 from composer_hub.ingest.foreign import MAX_DEPTH, as_dict, clean, dicts, parse, repaired
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.named_files import problem_of
 
 MAX_DOCUMENT = 1 << 29
 """Largest file that is parsed in one piece; longer ones belong in JSONL or Parquet."""
@@ -85,6 +86,8 @@ def _joined(line: bytes) -> list[Any]:
 
 def read_document(path: Path, report: FileReport) -> Any:
     """Parse a file in one piece; raise SessionError if it is too large or not JSON."""
+    if problem := problem_of(path):  # files beside a session are opened without a look at the folder
+        raise SessionError(f"{path} {problem}")
     if (size := path.stat().st_size) > MAX_DOCUMENT:
         raise SessionError(f"{path} is one JSON document of {size >> 20} MB, too large to read in one piece. Split it.")
     data = path.read_bytes()
@@ -152,7 +155,7 @@ def files_beside(path: Path, pattern: re.Pattern[str]) -> list[Path]:
 @functools.lru_cache(maxsize=4)  # called for each file of the folder
 def _numbered(folder: Path, changed: int, pattern: re.Pattern[str]) -> tuple[Path, ...]:
     found = ((match, file) for file in folder.iterdir() if (match := pattern.fullmatch(file.name)))
-    return tuple(file for _, file in sorted((int(match[1]), file) for match, file in found))
+    return tuple(file for _, file in sorted((int(match[1]), file) for match, file in found if file.is_file()))
 
 
 @functools.lru_cache(maxsize=2)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hub import MANIFEST, Destination, read_manifest
+from composer_hub.hub import MANIFEST, Destination, RepoRef, commit_of, read_manifest
 from composer_hub.ingest.foreign import as_dict, as_list, as_text
 from composer_hub.ingest.one_file import Origin
 
@@ -49,9 +49,7 @@ def download(destination: Destination, uri: str) -> dict[Path, Origin]:
             f"{uri!r} is not a dataset: write hf://datasets/owner/name or hf://datasets/owner/name@revision."
         )
     repo, revision, under = parts["repo"], parts["revision"] or "main", (parts["under"] or "").rstrip("/")
-    commit = destination.resolve(repo, revision)
-    if commit is None:
-        raise exits.UsageError(f"There is no dataset {repo}@{revision} at {destination.address}.")
+    commit = commit_of(destination, RepoRef(repo, revision))
     files = list(destination.files(repo, commit))
     manifest = read_manifest(destination, repo, commit)
     if manifest is not None:

@@ -1,11 +1,12 @@
-"""Files on disk: the paths that a user names -> files, largest first; compressed files -> plain copies; digests.
+"""Files on disk: the paths that a user names -> files, largest first; packed files -> plain copies; digests.
 
 A compressed session (`rollout-….jsonl.zst` of Codex, anything in gzip) is read from a temporary copy under its name
-without the suffix. A reader that looks for files beside it finds none.
+without the suffix, and text in UTF-16 from a copy in UTF-8. A reader that looks for files beside it finds none.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import hashlib
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.report import FileReport, SessionError
+from composer_hub.named_files import encoding_of, problem_of
 
 MAX_UNPACKED = 1 << 31
 """Largest size of an unpacked file."""
-_BLOCK = 1 << 20
+_BLOCK, _STEP = 1 << 20, 1 << 9
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _SUFFIXES = {".gz", ".gzip", ".zst", ".zstd"}
 SKIPPED_FOLDERS = {".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache"}
@@ -44,6 +46,9 @@ def _note(path: Path, found: dict[tuple[int, int], tuple[int, str]], report: Fil
         stat = path.stat()
     except OSError as error:
         _unreadable(path, error, report)
+        return
+    if problem := problem_of(path):
+        _unreadable(path, problem, report)
         return
     # Identified by device and number, since links and repeated arguments lead to the same file.
     key = (stat.st_dev, stat.st_ino)
@@ -75,20 +80,16 @@ def _walk(top: Path, report: FileReport) -> Iterator[Path]:
                 yield path
 
 
-def _unreadable(path: Path, error: OSError, report: FileReport) -> None:
+def _unreadable(path: Path, reason: OSError | str, report: FileReport) -> None:
     report.add("unreadable")
-    report.merge([_one_problem(path, f"cannot be read ({error.strerror or error}).")])
+    one = FileReport(str(path))
+    one.problem(0, f"cannot be read ({reason.strerror or reason})." if isinstance(reason, OSError) else reason)
+    report.merge([one])
 
 
-def _one_problem(path: Path, message: str) -> FileReport:
-    report = FileReport(str(path))
-    report.problem(0, message)
-    return report
-
-
-def is_compressed(head: bytes) -> bool:
-    """Recognize a compressed file by its first bytes."""
-    return head.startswith((_GZIP, _ZSTD))
+def is_packed(head: bytes) -> bool:
+    """Recognize a file that is read from a plain copy, by its first bytes: compressed, or text in UTF-16."""
+    return head.startswith((_GZIP, _ZSTD)) or encoding_of(head).startswith("utf-16")
 
 
 def archive_kind(head: bytes) -> str:
@@ -104,12 +105,16 @@ def plain_name(path: Path) -> str:
 
 
 def plain_head(path: Path, size: int) -> bytes:
-    """Return the first unpacked bytes, or none if they cannot be unpacked."""
-    try:
-        with _opened(path) as content:
-            return content.read(size)
-    except (OSError, EOFError, zlib.error):
-        return b""
+    """Return the first bytes of a file or, if it is packed, of what can be unpacked of it."""
+    with path.open("rb") as file:
+        head = file.read(size)
+    if not is_packed(head):
+        return head
+    head = b""
+    with contextlib.suppress(OSError, EOFError, zlib.error), _opened(path) as content:
+        while len(head) < size and (block := content.read(_STEP)):  # a cut file gives nothing of its last step
+            head += block
+    return head[:size]
 
 
 @contextlib.contextmanager
@@ -147,6 +152,8 @@ def _opened(path: Path) -> Iterator[Any]:
         if magic.startswith(_GZIP):
             with gzip.GzipFile(fileobj=file) as content:
                 yield content
+        elif (encoding := encoding_of(magic)).startswith("utf-16"):
+            yield codecs.EncodedFile(file, "utf-8", encoding, errors="replace")
         else:
             import pyarrow as pa
 
@@ -163,10 +170,9 @@ def digest_of(path: Path) -> str:
     """Return the SHA-256 of a file, and of the newest rows beside it if it is a database."""
     digest = hashlib.sha256()
     for part in (path, wal_of(path)):
-        with (
-            contextlib.nullcontext() if part is path else contextlib.suppress(FileNotFoundError),
-            part.open("rb") as file,
-        ):
+        if part is not path and not part.is_file():
+            continue
+        with part.open("rb") as file:
             while block := file.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

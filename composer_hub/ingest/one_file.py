@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.harnesses import harness_named
-from composer_hub.ingest.files import archive_kind, digest_of, is_compressed, plain_head, unpacked
+from composer_hub.ingest.files import archive_kind, digest_of, is_packed, plain_head, unpacked
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.sources import HEAD_BYTES, SessionSource, sniff, source_named
 from composer_hub.records import stable_id
@@ -95,10 +95,7 @@ def _source(job: Job, report: FileReport) -> SessionSource | None:
         if size == 0:
             report.add("empty")
             return None
-        with job.path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        if is_compressed(head):
-            head = plain_head(job.path, HEAD_BYTES)
+        head = plain_head(job.path, HEAD_BYTES)
         source = source_named(job.options.format) if job.options.format else sniff(head, job.path)
         if (kind := archive_kind(head)) and (source is None or source.name not in READS_ARCHIVES):
             report.add("unrecognised")
@@ -120,7 +117,7 @@ def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Se
     try:
         with contextlib.ExitStack() as stack:
             with path.open("rb") as file:
-                packed = is_compressed(file.read(8))
+                packed = is_packed(file.read(8))
             if packed:
                 path = stack.enter_context(unpacked(path))
             num_sessions = 0
@@ -157,9 +154,7 @@ def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Se
 def is_stream(path: Path) -> bool:
     """Recognize a stream that a harness printed, whose stored session is the better copy."""
     try:
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-        head = plain_head(path, HEAD_BYTES) if is_compressed(head) else head
+        head = plain_head(path, HEAD_BYTES)
     except OSError:
         return False
     source = sniff(head, path)

@@ -9,25 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.ingest.files import digest_of, find_files, size_of, stat_of
-from composer_hub.ingest.one_file import Job, Origin, ReadOptions, is_stream, sessions_of
+from composer_hub.ingest.files import digest_of, find_files, stat_of
+from composer_hub.ingest.one_file import Job, Origin, ReadOptions, is_stream
 from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.sources import source_named
-from composer_hub.ingest.workers import Pool, unspooled
+from composer_hub.ingest.workers import outcomes
 from composer_hub.output import plural
 from composer_hub.records import stable_id
 from composer_hub.session import Session
-
-MIN_PARALLEL_BYTES = 16_000_000
-"""Below this, starting processes takes longer than reading."""
-
 
 _DEFAULTS = ReadOptions()
 Outcome = tuple[Job, FileReport, Iterator[tuple[str, Session]]]
@@ -111,34 +106,10 @@ class Reading:
         denied, held = self.options.denied, known.get("held", {})
         return sorted(trace_id for trace_id, parent in held.items() if not denied.isdisjoint((trace_id, parent)))
 
-    def _workers(self, jobs: list[Job]) -> int:
-        asked = self.options.workers or os.cpu_count() or 1
-        changed = [job for job in jobs if not job.is_unchanged]
-        if not self.options.workers and sum(size_of(job.path) for job in changed) < MIN_PARALLEL_BYTES:
-            return 1
-        return min(asked, len(changed))
-
     def _read(self, jobs: list[Job]) -> Iterator[Outcome]:
         if self._elsewhere is not None:
             return self._elsewhere(jobs, self.options)
-        return self._in_processes(jobs) if self._workers(jobs) > 1 else self._here(jobs)
-
-    def _here(self, jobs: list[Job]) -> Iterator[Outcome]:
-        for job in jobs:
-            report = FileReport(str(job.path), strict=self.options.strict)
-            yield job, report, sessions_of(job, self.options.transform, report)
-
-    def _in_processes(self, jobs: list[Job]) -> Iterator[Outcome]:
-        """Read files in worker processes, a few ahead, and yield their results in order."""
-        with tempfile.TemporaryDirectory(prefix="composer-ingest-") as spool:
-            pool = Pool(self._workers(jobs), self.options.transform, Path(spool))
-            try:
-                for number, job in enumerate(jobs):
-                    pool.ahead(jobs[number:])
-                    report, spooled = pool.result(job)
-                    yield job, report, unspooled(spooled)
-            finally:
-                pool.stop()
+        return outcomes(jobs, self.options.transform, self.options.workers)
 
     # ---- sessions
 

@@ -139,9 +139,8 @@ def read_denied(path: Path) -> frozenset[str]:
     """Return the trace ids of a denylist; a broken list is a usage error."""
     try:
         return read_denylist(path)
-    except (RedactionError, UnicodeDecodeError) as error:
-        reason = error if isinstance(error, RedactionError) else f"{path} is not UTF-8: write one trace id per line."
-        raise exits.UsageError(f"--deny {reason}") from error
+    except (RedactionError, exits.UsageError) as error:
+        raise exits.UsageError(f"--deny {error}") from error
 
 
 class Ingested:

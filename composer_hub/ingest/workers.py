@@ -1,110 +1,85 @@
-"""Worker processes that read files, a few ahead, and spool the sessions to disk.
+"""Read files, in worker processes if that pays: jobs in; each with its report and its sessions out, in order.
 
-In: jobs, in order. Out: the report of each job, and a file of pickled sessions.
+A worker spools the sessions of a file to disk, so that the caller holds one at a time.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
 import hashlib
-import multiprocessing
 import operator
 import os
 import pickle
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
+from composer_hub.ingest.files import size_of
 from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, Step, ToolCall
 from composer_hub.session import Usage
-from composer_hub.shards.processes import end_silently, interrupts_held_back
+from composer_hub.shards.workers import MAX_DEATHS, Died, in_workers
+
+MIN_PARALLEL_BYTES = 16_000_000
+"""Below this, starting processes takes longer than reading."""
 
 
-class Pool:
-    """Worker processes, and the jobs that they run."""
+def outcomes(
+    jobs: Sequence[Job], transform: Transform | None, workers: int = 0
+) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Any]]]]:
+    """Yield the report and the transformed sessions of each file. A report is complete after its sessions.
 
-    def __init__(self, workers: int, transform: Transform | None, spool: Path) -> None:
-        self.workers, self.transform, self.spool = workers, transform, spool
-        self.window = workers + 1
-        self.running: dict[Path, Future[FileReport]] = {}
-        self.executor = self._start()
-
-    def _start(self) -> ProcessPoolExecutor:
-        # Spawned, not forked: the caller may hold threads and locks (a progress bar, an HTTP client).
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self.workers, context, _initialise, (self.transform,))
-
-    def ahead(self, jobs: list[Job]) -> None:
-        """Keep the next files on their way."""
-        for job in jobs[: self.window]:
-            if job.path not in self.running:
-                try:
-                    self.running[job.path] = self._submit(job)
-                except BrokenProcessPool:
-                    return  # a process has died since; `result` finds out over which file
-
-    def _submit(self, job: Job) -> Future[FileReport]:
-        with interrupts_held_back():  # a process may start here
-            return self.executor.submit(_spooled, job, self._file(job))
-
-    def result(self, job: Job) -> tuple[FileReport, Path]:
-        """Return the report and the spool of the next file."""
-        running = self.running.pop(job.path, None)
-        try:
-            if running is not None:
-                return running.result(), self._file(job)
-        except BrokenProcessPool:
-            pass
-        return self._alone(job)
-
-    def _alone(self, job: Job) -> tuple[FileReport, Path]:
-        """Read a file alone after a process has died, to find the file that kills it."""
-        self.stop()
-        self.running.clear()
-        self.window = 1
-        self.executor = self._start()
-        try:
-            return self._submit(job).result(), self._file(job)
-        except BrokenProcessPool:
-            self.stop()
-            self.executor = self._start()
-            report = FileReport(str(job.path))
-            report.add("files")
-            unreadable(report, "ended the process that read it, perhaps for want of memory.")
-            self._file(job).write_bytes(b"")
-            return report, self._file(job)
-
-    def _file(self, job: Job) -> Path:
-        return self.spool / hashlib.sha256(os.fsencode(job.path)).hexdigest()
-
-    def stop(self) -> None:
-        self.executor.shutdown(cancel_futures=True)
+    `workers` is a number of processes; 0 is one per core if there is enough to read, 1 is none but this one.
+    """
+    num_workers = _num_workers([job for job in jobs if not job.is_unchanged], workers)
+    if num_workers <= 1:
+        for job in jobs:
+            report = FileReport(str(job.path), strict=job.options.strict)
+            yield job, report, sessions_of(job, transform, report)
+        return
+    with tempfile.TemporaryDirectory(prefix="composer-ingest-") as folder:
+        work = functools.partial(_spooled, transform, Path(folder))
+        with closing(in_workers(work, jobs, num_workers, ahead=num_workers)) as read:
+            for job, outcome in zip(jobs, read, strict=True):
+                if isinstance(outcome, Died):
+                    yield job, _report_of_death(job, outcome), iter(())
+                else:
+                    yield job, outcome, _unspooled(_spool_of(job, Path(folder)))
 
 
-_transform: Transform | None = None
+def _num_workers(jobs: Sequence[Job], asked: int) -> int:
+    if not asked and sum(size_of(job.path) for job in jobs) < MIN_PARALLEL_BYTES:
+        return 1
+    return min(asked or os.cpu_count() or 1, len(jobs))
 
 
-def _initialise(transform: Transform | None) -> None:
-    global _transform
-    _transform = transform
-    end_silently()
+def _report_of_death(job: Job, death: Died) -> FileReport:
+    report = FileReport(str(job.path))
+    report.add("files")
+    unreadable(report, f"ended the process that read it, {MAX_DEATHS} times, the last time {death.how}.")
+    return report
+
+
+def _spool_of(job: Job, folder: Path) -> Path:
+    return folder / hashlib.sha256(os.fsencode(job.path)).hexdigest()
+
+
+def _spooled(transform: Transform | None, folder: Path, job: Job) -> FileReport:
+    """Read a file in a worker and leave its sessions in a file of pickles."""
     collect_rarely()
+    tempfile.tempdir = str(folder)  # an unpacked copy goes with the spool, also if this process is killed
+    with _spool_of(job, folder).open("wb") as file:
+        return spool_sessions(job, transform, file)[0]
 
 
 def collect_rarely() -> None:
     """Collect garbage rarely: sessions contain no reference cycles, and looking for them would cost about 10 %."""
     gc.set_threshold(100_000, 20, 20)
-
-
-def _spooled(job: Job, spool: Path) -> FileReport:
-    """Read a file in a worker and leave its sessions in a file of pickles."""
-    with spool.open("wb") as file:
-        return spool_sessions(job, _transform, file)[0]
 
 
 def spool_sessions(job: Job, transform: Transform | None, file: IO[bytes]) -> tuple[FileReport, int]:
@@ -132,7 +107,7 @@ def _reducer(cls: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
 _REDUCERS: dict[type, Callable[[Any], Any]] = {cls: _reducer(cls) for cls in (Message, ToolCall, Step, Usage)}
 
 
-def unspooled(spool: Path) -> Iterator[tuple[str, Any]]:
+def _unspooled(spool: Path) -> Iterator[tuple[str, Any]]:
     with spool.open("rb") as file:
         while file.peek(1):
             yield pickle.load(file)

@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub.ingest.files import find_files, size_of, stat_of
-from composer_hub.ingest.one_file import Job, ReadOptions, sessions_of
-from composer_hub.ingest.reading import MIN_PARALLEL_BYTES
+from composer_hub.ingest.one_file import Job, ReadOptions
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.workers import Pool, unspooled
+from composer_hub.ingest.workers import outcomes
 from composer_hub.report.facts import Episode, SessionFacts, StepFacts, facts_of
 
 
@@ -68,29 +66,11 @@ def _read(
     files: list[Path], workers: int, collection: Collection, on_file: Callable[[str, int], None]
 ) -> Iterator[tuple[str, str, SessionFacts]]:
     options = ReadOptions()
-    jobs = [Job(path, options) for path in files]
-    asked = workers or os.cpu_count() or 1
-    if not workers and collection.num_bytes < MIN_PARALLEL_BYTES:
-        asked = 1
-    asked = min(asked, len(jobs))
-    with tempfile.TemporaryDirectory(prefix="composer-report-") as spool:
-        pool = Pool(asked, facts_of, Path(spool)) if asked > 1 else None
-        try:
-            for number, job in enumerate(jobs):
-                report = FileReport(str(job.path))
-                if pool is None:
-                    found = list(sessions_of(job, facts_of, report))
-                else:
-                    pool.ahead(jobs[number:])
-                    report, spooled = pool.result(job)
-                    found = list(unspooled(spooled))
-                for digest, facts in found:
-                    yield str(job.path), digest, facts
-                collection.report.merge([report])
-                on_file(str(job.path), len(jobs))
-        finally:
-            if pool is not None:
-                pool.stop()
+    for job, report, sessions in outcomes([Job(path, options) for path in files], facts_of, workers):
+        for digest, facts in sessions:
+            yield str(job.path), digest, facts
+        collection.report.merge([report])
+        on_file(str(job.path), len(files))
 
 
 def _once(sessions: list[SessionFacts], since: float, collection: Collection) -> Iterator[SessionFacts]:

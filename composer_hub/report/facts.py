@@ -225,7 +225,7 @@ def seconds_of(text: str) -> float:
         number = float(text)
         return number / 1000 if number > 1e11 else number
     try:
-        when = datetime.datetime.fromisoformat(text.replace("Z", "+00:00")) if text else None
+        when = datetime.datetime.fromisoformat(text) if text else None
     except ValueError:
         return 0.0
     return when.timestamp() if when else 0.0

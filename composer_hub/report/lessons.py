@@ -18,6 +18,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from composer_hub import exits
+from composer_hub.named_files import text_of
 from composer_hub.report.causes import GUIDES, Cause, folded
 from composer_hub.report.facts import SessionFacts
 
@@ -232,8 +234,8 @@ def _passes(name: str) -> bool:
 def _guides_on_disk(root: Path) -> Iterable[str]:
     for name in (*GUIDES, ".github/copilot-instructions.md"):
         try:
-            yield (root / name).read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            yield text_of(root / name, errors="replace")
+        except (OSError, exits.UsageError):
             continue
 
 

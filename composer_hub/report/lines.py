@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from composer_hub.local_hub.characters import is_plain
 from composer_hub.report.cleaner import Cleaner, is_redacted
 from composer_hub.report.lessons import MAX_LINES, Lesson
 
@@ -14,7 +15,9 @@ def title_of(names: Mapping[str, str], project: str) -> str:
 
 
 def clean_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> list[tuple[Lesson, str]]:
-    """Return each lesson with its line; one that would show a secret or a person is left out."""
+    """Return each lesson with its line; one that would show a secret or a person, or hide a character, is left out."""
+    # A line is pasted into the instructions of agents: what one sees must be all there is.
+    lessons = [lesson for lesson in lessons if is_plain(lesson.counted)]
     cleaned = cleaner.pairs([(lesson.counted, "") for lesson in lessons])
     return [(lesson, line) for lesson, (line, _) in zip(lessons, cleaned, strict=True) if not is_redacted(line)]
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from composer_hub import __version__, exits
 from composer_hub.harnesses import session_folders
+from composer_hub.named_files import refuse_odd
 from composer_hub.output import plural
 from composer_hub.redact import NO_ONE, Publisher, Redactor
 from composer_hub.report.cleaner import Cleaner
@@ -102,6 +103,7 @@ def writable(path: str | os.PathLike[str]) -> Path:
     target = Path(path).expanduser()
     if target.is_dir():
         raise exits.UsageError(f"{target} is a folder. Name the file of the page, such as {target / 'report.html'}.")
+    refuse_odd(target)
     if target.exists():
         with target.open("rb") as file:
             if MARK.encode() not in file.read(HEAD):

@@ -16,6 +16,7 @@ from html import escape
 from importlib import resources
 
 from composer_hub.errors.excerpts import excerpt
+from composer_hub.local_hub.characters import visible
 from composer_hub.output import plural
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
@@ -76,12 +77,8 @@ def _hash(text: str) -> str:
 
 
 def _e(text: object) -> str:
-    """Escape text; characters that could turn the line around are shown by their number."""
-    shown = "".join(f"[U+{ord(one):04X}]" if one in _TURNING else one for one in str(text))
-    return escape(shown.encode("utf-8", "replace").decode())
-
-
-_TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u200e\u200f")
+    """Escape text; hidden characters are named."""
+    return escape(visible(str(text)))
 
 
 def _link(view: View, text: str, *key: str) -> str:
@@ -305,7 +302,7 @@ def _models(view: View) -> str:
     )
     return (
         '<div class="card scroll"><table><caption>By model. They had different tasks, so this is no contest.</caption><thead>'
-        '<tr><th>Model</th><th class="n">calls</th><th class="n">failed</th><th class="wide"></th><th class="n">of 100</th></tr></thead>'
+        '<tr><th>Model</th><th class="n">calls</th><th class="n">failed</th><td class="wide"></td><th class="n">of 100</th></tr></thead>'
         f"<tbody>{rows}</tbody></table></div>"
     )
 
@@ -466,7 +463,7 @@ def _spend_table(view: View, title: str, groups: Sequence[tuple[str, Group]]) ->
         if group.weighted
     )
     return (
-        f'<div class="card scroll"><table><caption>{title}</caption><thead><tr><th></th><th class="n">messages</th><th class="wide"></th>'
+        f'<div class="card scroll"><table><caption>{title}</caption><thead><tr><th>{title.removeprefix("By ").capitalize()}</th><th class="n">messages</th><td class="wide"></td>'
         f'<th class="n">of spend</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 

@@ -1,13 +1,15 @@
-"""Compressed session files: read like what is in them, and never a reason for a run to end."""
+"""Packed session files, compressed or in UTF-16: read like what is in them, and never a reason for a run to end."""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 
 import pyarrow as pa
 import pytest
 
+from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest import files
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.reading import Reading
@@ -63,6 +65,14 @@ def test_a_half_written_archive_is_a_problem_and_other_files_are_read(pack, roll
     assert "wait for it to end" in str(problem)
 
 
+def test_a_small_archive_that_was_cut_is_a_problem(rollout, tmp_path):
+    (tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(rollout.read_bytes())[:-40])
+    sessions, ingest = run(tmp_path / "cut.jsonl.gz")
+    assert not sessions
+    (problem,) = ingest.report.problems
+    assert "cannot be unpacked" in str(problem)
+
+
 def test_other_files_stay_unrecognised_when_compressed(tmp_path):
     (tmp_path / "notes.gz").write_bytes(gzip.compress(b"just words\n"))
     (tmp_path / "noise.zst").write_bytes(b"\x28\xb5\x2f\xfd" + bytes(50))
@@ -78,3 +88,35 @@ def test_an_archive_that_unpacks_to_too_much_is_refused(rollout, tmp_path, monke
     sessions, ingest = run(packed)
     assert not sessions
     assert "unpacks to more than" in str(ingest.report.problems[0])
+
+
+UTF_16 = {
+    "PowerShell's": lambda text: codecs.BOM_UTF16_LE + text.encode("utf-16-le"),
+    "big endian": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
+    "without a mark": lambda text: text.encode("utf-16-le"),
+    "big endian without a mark": lambda text: text.encode("utf-16-be"),
+}
+
+
+@pytest.mark.parametrize("how", UTF_16)
+@pytest.mark.parametrize("harness", [harness.name for harness in HARNESSES])
+def test_sessions_in_utf_16_are_those_in_utf_8(harness, how, logs, tmp_path):
+    for number, path in enumerate(sorted(path for path in (logs / harness).rglob("*") if path.is_file())):
+        try:
+            text = path.read_text(encoding="utf-8").replace("\n", "\r\n")
+        except UnicodeDecodeError:
+            continue  # a database, a table or an archive
+        seen = []
+        for kind, data in (("plain", text.encode()), ("changed", UTF_16[how](text))):
+            copy = tmp_path / kind / str(number) / path.name  # alone, since files beside it are not looked for
+            copy.parent.mkdir(parents=True)
+            copy.write_bytes(data)
+            sessions, ingest = run(copy)
+            seen.append(([one.trace.messages for one in sessions], ingest.report.counts["unrecognised"]))
+        assert seen[0] == seen[1], path
+
+
+def test_half_a_character_at_the_end_of_a_file_costs_no_line(rollout, tmp_path):
+    path = tmp_path / rollout.name
+    path.write_bytes(UTF_16["PowerShell's"](rollout.read_text()) + b"{")
+    assert [one.trace.messages for one in run(path)[0]] == [one.trace.messages for one in run(rollout)[0]]

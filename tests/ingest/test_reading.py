@@ -40,7 +40,7 @@ def drop_all(session: Session) -> None:
 
 
 class Killer:
-    """A transform that takes its process with it, as an out-of-memory kill does."""
+    """A transform that takes its process with it."""
 
     def __call__(self, session: Session) -> Session:
         if session.trace.session_id.startswith("2222"):
@@ -94,7 +94,8 @@ def test_a_transform_that_fails_ends_the_run(folder, workers):
 def test_a_file_that_kills_its_process_costs_only_itself(folder):
     sessions, ingest = run(folder, workers=2, transform=Killer())
     assert len(sessions) == 10
-    assert [problem.message for problem in ingest.report.problems if "ended the process" in problem.message]
+    (why,) = [problem.message for problem in ingest.report.problems if "ended the process" in problem.message]
+    assert why.endswith("the last time with exit code 9.")
     assert ingest.report.counts["unreadable"] == 1
 
 
@@ -228,6 +229,35 @@ def test_a_file_that_is_not_a_session_is_counted(name, content, count, why, tmp_
     assert ingest.report.counts[count] == 1
     with pytest.raises(SessionError, match=rf"No session could be read .*{name} {why}"):
         ingest.raise_if_nothing_read()
+
+
+def test_a_pipe_that_is_named_is_a_problem_and_one_in_a_folder_is_left_out(folder, tmp_path):
+    pipe, database = tmp_path / "pipe", folder / "claude_code/rewind.jsonl-wal"
+    for path in (pipe, folder / "pipe.jsonl", database):
+        os.mkfifo(path)
+    sessions, ingest = run(pipe, folder, "/dev/zero")
+    assert len(sessions) == 11
+    assert ingest.report.counts["unreadable"] == 2
+    assert [str(problem) for problem in ingest.report.problems][:2] == [
+        f"{pipe} is a pipe, not a file. Write its content to a file and name that.",
+        "/dev/zero is a device, not a file. Write its content to a file and name that.",
+    ]
+
+
+def test_pipes_beside_a_session_are_not_waited_for(logs, tmp_path):
+    """Readers open files beside a session by their names: replace each file by a pipe, one after the other."""
+    copy = tmp_path / "logs"
+    shutil.copytree(logs, copy)
+    for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+        others = [other for other in path.parent.rglob("*") if other.is_file() and other != path]
+        if not others:
+            continue
+        content = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        run(path.parent, workers=1)
+        path.unlink()
+        path.write_bytes(content)
 
 
 @pytest.mark.parametrize("kind", ["stored zip", "zip", "tar", "gztar"])

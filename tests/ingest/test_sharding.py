@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import multiprocessing
+import os
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -78,14 +80,16 @@ def test_a_second_run_reads_only_what_changed_and_merges(publish: Publish, sessi
 
 
 def test_workers_that_are_killed_lose_and_double_nothing(publish: Publish, sessions: Path, tmp_path: Path) -> None:
-    killed: list[int | None] = []
+    killed: set[int] = set()
 
     def deadly(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
         def kill() -> None:
             watch()
-            if (workers := multiprocessing.active_children()) and len(killed) < 2:
-                killed.append(workers[0].pid)
-                workers[0].kill()
+            running = {int(str(note["where"]).rpartition(":")[2]) for note in staging.notes("running").values()}
+            for worker in [*(running - killed)][: 2 - len(killed)]:
+                killed.add(worker)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
 
         shards.in_processes(2)(staging, numbers, kill)
 

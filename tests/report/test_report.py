@@ -10,17 +10,20 @@ import re
 import shutil
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from composer_hub import exits, report
 from composer_hub.cli.main import root
+from composer_hub.output import FORMATS
 from composer_hub.report.numbers import BLAMES, Numbers
 from composer_hub.report.words import headline
+from tests.hidden import FEW, hidden_in
 from tests.report.sessions import MISSING, Log, wrong_path
 
-UTC = report.Options(workers=1, zone=datetime.timezone.utc)
+UTC = report.Options(workers=1, zone=datetime.UTC)
 
 
 def numbers_of(folder: Path) -> Numbers:
@@ -97,7 +100,7 @@ def test_few_calls_give_no_rate_and_many_clean_ones_say_that_little_is_lost(tmp_
 def test_since_leaves_out_older_messages(tmp_path: Path) -> None:
     Log(tmp_path / "old.jsonl", day=1).call("Bash", command="ls").write()
     Log(tmp_path / "new.jsonl", day=20).call("Bash", command="ls").write()
-    since = datetime.datetime(2026, 10, 10, tzinfo=datetime.timezone.utc).timestamp()
+    since = datetime.datetime(2026, 10, 10, tzinfo=datetime.UTC).timestamp()
     for path in tmp_path.iterdir():
         os.utime(path, (since + 1e7, since + 1e7))
     assert report.report([tmp_path], dataclasses.replace(UTC, since=since)).numbers.num_steps == 1
@@ -275,23 +278,65 @@ class Tags(HTMLParser):
         self.attributes += attrs
 
 
-HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>\u202e</pre>{{x}}\ud800"
+HOSTILE = f"<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{FEW}</pre>{{{{x}}}}\ud800\x1b[2J" + "W" * 90
+
+
+def hostile_sessions(folder: Path) -> None:
+    for day in (1, 2):
+        log = Log(folder / f"s{day}<b>{FEW}.jsonl", cwd=f"/work/{HOSTILE[:40]}", day=day)
+        log.call("Bash", f"Exit code 1\n{HOSTILE}", error=True, command=f"gh {HOSTILE} --stat")
+        log.call("Read", MISSING, error=True, file_path=f"/work/{HOSTILE[:40]}/a{HOSTILE}.py")
+        log.call(f"Tool{FEW}{HOSTILE}"[:80], "<tool_use_error>No such tool available: x</tool_use_error>", error=True)
+        log.call("Edit", f"The user doesn't want to proceed. The user said: {HOSTILE}", error=True).write()
 
 
 def test_hostile_text_stays_text(tmp_path: Path) -> None:
-    for day in (1, 2):
-        log = Log(tmp_path / f"s{day}<b>.jsonl", cwd=f"/work/{HOSTILE[:40]}", day=day)
-        log.call("Bash", f"Exit code 1\n{HOSTILE}", error=True, command=f"gh {HOSTILE} --stat")
-        log.call("Read", MISSING, error=True, file_path=f"/work/{HOSTILE[:40]}/a{HOSTILE}.py")
-        log.call(
-            f"Tool{HOSTILE}"[:80], "<tool_use_error>No such tool available: x</tool_use_error>", error=True
-        ).write()
+    hostile_sessions(tmp_path)
     page = report.report([tmp_path], UTC).page()
     tags = Tags(page)
     assert tags.names.count("script") == 1
     assert "img" not in tags.names
     assert not [name for name, _ in tags.attributes if name.startswith("on") or name == "style"]
-    assert "\u202e" not in page
+    assert hidden_in(page) == []
+    assert "⟦U+202E⟧" in page
+
+
+@pytest.mark.parametrize("mode", FORMATS)
+def test_the_command_prints_no_hidden_character(tmp_path: Path, mode: str) -> None:
+    hostile_sessions(tmp_path / "s")
+    result = run(tmp_path / "s", "--out", tmp_path / "page.html", "--format", mode, home=tmp_path)
+    assert result.exit_code == 0, result.output
+    assert hidden_in(result.output) == []
+
+
+@pytest.mark.parametrize(("char", "num_lines"), [("", 1), ("\u202e", 0), ("\U000e0041", 0), ("\u3164", 0), ("\n", 0)])
+def test_a_line_for_agents_md_never_hides_a_character(tmp_path: Path, char: str, num_lines: int) -> None:
+    for day in (1, 2, 3):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Read", MISSING, error=True, file_path=f"/work/shop/lint{char}er.yml")
+        log.call("Read", "run:", file_path=f"/work/shop/lint{char}er.yaml").write()
+    made = report.report([tmp_path], UTC)
+    assert len(made.data()["lines"]) == num_lines
+    assert ("To copy" in made.summary()) == bool(num_lines)
+    assert 'id="copy' in made.page() or not num_lines
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+def test_a_hostile_page_fits_the_screen_passes_axe_and_runs_nothing(
+    tmp_path: Path, browser: Any, width: int, scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    hostile_sessions(tmp_path / "s")
+    page, complaints = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme), []
+    for event in ("pageerror", "dialog", "console"):
+        page.on(event, lambda what: complaints.append(str(what)))
+    page.goto(report.report([tmp_path / "s"], UTC).write(tmp_path / "page.html").as_uri())
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") == width
+    found = axe.Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.close()
+    assert complaints == []
 
 
 def test_the_page_loads_nothing_and_each_link_has_its_place(tmp_path: Path) -> None:
