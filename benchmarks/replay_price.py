@@ -1,11 +1,12 @@
 """What replay promises and keeps: dollars and pairs by order, under caps, against the plan and the server's bill.
 
-    python benchmarks/replay_price.py [--traces 12] [--steps 25] [--base 3] [--sessions FOLDER]
+    python benchmarks/replay_price.py [--traces 12] [--steps 25] [--base 3] [--sessions FOLDER] [--caps]
 
 With --sessions, the traces are those of the sessions in a folder, under faults, and only the money is checked: the
-report of the pairs and the plan against the server's bill, for every order, in full and under caps. Otherwise three
-scripted teachers with the prices and answer lengths of three well-known models answer traces that grow by 600 tokens
-per step. The student is right at 60 % of the steps. Every run is checked against the server's bill.
+report of the pairs and the plan against the server's bill, for every order, in full and under caps. With --caps, only
+the orders and `auto` are compared under shares of what `all` costs, on sessions of 4 to 60 steps if a folder is named.
+Otherwise three scripted teachers with the prices and answer lengths of three well-known models answer traces that grow
+by 600 tokens per step. The student is right at 60 % of the steps. Every run is checked against the server's bill.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from composer_hub.records import Trace, stable_share
 from composer_hub.replay import ORDERS, ReplayOptions, audit, purchase_of, run
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, oracle_of, serving
 from composer_hub.replay.forecast import forecast
+from composer_hub.replay.options import AUTO
 from composer_hub.replay.prices import TokenPrice, from_table
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
 from tests.replay.sample import trace_of
@@ -79,7 +81,7 @@ def replayed(
     learn_from: Sequence[Path] = (),
 ) -> dict[str, Any]:
     """Replay in a new folder; return dollars, pairs and whether the ledger equals the bill."""
-    server, options = server_for(traces), ReplayOptions(order, audit=audit)
+    server, options = server_for(traces), ReplayOptions(order, audit=audit, own_endpoint=True)
     with serving(server) as url:
         planned = forecast(traces, teachers_at(url), options, max_usd=1000, learn_from=learn_from)
         summary = run(traces, teachers_at(url), folder, options, max_usd=cap, learn_from=learn_from)
@@ -163,13 +165,29 @@ def compare_reports(folder: str) -> None:
                 print(json.dumps({"cap share": share, **row}), flush=True)
 
 
+def compare_caps(traces: Sequence[Trace]) -> None:
+    """Print dollars and pairs of every order and of `auto`, under shares of what `all` costs."""
+    print(json.dumps({"traces": len(traces), "steps": sum(len(trace.steps) for trace in traces)}), flush=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = replayed(traces, "all", 1000, Path(scratch) / "whole")["usd"]
+        for share in (0.1, 0.3, 0.6, None):
+            for order in (*ORDERS, AUTO):
+                row = replayed(traces, order, share * whole if share else 1000, Path(scratch) / f"{order}-{share}")
+                print(json.dumps({"cap share": share, "asked": order, **row}), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--traces", type=int, default=12)
     parser.add_argument("--steps", type=int, default=25)
     parser.add_argument("--base", type=int, default=3, help="Traces of 50 steps, each replayed alone.")
     parser.add_argument("--sessions", metavar="FOLDER")
+    parser.add_argument("--caps", action="store_true")
     options = parser.parse_args()
+    if options.caps:
+        found = sessions_of(options.sessions) if options.sessions else sample(options.traces, options.steps, "t")
+        compare_caps([trace for trace in found if 4 <= len(trace.steps) <= 60])
+        return
     if options.sessions:
         compare_reports(options.sessions)
         return
@@ -187,18 +205,12 @@ def main() -> None:
                     total["usd"] += row["usd"] / len(base)
                     total["pairs"] += row["pairs"]
                 print(json.dumps({"base trace": order, "audit": audit, "learned": learned, **total}), flush=True)
-        traces, full = sample(options.traces, options.steps, "t"), {}
+        traces = sample(options.traces, options.steps, "t")
         for order in ("all", "sequential", "cascade"):
-            full[order] = replayed(traces, order, 100, root / order)
-            print(json.dumps({"full": full[order]}), flush=True)
+            print(json.dumps({"full": replayed(traces, order, 100, root / order)}), flush=True)
         learned_row = replayed(traces, "cascade", 100, root / "learned", learn_from=[root / "earlier"])
         print(json.dumps({"full, learned": learned_row}), flush=True)
-        for share in (0.1, 0.3, 0.6):
-            for order in ("sequential", "cascade", "auto"):
-                cap = share * full["sequential" if order == "auto" else order]["usd"]
-                row = replayed(traces, order, cap, root / f"{order}-{share}")
-                row["pairs_share"] = round(row["pairs"] / full["sequential" if order == "auto" else order]["pairs"], 3)
-                print(json.dumps({"cap share": share, "asked": order, **row}), flush=True)
+    compare_caps(traces)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from composer_hub.hub import REVIEWS, Card, Draft, Lineage, Parent, Version
+from composer_hub.hub import Card, Draft, Lineage, Parent, ReviewFile, Version
 from composer_hub.output import plural
 from composer_hub.pairs.card import example, materials, notes
 from composer_hub.pairs.plots import pictures_of
@@ -92,28 +92,43 @@ def draft(
     return Draft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
 
 
-def merged_verdicts(source: Version) -> Iterator[Verdict]:
-    """Yield the verdicts that were merged into the dataset of a version, now at the head of its main branch."""
+def merged_verdicts(source: Version) -> tuple[list[Verdict], list[ReviewFile]]:
+    """Return the verdicts that were merged into the dataset of a version, and the files that were refused.
+
+    They are those at the head of its main branch. A verdict is by the account that sent its file, and as old as the
+    Hub says; a file that names another reviewer is refused.
+    """
     where, repo = source.destination, source.repo
     head = where.resolve(repo, "main") or source.revision
-    for path in sorted(where.files(repo, head)):
-        if path.startswith(f"{REVIEWS}/") and path.endswith(".jsonl"):
-            local = where.fetch(repo, head, path)
-            if local is not None:
-                yield from read_verdicts(local)
+    found: list[Verdict] = []
+    refused: list[ReviewFile] = []
+    for file in where.reviews(repo, head):
+        local = None if file.refusal else where.fetch(repo, file.revision, file.path)
+        verdicts = list(read_verdicts(local)) if local is not None else []
+        file = file.signed(verdict.reviewer for verdict in verdicts)
+        if file.refusal:
+            refused.append(file)
+        else:
+            found += [dataclasses.replace(verdict, created_at=file.sent_at) for verdict in verdicts]
+    return found, refused
 
 
-def reviewed_draft(source: Version, verdicts: Iterable[Verdict]) -> tuple[Draft, Counter[str]]:
+def reviewed_draft(
+    source: Version, verdicts: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
+) -> tuple[Draft, Counter[str]]:
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
     kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
     outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
+    policy = f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes})."
+    if refused:
+        policy += f" Not counted: {plural(len(refused), 'file')} of the config `verdicts` without a proven author."
     metrics = metrics_of(source)
     card = next_card(
         source,
         "reviewed preference pairs",
         tag="reviewed",
         counts={"pairs": len(kept)},
-        policy=f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes}).",
+        policy=policy,
         report=f"Numbers of {source.tag}, before review:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
     )
     lineage = Lineage(

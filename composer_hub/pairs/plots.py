@@ -1,6 +1,6 @@
 """The report as plots: rows of `report_rows` -> PNG files in a light and a dark theme, with alt texts.
 
-Needs matplotlib (`pip install "composer-hub[report]"`).
+Needs matplotlib, of the extra [report].
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.pairs.report import Metric
 
 THEMES: Mapping[str, Mapping[str, str]] = {
@@ -47,7 +47,7 @@ def draw(rows: Sequence[Metric], folder: Path, *, themes: Collection[str] = tupl
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise PlotError('Plots need matplotlib: pip install "composer-hub[report]".') from error
+        raise PlotError(f"Plots need matplotlib: {extras.install('report')}") from error
     folder.mkdir(parents=True, exist_ok=True)
     plots = []
     for name, paint in _PLOTS.items():

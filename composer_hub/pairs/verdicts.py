@@ -15,6 +15,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import ActionContext, normalize, same
+from composer_hub.named_files import text_of
 from composer_hub.pairs.rows import pair_id_of, published_action
 from composer_hub.records import Message, Pair, to_row
 
@@ -50,7 +51,7 @@ class Verdict:
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
     """Yield the verdicts of a JSONL file that are on pairs; reviewers also judge hints."""
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    for number, line in enumerate(text_of(path, errors="replace").split("\n"), 1):
         if not line.strip():
             continue
         try:

@@ -31,6 +31,10 @@ _INDEX = "CREATE INDEX IF NOT EXISTS votes_by_trace ON votes (trace_id)"
 _SAVE = """
 INSERT INTO votes VALUES (?, ?, ?, ?) ON CONFLICT (vote_id)
 DO UPDATE SET voted = excluded.voted, body = excluded.body WHERE excluded.voted >= votes.voted"""
+_AGAIN = (
+    "Run the same `composer-hub replay run` again: it writes the votes from the answers, and no answer is paid for "
+    "twice."
+)
 
 
 class VotesError(exits.ComposerError, ValueError):
@@ -90,22 +94,26 @@ class RecordedVotes:
 
     def of(self, trace_id: str) -> list[Vote]:
         self.unused.discard(trace_id)
-        return [from_row(Vote, row) for row in self._rows(trace_id)]
+        return [vote for _, vote in self._read(trace_id)]
 
     def lines(self, trace_id: str) -> Iterable[bytes]:
         self.unused.discard(trace_id)
-        return [body + b"\n" for body in self._bodies(trace_id)]
+        return [body + b"\n" for body, _ in self._read(trace_id)]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         for trace_id in self._traces:
             if trace_id not in self.unused:
-                yield from self._rows(trace_id)
+                yield from (to_row(vote) for _, vote in self._read(trace_id))
 
-    def _rows(self, trace_id: str) -> list[dict[str, Any]]:
-        return [orjson.loads(body) for body in self._bodies(trace_id)]
-
-    def _bodies(self, trace_id: str) -> list[bytes]:
-        return [body for (body,) in self._query("SELECT body FROM votes WHERE trace_id = ? ORDER BY vote_id", trace_id)]
+    def _read(self, trace_id: str) -> Iterator[tuple[bytes, Vote]]:
+        query = "SELECT vote_id, CAST(body AS BLOB) FROM votes WHERE trace_id = ? ORDER BY vote_id"
+        for vote_id, body in self._query(query, trace_id):
+            try:
+                yield body, from_row(Vote, orjson.loads(body))
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise VotesError(
+                    f"{self.path}: vote {vote_id} of trace {trace_id} is damaged ({error}). {_AGAIN}"
+                ) from error
 
     def _query(self, query: str, *values: str) -> list[Any]:
         with _explained(self.path):
@@ -150,7 +158,4 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise VotesError(
-            f"{path} holds no votes that can be read or written ({error}). Run the same `composer-hub replay run` "
-            "again: it writes them from the answers, and no answer is paid for twice."
-        ) from error
+        raise VotesError(f"{path} holds no votes that can be read or written ({error}). {_AGAIN}") from error

@@ -78,7 +78,7 @@ class Client:
             await asyncio.wait_for(call, self.teacher.timeout_s * 1.5)
         except HfHubHTTPError as error:
             return self._refused(error.response)
-        except (InferenceTimeoutError, TimeoutError, asyncio.TimeoutError) as error:
+        except (InferenceTimeoutError, TimeoutError) as error:
             return _lost(error.__cause__ or error, seen)
         except httpx.TransportError as error:
             return _lost(error, seen)

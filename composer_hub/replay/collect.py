@@ -144,18 +144,18 @@ async def _asked(
             for client in clients.values():
                 if isinstance(client, BatchClient):
                     await client.recover()
-            with _sigint(scheduler) as pressed:
+            with _signals(scheduler) as pressed:
                 async for rounds in scheduler.run(todo):
                     yield list(rounds.votes())
-            _raise_if_stopped(scheduler, ledger, bool(pressed))
+            _raise_if_stopped(scheduler, teachers, ledger, bool(pressed))
         finally:
             for client in clients.values():
                 await client.close()
 
 
 @contextlib.contextmanager
-def _sigint(scheduler: Scheduler) -> Iterator[list[int]]:
-    """Drain on the first Ctrl-C and leave on the second. Only the main thread receives signals."""
+def _signals(scheduler: Scheduler) -> Iterator[list[int]]:
+    """Drain on the first Ctrl-C or SIGTERM and leave on the second. Only the main thread receives signals."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield pressed
@@ -166,17 +166,23 @@ def _sigint(scheduler: Scheduler) -> Iterator[list[int]]:
         scheduler.drain() if len(pressed) == 1 else scheduler.abandon()
 
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, press)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, *exits.END_SIGNALS)}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        loop.add_signal_handler(number, press)
     try:
         yield pressed
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
-def _raise_if_stopped(scheduler: Scheduler, ledger: Ledger, pressed: bool) -> None:
+def _raise_if_stopped(scheduler: Scheduler, teachers: Sequence[Teacher], ledger: Ledger, pressed: bool) -> None:
     if pressed:
         raise Interrupted(f"Stopped on request; {ledger.budget()}. The same command continues from here.")
-    stopped = [f"{name} {reason}." for name, reason in scheduler.progress.stopped.items()]
+    reasons = scheduler.progress.stopped
+    stopped = [f"{teacher} {reasons[teacher.name]}." for teacher in teachers if teacher.name in reasons]
     if stopped:
         raise exits.Stopped(f"Teacher {' Teacher '.join(stopped)} Paid answers are kept; {ledger.budget()}.")
     if scheduler.cap_reached:

@@ -18,6 +18,9 @@ from composer_hub.replay.options import AUTO, ORDERS, ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, plan
 from composer_hub.replay.teachers import Teacher
 
+PILOT_STEPS = 2  # about which every teacher is asked first, to learn how long its answers are
+PILOT_FROM = 200  # steps; for fewer, learning costs more than it saves
+
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -48,6 +51,11 @@ def forecast(
     planned.check(cap)
     planned, reason = decided(planned, cap, before)
     notes = [*planned.notes(cap), reason]
+    if not before and needs_pilot(planned):
+        notes.append(
+            f"The run first asks every teacher about {PILOT_STEPS} steps, to learn how long its answers are. If that "
+            "changes this plan, the run says so."
+        )
     left = planned.expected
     if folder and before:
         left = round(planned.expected * _unanswered(planned, before))
@@ -84,6 +92,12 @@ def decided(planned: ReplayPlan, cap: int, before: Poll | None) -> tuple[ReplayP
         order, reason = planned.choose(cap)
     planned = dataclasses.replace(planned, options=dataclasses.replace(planned.options, order=order))
     return planned, f"Order {order}: {reason}. Teachers in turn: {names}."
+
+
+def needs_pilot(planned: ReplayPlan) -> bool:
+    """Return whether a new run should learn the lengths of answers before it begins."""
+    unknown = not planned.experience.knows(planned.panel)
+    return unknown and len(planned.panel) > 1 and planned.options.order != "all" and planned.num_steps >= PILOT_FROM
 
 
 def _unanswered(planned: ReplayPlan, before: Poll) -> float:

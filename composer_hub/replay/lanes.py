@@ -426,7 +426,9 @@ class Scheduler:
             return True
         if name not in self.progress.waiting:
             self.progress.waiting[name] = "cannot be reached"
-            self._on_note(f"Teacher {name} cannot be reached; waiting for it, up to {left / 60:.1f} min (--patience).")
+            self._on_note(
+                f"Teacher {pool.teacher} cannot be reached; waiting for it, up to {left / 60:.1f} min (--patience)."
+            )
         if pool.paused_until <= now:
             pool.pauses += 1
             pool.paused_until = now + min(pause(pool.pauses, self.rng), left)

@@ -30,7 +30,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.money import Budget, TokenPrice, show_usd
-from composer_hub.replay.ledger_file import SCHEMA, VERSION, advice, statements
+from composer_hub.replay.ledger_file import ADVICE, SCHEMA, VERSION, advice, statements
 from composer_hub.replay.owners import Owner, is_alive
 
 HEARTBEAT_S = 10.0
@@ -174,7 +174,15 @@ class Ledger:
             return None
         response, kind, latency, cost, reserved, state, source, stamp = row
         paid = (reserved if state == "ambiguous" else cost) or 0
-        return Stored(zlib.decompress(response) if response else None, kind, latency, paid, source or "", stamp or "")
+        try:
+            answer = zlib.decompress(response) if response else None
+        except (zlib.error, TypeError) as error:
+            again = f"UPDATE questions SET state = 'planned', response = NULL WHERE key = '{key}'"
+            raise LedgerError(
+                f"{self.path}: the stored answer to question {key} is damaged ({error}). Every other answer is kept. "
+                f'To buy this one again, run `sqlite3 {self.path} "{again}"` and then the same command.'
+            ) from error
+        return Stored(answer, kind, latency, paid, source or "", stamp or "")
 
     def reserve(self, question: Question, amount: int, *, price_stamp: str = "") -> Stored | Reserved | Busy:
         """Reserve the worst case of one request; return the reason if it must not be sent."""
@@ -275,7 +283,7 @@ class Ledger:
                     "INSERT INTO prices (route, stamp, price) VALUES (?, ?, ?)",
                     (route, price.stamp, json.dumps(price.as_json())),
                 )
-        return None if last is None or last[0] == price.stamp else json.loads(last[1])
+            return None if last is None or last[0] == price.stamp else json.loads(last[1])
 
     def by_teacher(self) -> list[dict[str, Any]]:
         """Return one row per teacher: questions by state, tokens and nano-dollars."""
@@ -340,7 +348,7 @@ class Ledger:
         """Return the batches that were recorded and not forgotten."""
         with self._explained():
             rows = self._db.execute("SELECT value FROM meta WHERE name LIKE 'batch %' ORDER BY name").fetchall()
-        return [Batch(**{**row, "tries": tuple(row["tries"])}) for row in (json.loads(value) for (value,) in rows)]
+            return [Batch(**{**row, "tries": tuple(row["tries"])}) for row in (json.loads(value) for (value,) in rows)]
 
     def forget_batch(self, name: str) -> None:
         """Drop the record of a batch whose answers were all taken."""
@@ -477,6 +485,8 @@ class Ledger:
             yield
         except sqlite3.Error as error:
             raise LedgerError(f"{self.path}: {advice(error, self.path)}") from error
+        except json.JSONDecodeError as error:
+            raise LedgerError(f"{self.path}: a row is not JSON ({error}), so {ADVICE['malformed']}.") from error
 
 
 def _id_in(response: bytes | None) -> str:
@@ -484,5 +494,5 @@ def _id_in(response: bytes | None) -> str:
         return ""
     try:
         return str(json.loads(zlib.decompress(response)).get("id") or "")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, zlib.error, TypeError):
         return ""

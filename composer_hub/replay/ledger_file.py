@@ -56,7 +56,7 @@ def statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-_ADVICE: Mapping[str, str] = {
+ADVICE: Mapping[str, str] = {
     "disk is full": (
         "the disk is full. Free some space and run again: paid answers are kept, calls in flight count as ambiguous"
     ),
@@ -78,7 +78,7 @@ _ADVICE: Mapping[str, str] = {
 def advice(error: sqlite3.Error, path: Path) -> str:
     """Return a sentence about an error of SQLite and the next step."""
     text = str(error)
-    for sign, advice in _ADVICE.items():
+    for sign, advice in ADVICE.items():
         if sign in text:
             return f"{advice}."
     return f"SQLite reports: {text}. Is {path.parent} on a local disk, and the file written by this program?"

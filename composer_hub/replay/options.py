@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub import exits
+from composer_hub.named_files import text_of
 from composer_hub.pairs.policy import Policy
 
 ORDERS = ("cascade", "sequential", "all")
-AUTO = "auto"  # `run` takes sequential or cascade, whichever gives more pairs under the cap
+AUTO = "auto"  # `run` takes sequential or cascade, whichever has the cheaper pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class ReplayOptions:
 def read_entropy(path: Path) -> dict[str, float]:
     """Read a JSONL file of {step_id, entropy}."""
     entropy = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text_of(path).splitlines(), 1):
         try:
             row = json.loads(line)
             entropy[str(row["step_id"])] = float(row["entropy"])

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.money import show_usd, to_usd
+from composer_hub.money import NANO, show_usd, to_usd
 from composer_hub.output import plural
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Step, Trace
@@ -24,13 +25,15 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.orders import Chances, Expectation, Model, chances, draws, interval
 from composer_hub.replay.prompts import Prompts
 from composer_hub.replay.purse import Estimate
-from composer_hub.replay.teachers import Teacher
+from composer_hub.replay.teachers import Teacher, unlisted_notes
 
 CACHE_BLOCK = 128  # tokens; caches hold whole blocks
 SHARES = (0.1, 0.25, 0.5, 1.0)
 """Shares of a lane's steps for which its cost is computed; between them it is interpolated."""
 LENGTHS = (0.5, 1.0, 3.0)
 """How far off the assumed length of an unknown teacher's answers may be."""
+MAX_FURTHER = 2.0
+"""A pair that only the dearer order finds may cost up to this many times a pair of the cheaper one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +80,16 @@ class OrderPlan:
     shares: Mapping[str, float]  # teacher -> share of its steps
     cost: tuple[float, float, float]  # expected, lowest, highest, in nano-dollars
     pairs: tuple[float, float, float]
+    draws: tuple[tuple[float, float], ...]  # cost and pairs, in each model that fits what was seen
+
+    @property
+    def per_pair(self) -> float:
+        """Return what a pair is expected to cost, in nano-dollars."""
+        return self.cost[0] / self.pairs[0] if self.pairs[0] else math.inf
 
     def under(self, cap: int) -> float:
         """Return the pairs to expect under a cap, in proportion to the money."""
-        return self.pairs[0] * min(1.0, cap / self.cost[0]) if self.cost[0] else self.pairs[0]
+        return _under(cap, self.cost[0], self.pairs[0])[1]
 
     def as_row(self, cap: int) -> dict[str, Any]:
         """Return the row that `replay plan` prints."""
@@ -92,7 +101,7 @@ class OrderPlan:
             "usd_range": [low, high],
             "expected_pairs": round(pairs, 1),
             "pairs_range": [round(value, 1) for value in self.pairs[1:]],
-            "usd_per_pair": cost / pairs if pairs else None,
+            "usd_per_pair": self.per_pair / NANO if pairs else None,
             "pairs_under_cap": round(self.under(cap), 1),
         }
 
@@ -139,26 +148,27 @@ class ReplayPlan:
 
     def order(self, name: str) -> OrderPlan:
         """Return what an order is expected to cost and find."""
-        shares, pairs = self._expect(name, {panel: one for panel, (one, _) in self._chances.items()})
-        costs, found = [], []
-        for number in range(min((len(many) for _, many in self._chances.values()), default=0)):
-            drawn, num = self._expect(name, {panel: many[number] for panel, (_, many) in self._chances.items()})
-            costs += [self._cost(drawn, length) for length in LENGTHS]
-            found.append(num)
-        cost = float(self._cost(shares))
-        return OrderPlan(name, shares, (cost, *interval([*costs, cost])), (pairs, *interval([*found, pairs])))
+        if name not in self._orders:
+            self._orders[name] = self._order(name)
+        return self._orders[name]
 
     def choose(self, cap: int) -> tuple[str, str]:
-        """Return the order that gives most pairs under a cap, and the reason."""
-        sequential, cascade = self.order("sequential"), self.order("cascade")
-        if sequential.cost[0] <= cap:
-            return "sequential", f"its expected cost of {show_usd(round(sequential.cost[0]))} fits the cap"
-        best = max((sequential, cascade), key=lambda one: one.under(cap))
-        other = cascade if best is sequential else sequential
-        return best.order, (
-            f"the cap does not cover everything, and {best.order} gives about {best.under(cap):.0f} pairs under it, "
-            f"{other.order} {other.under(cap):.0f}"
-        )
+        """Return the order that `auto` takes under a cap, and the reason.
+
+        It is the one with the cheaper pairs, unless the other finds further pairs that are worth their money in every
+        model that fits what was seen. Before teachers are known, the number of further pairs is a guess.
+        """
+        plans = [self.order("cascade"), self.order("sequential")]
+        cheap, dear = sorted(plans, key=lambda one: (one.per_pair, one.cost[0]))
+        price = _further(cap, (cheap.cost[0], cheap.pairs[0]), (dear.cost[0], dear.pairs[0]))
+        highest = max([price, *(_further(cap, *both) for both in zip(cheap.draws, dear.draws, strict=True))])
+        reason = f"a pair by {cheap.order} costs about {show_usd(round(cheap.per_pair))}" if cheap.pairs[0] else ""
+        if math.isinf(price):
+            return cheap.order, f"{reason or 'no pair is expected'}; {dear.order} is not expected to find more"
+        reason = f"{reason}, and each further pair by {dear.order} about {show_usd(round(price))}"
+        if highest <= MAX_FURTHER * cheap.per_pair:
+            return dear.order, reason
+        return cheap.order, reason + ("" if math.isinf(highest) else f", or up to {show_usd(round(highest))}")
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return one row per teacher, in dollars."""
@@ -196,6 +206,7 @@ class ReplayPlan:
             yield f"The cap will not cover everything: about {plan.under(cap):,.0f} pairs, trace by trace."
         if not self.experience.knows(self.panel):
             yield "Lengths of answers and agreement are assumptions until these teachers were asked (--learn-from RUN)."
+        yield from unlisted_notes(self.panel)
         yield from sorted({part.teacher.provider.cap_advice for part in self.teachers} - {""})
 
     def check(self, cap: int) -> None:
@@ -231,6 +242,23 @@ class ReplayPlan:
     # --------------------------------------------------------------------------------------------------- inside
 
     @functools.cached_property
+    def _orders(self) -> dict[str, OrderPlan]:
+        return {}
+
+    def _order(self, name: str) -> OrderPlan:
+        shares, pairs = self._expect(name, {panel: one for panel, (one, _) in self._chances.items()})
+        costs, draws = [], []
+        for number in range(min((len(many) for _, many in self._chances.values()), default=0)):
+            drawn, num = self._expect(name, {panel: many[number] for panel, (_, many) in self._chances.items()})
+            draws.append((float(self._cost(drawn)), num))
+            costs += [self._cost(drawn, length) for length in LENGTHS]
+        cost = float(self._cost(shares))
+        found = [num for _, num in draws]
+        return OrderPlan(
+            name, shares, (cost, *interval([*costs, cost])), (pairs, *interval([*found, pairs])), tuple(draws)
+        )
+
+    @functools.cached_property
     def _shares(self) -> Mapping[str, float]:
         return self.order(self.options.order).shares
 
@@ -259,6 +287,20 @@ class ReplayPlan:
 
     def _cost(self, shares: Mapping[str, float], length: float = 1.0) -> int:
         return sum(part.expected(shares[part.teacher.name], length) for part in self.teachers)
+
+
+def _under(cap: int, cost: float, pairs: float) -> tuple[float, float]:
+    """Return what is spent and found under a cap: pairs in proportion to the money."""
+    share = min(1.0, cap / cost) if cost else 1.0
+    return cost * share, pairs * share
+
+
+def _further(cap: int, cheap: tuple[float, float], dear: tuple[float, float]) -> float:
+    """Return what each pair costs that only the dearer of two orders finds under a cap; each is (cost, pairs)."""
+    (cost, pairs), (more_cost, more_pairs) = _under(cap, *cheap), _under(cap, *dear)
+    if more_cost <= cost:
+        return 0.0 if more_pairs >= pairs else math.inf
+    return (more_cost - cost) / (more_pairs - pairs) if more_pairs > pairs else math.inf
 
 
 def lane_cost(

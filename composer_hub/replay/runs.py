@@ -30,7 +30,7 @@ from composer_hub.replay.audit import note_usage
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
 from composer_hub.replay.experience import Experience, ranked
-from composer_hub.replay.forecast import decided, prepare
+from composer_hub.replay.forecast import PILOT_STEPS, decided, needs_pilot, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
@@ -40,8 +40,6 @@ from composer_hub.replay.teachers import Teacher
 from composer_hub.shards import Sharding
 
 LEDGER_FILE = VOTES_FILE
-PILOT_STEPS = 2  # about which every teacher is asked first, to learn how long its answers are
-PILOT_FROM = 200  # steps; for fewer, learning costs more than it saves
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +48,8 @@ class ReplaySummary:
 
     folder: Path
     order: str
+    planned_order: str  # before the pilot, as `replay plan` names it
+    order_reason: str
     num_votes: int
     progress: ReplayProgress
     tally: AuditTally
@@ -62,6 +62,8 @@ class ReplaySummary:
         return {
             "run": str(self.folder),
             "order": self.order,
+            "planned_order": self.planned_order,
+            "order_reason": self.order_reason,
             "votes": self.num_votes,
             "traces": self.progress.num_traces,
             "steps": self.tally.num_steps,
@@ -101,8 +103,10 @@ def run(
     """
     options, folder, cap = options or ReplayOptions(), Path(folder), cap_of(max_usd)
     check_endpoints(teachers, options.own_endpoint)
-    before, planned = prepare(traces, teachers, options, folder, learn_from)
-    planned.check(cap)
+    before, undecided = prepare(traces, teachers, options, folder, learn_from)
+    undecided.check(cap)
+    announced, reason = decided(undecided, cap, before)
+    planned = announced
     if planned.problem:
         on_note(planned.problem)
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,9 +118,14 @@ def run(
             on_note(note)
         note_usage(teachers, ledger, environ)
         try:
-            if not before and _needs_pilot(planned):
-                planned = _pilot(traces, planned, ledger, environ)
-            planned, reason = decided(planned, cap, before)
+            if not before and needs_pilot(undecided):
+                planned, reason = decided(_pilot(traces, undecided, ledger, environ), cap, before)
+            if (planned.options.order, planned.panel) != (announced.options.order, announced.panel):
+                before_pilot = ", ".join(teacher.name for teacher in announced.panel)
+                reason = (
+                    f"{reason} Before the first {PILOT_STEPS} steps, the plan was order {announced.options.order}; "
+                    f"teachers in turn: {before_pilot}."
+                )
             on_note(reason)
             save = functools.partial(_save_poll, folder, planned)
             save(before.counts if before else None, before.experience if before else {})
@@ -133,7 +142,16 @@ def run(
             _save_poll(folder, planned, counts, report.experience.as_json())
         saved, budget = num_votes(ledger.path), ledger.budget()
     return ReplaySummary(
-        folder, planned.options.order, saved, report.progress, report.tally, budget, planned.num_steps, stopped
+        folder,
+        planned.options.order,
+        announced.options.order,
+        reason,
+        saved,
+        report.progress,
+        report.tally,
+        budget,
+        planned.num_steps,
+        stopped,
     )
 
 
@@ -162,11 +180,6 @@ def _check_settings(before: Poll, teachers: Sequence[Teacher], ledger: Ledger) -
                 f"{show_usd(row['spent'])}. With {' and '.join(changes)}, all of them would be bought again. Leave the "
                 "settings as they were, or add --buy-again."
             )
-
-
-def _needs_pilot(planned: ReplayPlan) -> bool:
-    unknown = not planned.experience.knows(planned.panel)
-    return unknown and len(planned.panel) > 1 and planned.options.order != "all" and planned.num_steps >= PILOT_FROM
 
 
 def _pilot(traces: Iterable[Trace], planned: ReplayPlan, ledger: Ledger, environ: Mapping[str, str]) -> ReplayPlan:

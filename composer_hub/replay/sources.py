@@ -10,6 +10,7 @@ import orjson
 
 from composer_hub import exits
 from composer_hub.hub import Version
+from composer_hub.named_files import problem_of
 from composer_hub.records import Trace, from_row
 
 
@@ -25,6 +26,8 @@ class TraceFile:
         return ""
 
     def __iter__(self) -> Iterator[Trace]:
+        if problem := problem_of(self.path):  # it is read more than once
+            raise exits.UsageError(f"{self.path} {problem}")
         with self.path.open("rb") as lines:
             for number, line in enumerate(lines, 1):
                 if line.strip():

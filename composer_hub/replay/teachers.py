@@ -11,7 +11,8 @@ import dataclasses
 import ipaddress
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from composer_hub.families import family_of
 from composer_hub.money import FREE, TokenPrice
+from composer_hub.named_files import text_of
 from composer_hub.replay import prices, terms
 from composer_hub.replay.providers import SERVER, Provider, TeacherError, parse_address
 
@@ -57,6 +59,7 @@ class Teacher:
     timeout_s: float = 600.0
     lane: str = LIVE  # batch: asked in files of many questions, at half price, answered within a day
     live_price: TokenPrice | None = None  # of a teacher that is asked in batches
+    unlisted: str = ""  # why a plan could not read the endpoint's list of models
 
     @property
     def in_batch(self) -> bool:
@@ -87,12 +90,15 @@ class Teacher:
     def is_loopback(self) -> bool:
         return is_loopback(self.base_url)
 
+    def __str__(self) -> str:
+        return f"{self.name} ({self.base_url})"
+
 
 # ------------------------------------------------------------------------------------------------------ naming them
 
 _OPTIONS = frozenset(
     {option.name for option in dataclasses.fields(Teacher)}
-    - {"model", "base_url", "provider", "server", "terms", "terms_accepted", "live_price"}
+    - {"model", "base_url", "provider", "server", "terms", "terms_accepted", "live_price", "unlisted"}
 )
 
 
@@ -104,13 +110,15 @@ def find_teachers(
     accepted: Collection[str] = (),
     max_tokens: int | None = None,
     batch: bool = False,
+    planning: bool = False,
     list_models: ListModels | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Teacher]:
     """Return the teachers at some addresses or in a teachers file, cheapest first, with prices, terms and limits.
 
     Each endpoint is asked for its list of models. `given_prices` are `name=in/out[/cached[/write]]` in dollars per
-    million tokens, `accepted` the names of teachers whose terms the user has accepted.
+    million tokens, `accepted` the names of teachers whose terms the user has accepted. Teachers for `planning` need no
+    key, and no list if their price is known without it; they cannot be asked.
     """
     specs = read_file(file) if file else parse_names(addresses if isinstance(addresses, str) else ",".join(addresses))
     if max_tokens:
@@ -118,7 +126,14 @@ def find_teachers(
     if batch:
         specs = [{**spec, "lane": BATCH} for spec in specs]
     given = prices.parse_given(given_prices, today=date.today().isoformat())
-    return resolve(specs, list_models=list_models or fetch_models, given=given, accepted=accepted, environ=environ)
+    return resolve(
+        specs,
+        list_models=list_models or fetch_models,
+        given=given,
+        accepted=accepted,
+        planning=planning,
+        environ=environ,
+    )
 
 
 def parse_names(names: str) -> list[dict[str, Any]]:
@@ -132,7 +147,7 @@ def parse_names(names: str) -> list[dict[str, Any]]:
 def read_file(path: Path) -> list[dict[str, Any]]:
     """Read a teachers file: a list of tables, each with `at` and any options, alone or under `teachers`."""
     try:
-        content = _parse(path, path.read_text(encoding="utf-8"))
+        content = _parse(path, text_of(path))
     except (OSError, ValueError) as error:
         raise TeacherError(f"{path} cannot be read as a teachers file ({error}).") from error
     specs = content.get("teachers") if isinstance(content, Mapping) else content
@@ -145,15 +160,9 @@ def _parse(path: Path, text: str) -> Any:
     if path.suffix == ".json":
         return json.loads(text)
     if path.suffix == ".toml":
-        try:
-            import tomllib
-        except ModuleNotFoundError:
-            raise TeacherError(f"{path}: TOML needs Python 3.11; write the file as YAML or JSON.") from None
         return tomllib.loads(text)
-    try:
-        import yaml
-    except ModuleNotFoundError:
-        raise TeacherError(f"{path}: YAML needs `pip install pyyaml`; or write the file as JSON.") from None
+    import yaml
+
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -166,18 +175,33 @@ def resolve(
     list_models: ListModels,
     given: Mapping[str, TokenPrice] | None = None,
     accepted: Collection[str] = (),
+    planning: bool = False,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Teacher]:
     """Return the teachers of some specs, cheapest first, with price, terms and limits from their endpoints' lists."""
-    lists: dict[str, Sequence[Mapping[str, Any]]] = {}
+    lists: dict[str, tuple[Sequence[Mapping[str, Any]], str]] = {}
     teachers = []
     for spec in specs:
         teacher = _named(spec)
         if teacher.base_url not in lists:
-            lists[teacher.base_url] = list_models(teacher.base_url, key_of(teacher, environ))
-        teachers.append(_complete(teacher, lists[teacher.base_url], spec, given or {}, accepted))
+            lists[teacher.base_url] = _list_of(teacher, list_models, environ, planning)
+        entries, unlisted = lists[teacher.base_url]
+        teacher = dataclasses.replace(teacher, unlisted=unlisted)
+        teachers.append(_complete(teacher, entries, spec, given or {}, accepted))
     _check_names(teachers, {*(given or {}), *accepted})
     return sorted(teachers, key=lambda teacher: (teacher.price.typical(), teacher.name))
+
+
+def _list_of(
+    teacher: Teacher, list_models: ListModels, environ: Mapping[str, str], planning: bool
+) -> tuple[Sequence[Mapping[str, Any]], str]:
+    """Return the list of a teacher's endpoint, or for a plan the reason why there is none."""
+    try:
+        return list_models(teacher.base_url, key_of(teacher, environ, needed=not planning)), ""
+    except TeacherError as error:
+        if not planning:
+            raise
+        return [], str(error)
 
 
 def _named(spec: Mapping[str, Any]) -> Teacher:
@@ -226,7 +250,8 @@ def _complete(
         raise TeacherError(f"Teacher {teacher.name}: {teacher.server} serves it without tools, which replay needs.")
     family = spec.get("family") or entry.get("family") or teacher.family
     allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
-    terms.check(teacher.name, allowed, accepted)
+    if not (teacher.unlisted and allowed.trainable is None):  # the list may say it
+        terms.check(teacher.name, allowed, accepted)
     complete = dataclasses.replace(
         teacher,
         family=family,
@@ -278,10 +303,21 @@ def _price(
         price = prices.from_table(teacher.model)
     if price is None:
         raise TeacherError(
-            f"Teacher {teacher.name}: its price is unknown. Give it in dollars per million tokens: "
+            f"Teacher {teacher.name}: its price is unknown. {teacher.unlisted}{' ' * bool(teacher.unlisted)}Give it in "
+            "dollars per million tokens: "
             f"--price {teacher.name}=in/out[/cached[/write]] (0/0 if it is free)."
         )
     return price
+
+
+def unlisted_notes(teachers: Sequence[Teacher]) -> Iterator[str]:
+    """Yield what is unknown about teachers whose endpoint's list could not be read."""
+    for reason in dict.fromkeys(one.unlisted for one in teachers if one.unlisted):
+        known = ", ".join(f"{one.name} ({one.price.stamp})" for one in teachers if one.unlisted == reason)
+        yield (
+            f"{reason} Until that list is read, these prices may differ, and context lengths and changed terms are "
+            f"unknown: {known}."
+        )
 
 
 def _check_names(teachers: Sequence[Teacher], named: Collection[str]) -> None:
@@ -306,11 +342,13 @@ def is_loopback(url: str) -> bool:
         return False
 
 
-def key_of(teacher: Teacher, environ: Mapping[str, str] = os.environ) -> str:
+def key_of(teacher: Teacher, environ: Mapping[str, str] = os.environ, *, needed: bool = True) -> str:
     """Return the key for a teacher's endpoint, "" if it needs none. Messages never contain the key."""
     if not teacher.key_env:
         return ""
     key = environ.get(teacher.key_env, "").strip() or teacher.provider.stored_key()
+    if not key and not needed:
+        return ""
     if not key:
         raise TeacherError(f"Teacher {teacher.name} needs a key: set {teacher.key_env} and run again.")
     if not key.isascii() or not key.isprintable():
@@ -330,7 +368,8 @@ def fetch_models(base_url: str, key: str) -> Sequence[Mapping[str, Any]]:
         response = httpx.get(f"{base_url}/models", headers=headers, timeout=30, follow_redirects=False, verify=tls)
     except httpx.HTTPError as error:
         raise TeacherError(
-            f"{base_url} cannot be reached ({type(error).__name__}). Is the server running, and is the address right?"
+            f"{base_url} cannot be reached ({error or type(error).__name__}). Is the server running, and is the "
+            "address right?"
         ) from None
     if response.status_code in (404, 405, 501):
         return []

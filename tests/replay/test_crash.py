@@ -28,7 +28,7 @@ def start(url: str, folder: Path) -> multiprocessing.process.BaseProcess:
     arguments = (url, str(folder / "ledger.sqlite"), CAP, str(folder / "votes.txt"), opened)
     process = FORKS.Process(target=main, args=arguments)
     process.start()
-    assert opened.wait(60)
+    assert opened.wait(600)
     return process
 
 
@@ -59,7 +59,7 @@ def test_twenty_kills_at_random_moments_lose_no_answer_and_never_exceed_the_cap(
                 assert money == ledger.audit()
                 assert money.settled <= server.billed <= money.committed <= CAP
         process = start(url, tmp_path)
-        process.join(60)
+        process.join(600)
         assert process.exitcode == 0
     votes = (tmp_path / "votes.txt").read_text().splitlines()
     assert len(votes) == len(set(votes)) == 8 * 10 * 3

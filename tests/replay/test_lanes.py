@@ -9,6 +9,7 @@ import itertools
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -193,9 +194,18 @@ def test_two_runs_on_one_ledger_share_its_cap_and_pay_for_nothing_twice(tmp_path
     assert sum(bill.calls for bill in server.bills.values()) == len(one) == 4 * 6 * 3
 
 
+@contextlib.contextmanager
+def obeyed(number: int) -> Iterator[None]:
+    """Obey a signal that a shell has told its background jobs to ignore."""
+    before = signal.signal(number, signal.SIG_DFL)
+    yield
+    signal.signal(number, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, *exits.END_SIGNALS])
 @pytest.mark.parametrize("presses", [1, 2], ids=["once", "twice"])
-def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguous(
-    tmp_path: Path, presses: int
+def test_a_signal_waits_for_the_calls_in_flight_and_a_second_one_leaves_them_ambiguous(
+    tmp_path: Path, presses: int, number: int
 ) -> None:
     path = tmp_path / "ledger.sqlite"
     # The late teacher's calls are still in flight when the fifth and sixth calls of the others are settled.
@@ -205,10 +215,10 @@ def test_ctrl_c_once_waits_for_the_calls_in_flight_and_twice_leaves_them_ambiguo
 
     def press(progress: ReplayProgress) -> None:
         if progress.num_asked in range(5, 5 + presses):
-            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), number)
 
-    traces = [trace_of(8, name=f"t{number}") for number in range(4)]
-    with serving(server) as url:
+    traces = [trace_of(8, name=f"t{one}") for one in range(4)]
+    with serving(server) as url, obeyed(number):
         with Ledger(path, cap=NANO) as ledger, pytest.raises(Interrupted, match="continues from here"):
             list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, on_progress=press, environ={}))
         with Ledger(path) as ledger:
@@ -277,8 +287,8 @@ def test_a_server_that_is_away_is_waited_for_and_costs_nothing(tmp_path: Path) -
     panel = [dataclasses.replace(small, base_url=f"http://127.0.0.1:{port}/v1")]
     options = dataclasses.replace(ALL, patience_s=120)
     with Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
-        with pytest.raises(exits.Stopped, match="could not be reached"):
+        with pytest.raises(exits.Stopped, match=rf"small \(http://127\.0\.0\.1:{port}/v1\) could not be reached"):
             list(collect([trace_of(2)], panel, ledger, options, compare=compare, clock=clock, on_note=notes.append))
         assert ledger.budget().committed == 0
-    assert "waiting for it, up to 2.0 min" in notes[0]
+    assert f"{port}/v1) cannot be reached; waiting for it, up to 2.0 min" in notes[0]
     assert max(moments) > 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from composer_hub import exits
 from composer_hub.money import NANO
-from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
+from composer_hub.replay.ledger import Batch, Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
 from composer_hub.replay.owners import Owner
 from composer_hub.replay.prices import per_million
 
@@ -242,3 +243,33 @@ def test_a_ledger_that_cannot_be_used_is_refused_with_the_reason_and_not_changed
         ledger._db.execute("UPDATE meta SET value = '99' WHERE name = 'version'")
     with pytest.raises(LedgerError, match="another version"):
         Ledger(path)
+
+
+def test_a_damaged_answer_is_named_with_the_command_that_buys_it_again(path: Path) -> None:
+    with Ledger(path, cap=100) as ledger:
+        for key in ("a", "b"):
+            ledger.settle(reserve(ledger, key, 10), b"{}", cost=1, cost_source="usage")
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE questions SET response = substr(response, 1, 4) WHERE key = 'a'")
+    with Ledger(path) as ledger:
+        with pytest.raises(LedgerError, match="answer to question a is damaged") as caught:
+            ledger.lookup("a")
+        stored = ledger.lookup("b")
+        assert stored is not None
+        assert stored.response == b"{}"
+    command = re.search(r'`sqlite3 \S+ "(.*)"`', str(caught.value))
+    assert command is not None
+    with sqlite3.connect(path) as db:
+        db.execute(command[1])
+    with Ledger(path) as ledger:
+        assert ledger.lookup("a") is None
+        reserve(ledger, "a", 10)
+
+
+def test_a_damaged_note_in_a_ledger_is_a_sentence(path: Path) -> None:
+    with Ledger(path, cap=100) as ledger:
+        ledger.note_batch(Batch("x", "small", "http://here", (1,)))
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE meta SET value = '{' WHERE name LIKE 'batch %'")
+    with Ledger(path) as ledger, pytest.raises(LedgerError, match=r"a row is not JSON .* Keep a copy"):
+        ledger.batches()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.cli.main import main
 from composer_hub.pairs import RecordedVotes
+from composer_hub.pairs.votes import VOTES_FILE, VotesError
 from composer_hub.records import Vote, to_row
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from tests.replay.sample import trace_of
@@ -59,8 +61,8 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     for row in planned["orders"]:
         assert row["usd_range"][0] <= row["expected_usd"] <= row["usd_range"][1]
         assert row["pairs_range"][0] <= row["expected_pairs"] <= row["pairs_range"][1]
-    assert planned["order"] == "sequential"
-    expected = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "sequential")
+    assert planned["order"] == "cascade"
+    expected = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "cascade")
     assert [row["teacher"] for row in rows] == ["small", "medium", "large"]
     assert all(row["expected_usd"] <= row["worst_usd"] and row["uncached_usd"] <= row["worst_usd"] for row in rows)
     assert sum(bill.calls for bill in teachers.bills.values()) == 0
@@ -70,6 +72,8 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     first = json.loads(capsys.readouterr().out)
     votes = recorded(folder)
     assert first["votes"] == len(votes) > 12
+    assert (first["order"], first["planned_order"]) == ("cascade", "cascade")
+    assert "a pair by cascade costs about" in first["order_reason"]
     assert {vote.status for vote in votes} == {"voted"}
     assert first["settled_usd"] == pytest.approx(teachers.billed / 1e9)
 
@@ -81,12 +85,35 @@ def test_a_run_matches_its_plan_and_status_and_costs_nothing_again(
     planned = json.loads(capsys.readouterr().out)
     assert planned["left_usd"] == 0
     # It has learned: without a run it expects three times as much.
-    learned = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "sequential")
+    learned = next(row["expected_usd"] for row in planned["orders"] if row["order"] == "cascade")
     assert abs(learned - first["settled_usd"]) < abs(expected - first["settled_usd"]) / 3
 
     assert call("replay", "status", "--run", folder, "--format", "json") == exits.DONE
     status = json.loads(capsys.readouterr().out)
     assert sum(row["settled"] for row in status) == len(votes)
+
+
+def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
+    traces: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")  # nothing listens there
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "none"))
+    for name in ("HF_TOKEN", "OPENROUTER_API_KEY", "NO_PROXY", "no_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    file = tmp_path / "teachers.yaml"
+    assert call("teachers", "init", "--out", file) == exits.DONE
+    capsys.readouterr()
+    common = ["--traces-file", traces, "--teachers-file", file, "--max-usd", 1]
+    assert call("replay", "plan", *common, "--format", "json") == exits.DONE
+    planned = json.loads(capsys.readouterr().out)
+    assert len(planned["teachers"]) == 3
+    assert all(row["expected_usd"] > 0 and "table" in row["price_stamp"] for row in planned["teachers"])
+    for address in ("https://router.huggingface.co/v1", "https://openrouter.ai/api/v1"):
+        assert any(note.startswith(f"{address} cannot be reached") for note in planned["notes"])
+    assert call("teachers", "list", "--teachers-file", file) == exits.DONE
+    assert "https://openrouter.ai/api/v1 cannot be reached" in capsys.readouterr().err
+    assert call("replay", "run", *common, "--run", tmp_path / "run") == exits.USAGE
+    assert "needs a key" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("options", "code", "sign"), [
@@ -191,3 +218,37 @@ def test_a_time_is_read_with_its_unit(
     assert call("replay", "plan", *common, "--patience", "90s") == exits.DONE
     assert call("replay", "plan", *common, "--patience", "soon") == exits.USAGE
     assert "--patience soon: write a time as 30s, 10m or 2h." in capsys.readouterr().err
+
+
+DAMAGES = [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null", b'"text"', "half", "text"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=repr)
+def test_a_damaged_vote_is_named_and_the_same_run_writes_it_again_for_nothing(
+    damage: bytes | str, server: tuple[TeacherServer, str], traces: Path, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    teachers, names = server
+    folder, where = tmp_path / "run", f"{tmp_path}/hub"
+    command = ["replay", "run", "--traces-file", traces, "--teachers", names, "--max-tokens", 300, "--max-usd", 1]
+    assert call(*command, "--run", folder) == exits.DONE
+    votes, billed = recorded(folder), teachers.billed
+    with sqlite3.connect(folder / VOTES_FILE) as db:
+        vote_id, body = db.execute("SELECT vote_id, body FROM votes ORDER BY vote_id").fetchone()
+        given = {"half": body[: len(body) // 2], "text": "words"}.get(damage, damage)  # type: ignore[call-overload]
+        db.execute("UPDATE votes SET body = ? WHERE vote_id = ?", (given, vote_id))
+    path = str(folder / VOTES_FILE)
+    for read in ("of", "lines"):
+        found = RecordedVotes(folder)
+        with pytest.raises(VotesError, match=f"{path}: vote {vote_id} of trace .* is damaged .*paid for twice"):
+            [list(getattr(found, read)(trace_id)) for trace_id in sorted(found.unused)]
+    capsys.readouterr()
+    assert call("ingest", traces, "--no-scan", "--to", where, "--repo", "me/traces") == exits.DONE
+    build = ["pairs", "build", "me/traces", "--run", folder, "--to", where, "--repo", "me/pairs"]
+    assert call(*build) == exits.FAILURE
+    said = capsys.readouterr().err
+    assert f"vote {vote_id}" in said
+    assert "bug" not in said
+    assert call(*command, "--run", folder) == exits.DONE
+    assert (recorded(folder), teachers.billed) == (votes, billed)
+    assert call(*build) == exits.DONE

@@ -85,16 +85,17 @@ def test_a_cap_that_pays_for_a_part_is_kept_and_a_higher_one_continues(tmp_path:
 def test_killed_workers_lose_no_vote_and_keep_the_cap(tmp_path: Path) -> None:
     root = tmp_path / "root"
     root.mkdir()
-    rng, kills = random.Random(3), [0]
+    rng, killed = random.Random(3), set[int]()
 
     def killing(staging: Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
         def look() -> None:
             watch()
             for note in staging.notes("running").values():
-                if kills[0] < 5 and rng.random() < 0.5:
+                worker = int(str(note["where"]).rpartition(":")[2])
+                if len(killed) < 5 and worker not in killed and rng.random() < 0.5:
+                    killed.add(worker)  # its note outlives it, and another process may get its number
                     with contextlib.suppress(ProcessLookupError):
-                        os.kill(int(str(note["where"]).rpartition(":")[2]), signal.SIGKILL)
-                        kills[0] += 1
+                        os.kill(worker, signal.SIGKILL)
 
         in_processes(2)(staging, numbers, look)
 

@@ -11,9 +11,21 @@ from click.testing import CliRunner
 
 from composer_hub import exits
 from composer_hub.cli.teachers import teachers as teachers_command
+from composer_hub.money import NANO
+from composer_hub.replay import plan
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.providers import HF, OPENROUTER, PROVIDERS, Address, Provider, TeacherError, parse_address
-from composer_hub.replay.teachers import Teacher, fetch_models, is_loopback, key_of, parse_names, read_file, resolve
+from composer_hub.replay.teachers import (
+    Teacher,
+    fetch_models,
+    is_loopback,
+    key_of,
+    parse_names,
+    read_file,
+    resolve,
+    unlisted_notes,
+)
+from tests.replay.sample import trace_of
 
 OPENROUTER_LIST = [
     {
@@ -77,6 +89,44 @@ def test_an_address_names_its_provider_model_and_server(provider: Provider) -> N
     assert address == Address(provider, provider.base_url, "org/model", "here")
 
 
+def unreachable(base_url: str, key: str) -> list[dict[str, Any]]:
+    raise TeacherError(f"{base_url} cannot be reached (no network).")
+
+
+def only_with_key(base_url: str, key: str) -> list[dict[str, Any]]:
+    if not key:
+        raise TeacherError(f"{base_url}/models answers 401. Check the address and the key.")
+    return listed(base_url, key)
+
+
+def spec_of(provider: Provider, model: str = "deepseek-v4-pro", **options: Any) -> dict[str, Any]:
+    at = provider.form.replace("vendor/model[@provider]", model).replace("org/model", model)
+    at = at.replace("URL", "https://teachers.example/v1").replace("#model", f"#{model}").replace(":provider", ":novita")
+    return {"at": at, "key_env": "SOME_KEY", **options}
+
+
+@pytest.mark.parametrize("list_models", [unreachable, only_with_key])
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
+def test_a_plan_needs_neither_key_nor_list_of_any_provider(provider: Provider, list_models: Any) -> None:
+    specs = [spec_of(provider), spec_of(provider, "mystery-1", price="1/2")]
+    teachers = resolve(specs, list_models=list_models, planning=True, accepted=["mystery-1"], environ={})
+    stamps = {one.name: one.price.stamp.split()[0] for one in teachers}
+    assert stamps == {"mystery-1": "given", "deepseek-v4-pro": "table"}
+    (note,) = notes = list(unlisted_notes(teachers))
+    assert note.startswith(teachers[0].base_url)
+    assert "mystery-1 (given" in note
+    planned = plan([trace_of(3)], teachers)
+    assert [note for note in planned.notes(NANO) if note in notes] == notes
+    with pytest.raises(TeacherError, match="SOME_KEY"):
+        resolve(specs, list_models=list_models, environ={})
+
+
+@pytest.mark.parametrize("provider", PROVIDERS, ids=lambda provider: provider.name)
+def test_a_plan_names_the_price_that_only_the_list_would_show(provider: Provider) -> None:
+    with pytest.raises(TeacherError, match=r"price is unknown\. .* cannot be reached .*--price mystery-1="):
+        resolve([spec_of(provider, "mystery-1")], list_models=unreachable, planning=True, environ={})
+
+
 def test_teachers_are_sorted_by_price() -> None:
     specs = parse_names("openrouter:acme/open, openrouter:z-ai/glm-5.3")
     assert [t.name for t in resolve(specs, list_models=listed, environ=KEYS)] == ["glm-5.3", "open"]
@@ -137,7 +187,6 @@ def test_two_teachers_with_the_same_name_need_names() -> None:
 
 @pytest.mark.parametrize("ending", ["json", "toml", "yaml"])
 def test_a_teachers_file_may_be_json_toml_or_yaml(tmp_path: Path, ending: str) -> None:
-    pytest.importorskip({"toml": "tomllib", "yaml": "yaml", "json": "json"}[ending])
     path = tmp_path / f"teachers.{ending}"
     spec = {"at": "http://127.0.0.1:1/v1#mine", "price": "1/2", "max_tokens": 100, "serves": ["other"]}
     text = json.dumps({"teachers": [spec]})
@@ -182,7 +231,7 @@ def test_only_this_machine_is_loopback(url: str, loopback: bool) -> None:
 
 
 def test_an_unreachable_server_is_named() -> None:
-    with pytest.raises(TeacherError, match="cannot be reached"):
+    with pytest.raises(TeacherError, match=r"http://127\.0\.0\.1:9/v1 cannot be reached \(.*Connection refused"):
         fetch_models("http://127.0.0.1:9/v1", "")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import socket
 import time
 from collections.abc import Iterator
@@ -21,11 +22,13 @@ from tests.replay.sample import compare, trace_of
 
 @pytest.fixture(scope="module")
 def tiny_model(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Save the model of the tiny world."""
+    """Save the model of the tiny world, which never opens a tool call: the server answers a malformed one with 500."""
     for module in ("openai", "fastapi"):
         pytest.importorskip(module, reason=f"transformers serve needs {module}")
     folder = tmp_path_factory.mktemp("tiny-model")
-    for part in world:
+    model, tokenizer = copy.deepcopy(world)
+    model.generation_config.suppress_tokens = tokenizer.convert_tokens_to_ids(["<tool_call>", "</tool_call>"])
+    for part in (model, tokenizer):
         part.save_pretrained(folder)
     return folder
 
