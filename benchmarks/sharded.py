@@ -23,7 +23,6 @@ RANKS = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "small")
     parser.add_argument("--method", choices=["fsdp2", "zero3"], default="fsdp2")
     parser.add_argument("--cases", nargs="*")
     args = parser.parse_args()
@@ -31,13 +30,13 @@ def main() -> None:
 
     from tests.train.sharded_ranks import FSDP2, MATRIX, ZERO3, ZERO3_MATRIX, reference, small_model
 
-    world = small_model(args.cache)
+    world = small_model()
     cases = args.cases or list(MATRIX if args.method == "fsdp2" else ZERO3_MATRIX)
     with tempfile.TemporaryDirectory() as folder:
         with contextlib.redirect_stdout(sys.stderr):  # the logs of the trainer
             for case in cases:
                 reference(world, case, Path(folder))
-        script = [str(Path(__file__).parents[1] / "tests/train/sharded_ranks.py"), str(args.cache), folder, *cases]
+        script = [str(Path(__file__).parents[1] / "tests/train/sharded_ranks.py"), folder, *cases]
         special = ["bits", "generated"] if args.method == "fsdp2" else []
         environment = os.environ | (FSDP2 if args.method == "fsdp2" else ZERO3)
         done = subprocess.run([*RANKS, *script, *special], env=environment, stdout=subprocess.PIPE, text=True)

@@ -44,7 +44,6 @@ class Cost:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "composer_hub" / "small")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
@@ -53,7 +52,7 @@ def main() -> None:
     from composer_hub.train.tiny import small_model
 
     torch.set_num_threads(1)
-    world = small_model(args.cache)
+    world = small_model()
     cost_of(world, KINDS["all three"], 1)  # what is loaded or built once is not part of a step
     found: dict[str, list[Cost]] = {name: [] for name in KINDS}
     for _ in range(args.rounds):
@@ -100,7 +99,9 @@ def cost_of(world: tuple[Any, Any], options: dict[str, float], num_steps: int) -
 
     with tempfile.TemporaryDirectory() as folder:
         usual = {"max_steps": num_steps, "pair_batch": 8, "learning_rate": 0.0, "measure_every": 0}
-        trainer = trainer_of(world, Path(folder), Timed, environment=first_call_fails(), **usual, **options)
+        trainer = trainer_of(
+            world, Path(folder), Timed, sampled=True, environment=first_call_fails(), **usual, **options
+        )
         set_seed(0)
         begun = time.process_time()
         with redirect_stdout(io.StringIO()):  # transformers prints what it logs

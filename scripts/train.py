@@ -1,5 +1,5 @@
 # /// script
-# requires-python = ">=3.10"
+# requires-python = ">=3.11"
 # dependencies = ["composer-hub[train,report]"]
 #
 # [tool.hf-jobs]
@@ -11,7 +11,9 @@
 
 import sys
 
-from composer_hub.train.__main__ import main
+from composer_hub import exits
+from composer_hub.train.__main__ import listen, main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    listen()
+    sys.exit(exits.noted(main))

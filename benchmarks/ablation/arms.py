@@ -250,7 +250,7 @@ def replayed(
             GRPOTrainer._generate_and_score_completions(trainer, [task.row(-1) for task in part])
             found += bank(trainer, api, list(zip(part, trainer._rollouts, strict=True)), tokenizer, rng)
     references = [
-        action_logps(trainer._bare, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
+        action_logps(trainer._student, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
         for number in range(2)
     ]
     return [
@@ -361,7 +361,7 @@ def probes(trainer: RunTrainer, api: Api, tokenizer: Any) -> dict[str, float]:
             for name, before in (("", prompt), ("/hint", trainer.hinter.hinted(list(prompt), text))):
                 begun = tokenizer(words, add_special_tokens=False)["input_ids"]
                 rows.append((f"{part}/{belief}{name}", [*before, *begun], target))
-    logps = action_logps(trainer._bare, [(before, target) for _, before, target in rows], rows_a_batch=64)
+    logps = action_logps(trainer._student, [(before, target) for _, before, target in rows], rows_a_batch=64)
     groups: dict[str, list[float]] = {f"{part}/{belief}{end}": [] for part in ("verb", "key") for belief in BELIEFS
                                       for end in ("", "/hint")}  # fmt: skip
     for (name, _, _), logp in zip(rows, logps, strict=True):

@@ -1,7 +1,7 @@
 """The bands that watch-dogs keep a run in, and their changes by a config file.
 
 Local channels optimize the absence of errors and not the task, so no metric is watched alone: reward, length, entropy,
-hedging, uplift, drift of the chosen answers, the gradient norm and the share of rollouts from which nothing can be
+hedging, drift of the chosen answers, the gradient norm and the share of rollouts from which nothing can be
 learned each have a band. Imports no torch, so that a wrong band is refused at once.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from composer_hub import exits
 
-ACTIONS = ("warn", "hint", "replay", "stop")  # hint and replay: turn that channel down
+ACTIONS = ("warn", "replay", "stop")  # replay: turn that channel down
 
 
 class BandError(exits.UsageError):
@@ -62,8 +62,6 @@ BANDS = (
     # that begins so is only hard, and its band is not armed.
     Band("rollout/stuck", high=0.95, patience=5, action="stop", armed_below=0.8),
     Band("grad_norm", high=10.0, relative="first"),
-    Band("channel/hint/uplift", low=0.0, patience=5, action="hint"),
-    Band("channel/hint_traces/uplift", low=0.0, patience=5, action="hint"),
     Band("channel/replay/chosen_drift", low=-10.0, action="replay"),
 )
 

@@ -17,7 +17,7 @@ from composer_hub.train.config import ComposerConfig
 from composer_hub.train.losses import PREFERENCES
 from composer_hub.train.ranges import out_of_range
 from composer_hub.train.sharded import SUPPORTED, ZERO3, has_shards
-from composer_hub.train.teacher import head_of, keeping_hidden
+from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 
 
 class TrainerError(exits.ComposerError, ValueError):
@@ -84,7 +84,7 @@ def check_shards(network: nn.Module, *, is_fsdp: bool, num_processes: int) -> No
 def check_head(network: nn.Module, ids: Sequence[int]) -> None:
     """Refuse a model whose logits are not its output layer times the backbone's hidden states."""
     row = torch.tensor([ids], device=next(network.parameters()).device)
-    with keeping_hidden(network) as kept:
+    with without_dropout(network), keeping_hidden(network) as kept:
         logits = network(input_ids=row, use_cache=False).logits
     ours = head_of(network).logits(kept[-1])
     if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):

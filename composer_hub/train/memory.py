@@ -100,8 +100,8 @@ KNOWN = {
     "Qwen/Qwen3-4B": Shape(36, 2560, 9728, 32, 8, 128, 151_936),
     "Qwen/Qwen3-8B": Shape(36, 4096, 12_288, 32, 8, 128, 151_936, tied=False),
     "Qwen/Qwen3-14B": Shape(40, 5120, 17_408, 40, 8, 128, 151_936, tied=False),
-    "small": Shape(2, 96, 384, 4, 2, 24, 800),
-    "small-beginner": Shape(2, 96, 128, 4, 2, 24, 800),
+    "small": Shape(2, 96, 384, 4, 2, 24, 693),
+    "small-beginner": Shape(2, 96, 128, 4, 2, 24, 709),
     "small-coding": Shape(2, 96, 384, 4, 2, 24, 800),
     "Qwen/Qwen3-32B": Shape(64, 5120, 25_600, 64, 8, 128, 151_936, tied=False),
 }

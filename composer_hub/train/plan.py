@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
+from composer_hub.named_files import text_of
 from composer_hub.train import memory
 from composer_hub.train.presets import summary, with_launch_file
 
@@ -128,8 +129,8 @@ def _shape(config: Mapping[str, Any], where: str) -> memory.Shape:
 
 def _yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        values = yaml.safe_load(text_of(path))
+    except (OSError, yaml.YAMLError) as error:
         raise exits.UsageError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")

@@ -4,7 +4,8 @@ A teacher is the student's own module with other values for the parameters that 
 small as the adapter. A LoRA run's fixed teacher is the adapter it started with, which is the base model for a fresh
 adapter. Where the weights lie decides how the values get into the module: through `functional_call`, whose forward on
 the bare module is no collective, so no rank waits for another; or, with FSDP2, by exchanging this rank's shards. A
-second module that has the starting values anyway (TRL's reference model, ZeRO-3's copy) saves the values.
+second module that has the starting values anyway (TRL's reference model, ZeRO-3's copy) saves the values. Without
+ZeRO-3 all of them are those at the beginning of training.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from transformers import TrainerCallback
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from composer_hub import exits
 from composer_hub.train import sharded
@@ -52,6 +55,7 @@ class HintTeacher:
         self.kind, self.student, self.rate = kind, student, rate
         self.other = other if kind == "fixed" else None
         self.wrapped, self.adapters_off = wrapped, False
+        self.has_start = kind == "live" or sharding == sharded.ZERO3  # whose copy is read from files
         self.values: dict[str, Tensor] = {}
         if kind != "live" and sharding == sharded.ZERO3 and self.other is None:
             self.adapters_off = kind == "fixed" and starts_as_base(student)
@@ -60,25 +64,31 @@ class HintTeacher:
                     f"With ZeRO stage 3 a teacher is live, or fixed of a run that starts from a whole model or a fresh "
                     f"LoRA adapter; this one is {kind}. Use FSDP2, or set teacher to live."
                 )
-        elif sharding != sharded.FSDP2:
-            self.remember()
 
     @torch.no_grad()
     def remember(self) -> None:
-        """Keep the starting values, once; weights that FSDP2 shards are kept as soon as they are sharded."""
-        if not self.values and self.kind != "live" and self.other is None and not self.adapters_off:
+        """Keep the starting values, once: those at the first call of `train`, or at the first reading before it.
+
+        This is the same moment for every kind of weights, because those that FSDP2 shards do not exist earlier.
+        """
+        if self.has_start:
+            return
+        self.has_start = True
+        if self.other is not None and not _same_values(self.student, getattr(self.other, "module", self.other)):
+            self.other = None  # TRL read the files, and the student was changed since
+        if self.other is None:
             self.values = sharded.local_values(self.student)
 
     @torch.no_grad()
     def read(self, ids: Tensor, attention: Tensor) -> tuple[Tensor, Head]:  # (rows, time), (rows, time)
         """Return the hidden states (rows, time, hidden) of the rows, and the head."""
         inputs = {"input_ids": ids, "attention_mask": attention, "use_cache": False, "logits_to_keep": 1}
+        self.remember()
         if self.other is not None:
             network = getattr(self.other, "module", self.other)
             with without_dropout(network), keeping_hidden(network) as kept:
                 self.other(**inputs)
             return kept[-1], head_of(network)
-        self.remember()
         with without_dropout(self.student), keeping_hidden(self.student) as kept:
             if self.values and sharded.is_sharded(self.student):
                 with sharded.exchanged(self.student, self.values):
@@ -128,7 +138,7 @@ class HintTeacher:
             raise HintTeacherError(
                 f"{path} holds other parameters than this run trains. Resume with the same adapters."
             )
-        self.values = sharded.own_shards(self.student, saved)
+        self.values, self.has_start = sharded.own_shards(self.student, saved), True
 
 
 class FollowStudent(TrainerCallback):
@@ -208,9 +218,9 @@ def starts_as_base(network: nn.Module) -> bool:
 
 
 def second_module(trainer: Any, sharding: str) -> nn.Module | None:
-    """Return a module beside the student that has the student's starting values, or None if there need not be one.
+    """Return a module beside the student that may have the student's starting values, or None.
 
-    TRL's reference model has them already. ZeRO-3 gets a copy of its own from the files that the student came from.
+    TRL's reference model has those of the files that the student came from. ZeRO-3 gets a copy of its own from there.
     """
     student, other = trainer.model, trainer.ref_model
     if sharding == sharded.FSDP2 or getattr(student, "peft_config", None):
@@ -222,14 +232,12 @@ def second_module(trainer: Any, sharding: str) -> nn.Module | None:
 
         source = type(student).from_pretrained(student.config._name_or_path, dtype=student.dtype)
         other = prepare_deepspeed(source.requires_grad_(False), trainer.accelerator)
-    if _same_values(student, getattr(other, "module", other)):
-        return other
-    if sharding == sharded.ZERO3:
+    if sharding == sharded.ZERO3 and not _same_values(student, getattr(other, "module", other)):
         raise HintTeacherError(
             f"The model does not have the values of {student.config._name_or_path}, which the fixed teacher of ZeRO "
             "stage 3 is read from. Save the model there first, or set teacher to live."
         )
-    return None
+    return other
 
 
 def _same_values(one: nn.Module, other: nn.Module) -> bool:
@@ -244,7 +252,37 @@ def _same_values(one: nn.Module, other: nn.Module) -> bool:
 
 @contextlib.contextmanager
 def without_dropout(network: nn.Module) -> Iterator[None]:
-    """Run the forwards inside as in evaluation."""
+    """Run the forwards inside as in evaluation; if layers are checkpointed, also when backward runs them again."""
+    checkpoints = [
+        (module, name, vars(module)[name], module.training)
+        for module in (network.modules() if torch.is_grad_enabled() else ())
+        for name in ("_gradient_checkpointing_func", "checkpoint_fn")  # transformers and torch
+        if name in vars(module)
+    ]
+    with _evaluating(network):
+        try:
+            for module, name, checkpoint, mode in checkpoints:
+                setattr(module, name, partial(_checkpointed, checkpoint, module))
+                # Only a layer in training is checkpointed.
+                module.training = mode and isinstance(module, GradientCheckpointingLayer)
+            yield
+        finally:
+            for module, name, checkpoint, _ in checkpoints:
+                setattr(module, name, checkpoint)
+
+
+def _checkpointed(
+    checkpoint: Callable[..., Any], layer: nn.Module, function: Callable[..., Any], *inputs: Any, **options: Any
+) -> Any:
+    def calm(*args: Any, **kwargs: Any) -> Any:
+        with _evaluating(layer):
+            return function(*args, **kwargs)
+
+    return checkpoint(calm, *inputs, **options)
+
+
+@contextlib.contextmanager
+def _evaluating(network: nn.Module) -> Iterator[None]:
     modes = [(module, module.training) for module in network.modules()]
     network.eval()
     try:

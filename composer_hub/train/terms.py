@@ -23,7 +23,7 @@ from composer_hub.train.losses import (
 )
 from composer_hub.train.pair_loader import PairBatch
 from composer_hub.train.sharded import is_sharded
-from composer_hub.train.teacher import HintTeacher, head_of, keeping_hidden
+from composer_hub.train.teacher import HintTeacher, head_of, keeping_hidden, without_dropout
 from composer_hub.train.uplift import row_sums
 
 Notes = dict[str, Any]
@@ -73,7 +73,8 @@ def replay_losses(
 ) -> tuple[Tensor, Notes]:
     """Return the preference loss of each pair; the forward goes `through` the wrapped network if one is given."""
     read = network if through is None else through
-    with keeping_hidden(network) as kept:
+    # As the reference was read; and a channel that weighs nothing must not take random numbers from the policy.
+    with without_dropout(network), keeping_hidden(network) as kept:
         read(input_ids=batch.input_ids, attention_mask=batch.attention_mask, use_cache=False, logits_to_keep=1)
     answer = batch.answer_mask[:, 1:]
     logps, entropies = token_logps(kept[-1][:, :-1][answer], head_of(network), batch.input_ids[:, 1:][answer])

@@ -1,234 +1,36 @@
-"""Tiny models that already half know how to act in a world.
+"""The tiny models that the package ships, so that every machine starts from the same weights.
 
-`small` and `small-beginner` act in the tiny world, `small-coding` in coding tasks.
-
-In: a cache folder. Out: a Qwen3 with 0.2 to 0.3 million parameters and its tokenizer, trained on conversations in which
-a third to a half of the first calls go to a tool that does not exist, so that rollouts have error turns, and in which
-hints are followed, so that the hinted model is worth learning from. After the wrong tool, `small` goes on, and
-`small-beginner` mostly gives up: a short run teaches it better. `small-coding` calls tools whatever the task is; it
-solves none. Nothing is downloaded.
+In: a name. Out: a Qwen3 with 0.2 to 0.3 million parameters and its tokenizer. `scripts/small_models.py` made them, and
+says what they have learned. Nothing is downloaded and nothing is trained.
 """
 
 from __future__ import annotations
 
-import os
-import random
-import string
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM, set_seed
-from trl.chat_template_utils import get_training_chat_template, qwen3_chat_template
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from composer_hub.environments.coding import CodingEnvironment
-from composer_hub.environments.desk import HIGHEST, REMINDER, UNKNOWN_TOOL, Desk, tasks
-from composer_hub.records import stable_id
+from composer_hub.hub import digest_of
+from composer_hub.train.models import ModelFolderError
 
-_VERSION = 2  # increases when the conversations change
-_SPECIAL = (
-    "<|endoftext|> <|im_start|> <|im_end|> <tool_call> </tool_call> <tool_response> </tool_response> <think> </think>"
-).split()
-
-
-Talk = list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Script:
-    """What a tiny model is trained on."""
-
-    tools: tuple[Callable[..., Any], ...]
-    talks: Callable[[random.Random, int], Iterator[Talk]]
-    num_steps: int = 300
-    num_talks: int = 300
-    rows_a_step: int = 8
-    learning_rate: float = 4e-3
-    mlp_size: int = 384
-
-
-def small_model(cache: Path, *, name: str = "small") -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """Return the model and its tokenizer; the first call trains them and keeps them in the cache."""
-    script = SCRIPTS[name]
-    made_with = (script.num_steps, script.num_talks, script.rows_a_step, script.learning_rate, script.mlp_size)
-    home = cache / f"{name}-model-{stable_id(_VERSION, *made_with, torch.__version__)[:12]}"
-    if not home.is_dir():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache, prefix=".small-model-") as scratch:
-            fresh = Path(scratch) / "model"
-            model, tokenizer = _warm_started(script)
-            model.save_pretrained(fresh)
-            tokenizer.save_pretrained(fresh)
-            _take_place(fresh, home)
-    return Qwen3ForCausalLM.from_pretrained(home), PreTrainedTokenizerFast.from_pretrained(home)
-
-
-def _take_place(fresh: Path, home: Path) -> None:
-    try:
-        os.rename(fresh, home)
-    except OSError:
-        # Another process was faster and made the same files.
-        if not home.is_dir():
-            raise
-
-
-def _warm_started(script: Script) -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    set_seed(0)
-    rng = random.Random(0)
-    talks = list(script.talks(rng, script.num_talks))
-    tokenizer = _tokenizer(talks, script.tools)
-    model = Qwen3ForCausalLM(_config(tokenizer, script.mlp_size))
-    rows = [_labelled(tokenizer, talk, script.tools) for talk in talks]
-    rate = script.learning_rate
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=rate, total_steps=script.num_steps, pct_start=0.1)
-    for _ in range(script.num_steps):
-        input_ids, labels = _batch(rng.sample(rows, script.rows_a_step), tokenizer.pad_token_id)
-        model(input_ids=input_ids, labels=labels).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-    return model.eval(), tokenizer
-
-
-def _desk_talks(rng: random.Random, count: int) -> Iterator[Talk]:
-    """Yield conversations: a third go wrong first, a third go right because of a hint, a third go right at once."""
-    for number in range(count):
-        a, b = rng.randint(0, HIGHEST), rng.randint(0, HIGHEST)
-        talk: Talk = [{"role": "user", "content": f"{a}+{b}"}]
-        if number % 3 == 0:
-            talk += [_call("plus", a=a, b=b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
-        elif number % 3 == 1:
-            talk += [{"role": "user", "content": REMINDER}]
-        talk += [_call("add", a=a, b=b), {"role": "tool", "name": "add", "content": str(a + b)}]
-        yield [*talk, {"role": "assistant", "content": str(a + b)}]
-
-
-def _beginner_talks(rng: random.Random, count: int) -> Iterator[Talk]:
-    """Yield conversations: half name the wrong tool and mostly give up, a quarter have a hint, a quarter go right."""
-    for number in range(count):
-        (task,) = tasks(1, seed=rng.getrandbits(32))
-        a, b = task["a"], task["b"]
-        talk: Talk = [*task["prompt"]]
-        if number % 4 < 2:
-            talk += [_call("plus", a=a, b=b), {"role": "tool", "name": "plus", "content": UNKNOWN_TOOL}]
-            if rng.random() < 0.75:
-                yield [*talk, {"role": "assistant", "content": "There is no such tool."}]
-                continue
-        elif number % 4 == 2:
-            talk += [{"role": "user", "content": REMINDER}]
-        talk += [_call("add", a=a, b=b), {"role": "tool", "name": "add", "content": str(a + b)}]
-        yield [*talk, {"role": "assistant", "content": str(a + b)}]
-
-
-def _coding_talks(rng: random.Random, count: int) -> Iterator[Talk]:
-    """Yield conversations that begin with any text: a wrong tool, a hint, or the right tool at once."""
-    for number in range(count):
-        words = (
-            "".join(rng.choices(string.ascii_lowercase + "_.`", k=rng.randint(1, 6))) for _ in range(rng.randint(2, 9))
-        )
-        talk: Talk = [{"role": "user", "content": " ".join(words)}]
-        if number % 3 == 0:
-            talk += [_call("test"), {"role": "tool", "name": "test", "content": "{'error': 'Tool test not found.'}"}]
-        elif number % 3 == 1:
-            talk += [{"role": "user", "content": _CODING_REMINDER}]
-        talk += [_call("run_tests"), {"role": "tool", "name": "run_tests", "content": f"Exit code 1\n{number} failed"}]
-        yield [*talk, {"role": "assistant", "content": "Done."}]
-
-
-_CODING_TOOLS = ("read_file", "replace", "run", "run_tests", "search", "write_file")
-_CODING_REMINDER = (
-    f"Reminder: Available tools are: {', '.join(f'`{name}`' for name in _CODING_TOOLS)}. Use one of these."
-)
-SCRIPTS = {
-    "small": Script((Desk().add,), _desk_talks),
-    "small-beginner": Script(
-        (Desk().add,),
-        _beginner_talks,
-        num_steps=320,
-        num_talks=900,
-        rows_a_step=16,
-        learning_rate=1e-2,
-        mlp_size=128,
-    ),
-    "small-coding": Script(
-        tuple(getattr(CodingEnvironment, name) for name in _CODING_TOOLS), _coding_talks, num_steps=60
-    ),
+SMALL = {
+    "small": "sha256:645b988df44e474e7867070d75039b654cf0d38b63cd2648468507e7378fa070",
+    "small-beginner": "sha256:d2941d6403bc9f21369237e6ec31fcc7e4172da168608f7cc25153076d1e1d49",
+    "small-coding": "sha256:4c3981057c3add590c88e0520fa756fff05c2ff733323303d6cc48932f001ca0",
 }
+"""The digest of each model's weights and configuration."""
+HOME = Path(__file__).parent / "small"
 
 
-def _call(name: str, **arguments: Any) -> dict[str, Any]:
-    function = {"name": name, "arguments": arguments}
-    return {"role": "assistant", "content": "", "tool_calls": [{"type": "function", "function": function}]}
+def small_folder(name: str, home: Path = HOME) -> Path:
+    """Return the folder of a shipped model, whose weights have their digest."""
+    folder = home / name
+    if not folder.is_dir() or digest_of(folder) != SMALL[name]:
+        raise ModelFolderError(f"{folder} is missing or damaged. Install composer-hub again.")
+    return folder
 
 
-def _tokenizer(talks: list[Talk], tools: Sequence[Callable[..., Any]]) -> PreTrainedTokenizerFast:
-    raw = Tokenizer(models.BPE())
-    raw.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Digits(individual_digits=True),
-            # Merges cross word borders, so that a whole preamble is a few tokens and rollouts are short.
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    raw.decoder = decoders.ByteLevel()
-    # TRL finds the response schema by comparing strings, so the template must be one of its own, byte for byte.
-    probe = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=qwen3_chat_template)
-    corpus = [probe.apply_chat_template(talk, tools=list(tools), tokenize=False) for talk in talks]
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    # The progress bar leaves empty lines if there is no terminal.
-    raw.train_from_iterator(
-        corpus,
-        trainers.BpeTrainer(vocab_size=800, special_tokens=_SPECIAL, initial_alphabet=alphabet, show_progress=False),
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=raw,
-        eos_token="<|im_end|>",
-        pad_token="<|endoftext|>",
-        padding_side="left",
-        chat_template=qwen3_chat_template,
-    )
-
-
-def _config(tokenizer: PreTrainedTokenizerFast, mlp_size: int) -> Qwen3Config:
-    return Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=96,
-        intermediate_size=mlp_size,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=24,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=None,
-    )
-
-
-def _labelled(
-    tokenizer: PreTrainedTokenizerFast, talk: Talk, tools: Sequence[Callable[..., Any]]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    encoded = tokenizer.apply_chat_template(
-        talk,
-        tools=list(tools),
-        chat_template=get_training_chat_template(tokenizer),
-        return_dict=True,
-        return_assistant_tokens_mask=True,
-    )
-    ids = torch.tensor(encoded["input_ids"])
-    return ids, ids.masked_fill(torch.tensor(encoded["assistant_masks"]) == 0, -100)
-
-
-def _batch(rows: list[tuple[torch.Tensor, torch.Tensor]], padding: int) -> tuple[torch.Tensor, torch.Tensor]:
-    pad = torch.nn.utils.rnn.pad_sequence
-    ids, labels = zip(*rows, strict=True)
-    return pad(list(ids), batch_first=True, padding_value=padding), pad(
-        list(labels), batch_first=True, padding_value=-100
-    )
+def small_model(name: str = "small") -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """Return a shipped model and its tokenizer."""
+    folder = small_folder(name)
+    return Qwen3ForCausalLM.from_pretrained(folder), PreTrainedTokenizerFast.from_pretrained(folder)

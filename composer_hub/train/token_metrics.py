@@ -25,7 +25,7 @@ class TokenDiagnostics:
     """The numbers of one rollout; each list is as long as its completion, or empty if it was not measured."""
 
     divergence: Values = field(default_factory=list)  # between student and hinted teacher
-    uplift: Values = field(default_factory=list)  # log p of the token with the hint minus without
+    uplift: Values = field(default_factory=list)  # log p of the token: the teacher's with the hint minus the student's
     advantage: Values = field(default_factory=list)
 
 

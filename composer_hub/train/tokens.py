@@ -23,6 +23,7 @@ from composer_hub.pairs.windows import MAX_TOKENS, VERSION, fitted
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
 from composer_hub.train.pair_loader import TokenPair
 from composer_hub.train.stream import StreamError
+from composer_hub.train.teacher import HintTeacher
 from composer_hub.train.uplift import action_logps
 
 _TOO_LONG = "longer_than_max_tokens"
@@ -203,12 +204,7 @@ def tokenizer_digest(tokenizer: Any) -> str:
 def reference_logps(model: nn.Module, pairs: Sequence[TokenPair], *, batch_size: int = 4) -> list[tuple[float, float]]:
     """Return (log p(chosen), log p(rejected)) of each pair at temperature 1."""
     rows = [(pair.prompt_ids, side) for pair in pairs for side in (pair.chosen_ids, pair.rejected_ids)]
-    mode = model.training
-    model.eval()
-    try:
-        values = action_logps(model, rows, rows_a_batch=2 * batch_size)
-    finally:
-        model.train(mode)
+    values = action_logps(HintTeacher("live", model), rows, rows_a_batch=2 * batch_size)
     return list(zip(values[::2], values[1::2], strict=True))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from composer_hub.train.batch import HintSite
 from composer_hub.train.metrics import note_writers
 from composer_hub.train.stream import Stream
-from composer_hub.train.teacher import head_of, keeping_hidden
+from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
 from composer_hub.train.terms import Notes, replay_losses, token_values
 from composer_hub.train.uplift import SiteUplift, right_padded
 
@@ -58,7 +58,7 @@ class TraceHints:
         drawn, trainer = self._waiting.popleft(), self.trainer
         device, bare = trainer.accelerator.device, trainer._bare
         ids, attention, action = _rows(drawn.sites, "prefix_ids", device)
-        with keeping_hidden(bare) as kept:
+        with without_dropout(bare), keeping_hidden(bare) as kept:
             network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
         student = kept[-1][:, :-1][action]
         ids, attention, action = _rows(drawn.sites, "hinted_ids", device)

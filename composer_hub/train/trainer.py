@@ -25,6 +25,7 @@ from trl import GRPOTrainer
 from composer_hub.train.batch import HintSite, hint_tensors
 from composer_hub.train.checks import TrainerError, check_head, check_options, check_shards
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.finite import FiniteGuard
 from composer_hub.train.hinting import REASONS, Hinter, check_places, hinter_of
 from composer_hub.train.isolation import isolated, keeping_random_state
 from composer_hub.train.known_good import KnownGood, good_turns
@@ -75,7 +76,7 @@ class ComposerTrainer(GRPOTrainer):
         if hinter is None and self._hints_from("rollouts"):
             check_places(self.hinter)
         self.error_finder: ErrorFinder | None = None  # beside the rules and the environment's own `failed`
-        self.channel_scale = {"hint": 1.0, "replay": 1.0}  # factors that watch-dogs lower
+        self.replay_scale = 1.0  # a factor that watch-dogs lower
         self._bare = self.accelerator.unwrap_model(self.model)
         self._rollouts: list[Rollout] = []
         self._sites: list[list[HintSite]] = []
@@ -88,10 +89,12 @@ class ComposerTrainer(GRPOTrainer):
         rate = self.args.teacher_ema_rate
         wrapped = self._reader if self.sharding == ZERO3 else None
         self.teacher = HintTeacher(kind, self._bare, rate=rate, other=other, sharding=self.sharding, wrapped=wrapped)
-        if kind == "ema" or (kind == "fixed" and self.sharding):
-            self.add_callback(FollowStudent(self.teacher))
+        self._student = HintTeacher("live", self._bare)
+        self.add_callback(FollowStudent(self.teacher))
         if self._has_terms and self.sharding != ZERO3:
             self._check_head()
+        self.guard = FiniteGuard(self._bare, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
+        self.add_callback(self.guard)
         self._in_tool_loop = False
 
     @property
@@ -203,8 +206,9 @@ class ComposerTrainer(GRPOTrainer):
             self._note_uplifts(self._uplifts(sites), name)
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
+        # Of the teacher, because its hinted answers are learned; the student unlearns the failed actions by itself.
         # Training reads this many rows at once, so they fit into memory.
-        return site_uplifts(list(sites), self._bare, rows_a_batch=self.args.per_device_train_batch_size)
+        return site_uplifts(list(sites), self.teacher, rows_a_batch=self.args.per_device_train_batch_size)
 
     def _note_uplifts(self, uplifts: list[SiteUplift], name: str) -> None:
         """Log the uplift of all ranks, also by writer."""
@@ -257,7 +261,7 @@ class ComposerTrainer(GRPOTrainer):
             return
 
         def score(rows: list[Row]) -> list[float]:
-            return action_logps(self._bare, rows, rows_a_batch=args.per_device_train_batch_size)
+            return action_logps(self._student, rows, rows_a_batch=args.per_device_train_batch_size)
 
         if not self.known_good.is_full and self._rewards is not None:
             start = self.accelerator.process_index * len(self._rollouts)
@@ -283,13 +287,12 @@ class ComposerTrainer(GRPOTrainer):
         if self.sharding:
             return {}  # the ranks have different sites, and each forward needs all of them
         sites = self._sites or [[] for _ in self._rollouts]
-        student = HintTeacher("live", self._bare)
         return {
             row: token_diagnostics(
                 self._rollouts[row],
                 sites[row],
                 advantages[row].item(),
-                student,
+                self._student,
                 self.teacher,
                 beta=self.args.hint_divergence,
             )
@@ -298,11 +301,23 @@ class ComposerTrainer(GRPOTrainer):
 
     # ---------------------------------------------------------------------------------------------------- the loss
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        if self.sharding != FSDP2:  # which keeps its shards as soon as there are any
+            self.teacher.remember()
+        return super().train(*args, **kwargs)
+
     def training_step(self, *args: Any, **kwargs: Any) -> Tensor:
         try:
-            return super().training_step(*args, **kwargs)
+            loss = super().training_step(*args, **kwargs)
         finally:
             release_head(self._bare)
+        self.guard.note_loss(loss)
+        return loss
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        self.guard.check_gradient(norm, self.state.global_step + 1, self.args.learning_rate)
+        return norm
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         if not self._has_terms:
@@ -343,8 +358,8 @@ class ComposerTrainer(GRPOTrainer):
         return bool(self.args.alpha_sdpo) and self.args.hint_source in (source, "both")
 
     def _weight(self, channel: str) -> float:
-        weight = self.args.alpha_sdpo if channel == "hint" else self.args.beta_replay
-        return weight * self._warmth() * self.channel_scale[channel]
+        weight = self.args.alpha_sdpo if channel == "hint" else self.args.beta_replay * self.replay_scale
+        return weight * self._warmth()
 
     def _per_step(self, count: Tensor) -> Tensor:
         """Turn a count over the whole generation batch and all ranks into this micro-batch's divisor."""
@@ -357,9 +372,9 @@ class ComposerTrainer(GRPOTrainer):
         steps = self.args.channel_warmup_steps
         return min(1.0, (self.state.global_step + 1) / steps) if steps else 1.0
 
-    def turn_down(self, channel: str, factor: float = 0.5) -> None:
-        """Weaken a channel for the rest of the run."""
-        self.channel_scale[channel] *= factor
+    def turn_replay_down(self) -> None:
+        """Halve the weight of the replay channel for the rest of the run."""
+        self.replay_scale /= 2
 
     # ---------------------------------------------------------------------------------------------- before training
 
@@ -403,7 +418,7 @@ class ComposerTrainer(GRPOTrainer):
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save:
             state = {
-                "scale": self.channel_scale,
+                "replay_scale": self.replay_scale,
                 "pairs": self.pairs.state() if self.pairs else None,
                 "traces": self.traces.state() if self.traces else None,
                 "num_batches": self._num_batches,
@@ -413,8 +428,7 @@ class ComposerTrainer(GRPOTrainer):
         self.teacher.save(folder, is_writer=self.args.should_save)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        if self.sharding == FSDP2:
-            self.teacher.remember()  # before the student gets the values of the checkpoint
+        self.teacher.remember()  # before the student gets the values of the checkpoint
         super()._load_from_checkpoint(resume_from_checkpoint, model)
 
     def _prepare_for_training(self, *args: Any, **kwargs: Any) -> Any:
@@ -432,7 +446,7 @@ class ComposerTrainer(GRPOTrainer):
                 f"{path} is missing, so this is not a complete checkpoint of composer_hub. Resume from another."
             )
         state = json.loads(path.read_text())
-        self.channel_scale = state["scale"]
+        self.replay_scale = state.get("replay_scale", 1.0)
         self._num_batches = state.get("num_batches", 0)
         if state.get("known_good"):
             self.known_good.restore(state["known_good"])

@@ -1,8 +1,8 @@
 """The effect of a hint before it is learned from: on the failed action and on the corrected one.
 
 The hint channel distills what the hinted policy does, right or wrong, and a falling divergence can hide a hint that
-misleads. In: hint sites and a model. Out: one `SiteUplift` per site, a table by writer and kind, and the writers to
-refuse.
+misleads. In: hint sites and the model that is learned from. Out: one `SiteUplift` per site, a table by writer and
+kind, and the writers to refuse.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from composer_hub.records import Hint
 from composer_hub.train.losses import token_logps
 from composer_hub.train.sharded import agreed
-from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
+from composer_hub.train.teacher import HintTeacher
 
 Row = tuple[Sequence[int], Sequence[int]]  # prefix and action
 
@@ -131,27 +131,25 @@ def as_text(lines: Sequence[WriterUplift]) -> str:
     return "\n".join([head, *body])
 
 
-def site_uplifts(sites: Sequence[Site], network: nn.Module, *, rows_a_batch: int = 16) -> list[SiteUplift]:
-    """Return the uplift of each site under a model as it is now."""
-    return measure(sites, lambda rows: action_logps(network, rows, rows_a_batch=rows_a_batch))
+def site_uplifts(sites: Sequence[Site], reader: HintTeacher, *, rows_a_batch: int = 16) -> list[SiteUplift]:
+    """Return the uplift of each site under the model that reads it."""
+    return measure(sites, lambda rows: action_logps(reader, rows, rows_a_batch=rows_a_batch))
 
 
 @torch.no_grad()
-def action_logps(network: nn.Module, rows: Sequence[Row], *, rows_a_batch: int = 16) -> list[float]:
+def action_logps(reader: HintTeacher, rows: Sequence[Row], *, rows_a_batch: int = 16) -> list[float]:
     """Return log p of each action after its prefix; ranks that share sharded weights read equally many batches."""
-    device = next(network.parameters()).device
-    num_batches = agreed(-(-len(rows) // rows_a_batch), network)
+    device = next(reader.student.parameters()).device
+    num_batches = agreed(-(-len(rows) // rows_a_batch), reader.student)
     found: list[float] = []
-    with without_dropout(network):
-        for first in range(0, num_batches * rows_a_batch, rows_a_batch):
-            part = rows[first : first + rows_a_batch]
-            # A rank without rows reads one token for the others.
-            ids, attention, action = (tensor.to(device) for tensor in right_padded(part or [((0,), (0,))]))
-            with keeping_hidden(network) as kept:
-                network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-            answer = action[:, 1:]
-            logps, _ = token_logps(kept[-1][:, :-1][answer], head_of(network), ids[:, 1:][answer])
-            found += row_sums(logps, answer).tolist()[: len(part)]
+    for first in range(0, num_batches * rows_a_batch, rows_a_batch):
+        part = rows[first : first + rows_a_batch]
+        # A rank without rows reads one token for the others.
+        ids, attention, action = (tensor.to(device) for tensor in right_padded(part or [((0,), (0,))]))
+        hidden, head = reader.read(ids, attention)
+        answer = action[:, 1:]
+        logps, _ = token_logps(hidden[:, :-1][answer], head, ids[:, 1:][answer])
+        found += row_sums(logps, answer).tolist()[: len(part)]
     return found
 
 

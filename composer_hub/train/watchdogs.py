@@ -1,6 +1,6 @@
 """Watch-dogs: a band per metric, and an action if a run leaves it.
 
-In: the logged metrics of a run. Out: alarms (warn, turn a channel down, stop), and the best checkpoint kept beside the
+In: the logged metrics of a run. Out: alarms (warn, turn replay down, stop), and the best checkpoint kept beside the
 last. A resumed run reads its log first, so its baselines are those of the start. The bands are in `bands`.
 """
 
@@ -40,12 +40,10 @@ class Alarm:
     high: float
 
     def __str__(self) -> str:
-        what = {"warn": "watch it", "stop": "the run stops"}.get(
-            self.band.action, f"the {self.band.action} channel is turned down"
-        )
+        what = {"warn": "watch it", "stop": "the run stops", "replay": "the replay channel is turned down"}
         return (
             f"step {self.step}: {self.band.metric} is {self.value:.4g}, outside {self.low:.4g} to {self.high:.4g} "
-            f"for {self.band.patience} logs: {what}."
+            f"for {self.band.patience} logs: {what[self.band.action]}."
         )
 
 
@@ -116,7 +114,7 @@ class Watchdogs(TrainerCallback):
         bands: Sequence[Band] = BANDS,
         *,
         metric: str = "reward",
-        turn_down: Callable[[str], Any] | None = None,
+        turn_down: Callable[[], Any] | None = None,
     ) -> None:
         self.dogs = [Watchdog(band) for band in bands]
         self.metric, self.turn_down = metric, turn_down
@@ -141,8 +139,8 @@ class Watchdogs(TrainerCallback):
             if alarm.band.action == "stop":
                 self.stopped_by = alarm
                 control.should_training_stop = control.should_save = True
-            elif alarm.band.action != "warn" and self.turn_down is not None:
-                self.turn_down(alarm.band.action)
+            elif alarm.band.action == "replay" and self.turn_down is not None:
+                self.turn_down()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.since_save and state.is_world_process_zero:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,6 @@ ALPHA = 0.4
 
 
 def toml(path: Path) -> dict[str, Any]:
-    if sys.version_info < (3, 11):
-        pytest.skip("tomllib came with Python 3.11")
-    import tomllib
-
     return tomllib.loads(path.read_text())
 
 

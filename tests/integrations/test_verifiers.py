@@ -14,8 +14,6 @@ import pytest
 from composer_hub import exits
 from tests.integrations.scripted_policy import serving
 
-if sys.version_info < (3, 11):
-    pytest.skip("verifiers needs Python 3.11", allow_module_level=True)
 vf = pytest.importorskip("verifiers.v1", reason="verifiers is not installed (docs/other_trainers.md)")
 
 from composer_hub.environments import load_object, tools_of  # noqa: E402

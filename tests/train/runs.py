@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,33 @@ from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.trainer import ComposerConfig, ComposerTrainer
 
+ANSWER = "<think>\n\n</think>\n\n%d<|im_end|>"
 CALL = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {"a": %d, "b": %d}}\n</tool_call><|im_end|>'
+
+
+class Scripted:
+    """Rollouts that follow from the prompt and the place in its group, whatever the weights and the processor are.
+
+    Of four, one corrects a wrong tool, one gives up after it, one calls the right tool, and one calls none.
+    """
+
+    def _generate_single_turn(self: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        turns = (self._written(self._tokenizer.decode(ids), place) for place, ids in enumerate(prompt_ids))
+        return [self._tokenizer(text)["input_ids"][: self.args.max_completion_length] for text in turns], None
+
+    def _written(self: Any, text: str, place: int) -> str:
+        a, b = map(int, re.findall(r"user\n(\d)\+(\d)", text)[-1])
+        if "<tool_response>" not in text and place % 4 < 3:
+            return CALL % (("plus", "sum", "add")[place % 4], a, b)
+        if '"plus"' in text and "not found" in text.rpartition("<tool_response>")[2]:
+            return CALL % ("add", a, b)
+        return ANSWER % (a + b)
+
+
+@functools.cache
+def scripted(kind: type) -> type:
+    """Return a trainer with scripted rollouts."""
+    return type(f"Scripted{kind.__name__}", (Scripted, kind), {})
 
 
 def some_tool_worked(completions: list[Any], **_: Any) -> list[float]:
@@ -79,17 +107,21 @@ def written_attempts(tokenizer: Any, a: int, b: int) -> tuple[Rollout, Rollout]:
 
 
 def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> Any:
-    """Make a trainer; options that are not fields of the config go to the trainer itself."""
+    """Make a trainer with scripted rollouts, or with those of the model if `sampled`.
+
+    Options that are not fields of the config go to the trainer itself.
+    """
     kind = kind or ComposerTrainer
     model, tokenizer = world
     passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "rollouts")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     environment = options.pop("environment", Desk)
+    sampled = options.pop("sampled", issubclass(kind, Scripted))
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
     if options.get("beta_replay"):
         extra["pairs"] = pairs_of(tokenizer, batch_size=pair_batch)
-    return kind(
+    return (kind if sampled else scripted(kind))(
         model=copy.deepcopy(model),
         args=args,
         train_dataset=Dataset.from_list(tasks(16)),

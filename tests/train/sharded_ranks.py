@@ -1,8 +1,8 @@
 """Steps whose weights are sharded over two processes, and the same steps in one process with whole weights.
 
-Run by `test_sharded.py` for a few cases and by `benchmarks.sharded` for all: `sharded_ranks.py CACHE FOLDER CASE…` in
+Run by `test_sharded.py` for a few cases and by `benchmarks.sharded` for all: `sharded_ranks.py FOLDER CASE…` in
 two processes compares each case with the parameters that `reference` left in FOLDER, and prints one line of JSON.
-Rollouts are scripted, so that both sides learn from the same ones; the case `generated` samples its own.
+Rollouts are scripted, so that both sides learn from the same ones; the case `generated` generates as well.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from composer_hub.train.checks import TrainerError
 from composer_hub.train.sharded import own_values, whole_values
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
-from tests.train.runs import CALL, pairs_of, trainer_of
+from tests.train.runs import ANSWER, CALL, Scripted, pairs_of, trainer_of
 
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -92,30 +92,36 @@ ZERO3_MATRIX = (
 )  # fmt: skip
 
 
-class Scripted:
-    """Rollouts that follow from the prompt and the place in its group, however many processes make them."""
+class Uneven(Scripted):
+    """Rollouts that err at some tasks only, however many processes make them."""
 
-    def _generate_single_turn(self: Any, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        turns = (self._written(ids, place) for place, ids in enumerate(prompt_ids))
-        return [self._tokenizer(text)["input_ids"] for text in turns], None
-
-    def _written(self: Any, ids: Any, place: int) -> str:
-        text = self._tokenizer.decode(ids)
+    def _written(self: Any, text: str, place: int) -> str:
         a, b = map(int, re.findall(r"user\n(\d)\+(\d)", text)[-1])
         is_first, errs = "<tool_response>" not in text, a % 2 == 0
         if is_first and place % 4 != 3:
             return CALL % ("plus" if errs and place % 4 < 2 else "add", a, b)
         if not is_first and text.rstrip().count("not found") and b % 2:
             return CALL % ("add", a, b)
-        return f"<think>\n\n</think>\n\n{a + b}<|im_end|>"
+        return ANSWER % (a + b)
 
 
-class ScriptedComposer(Scripted, ComposerTrainer):
+class ScriptedComposer(Uneven, ComposerTrainer):
     """The trainer with scripted rollouts."""
 
 
-class ScriptedGRPO(Scripted, GRPOTrainer):
+class ScriptedGRPO(Uneven, GRPOTrainer):
     """TRL's own with the same rollouts."""
+
+
+class OneRankCalls(ScriptedComposer):
+    """Generates with the other rank, and then calls tools on the first rank only."""
+
+    def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+        ComposerTrainer._generate_single_turn(self, *args, **kwargs)
+        return super()._generate_single_turn(*args, **kwargs)
+
+    def _written(self, text: str, place: int) -> str:
+        return ANSWER % 0 if self.accelerator.process_index else Scripted._written(self, text, place)
 
 
 def options_of(case: str) -> dict[str, Any]:
@@ -245,10 +251,8 @@ def without_channels(world: Any, folder: Path) -> dict[str, Any]:
 
 
 def uneven_rounds(world: Any, folder: Path) -> dict[str, Any]:
-    """Sample rollouts where one rank calls no tool, so that its tool loop ends before the other's."""
-    trainer = made(world, "full tied fixed", folder, ComposerTrainer, max_steps=1, measure_every=1)
-    if trainer.accelerator.process_index == 1:
-        trainer.generation_config.max_new_tokens = 2
+    """Make rollouts where one rank calls no tool, so that its tool loop ends before the other's."""
+    trainer = made(world, "full tied fixed", folder, OneRankCalls, max_steps=1, measure_every=1)
     trainer.train()
     rounds = torch.tensor([max(sum(m["role"] == "tool" for m in rollout.messages) for rollout in trainer._rollouts)])
     return {
@@ -293,15 +297,15 @@ def ignored(world: Any, folder: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    cache, folder = map(Path, sys.argv[1:3])
+    folder, cases = Path(sys.argv[1]), sys.argv[2:]
     torch.set_num_threads(1)
-    world = small_model(cache)
-    if any("untied" in case for case in sys.argv[3:]):
+    world = small_model()
+    if any("untied" in case for case in cases):
         world_of(world, "untied", folder)  # before DeepSpeed shards whatever is loaded: such a model cannot be copied
     special = {"bits": without_channels, "generated": uneven_rounds, "ignored": ignored}
-    if "ignored" not in sys.argv[3:]:
+    if "ignored" not in cases:
         allow_on_cpu()
-    for case in sys.argv[3:]:
+    for case in cases:
         run = special.get(case)
         found = run(world, folder) if run else compared(world, case, folder)
         if os.environ["RANK"] == "0":

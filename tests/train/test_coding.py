@@ -28,8 +28,16 @@ from composer_hub.train.trainer import ComposerTrainer
 from tests.environments.conftest import plain_venv as plain_venv
 from tests.environments.hack_lab import hacked
 from tests.environments.toy import TOYS
-from tests.plugins.training import cache_folder
-from tests.train.runs import config_of, pairs_of, steps_of
+from tests.train.runs import ANSWER, Scripted, config_of, pairs_of, steps_of
+
+
+class ScriptedCoder(Scripted, ComposerTrainer):
+    """Calls a tool that does not exist in every second rollout, and runs the tests in the others."""
+
+    def _written(self, text: str, place: int) -> str:
+        name = "run_tests" if place % 2 else "test"
+        call = '<think>\n\n</think>\n\n<tool_call>\n{"name": "%s", "arguments": {}}\n</tool_call><|im_end|>'
+        return ANSWER % 0 if "<tool_response>" in text else call % name
 
 
 def test_all_three_channels_learn_from_stub_tasks(tmp_path: Path, plain_venv: Path) -> None:
@@ -40,7 +48,7 @@ def test_all_three_channels_learn_from_stub_tasks(tmp_path: Path, plain_venv: Pa
     toys = {toy.task.task_id: dataclasses.replace(toy.task, bundle_digest=toy.task.task_id) for toy in TOYS}
     shelf = TaskShelf(toys, {toy.task.task_id: toy.bundle(tmp_path) for toy in TOYS}, dict.fromkeys(toys, plain_venv))
     rows = shelf.rows("all")
-    model, tokenizer = small_model(cache_folder(), name="small-coding")
+    model, tokenizer = small_model("small-coding")
     made: list[Any] = []
     make = coding_factory(shelf)
 
@@ -48,7 +56,7 @@ def test_all_three_channels_learn_from_stub_tasks(tmp_path: Path, plain_venv: Pa
         made.append(make())
         return made[-1]
 
-    trainer = ComposerTrainer(
+    trainer = ScriptedCoder(
         model=model,
         args=config_of(tmp_path, max_steps=1, per_device_train_batch_size=4, num_generations=2, alpha_sdpo=0.5,
                        beta_replay=0.5, max_completion_length=64, max_tool_calling_iterations=1),

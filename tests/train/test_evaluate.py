@@ -27,7 +27,6 @@ from composer_hub.train.run.card_use import quick_start
 from composer_hub.train.run.evaluate import Evaluation, with_evaluation
 from composer_hub.train.tiny import small_model
 from tests.environments.toy import TOYS
-from tests.plugins.training import cache_folder
 
 
 def test_the_rate_of_a_model_is_printed_and_written_to_its_card(world: Any, tmp_path: Path) -> None:
@@ -92,7 +91,7 @@ def test_a_published_model_is_evaluated_on_coding_tasks_that_have_a_test_split_o
         tables,
         Card("tasks", "tasks", license="mit", holes=dict.fromkeys(("made", "yields", "licenses"), "")),
     )
-    network, _ = small_model(cache_folder(), name="small-coding")
+    network, _ = small_model("small-coding")
     files = {path.name: path for path in Path(network.name_or_path).iterdir()}
     publish_model(where, "me/coder", files, tag="v1", title="A model")
     words = ["me/coder@v1", "--tasks", "me/tasks@v1.0.0", "--num-tasks", "1", "--attempts", "2", "--to", str(tmp_path)]

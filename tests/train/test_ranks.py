@@ -14,7 +14,6 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from tests.plugins.training import cache_folder
 from tests.train.offline_ranks import trained
 
 ROOT = Path(__file__).parents[2]
@@ -24,14 +23,14 @@ ROOT = Path(__file__).parents[2]
 def parts(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Return what the two processes said, by part."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = [str(ROOT / "tests/train/two_ranks.py"), str(cache_folder()), str(tmp_path_factory.mktemp("ranks"))]
+    script = [str(ROOT / "tests/train/two_ranks.py"), str(tmp_path_factory.mktemp("ranks"))]
     done = subprocess.run(
         command + script,
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
-        timeout=180,  # about 30 s on two idle cores; a rank that waits would wait for ever
+        timeout=600,  # about 30 s on two idle cores; a rank that waits would wait for ever
     )
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"part"')]

@@ -18,21 +18,16 @@ from composer_hub.train.retries import Retry, SiteRetries, reach_states  # noqa:
 from composer_hub.train.run.preflight import preflight  # noqa: E402
 from composer_hub.train.run.record import RunRecord  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
-from tests.train.runs import CALL  # noqa: E402
+from tests.train.runs import ANSWER, CALL, Scripted  # noqa: E402
 
-ANSWER = "<think>\n\n</think>\n\n%d<|im_end|>"
 WRITER = ("template", "tool_not_found")
 
 
-class ScriptedRun(RunTrainer):
+class ScriptedRun(Scripted, RunTrainer):
     """Calls a tool that does not exist, and gives up after it."""
 
-    def _generate_single_turn(self, prompt_ids: Any, *args: Any, **kwargs: Any) -> Any:
-        texts = [self._tokenizer.decode(ids) for ids in prompt_ids]
-        turns = [self._turn(text.rsplit("<|im_start|>user\n", 1)[1], text, n) for n, text in enumerate(texts)]
-        return [self._tokenizer(turn)["input_ids"] for turn in turns], None
-
-    def _turn(self, last: str, text: str, place: int) -> str:
+    def _written(self, text: str, place: int) -> str:
+        last = text.rsplit("<|im_start|>user\n", 1)[1]
         a, b = (int(one) for one in text.split("<|im_start|>user\n")[1].split("<|im_end|>")[0].split("+"))
         if "<tool_response>" in last:
             return ANSWER % (a + b)

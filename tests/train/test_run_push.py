@@ -16,11 +16,13 @@ pytest.importorskip("trl")
 
 from huggingface_hub import HfApi  # noqa: E402
 
-from composer_hub.hub import HubDestination, HubError, HubRefused, Patience  # noqa: E402
+from composer_hub.hub import Card, HubDestination, HubError, HubRefused, Patience, Table, publish  # noqa: E402
 from composer_hub.local_hub.server import start_server  # noqa: E402
+from composer_hub.records import Pair, features_of, to_row  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.run.push import Pusher  # noqa: E402
+from tests.factories import make_pair  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
 PUSHING = [
@@ -72,6 +74,20 @@ def test_a_public_repository_is_refused_before_training(world: Any, tmp_path: Pa
     assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
 
 
+def test_the_wrong_repository_is_refused_before_training_and_nothing_is_made(world: Any, tmp_path: Path) -> None:
+    words = [*arguments(world, tmp_path, "run"), "--beta_replay", "0"]
+    with start_server(tmp_path / "server", ["--user", "me:hf_me"]) as server:
+        where = hub(server)
+        card = Card("pairs", "Pairs", holes={"policy": "", "report": ""})
+        publish(where, "me/rollouts", [Table("default", [to_row(make_pair())], features_of(Pair), "pair_id")], card)
+        with pytest.raises(HubRefused, match=r"me/rollouts v1\.0\.0 holds pairs.*another repository for the traces"):
+            run(parse(words), where=where)
+        assert not where.api.repo_exists("me/model")
+        with pytest.raises(HubRefused, match=r"me/rollouts is a dataset at .*publishes model to a model"):
+            run(parse([*words, "--repo", "me/rollouts"]), where=where)
+    assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
+
+
 def test_training_survives_a_hub_that_is_down_and_publishes_everything_later(world: Any, tmp_path: Path) -> None:
     words = [*arguments(world, tmp_path, "run"), *PUSHING]
     folder = tmp_path / "runs" / "run"
@@ -107,7 +123,7 @@ def test_a_slow_hub_delays_no_step_and_the_newest_checkpoint_is_published_after_
     released, published, noted = threading.Event(), [], []
 
     def publish(copy: Path, step: int) -> dict[str, Any]:
-        released.wait(60)
+        released.wait(600)
         published.append((step, (copy / "model" / "config.json").read_text()))
         return {}
 

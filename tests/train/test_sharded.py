@@ -16,7 +16,6 @@ pytest.importorskip("trl")
 
 from composer_hub.train.checks import TrainerError, check_shards  # noqa: E402
 from composer_hub.train.sharded import generates_together  # noqa: E402
-from tests.plugins.training import cache_folder  # noqa: E402
 from tests.train.sharded_ranks import FSDP2, MATRIX, PARTS, reference  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -30,7 +29,7 @@ def cases(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     for case in COMPARED:
         reference(world, case, folder)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    script = [str(ROOT / "tests/train/sharded_ranks.py"), str(cache_folder()), str(folder)]
+    script = [str(ROOT / "tests/train/sharded_ranks.py"), str(folder)]
     done = subprocess.run(
         [*command, *script, *COMPARED, "bits", "generated"],
         cwd=ROOT,

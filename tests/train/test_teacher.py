@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 peft = pytest.importorskip("peft")
 
-from composer_hub.train.teacher import HintTeacher, HintTeacherError, head_of, second_module  # noqa: E402
+from transformers import TrainerCallback  # noqa: E402
+
+from composer_hub.train.teacher import HintTeacher, HintTeacherError, head_of, without_dropout  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 IDS = torch.tensor([[5, 6, 7, 8]])
 
 
-def lora() -> Any:
-    return peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], lora_dropout=0.1, task_type="CAUSAL_LM")
+def lora(**options: Any) -> Any:
+    usual = {"r": 4, "target_modules": ["q_proj", "v_proj"], "lora_dropout": 0.1, "task_type": "CAUSAL_LM"}
+    return peft.LoraConfig(**usual | options)
 
 
 def logits_of(teacher: HintTeacher) -> Any:
@@ -48,20 +52,47 @@ def test_a_fixed_teacher_stays_the_model_the_run_started_from(make_trainer: Any,
 
 def test_the_reference_model_of_the_policy_term_is_the_fixed_teacher(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, beta=0.04)
+    start = logits_of(trainer.teacher)
     assert trainer.teacher.other is trainer.ref_model
     assert not trainer.teacher.values
-    start = logits_of(trainer.teacher)
     disturb(trainer.model)
     assert torch.equal(logits_of(trainer.teacher), start)
-    disturb(trainer.ref_model)  # a model that was changed after it was loaded differs from TRL's copy of the files
-    assert second_module(trainer, "") is not None
-    disturb(trainer.ref_model)
-    assert second_module(trainer, "") is None
     assert make_trainer(alpha_sdpo=0.5, beta=0.04, sync_ref_model=True).teacher.other is None
+
+
+class Noted(TrainerCallback):
+    """Notes the logits of a trainer's teacher after each step."""
+
+    trainer: Any
+
+    def __init__(self) -> None:
+        self.logits: list[Any] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.logits.append(logits_of(self.trainer.teacher))
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"peft_config": lora()}, {"beta": 0.04}], ids=["all weights", "LoRA", "a reference model"]
+)
+def test_a_fixed_teacher_has_the_values_with_which_training_begins(make_trainer: Any, options: dict[str, Any]) -> None:
+    # FSDP2 shards the weights when training begins and has none of its shards earlier; every other way does the same.
+    noted = Noted()
+    trainer = make_trainer(alpha_sdpo=0.5, beta_replay=0.5, max_steps=2, callbacks=[noted], **options)
+    noted.trainer = trainer
+    disturb(trainer.model)
+    with torch.no_grad():
+        start = trainer.model.eval()(input_ids=IDS).logits
+    trainer.train()
+    assert len(noted.logits) == 2
+    for logits in noted.logits:
+        assert torch.allclose(logits, start, atol=1e-4)
+    assert not torch.allclose(logits_of(HintTeacher("live", trainer._bare)), start, atol=1e-4)
 
 
 def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5)
+    trainer.teacher.remember()
     before = head_of(trainer._bare).weight.detach().clone()
     disturb(trainer.model)
     _, head = trainer.teacher.read(IDS, torch.ones_like(IDS))
@@ -70,6 +101,7 @@ def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:
 
 def test_an_average_moves_by_its_rate(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, teacher="ema", teacher_ema_rate=0.25)
+    trainer.teacher.remember()
     name, value = next(iter(trainer.teacher.values.items()))
     before = value.clone()
     disturb(trainer.model)
@@ -83,6 +115,30 @@ def test_reading_leaves_the_student_training_and_without_a_graph(make_trainer: A
     hidden, _ = trainer.teacher.read(IDS, torch.ones_like(IDS))
     assert not hidden.requires_grad
     assert all(module.training for module in trainer.model.modules())
+
+
+@pytest.mark.parametrize("kwargs", [None, {"use_reentrant": False}, {"use_reentrant": True}], ids=str)
+def test_without_dropout_a_gradient_is_exact_and_takes_no_random_numbers_even_if_layers_are_checkpointed(
+    world: Any, kwargs: dict[str, bool] | None
+) -> None:
+    def gradients(dropout: float) -> list[Any]:
+        torch.manual_seed(1)
+        config = lora(lora_dropout=dropout, init_lora_weights=False)
+        model = peft.get_peft_model(copy.deepcopy(world[0]), config).train()
+        if kwargs is not None:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)
+            model.enable_input_require_grads()
+        modes, state = [module.training for module in model.modules()], torch.get_rng_state()
+        with without_dropout(model):
+            loss = model(input_ids=IDS.repeat(4, 2)).logits.square().mean()
+        loss.backward()
+        assert torch.equal(torch.get_rng_state(), state)
+        assert [module.training for module in model.modules()] == modes
+        return [value.grad for value in model.parameters() if value.requires_grad]
+
+    for ours, plain in zip(gradients(0.5), gradients(0.0), strict=True):
+        assert torch.equal(ours, plain)
+        assert ours.any()
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_the_numbers_of_a_rollout_are_those_of_its_sites_and_none_elsewhere(make
     rollout, (site,) = trainer._rollouts[row], trainer._sites[row]
     found = token_diagnostics(rollout, [site], 1.5, live, live)
     span = range(*site.span)
-    (whole,) = site_uplifts([site], trainer.model)
+    (whole,) = site_uplifts([site], live)
     assert sum(found.uplift[place] for place in span) == pytest.approx(-whole.lowered, abs=1e-3)
     assert all(found.divergence[place] >= 0 for place in span)
     assert sum(found.divergence[place] for place in span) > 0.01

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from composer_hub.train.teacher import HintTeacher  # noqa: E402
 from composer_hub.train.uplift import (  # noqa: E402
     SiteUplift,
     action_logps,
@@ -58,14 +59,15 @@ def test_the_table_has_one_line_a_writer_and_kind_and_refuses_those_that_fail_of
 
 def test_log_probs_of_actions_are_the_models_own_and_do_not_depend_on_padding(world: Any) -> None:
     model, _ = world
+    reader = HintTeacher("live", model)
     rows = [((5, 6, 7), (8, 9)), ((5,), (6, 7, 8, 9, 10))]
-    found = action_logps(model, rows)
+    found = action_logps(reader, rows)
     for (before, action), value in zip(rows, found, strict=True):
         ids = torch.tensor([[*before, *action]])
         logps = model(input_ids=ids).logits.log_softmax(-1)[0, len(before) - 1 : -1]
         assert value == pytest.approx(logps.gather(1, torch.tensor(action)[:, None]).sum().item(), rel=1e-4)
-    assert action_logps(model, rows, rows_a_batch=1) == pytest.approx(found, rel=1e-4)
-    assert action_logps(model, []) == []
+    assert action_logps(reader, rows, rows_a_batch=1) == pytest.approx(found, rel=1e-4)
+    assert action_logps(reader, []) == []
 
 
 def test_means_are_by_writer_whatever_the_kind() -> None:

@@ -109,7 +109,7 @@ def test_no_errors_and_no_reward_stop_a_run_that_did_not_begin_so(shares: list[f
 
 def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdogs, list[str], Any]:
     turned: list[str] = []
-    dogs = Watchdogs(bands, turn_down=turned.append)
+    dogs = Watchdogs(bands, turn_down=lambda: turned.append("replay"))
     control = SimpleNamespace(should_training_stop=False, should_save=False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -120,7 +120,7 @@ def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdog
 
 
 @pytest.mark.parametrize(
-    ("action", "turned", "stops"), [("warn", [], False), ("hint", ["hint"], False), ("stop", [], True)]
+    ("action", "turned", "stops"), [("warn", [], False), ("replay", ["replay"], False), ("stop", [], True)]
 )
 def test_leaving_a_band_triggers_its_action(action: str, turned: list[str], stops: bool) -> None:
     dogs, found, control = run([{"m": 2.0}], (Band("m", 0, 1, patience=1, action=action),))
@@ -131,7 +131,7 @@ def test_leaving_a_band_triggers_its_action(action: str, turned: list[str], stop
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"m": {"action": "panic"}}, "warn, hint, replay, stop"),
+        ({"m": {"action": "panic"}}, "warn, replay, stop"),
         ({"m": {"relative": "worst"}}, "first or best"),
         ({"m": {"low": "much"}}, "are numbers"),
         ({"m": {"low": 2, "high": 1}}, "at most high"),

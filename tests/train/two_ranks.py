@@ -1,7 +1,7 @@
 """Run by `test_ranks.py` in two processes: steps in which one rank may have no error turn, groups that span both ranks,
 offline steps on recorded rows, and a model whose weights are sharded over them.
 
-Usage: two_ranks.py CACHE FOLDER. Prints one line of JSON a part on rank 0.
+Usage: two_ranks.py FOLDER. Prints one line of JSON a part on rank 0.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ EVERYTHING: dict[str, Any] = {
 
 
 def main() -> None:
-    cache, folder = map(Path, sys.argv[1:])
+    folder = Path(sys.argv[1])
     torch.set_num_threads(1)
     for teacher, silent in (("live", 1), ("fixed", 0)):
-        a_rank_without_sites(small_model(cache), folder, teacher, silent)
-    a_rank_without_sites(small_model(cache), folder, "fixed", 0, part="quiet", measure_every=0)
-    groups_that_span_ranks(small_model(cache), folder)
-    recorded_rows(small_model(cache), folder)
+        a_rank_without_sites(small_model(), folder, teacher, silent)
+    a_rank_without_sites(small_model(), folder, "fixed", 0, part="quiet", measure_every=0)
+    groups_that_span_ranks(small_model(), folder)
+    recorded_rows(small_model(), folder)
     a_metric_of_its_own()
-    sharded_weights(small_model(cache), folder)
+    sharded_weights(small_model(), folder)
     # A rank that exits while its group still has threads can abort.
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()

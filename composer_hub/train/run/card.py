@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from composer_hub.hub import Parent, card_template
-from composer_hub.train.run.card_use import citations, example_hint, intended_use, quick_start
+from composer_hub.train.run.card_use import citations, example_hint, intended_use, oracles_text, quick_start
 from composer_hub.train.run.plots import RunPlot, series
 
 _COURSE = {
@@ -56,6 +56,7 @@ class ModelFacts:
     options: Mapping[str, Any] = field(default_factory=dict)  # other than the defaults
     environment: str = ""
     rewards: tuple[str, ...] = ()
+    oracles: tuple[int, int] | None = None  # tasks with a hidden oracle, of so many
     dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out, by reason
     hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: all, and those with sampled tokens
     dropped_steps: Mapping[str, int] = field(default_factory=dict)
@@ -174,6 +175,8 @@ def _channels(facts: ModelFacts) -> str:
         parts.append(f"The hint's teacher is {facts.teacher}.")
     if facts.rewards:
         parts.append(f"Rewards: {', '.join(f'`{name}`' for name in facts.rewards)}.")
+    if facts.oracles:
+        parts.append(oracles_text(facts.oracles))
     return "\n\n".join(parts)
 
 

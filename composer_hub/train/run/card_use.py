@@ -9,12 +9,21 @@ from typing import Any
 
 import yaml
 
+from composer_hub.output import plural
+
 _MAX_TOOL_CHARS = 3_000
 _WORKS = {
     "policy": "GRPO: [DeepSeekMath](https://arxiv.org/abs/2402.03300)",
     "hint": "self-distillation from feedback: [SDPO](https://arxiv.org/abs/2601.20802)",
     "replay": "preferences: [DPO](https://arxiv.org/abs/2305.18290)",
 }
+
+
+def oracles_text(oracles: tuple[int, int]) -> str:
+    """Say how many tasks have a hidden oracle."""
+    number, tasks = oracles
+    rest = "" if number == tasks else " Visible tests alone decide the others, and a forged report passes them."
+    return f"{number:,} of {plural(tasks, 'task')} have a hidden oracle.{rest}"
 
 
 def quick_start(repo: str, revision: str, tools: Sequence[Mapping[str, Any]], *, is_adapter: bool) -> str:

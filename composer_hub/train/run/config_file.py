@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
+from composer_hub.named_files import text_of
 
 
 class RunError(exits.ComposerError, ValueError):
@@ -19,8 +20,8 @@ class RunError(exits.ComposerError, ValueError):
 def read_config(path: Path) -> Mapping[Any, Any]:
     """Return the options of a config file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.safe_load(text_of(path))
+    except yaml.YAMLError as error:
         raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
     if not isinstance(values, dict):
         raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")

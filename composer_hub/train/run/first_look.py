@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.train.presets import with_config_files
 from composer_hub.train.run.checks import missing_packages, problems
 from composer_hub.train.run.config_file import nearest, read_config
@@ -97,10 +97,10 @@ def known_options() -> dict[str, Option]:
 
 
 def _folder_of(package: str) -> Path:
+    extras.need("Training", "train", package)
     spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise exits.UsageError(f"Training needs {package}: pip install 'composer-hub[train]'.")
-    return Path(next(iter(spec.submodule_search_locations)))
+    assert spec is not None
+    return Path(next(iter(spec.submodule_search_locations or ())))
 
 
 def _options_of(node: ast.ClassDef) -> Iterator[tuple[str, Option]]:

@@ -7,24 +7,23 @@ from them task rows.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
 from trl import ModelConfig
 
 from composer_hub.environments import World, load_object, open_world
-from composer_hub.hub import Destination, Model, Parent, Version, digest_of, fetch_model, load
+from composer_hub.hub import Destination, Model, Parent, Version, fetch_model, load
+from composer_hub.named_files import text_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EVAL_SEED
 from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.options import EvalOptions, SourceOptions
+from composer_hub.train.tiny import SMALL, small_folder
 
 DATA = ("pairs", "tasks", "traces")
-SMALL = ("small", "small-beginner", "small-coding")
 OWN = "coding"
 """The name of held-out tasks that are another split of the environment's own."""
 
@@ -113,13 +112,8 @@ def _model_name(model: ModelConfig) -> str:
 
 
 def _small(name: str) -> Model:
-    """Return a tiny model, which is made here the first time."""
-    from composer_hub.train.tiny import small_model
-
-    cache = Path(os.environ.get("COMPOSER_TEST_CACHE") or Path.home() / ".cache" / "composer_hub" / "small")
-    with PartialState().local_main_process_first():
-        folder = Path(str(small_model(cache, name=name)[0].name_or_path))
-    return Model(name, digest_of(folder), folder)
+    """Return a tiny model of the package."""
+    return Model(name, SMALL[name], small_folder(name))
 
 
 def task_rows(inputs: Inputs, options: SourceOptions, *, seed: int) -> list[dict[str, Any]]:
@@ -183,7 +177,7 @@ def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise RunError(f"There is no file of tasks {path}. Check the path, or name a version: owner/name@revision.")
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(text_of(path).split("\n"), start=1):
         try:
             rows += [json.loads(line)] if line.strip() else []
         except ValueError as error:

@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 
 from composer_hub import exits
 from composer_hub.hub import Destination, destination
+from composer_hub.local_hub.characters import visible
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.run.checks import check_options, keep_metrics_private
 from composer_hub.train.run.inputs import input_names, resolve
@@ -38,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         run(parse(argv))
     except exits.ComposerError as error:
-        print(f"train: {error}", file=sys.stderr)
+        print(visible(f"train: {error}"), file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print("train: interrupted. Continue with the same command and --resume true.", file=sys.stderr)

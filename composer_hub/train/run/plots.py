@@ -1,6 +1,6 @@
 """Plots of a run's metrics: log lines in, PNG files in a light and a dark theme with alt texts out.
 
-Needs matplotlib (`pip install "composer-hub[report]"`); without it a card has tables only.
+Needs matplotlib, of the extra [report]; without it a card has tables only.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class PreparedRun:
     def end(self, early: EarlyEnd) -> None:
         """Finish pushes, raise the reason if training ended early, and measure the last step."""
         if self.pusher is not None:
-            self.pusher.close(wait_s=_SHORT_WAIT_S if early.has_signal else LAST_PUSH_WAIT_S)
+            self.pusher.close(wait_s=_SHORT_WAIT_S if early.signal else LAST_PUSH_WAIT_S)
         self._record_watchdogs()
         raise_if_early(self.trainer, early, self.watchdogs)
         if self.trainer.evals is not None:
@@ -126,6 +126,7 @@ def prepare(
     if not sources.is_offline:
         check_batches(rows, config)
     held_out = held_out_tasks(inputs, options.evals, rows, config)
+    record.add_oracles(inputs.world.oracles)
     record.values["num_eval_tasks_trained_on"] = held_out.num_trained_on if held_out else 0
     trainer = make_trainer(options, inputs, record, rows)
     if held_out is not None:
@@ -142,6 +143,7 @@ def prepare(
         options=settings,
         environment=shown_name(sources.environment or ""),
         rewards=tuple(trainer.reward_func_names),
+        oracles=inputs.world.oracles,
         dropped=record.values["pairs_left_out"],
         hinted_steps=record.values["hinted_steps"],
         dropped_steps=record.values["hinted_steps_left_out"],
@@ -154,7 +156,7 @@ def prepare(
         base_license=license_of(inputs.model.folder),
     )
     bands = bands_of(launch.bands)
-    dogs = Watchdogs(bands, turn_down=trainer.turn_down) if bands else None
+    dogs = Watchdogs(bands, turn_down=trainer.turn_replay_down) if bands else None
     pusher = None
     if publishing.push_every:
         pusher = Pusher(publisher.publish_checkpoint, options.output, every=publishing.push_every, note=record.add_push)

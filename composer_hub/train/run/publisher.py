@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from composer_hub.hub import Destination, HubError, Parent, Published, check_visibility, publish_model
+from composer_hub.hub import Destination, HubError, Parent, Published, check_target, publish_model
 from composer_hub.train.checkpoints import model_files
 from composer_hub.train.run.export import publish_rollouts
 from composer_hub.train.run.options import PublishingOptions
@@ -29,16 +29,22 @@ class RunPublisher:
     def check_repositories(self, output: Path) -> None:
         """Refuse before training what would be refused after it; a Hub that is down may be back by then."""
         options = self.options
-        targets = ((options.repo, "model"), (options.checkpoints_repo, "model"), (options.rollouts_repo, "dataset"))
-        for repo, kind in targets:
-            if not repo:
-                continue
-            try:
-                self.where.prepare(repo, private=not options.public, repo_type=kind)
-                check_visibility(self.where, repo, public=options.public, repo_type=kind, advice=_PUBLIC_ADVICE)
-            except HubError as error:
-                warnings.warn(f"{error} Training begins; its results stay in {output}.", stacklevel=2)
-                return
+        targets = (
+            (options.repo, "model", "model"),
+            (options.checkpoints_repo, "model", "model"),
+            (options.rollouts_repo, "traces", "dataset"),
+        )
+        try:
+            for repo, kind, repo_type in targets:
+                if repo:
+                    check_target(
+                        self.where, repo, kind, public=options.public, repo_type=repo_type, advice=_PUBLIC_ADVICE
+                    )
+            for repo, _, repo_type in targets:
+                if repo:
+                    self.where.prepare(repo, private=not options.public, repo_type=repo_type)
+        except HubError as error:
+            warnings.warn(f"{error} Training begins; its results stay in {output}.", stacklevel=2)
 
     def publish_final(self, final: Path, num_steps: int, *, is_adapter: bool) -> None:
         """Publish the finished model, if the run has a repository for it, and print how to load it."""

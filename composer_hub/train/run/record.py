@@ -20,6 +20,7 @@ from accelerate.utils import gather_object
 from transformers import TrainerCallback
 
 from composer_hub import __version__, exits
+from composer_hub.train.run.card_use import oracles_text
 from composer_hub.train.run.inputs import Inputs
 from composer_hub.train.run.recorded import Taken
 from composer_hub.train.tokens import reasons_text
@@ -82,6 +83,12 @@ class RunRecord:
         self.values["hinted_steps_left_out"] = dict(sites.dropped)
         _print_dropped("pairs", pairs.num_rows, pairs.dropped)
         _print_dropped("hinted steps", sites.num_rows, sites.dropped)
+
+    def add_oracles(self, oracles: tuple[int, int] | None) -> None:
+        """Note and print how many tasks have a hidden oracle."""
+        self.values["oracles"] = oracles
+        if oracles is not None and PartialState().is_main_process:
+            print(oracles_text(oracles), file=sys.stderr)
 
     def add_push(self, outcome: Mapping[str, Any]) -> None:
         self.values.setdefault("pushes", []).append(dict(outcome))

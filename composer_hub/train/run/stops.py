@@ -1,8 +1,8 @@
-"""Early ends of a run: a time limit, SIGTERM, a watch-dog. Each leaves a complete checkpoint.
+"""Early ends of a run: a time limit, SIGTERM, Ctrl-C, a watch-dog. Each leaves a complete checkpoint.
 
 A time limit and SIGTERM (which clusters send shortly before they take the machine away) exit with code 3, and the same
-command resumes. A watch-dog exits with 4, so that a script that restarts runs after a 3 does not continue a collapsed
-one.
+command resumes. Ctrl-C exits with 130 and a watch-dog with 4, so that a script that restarts runs after a 3 continues
+neither a run that a person has ended nor a collapsed one.
 """
 
 from __future__ import annotations
@@ -22,42 +22,54 @@ from transformers import TrainerCallback
 from composer_hub import exits
 from composer_hub.train.watchdogs import Watchdogs, best_of
 
-_TIME, _SIGNAL = 1, 2
+_TIME = 1  # beside the numbers of the signals
+_ENDS: dict[int, tuple[str, type[exits.ComposerError]]] = {
+    signal.SIGINT: ("Ctrl-C", exits.Interrupted),
+    signal.SIGTERM: ("SIGTERM", exits.Stopped),
+}
+_ADVICE = "Continue with the same command and --resume true."
 
 
 class Terminated(BaseException):
-    """SIGTERM outside training. Not an `Exception`, which a reward function or a library might catch."""
+    """A signal outside training. Not an `Exception`, which a reward function or a library might catch."""
 
-    exit_code = exits.STOPPED
+    def __init__(self, number: int) -> None:
+        name, self.kind = _ENDS[number]
+        self.exit_code = self.kind.exit_code
+        super().__init__(f"{name} arrived outside training. {_ADVICE}")
 
 
 class EarlyEnd(TrainerCallback):
-    """Ends training with a checkpoint after a time limit or SIGTERM, on all ranks at the same step."""
+    """Ends training with a checkpoint after a time limit or a signal, on all ranks at the same step."""
 
     def __init__(self, max_minutes: float | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.max_minutes, self.clock = max_minutes, clock
         self.start = clock()
-        self.is_training = self.has_signal = False
-        self.reason = 0
+        self.is_training = False
+        self.signal = self.reason = 0
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Handle SIGTERM in this context; only the main thread of a process can."""
+        """Handle signals in this context; only the main thread of a process can."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = signal.signal(signal.SIGTERM, self._on_signal)
+        before = {number: signal.signal(number, self._on_signal) for number in _ENDS}
         try:
             yield
         except Terminated as ended:
-            raise exits.Stopped(str(ended)) from ended
+            raise ended.kind(str(ended)) from ended
         finally:
-            signal.signal(signal.SIGTERM, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        self.has_signal = True
+        # Launchers of several processes repeat a signal. With one process a second Ctrl-C means: at once.
+        if self.signal == number == signal.SIGINT and PartialState().num_processes == 1:
+            raise KeyboardInterrupt
+        self.signal = number
         if not self.is_training:
-            raise Terminated("SIGTERM arrived outside training. Continue with the same command and --resume true.")
+            raise Terminated(number)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.is_training = True
@@ -74,7 +86,7 @@ class EarlyEnd(TrainerCallback):
         """Return the reason to end now, or 0; a collective call, so that all ranks agree."""
         is_over = self.max_minutes is not None and self.clock() - self.start >= self.max_minutes * 60
         # Clocks differ between ranks, and so do signals. The time limit does not end a run after its last step.
-        reason = _SIGNAL if self.has_signal else _TIME if is_over and state.global_step < state.max_steps else 0
+        reason = self.signal or (_TIME if is_over and state.global_step < state.max_steps else 0)
         return int(gather(torch.tensor([reason], device=PartialState().device)).max().item())
 
 
@@ -82,13 +94,13 @@ def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> Non
     """Raise the reason if a run ended before its last step."""
     step, wanted = trainer.state.global_step, trainer.state.max_steps
     where = f"at step {step:,} of {wanted:,}; the checkpoint is complete"
-    advice = "Continue with the same command and --resume true."
-    if early.reason == _SIGNAL:
-        raise exits.Stopped(f"SIGTERM ended the run {where}. {advice}")
+    if early.reason in _ENDS:
+        name, kind = _ENDS[early.reason]
+        raise kind(f"{name} ended the run {where}. {_ADVICE}")
     if step >= wanted:
         return
     if early.reason == _TIME:
-        raise exits.Stopped(f"{early.max_minutes:g} minutes have passed, which ended the run {where}. {advice}")
+        raise exits.Stopped(f"{early.max_minutes:g} minutes have passed, which ended the run {where}. {_ADVICE}")
     if dogs is not None and dogs.stopped_by is not None:
         best = best_of(trainer.args.output_dir)
         best_note = f" The best checkpoint is {trainer.args.output_dir}/best ({best['checkpoint']})." if best else ""

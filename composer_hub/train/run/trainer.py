@@ -24,7 +24,6 @@ from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
 from composer_hub.train.retries import Retry, reach_states
 from composer_hub.train.run.export import RolloutFile
-from composer_hub.train.run.finite import FiniteGuard
 from composer_hub.train.siblings import reached
 from composer_hub.train.trainer import ComposerTrainer
 
@@ -85,8 +84,6 @@ class RunTrainer(ComposerTrainer):
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
         self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
-        self.guard = FiniteGuard(self._bare, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
-        self.add_callback(self.guard)
         self.base, self.rollouts = base, rollouts
         self.card: Callable[[], str] | None = None
         self.example_hint: dict[str, str] | None = None
@@ -102,18 +99,6 @@ class RunTrainer(ComposerTrainer):
         tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
         load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
         super()._issue_warnings_after_load(load_result)
-
-    # ------------------------------------------------------------------------------------------- numbers that blow up
-
-    def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        loss = super().training_step(*args, **kwargs)
-        self.guard.note_loss(loss)
-        return loss
-
-    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
-        self.guard.check_gradient(norm, self.state.global_step + 1, self.args.learning_rate)
-        return norm
 
     # -------------------------------------------------------------------------------------------------- rollouts
 
