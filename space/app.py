@@ -4,8 +4,6 @@
 first one opens. On Hugging Face a visitor signs in; elsewhere the token of this machine is used.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -26,9 +24,11 @@ from gradio.oauth import attach_oauth
 from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
+from inspector.characters import visible
 from inspector.desk import ReviewDesk
 from inspector.guard import RequestGuard
 from inspector.library import Library, NotShown
+from inspector.markup import as_json
 from inspector.page import message, page
 from inspector.pair_index import BadFilter
 from inspector.verdicts import BadVerdict
@@ -57,10 +57,10 @@ def visitor(request: Request) -> tuple[str | None, str]:
 def sentence(error: Exception) -> str:
     """Return what went wrong without addresses, which can hold a signature."""
     if isinstance(error, REFUSED):
-        return str(error)
+        return visible(str(error))
     if isinstance(error, HfHubHTTPError):
         status = error.response.status_code if error.response is not None else 0
-        return f"The Hub answered {status}: {error.server_message or 'no reason given'}"
+        return visible(f"The Hub answered {status}: {error.server_message or 'no reason given'}")
     return f"The Hub cannot be read at the moment ({type(error).__name__})."
 
 
@@ -149,8 +149,13 @@ def build(desk: ReviewDesk) -> gr.Server:
     return server
 
 
+# Gradio needs the annotations of these functions as types, so this file does not postpone them.
 def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
-    """Offer the functions that programs call; each one reads with the caller's own rights."""
+    """Offer the functions that programs call; each reads with the caller's own rights and returns JSON as text.
+
+    A dictionary would be Gradio's to interpret: it takes one with a `path` for a file, which its client then
+    downloads with the caller's token and its server copies.
+    """
 
     def asked(request: gr.Request | None) -> str | None:
         return visitor(request.request)[0] if request is not None else None
@@ -165,8 +170,8 @@ def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
         teacher: str = "",
         review: str = "",
         page: int = 0,
-    ) -> dict:
-        """Search the preference pairs of a published set, unreviewed and most disputed first.
+    ) -> str:
+        """Search the preference pairs of a published set, unreviewed and most disputed first, as JSON.
 
         Args:
             query: Text in the actions, the repository or an id.
@@ -189,8 +194,8 @@ def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
         return answer(lambda: desk.search(names, asked(request)))
 
     @server.api(name="get_pair")
-    def get_pair(request: gr.Request, pair_id: str, dataset: str = "", revision: str = "") -> dict:
-        """Return one preference pair: both actions, the votes of the teachers, and the last messages before the step.
+    def get_pair(request: gr.Request, pair_id: str, dataset: str = "", revision: str = "") -> str:
+        """Return one preference pair as JSON: both actions, the votes, and the last messages before the step.
 
         Args:
             pair_id: Id of the pair.
@@ -201,8 +206,8 @@ def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
         return answer(lambda: desk.pair(names, asked(request)))
 
     @server.api(name="stats")
-    def stats(request: gr.Request, dataset: str = "", revision: str = "") -> dict:
-        """Return the numbers of a published set: its report, counts by error kind and teacher, and review agreement.
+    def stats(request: gr.Request, dataset: str = "", revision: str = "") -> str:
+        """Return the numbers of a published set as JSON: report, counts by error kind and teacher, review agreement.
 
         Args:
             dataset: Dataset as owner/name; empty for the first one of this Space.
@@ -211,12 +216,12 @@ def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
         return answer(lambda: desk.stats({"dataset": dataset, "revision": revision}, asked(request)))
 
 
-def answer(call: Callable[[], dict[str, Any]]) -> dict:
-    """Return what a call gives, or its error as a value, so that no address or token ends in a traceback."""
+def answer(call: Callable[[], dict[str, Any]]) -> str:
+    """Return what a call gives as JSON text, or its error, so that no address or token ends in a traceback."""
     try:
-        return call()
+        return as_json(call())
     except EXPECTED as error:
-        return {"error": sentence(error)}
+        return as_json({"error": sentence(error)})
 
 
 def main() -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError
 
 from inspector import heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
+from inspector.characters import visible
 from inspector.library import Dataset, Library, NotShown
-from inspector.markup import MAX_CHARS, Html, h, parsed, pretty, visible
+from inspector.markup import Html, h, parsed, pretty
 from inspector.messages import conversation
 from inspector.page import ITEMS, VIEWS, message
 from inspector.pair_index import BadFilter, PairIndex, Query, compare
@@ -99,7 +100,7 @@ class ReviewDesk:
     def index(self, dataset: Dataset, token: str | None) -> PairIndex:
         """Return the list of a pair set, marked with its reviews."""
         index = dataset.once("pairs", lambda: PairIndex(self.library, dataset))
-        rows, _ = self.reviews.of(dataset.name.repo, token)
+        rows = self.reviews.of(dataset.name.repo, token).rows
         marks = verdicts.states(rows)
         if dataset.tables.get("marks", {}) != marks:
             dataset.tables["marks"] = marks
@@ -139,7 +140,7 @@ class ReviewDesk:
             if context is not None and context.error_sites:
                 kept = {name: place[name] for name in ("dataset", "revision") if name in place}
                 hints_place = {**kept, "view": "hints", "hint": f"{pair['step_id']}:1"}
-        rows, _ = self.reviews.of(dataset.name.repo, token)
+        rows = self.reviews.of(dataset.name.repo, token).rows
         said = [row for row in rows if row["pair_id"] == id]
         return view_pairs.pair_detail(pair, light, votes, context, place, verdicts=said, hints_place=hints_place)
 
@@ -159,7 +160,7 @@ class ReviewDesk:
                 detail = view_hints.hint_summary(table.counts())
             else:
                 trace = heavy.trace(self.library, traces, site["trace_id"])
-                rows, _ = self.reviews.of(traces.name.repo, token)
+                rows = self.reviews.of(traces.name.repo, token).rows
                 said = [row for row in rows if row["site_id"] == id]
                 detail = view_hints.hint_detail(site, trace, place, said)
         return list_, detail
@@ -193,8 +194,8 @@ class ReviewDesk:
         if dataset.kind != "pairs":
             return view_overview.overview(str(dataset.name), dataset.manifest, [], None, None, [])
         index = self.index(dataset, token)
-        rows, pending = self.reviews.of(dataset.name.repo, token)
-        agreed = view_overview.agreement_card(verdicts.agreement(rows), len(verdicts.states(rows)), pending)
+        standing = self.reviews.of(dataset.name.repo, token)
+        agreed = view_overview.review_card(standing)
         changes = None
         if place.get("base"):
             old = self.library.open(dataset.name.repo, place["base"], token)
@@ -277,7 +278,7 @@ class ReviewDesk:
         return {"dataset": str(source.name), "total": page.total, "page": page.number, "pairs": page.rows}
 
     def pair(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
-        """Return one pair with its votes; texts are cut to what a tool's answer can bear."""
+        """Return one pair with its votes."""
         place, dataset = self.place({**parameters, "view": "pairs"}, token)
         source = self._source(dataset, "pairs", token)
         light = self.index(source, token).row(place.get("pair", "")) if source else None
@@ -286,7 +287,7 @@ class ReviewDesk:
             raise NotShown(f"{place['dataset']} has no pair {place.get('pair', '')}.")
         window = pair.pop("prompt")[-view_pairs.WINDOW :]
         votes = heavy.votes(self.library, source, pair["trace_id"], pair["index"])
-        return _cut({**pair, "last_messages": window, "votes": votes})
+        return {**pair, "last_messages": window, "votes": votes}
 
     def stats(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
         """Return the report, the counts of each filter and the reviewers' agreement."""
@@ -298,11 +299,12 @@ class ReviewDesk:
             "counts": dataset.manifest.get("counts", {}),
         }
         if dataset.kind == "pairs":
-            rows, pending = self.reviews.of(dataset.name.repo, token)
+            standing = self.reviews.of(dataset.name.repo, token)
             facts |= {
                 "report": heavy.report(self.library, dataset),
-                "agreement": verdicts.agreement(rows),
-                "open_pull_requests": pending,
+                "agreement": verdicts.agreement(standing.rows),
+                "open_pull_requests": standing.pending,
+                "refused_verdict_files": [str(file) for file in standing.refused],
                 "facets": self.index(dataset, token).facets(),
             }
         return facts
@@ -310,11 +312,3 @@ class ReviewDesk:
 
 def _whole(text: str | None) -> int:
     return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0
-
-
-def _cut(value: Any) -> Any:
-    if isinstance(value, str):
-        return value if len(value) <= MAX_CHARS else value[:MAX_CHARS] + f"… ({len(value):,} characters)"
-    if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -6,6 +6,7 @@ escaping could therefore still not run.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections import OrderedDict
@@ -56,7 +57,16 @@ class RequestGuard:
         if refusal is not None:
             await refusal(scope, receive, _with_headers(send))
             return
-        await self.app(scope, _limited(receive), _with_headers(send))
+        receive = _limited(receive)
+        # MCP checks the arguments of a tool against its schema; Gradio's own routes check nothing.
+        if scope["method"] == "POST" and re.match(r"/gradio_api/(?!mcp)", scope["path"]):
+            content = await _content(receive)
+            if not _plain(content):
+                refusal = _refuse(400, "Arguments are texts, numbers and truth values: no objects.")
+                await refusal(scope, receive, _with_headers(send))
+                return
+            receive = _again(content, receive)
+        await self.app(scope, receive, _with_headers(send))
 
     def _refusal(self, scope: Scope, headers: dict[str, str]) -> Response | None:
         host = headers.get("host", "")
@@ -119,6 +129,36 @@ def _limited(receive: Receive) -> Receive:
         return message
 
     return limited
+
+
+async def _content(receive: Receive) -> bytes:
+    """Read a whole body."""
+    parts, more = [], True
+    while more:
+        message = await receive()
+        parts.append(message.get("body") or b"")
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def _again(content: bytes, receive: Receive) -> Receive:
+    """Give the next reader a body that was read here."""
+    first = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def again() -> MutableMapping[str, Any]:
+        return first.pop() if first else await receive()
+
+    return again
+
+
+def _plain(content: bytes) -> bool:
+    """Tell whether a body is an object with no object in it: Gradio takes one for a file, however deep it is."""
+    objects: list[dict[str, Any]] = []
+    try:
+        # The hook puts None in the place of each object, so the body itself must be None.
+        return json.loads(content, object_hook=objects.append) is None and len(objects) == 1
+    except (ValueError, RecursionError):
+        return False
 
 
 def _with_headers(send: Send) -> Send:

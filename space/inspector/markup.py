@@ -1,41 +1,27 @@
 """HTML from values: everything is escaped here, in Python, and nowhere else.
 
 `h("p", text, cls="quiet")` gives `Html`. A plain `str` child is data: it is escaped, and characters that a reader
-cannot see (control characters, ANSI escapes, bidirectional marks, tags) are shown by name.
+cannot see are shown by name (`characters.py`).
 """
 
 from __future__ import annotations
 
 import html
 import json
-import re
+import math
 from collections.abc import Iterable
 from typing import Any
 
+from inspector.characters import spelled_out, visible
+
 MAX_CHARS = 4_000  # of one block of text; the rest is fetched on demand
 _VOID = {"input", "br", "hr", "img", "meta", "link"}
-_HIDDEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb"
-    "\U000e0000-\U000e007f\ud800-\udfff]"
-)
 
 
 class Html(str):
     """Markup that was made here, so that it is not escaped again."""
 
     __slots__ = ()
-
-
-def visible(text: str) -> str:
-    """Return text with its invisible characters named: an escape becomes ␛, a right-to-left override ⟦U+202E⟧."""
-    return _HIDDEN.sub(_named, text)
-
-
-def _named(match: re.Match[str]) -> str:
-    code = ord(match.group())
-    if code < 0x20:
-        return chr(0x2400 + code)
-    return "␡" if code == 0x7F else f"⟦U+{code:04X}⟧"
 
 
 def esc(value: Any) -> Html:
@@ -98,6 +84,21 @@ def usd(value: float | None) -> str:
 def pretty(value: Any) -> str:
     """Return a value as text for reading: strings as they are, the rest as indented JSON."""
     return value if isinstance(value, str) else json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def as_json(value: Any) -> str:
+    """Return a value as JSON text for a program; a text in it is cut to what a tool's answer can bear."""
+    return spelled_out(json.dumps(_bearable(value), ensure_ascii=False, allow_nan=False, default=str))
+
+
+def _bearable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= MAX_CHARS else value[:MAX_CHARS] + f"… ({len(value):,} characters)"
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _bearable(item) for key, item in value.items()}
+    return [_bearable(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def parsed(value: Any) -> Any:

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ _SIGNED_S = 300.0  # A signed address of a file lives longer than this.
 _TIMEOUT_S = 30.0
 _BLOCK = 16_384
 _KEPT_BLOCKS = 2_000  # 32 MB of a dataset
-_NEVER = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_NEVER = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass

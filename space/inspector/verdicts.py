@@ -1,7 +1,7 @@
 """Reviewers' verdicts: drafts from a browser in, one pull request on the dataset out; and back, as review states.
 
 A submission adds one file `verdicts/<reviewer>/<time>-<digest>.jsonl` and changes no other file, so pull requests never
-conflict. The last verdict of a reviewer on a pair counts.
+conflict. A verdict is by the account that sent its file (`reviews.py`); the last one of a reviewer on a pair counts.
 """
 
 from __future__ import annotations
@@ -12,22 +12,21 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timezone
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, HfApi
-from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionNotFoundError
-from huggingface_hub.hf_api import RepoFile
 
-FOLDER = "verdicts"
+from inspector.reviews import REVIEWS, ReviewFile, ReviewFiles
+
 PAIR_VERDICTS = ("accept", "reject", "edit", "swap")
 HINT_VERDICTS = ("good_hint", "bad_hint", "wrong_blame")
 MAX_VERDICTS = 1_000  # of one submission
 MAX_NOTE = 500
 MAX_EDIT = 100_000
 _MAX_FILES = 2_000
-_MAX_PULLS = 50
 _REMEMBER_S = 60.0
 _STATES = {"accept": "accepted", "reject": "rejected", "edit": "edited", "swap": "swapped"}
 
@@ -81,13 +80,13 @@ def submit(api: HfApi, repo: str, revision: str, drafts: Sequence[Any], token: s
     if not isinstance(drafts, list) or not 0 < len(drafts) <= MAX_VERDICTS:
         raise BadVerdict(f"Submit between 1 and {MAX_VERDICTS:,} verdicts at a time.")
     reviewer = str(api.whoami(token=token)["name"])
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     rows = [
         check(draft, repo=repo, revision=revision, reviewer=reviewer, now=now.isoformat(timespec="seconds"))
         for draft in drafts
     ]
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "replace")
-    path = f"{FOLDER}/{reviewer}/{now:%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:8]}.jsonl"
+    path = f"{REVIEWS}/{reviewer}/{now:%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:8]}.jsonl"
     counts = ", ".join(f"{name} {count}" for name, count in Counter(row["verdict"] for row in rows).most_common())
     info = api.create_commit(
         repo,
@@ -101,64 +100,58 @@ def submit(api: HfApi, repo: str, revision: str, drafts: Sequence[Any], token: s
     return {"num": info.pr_num, "url": info.pr_url, "path": path, "count": len(rows), "reviewer": reviewer}
 
 
+@dataclass(frozen=True)
+class Standing:
+    """The verdicts on a dataset that count, the number of open pull requests with some, and the refused files."""
+
+    rows: list[Row] = field(default_factory=list)
+    pending: int = 0
+    refused: list[ReviewFile] = field(default_factory=list)
+
+
 class Reviews:
     """The verdicts on a dataset, merged or still in open pull requests; read again after a minute."""
 
     def __init__(self, api: HfApi) -> None:
         self.api = api
-        self._known: dict[str, tuple[float, list[Row], int]] = {}
+        self._known: dict[str, tuple[float, Standing]] = {}
+        self._files: dict[str, dict[tuple[str, str], ReviewFile]] = {}
         self._lock = threading.Lock()
 
-    def of(self, repo: str, token: str | None) -> tuple[list[Row], int]:
-        """Return the verdicts that count, and the number of open pull requests with verdicts."""
+    def of(self, repo: str, token: str | None) -> Standing:
+        """Return what reviewers decided, as the Hub knows who they are."""
         with self._lock:
-            asked, rows, pending = self._known.get(repo, (-_REMEMBER_S, [], 0))
+            asked, standing = self._known.get(repo, (-_REMEMBER_S, Standing()))
         if time.monotonic() - asked >= _REMEMBER_S:
-            rows, pending = self._read(repo, token)
+            standing = self._read(repo, token)
             with self._lock:
-                self._known[repo] = (time.monotonic(), rows, pending)
-        return rows, pending
+                self._known[repo] = (time.monotonic(), standing)
+        return standing
 
     def forget(self, repo: str) -> None:
         """Read a dataset's verdicts again when they are asked for next."""
         with self._lock:
             self._known.pop(repo, None)
 
-    def _read(self, repo: str, token: str | None) -> tuple[list[Row], int]:
-        rows = self._rows_at(repo, "main", token)
-        pending = 0
-        try:
-            discussions = self.api.get_repo_discussions(
-                repo,
-                repo_type="dataset",
-                discussion_type="pull_request",
-                discussion_status="open",
-                token=token or False,
-            )
-            for _, discussion in zip(range(_MAX_PULLS), discussions, strict=False):
-                own = self._rows_at(repo, f"refs/pr/{discussion.num}", token)
-                merged = {row["verdict_id"] for row in rows}
-                fresh = [row for row in own if row["verdict_id"] not in merged]
-                pending += bool(fresh)
-                # Who opened a pull request is known; what its file calls the reviewer is not proven.
-                rows += [row | {"reviewer": discussion.author} for row in fresh]
-        except HfHubHTTPError:
-            pass  # Discussions can be turned off; merged verdicts still count.
-        return latest(rows), pending
+    def _read(self, repo: str, token: str | None) -> Standing:
+        files = ReviewFiles(self.api, repo, token or False, self._files.setdefault(repo, {}))
+        merged = files.merged("main")[:_MAX_FILES]
+        read = [self._rows(repo, file, token) for file in (*merged, *files.proposed())]
+        return Standing(
+            latest(row for _, rows in read for row in rows),
+            len({file.pull for file, rows in read[len(merged) :] if rows}),
+            [file for file, _ in read if file.refusal],
+        )
 
-    def _rows_at(self, repo: str, revision: str, token: str | None) -> list[Row]:
-        try:
-            entries = self.api.list_repo_tree(
-                repo, FOLDER, recursive=True, revision=revision, repo_type="dataset", token=token or False
-            )
-            paths = [entry.path for entry in entries if isinstance(entry, RepoFile) and entry.path.endswith(".jsonl")]
-        except (EntryNotFoundError, RevisionNotFoundError):
-            return []
-        rows = []
-        for path in sorted(paths)[:_MAX_FILES]:
-            local = self.api.hf_hub_download(repo, path, repo_type="dataset", revision=revision, token=token or False)
-            rows += read_file(local)
-        return rows
+    def _rows(self, repo: str, file: ReviewFile, token: str | None) -> tuple[ReviewFile, list[Row]]:
+        if file.refusal:
+            return file, []
+        local = self.api.hf_hub_download(
+            repo, file.path, repo_type="dataset", revision=file.revision, token=token or False
+        )
+        rows = read_file(local)
+        file = file.signed(row["reviewer"] for row in rows)
+        return file, [] if file.refusal else [row | {"created_at": file.sent_at} for row in rows]
 
 
 def read_file(path: str) -> list[Row]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.markup import Html, h, number, words
+from inspector.verdicts import Standing, agreement, states
 
 Row = Mapping[str, Any]
 _TILES = (
@@ -22,6 +23,7 @@ _PLOTS = (
     ("tool_flip", "Tools that the teachers took instead", "pairs"),
 )
 _MAX_BARS = 12
+_MAX_REFUSED = 20
 _BAR, _GAP, _LABEL, _WIDTH = 18, 6, 230, 640
 
 
@@ -178,11 +180,12 @@ def _table_card(title: str, head: Html, lines: Sequence[Html]) -> Html:
     )
 
 
-def agreement_card(figures: Row, reviewed: int, pending: int) -> Html:
-    """Return what reviewers have done: how many pairs, and how far two reviewers agree."""
+def review_card(standing: Standing) -> Html:
+    """Return what reviewers have done: how many pairs, how far two reviewers agree, and which files do not count."""
+    figures, reviewed = agreement(standing.rows), len(states(standing.rows))
     tiles = [
         h("div", h("b", f"{reviewed:,}"), h("span", "pairs reviewed"), cls="tile"),
-        h("div", h("b", f"{pending:,}"), h("span", "open pull requests with verdicts"), cls="tile"),
+        h("div", h("b", f"{standing.pending:,}"), h("span", "open pull requests with verdicts"), cls="tile"),
     ]
     if figures.get("n"):
         tiles.append(
@@ -196,4 +199,8 @@ def agreement_card(figures: Row, reviewed: int, pending: int) -> Html:
         )
         if figures.get("kappa") is not None:
             tiles.append(h("div", h("b", f"{figures['kappa']:.2f}"), h("span", "Cohen's kappa"), cls="tile"))
-    return h("section", h("h2", "Review"), h("div", tiles, cls="tiles"), cls="card review")
+    refused = [h("li", str(file)) for file in standing.refused[:_MAX_REFUSED]]
+    if len(standing.refused) > _MAX_REFUSED:
+        refused.append(h("li", f"{len(standing.refused) - _MAX_REFUSED:,} more"))
+    note = h("div", h("p", "These files of verdicts count for nobody:"), h("ul", refused)) if refused else None
+    return h("section", h("h2", "Review"), h("div", tiles, cls="tiles"), note, cls="card review")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.address import address
+from inspector.characters import spelled_out
 from inspector.diff import action_diff, short_action
 from inspector.heavy import Context
 from inspector.markup import Html, badge, block, h, number, pretty, usd, words
@@ -281,7 +282,7 @@ def pretty_calls(message: Row) -> str:
         {"name": call.get("function", {}).get("name"), "arguments": call.get("function", {}).get("arguments")}
         for call in calls
     ]
-    text = pretty(plain)
+    text = spelled_out(pretty(plain))  # a reviewer may publish it, so no character gets another name
     return text if len(text) <= 60_000 else ""
 
 

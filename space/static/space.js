@@ -234,16 +234,21 @@ function markDrafts() {
   $("#submit").disabled = count === 0;
 }
 
+// The characters of inspector/characters.py. As escapes of JSON they are seen, and the values stay as they are.
+const HIDDEN = /[\p{Default_Ignorable_Code_Point}\p{Cs}\p{Zl}\p{Zp}\ufff9-\ufffb\u{13430}-\u{1343f}\u2800\u{16fe4}\u{1d159}]|(?![\n\t])\p{Cc}/gu;
+const spelledOut = (json) => json.replace(HIDDEN, (character) => Array.from({ length: character.length }, (_, at) =>
+  `\\u${character.charCodeAt(at).toString(16).padStart(4, "0")}`).join(""));
+
 function openEditor(here) {
   const draft = drafts()[here.repo]?.[here.id];
-  $("#edited").value = draft?.edited ? JSON.stringify(draft.edited, null, 2) : here.article.dataset.chosen || "[]";
+  $("#edited").value = draft?.edited ? spelledOut(JSON.stringify(draft.edited, null, 2)) : here.article.dataset.chosen || "[]";
   $("#edit-error").textContent = "";
   $("#editor").showModal();
 }
 
 function saveEdit() {
   let calls = null;
-  try { calls = JSON.parse($("#edited").value); } catch (error) { $("#edit-error").textContent = `This is not JSON: ${error.message}`; return; }
+  try { calls = JSON.parse($("#edited").value); } catch (error) { $("#edit-error").textContent = spelledOut(`This is not JSON: ${error.message}`); return; }
   const good = Array.isArray(calls) && calls.length > 0 && calls.every((call) => call && typeof call.name === "string" && call.name
     && call.arguments && typeof call.arguments === "object" && !Array.isArray(call.arguments));
   if (!good) { $("#edit-error").textContent = "Write a list of calls, each with a name and an object of arguments."; return; }

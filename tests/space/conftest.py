@@ -6,7 +6,6 @@ import functools
 import importlib.util
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,8 +31,6 @@ ROOT = Path(__file__).parents[2]
 SPACE = ROOT / "space"
 sys.path.insert(0, str(SPACE))
 NUM_PAIRS = 60
-CHROMIUM = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
-            "--disable-sync", "--no-first-run")  # fmt: skip
 
 for _name in ("gradio", "duckdb", "rapidfuzz"):
     if importlib.util.find_spec(_name) is None:
@@ -174,7 +171,7 @@ def serving(server: ServerProcess, datasets: str, token: str | None, folder: Pat
         yield address
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(600)
         text = log.read_text()
         # On a Space, Gradio's reloader asks for the package `spaces`, which the Hub's image has.
         assert text.count("Traceback") == text.count("`spaces` package is required"), text
@@ -203,19 +200,6 @@ def space_of_ada(
     """The Space of a second reviewer, who may only read."""
     with serving(hub_server, published.all, "hf_test_ada", tmp_path_factory.mktemp("ada")) as address:
         yield address
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    """A Chromium of the system. Its event loop runs in this process: it ends before the tests of another module."""
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if path is None:
-        pytest.skip("there is no Chromium: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(CHROMIUM))
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

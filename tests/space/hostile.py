@@ -19,6 +19,7 @@ from composer_hub.records import (
     Vote,
     stable_id,
 )
+from tests.hidden import FEW
 
 PAYLOADS = (
     "<img src=x onerror=window.pwned=1>",
@@ -33,7 +34,7 @@ PAYLOADS = (
     "<style>*{display:none}</style><meta http-equiv=refresh content='0;url=//evil.example'>",
     "&lt;script&gt;window.pwned=1&lt;/script&gt;",
     "\x1b[31mred\x1b[0m\x1b]8;;http://evil.example\x07",
-    "\u202egnp.exe\u2066\U000e0041",
+    FEW,
     "__proto__",
     "hf_" + "Ab1" * 11,
     "' or 1=1; drop table pairs; --",

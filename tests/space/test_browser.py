@@ -6,6 +6,7 @@ browser had nothing to complain about: the content policy never had to stop anyt
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable
@@ -15,7 +16,9 @@ from urllib.parse import quote
 
 import pytest
 
+from composer_hub import hub
 from composer_hub.records import stable_id
+from tests.hidden import HIDDEN, hidden_in
 from tests.space.conftest import NUM_PAIRS, Published
 from tests.space.hostile import PAYLOADS
 
@@ -71,12 +74,37 @@ def test_hostile_text_is_shown_and_never_runs(open_page: Open, space: str, view:
     text = page.inner_text("body")
     assert "window.pwned" in text
     assert any(payload in text for payload in PAYLOADS[:9])
-    assert "\x1b" not in page.content()
-    assert "\u202e" not in page.content()
+    assert hidden_in(page.content()) == []
     # None of the data became an element.
     strange = "img, iframe, style, body script, meta[http-equiv], [onerror], [onload], [onmouseover], [onfocus]"
     assert page.locator(strange).count() == 0
     assert page.locator("a[href^='javascript']").count() == 0
+
+
+def test_the_browser_knows_the_same_hidden_characters(open_page: Open, space: str) -> None:
+    script = """() => {
+        const every = Array.from({ length: 0x110000 }, (_, code) => code);
+        return every.filter((code) => spelledOut(String.fromCodePoint(code)) !== String.fromCodePoint(code));
+    }"""
+    assert open_page(space).evaluate(script) == [ord(char) for char in HIDDEN]
+
+
+def test_the_edit_box_hides_nothing_and_holds_the_very_values(
+    open_page: Open, space: str, published: Published, where: Any
+) -> None:
+    stored = {row["pair_id"]: row for row in hub.load(where, f"{published.pairs}@main").rows("default")}
+    page = open_page(space)
+    hiding = 0
+    for at in range(2, 2 + len(PAYLOADS)):
+        rows(page).nth(at).click()
+        wait_for(page, "(id) => document.querySelector('#detail article')?.dataset.pair === id", current(page))
+        call = stored[current(page)]["chosen"][0]["tool_calls"][0]["function"]
+        press(page, "e")
+        assert hidden_in(page.input_value("#edited")) == []
+        assert json.loads(page.input_value("#edited")) == [{"name": call["name"], "arguments": call["arguments"]}]
+        hiding += bool(hidden_in(str(call["arguments"].values())))
+        press(page, "Escape")
+    assert hiding
 
 
 def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Open, space: str) -> None:

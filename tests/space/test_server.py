@@ -21,7 +21,7 @@ from tests.space.conftest import NUM_PAIRS, SPACE, Published, serving
 
 @pytest.fixture
 def client(space: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=space, trust_env=False, timeout=30) as found:
+    with httpx.Client(base_url=space, trust_env=False, timeout=600) as found:
         yield found
 
 
@@ -41,12 +41,12 @@ def test_programs_search_read_and_count_pairs(space: str, published: Published) 
     # A separate process: the client of Gradio keeps threads.
     code = (
         "import json, sys\nfrom gradio_client import Client\nclient = Client(sys.argv[1], verbose=False)\n"
-        "found = client.predict(query='pytest', api_name='/search_pairs')\n"
-        "pair = client.predict(pair_id=found['pairs'][0]['id'], api_name='/get_pair')\n"
-        "none = client.predict(pair_id='none', api_name='/get_pair')\n"
-        "print(json.dumps([found['total'], pair, none, client.predict(api_name='/stats')]))"
+        "ask = lambda name, **given: json.loads(client.predict(api_name=name, **given))\n"
+        "found = ask('/search_pairs', query='pytest')\n"
+        "pair = ask('/get_pair', pair_id=found['pairs'][0]['id'])\n"
+        "print(json.dumps([found['total'], pair, ask('/get_pair', pair_id='none'), ask('/stats')]))"
     )
-    run = subprocess.run([sys.executable, "-c", code, space], capture_output=True, text=True, timeout=60)
+    run = subprocess.run([sys.executable, "-c", code, space], capture_output=True, text=True, timeout=600)
     assert run.returncode == 0, run.stderr
     total, pair, none, stats = json.loads(run.stdout)
     assert total == NUM_PAIRS - 1

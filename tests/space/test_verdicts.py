@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import json
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from datasets import load_dataset
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.utils import httpx
 from inspector import verdicts
 
@@ -91,6 +97,63 @@ def test_a_verdict_file_of_anyone_is_read_without_trust(tmp_path: Path) -> None:
     assert found["note"] == ""
 
 
+def test_a_forged_verdict_changes_neither_the_space_nor_the_next_version(
+    hub_server: ServerProcess, where: hub.HubDestination, tmp_path: Path
+) -> None:
+    repo = "me/forged"
+    traces = [hostile.trace(number) for number in range(40, 43)]
+    commit = publish_traces(where, "me/forged-traces", traces, {})
+    made = [hostile.pairs_of(one, number)[0] for number, one in enumerate(traces, 40)]
+    publish_pairs(where, repo, made, [], hub.Parent("traces", "me/forged-traces", commit))
+    owner, eve = (HfApi(endpoint=hub_server.endpoint, token=f"hf_test_{name}") for name in ("me", "eve"))
+    for name in (repo, "me/forged-traces"):
+        owner.update_repo_settings(name, repo_type="dataset", private=False)
+    facts = {"repo": repo, "revision": "v1.0.0", "reviewer": "ada", "now": "2099-01-01T00:00:00+00:00"}
+    forged = verdicts.check({"id": made[0].pair_id, "verdict": "reject"}, **facts)
+    operation = CommitOperationAdd("verdicts/ada/20990101.jsonl", json.dumps(forged).encode())
+    with serving(hub_server, f"{repo}@v1.0.0", "hf_test_ada", tmp_path / "ada") as address:
+        body = {"dataset": repo, "revision": "v1.0.0", "verdicts": [{"id": made[0].pair_id, "verdict": "accept"}]}
+        httpx.get(f"{address}part?want=list", trust_env=False, timeout=600)
+        answer = httpx.post(f"{address}verdicts", json=body, headers=SAME, trust_env=False, timeout=600)
+    owner.merge_pull_request(repo, answer.json()["num"], repo_type="dataset")
+    pull = eve.create_commit(repo, [operation], commit_message="Add verdicts", repo_type="dataset", create_pr=True)
+    refusal = f"eve sent it with pull request {pull.pr_num}, but it names 'ada' as reviewer"
+    for merged in (False, True):
+        if merged:
+            owner.merge_pull_request(repo, pull.pr_num, repo_type="dataset")
+        with serving(hub_server, f"{repo}@v1.0.0", "hf_test_me", tmp_path / f"me {merged}") as address:
+            accepted = until_marked(f"{address}part?want=list&review=accepted")
+            rejected = httpx.get(f"{address}part?want=list&review=rejected", trust_env=False, timeout=600)
+            overview = httpx.get(f"{address}part?view=overview", trust_env=False, timeout=600)
+        assert made[0].pair_id in accepted
+        assert made[0].pair_id not in rejected.text
+        assert refusal in html.unescape(overview.json()["detail"])
+    command = [sys.executable, "-m", "composer_hub", "pairs", "apply-verdicts", f"{repo}@v1.0.0", "--repo", repo]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    env |= {"COMPOSER_HUB_HOME": str(hub_server.root), "HF_HOME": str(tmp_path / "home")}
+    for words in (["--public", "--dry-run"], ["--public"]):
+        run = subprocess.run([*command, *words], env=env, capture_output=True, text=True, timeout=600)
+        assert run.returncode == 0, run.stderr
+        assert refusal in run.stderr
+        assert "accept 1" in run.stderr
+        assert "superseded" not in run.stderr
+    version = hub.load(where, f"{repo}@main")
+    assert {pair.pair_id for pair in version.records(Pair, "default")} == {pair.pair_id for pair in made}
+    card = where.fetch(repo, version.revision, "README.md")
+    assert card is not None
+    assert "Not counted: 1 file" in card.read_text()
+
+
+def until_marked(url: str) -> str:
+    """Return a list with a review filter: the pairs are marked once the copy of the index in memory is ready."""
+    until = time.monotonic() + 120
+    while True:
+        text = str(httpx.get(url, trust_env=False, timeout=600).json()["list"])
+        if "No pairs" not in text or time.monotonic() > until:
+            return text
+        time.sleep(0.2)
+
+
 def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
     hub_server: ServerProcess, where: hub.HubDestination, tmp_path: Path
 ) -> None:
@@ -110,7 +173,7 @@ def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
     with serving(hub_server, f"{repo}@v1.0.0", "hf_test_ada", tmp_path / "ada") as address:
         httpx.get(f"{address}part?want=list", trust_env=False)
         body = {"dataset": repo, "revision": "v1.0.0", "verdicts": drafts}
-        answer = httpx.post(f"{address}verdicts", json=body, headers=SAME, trust_env=False, timeout=30)
+        answer = httpx.post(f"{address}verdicts", json=body, headers=SAME, trust_env=False, timeout=600)
         assert answer.status_code == 200, answer.text
         assert answer.json()["count"] == 4
         foreign = httpx.post(f"{address}verdicts", json=body, headers={"sec-fetch-site": "cross-site"}, trust_env=False)
@@ -120,7 +183,9 @@ def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
     owner = HfApi(endpoint=hub_server.endpoint, token="hf_test_me")
     owner.merge_pull_request(repo, answer.json()["num"], repo_type="dataset")
     source = hub.load(where, f"{repo}@v1.0.0")
-    draft, counts = pairs.reviewed_draft(source, pairs.merged_verdicts(source))
+    reviewed, refused = pairs.merged_verdicts(source)
+    assert not refused
+    draft, counts = pairs.reviewed_draft(source, reviewed)
     assert counts == {"accept": 1, "reject": 1, "edit": 1, "swap": 1}
     version = hub.publish(where, repo, draft.tables, draft.card, lineage=draft.lineage)
     after = {pair.step_id: pair for pair in hub.load(where, f"{repo}@{version.tag}").records(Pair, "default")}
