@@ -26,7 +26,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from composer_hub import exits
 from composer_hub.hub import Destination, HubDestination
 from composer_hub.jobs.inputs import MOUNT
-from composer_hub.jobs.plan import duration, find_package, find_price
+from composer_hub.jobs.package import find_package
+from composer_hub.jobs.plan import duration, find_price
 from composer_hub.jobs.runs import is_over, list_files, prepare_bucket, read_files, write_files
 from composer_hub.money import cap_of, show_usd
 from composer_hub.shards import Executor, Input, Staging, in_processes
@@ -110,7 +111,7 @@ class _Run:
         groups = [missing[first :: self.options.jobs] for first in range(self.options.jobs)]
         groups = [group for group in groups if group]
         self._check_cap(len(groups))
-        package, files = find_package(where, self.options.package, extras="")
+        package, files = find_package(where, self.options.package, named="")
         paths = [self.staging.folder / "plan.json"]
         for number in missing:
             paths.append(self.staging.folder / "inputs" / f"{number:05d}.json")

@@ -15,6 +15,7 @@ import yaml
 
 from composer_hub import exits
 from composer_hub.hub import HubDestination, check_repo, check_visibility
+from composer_hub.named_files import text_of
 from composer_hub.train.presets import with_config_files
 
 MOUNT = "/composer"
@@ -85,8 +86,8 @@ def _config(path: Any) -> dict[str, Any]:
     if not _is_file(path):
         raise exits.UsageError(f"--config {path}: name a preset or a file.")
     try:
-        values = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        values = yaml.safe_load(text_of(Path(path)))
+    except yaml.YAMLError as error:
         raise exits.UsageError(f"{path} is not YAML: {error}") from error
     if not isinstance(values, dict):
         raise exits.UsageError(f"{path} must contain options, one `name: value` per line.")

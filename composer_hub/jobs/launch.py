@@ -19,7 +19,8 @@ from composer_hub import exits
 from composer_hub.hub import HubDestination
 from composer_hub.hub.destinations import sentence
 from composer_hub.jobs.inputs import MOUNT, prepare_targets
-from composer_hub.jobs.plan import JobOptions, as_seen_by_job, find_package, find_price, make_plan, next_timeout
+from composer_hub.jobs.package import find_package
+from composer_hub.jobs.plan import JobOptions, as_seen_by_job, find_price, make_plan, next_timeout
 from composer_hub.jobs.runs import (
     CANCELED,
     CLAIM_SECONDS,

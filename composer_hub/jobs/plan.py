@@ -17,12 +17,12 @@ from huggingface_hub import HfApi
 import composer_hub
 from composer_hub import exits
 from composer_hub.hub import HubDestination, HubError
-from composer_hub.jobs.inputs import MOUNT, TrainingRequest, digest, read_request
+from composer_hub.jobs.inputs import MOUNT, TrainingRequest, read_request
 from composer_hub.jobs.runs import RunSpec
 from composer_hub.money import NANO, MachinePrice, cap_of, show_usd, to_usd
 
 # The header of `scripts/train.py` gives `hf jobs uv run` the same values.
-DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN, EXTRAS = "a100-large", "6h", "HF_TOKEN", "[train,report]"
+DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN = "a100-large", "6h", "HF_TOKEN"
 MIN_JOB_SECONDS = 600
 """Shorter jobs are not started: a machine needs minutes before its first step."""
 _TOKEN = re.compile(r"\bhf_[A-Za-z0-9]{30,}")
@@ -120,25 +120,6 @@ def next_timeout(price: MachinePrice, timeout_s: int, left: int) -> int | None:
 def as_seen_by_job(where: HubDestination, secrets: Mapping[str, str]) -> HubDestination:
     """Return the same Hub with the rights of the job."""
     return replace(where, api=HfApi(endpoint=where.api.endpoint, token=secrets[TOKEN]))
-
-
-def find_package(where: HubDestination, package: str, extras: str = EXTRAS) -> tuple[str, dict[str, bytes]]:
-    """Return the argument of pip inside a job, and the wheel to upload if it is one."""
-    if where.name == "local":
-        if package:
-            raise exits.UsageError("A job of the embedded Hub uses the installed package: leave --package out.")
-        return "", {}
-    if package.endswith(".whl"):
-        if not Path(package).is_file():
-            raise exits.UsageError(f"There is no wheel {package}. Build one with `pip wheel --no-deps .`.")
-        wheel = Path(package).read_bytes()
-        path = f"package/{digest(wheel)}/{Path(package).name}"
-        return f"{MOUNT}/{path}{extras}", {path: wheel}
-    if not package and (Path(composer_hub.__file__).parents[1] / "pyproject.toml").is_file():
-        raise exits.UsageError(
-            "A job cannot install a checkout. Build a wheel with `pip wheel --no-deps .` and pass it as --package."
-        )
-    return package or f"composer-hub{extras}=={composer_hub.__version__}", {}
 
 
 def duration(text: str) -> int:

@@ -13,7 +13,7 @@ import secrets
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def read_run(where: HubDestination, namespace: str, run: str, claim_s: float = C
         return None
     claims, codes = _first_claims(files), {int(match[1]): path for path in files if (match := _EXIT.fullmatch(path))}
     texts = read_files(where, bucket, [_SPEC, *claims.values(), *codes.values()])
-    infos, now = find_jobs(where, namespace, run), datetime.now(timezone.utc)
+    infos, now = find_jobs(where, namespace, run), datetime.now(UTC)
     try:
         values = {path: json.loads(text) for path, text in texts.items()}
         spec, jobs, step = RunSpec(**values[_SPEC]), [], _last_step(files)

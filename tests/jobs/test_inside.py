@@ -106,7 +106,7 @@ def test_a_terminated_job_keeps_its_complete_checkpoints(where: HubDestination, 
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 128 + signal.SIGTERM
+        assert process.wait(600) == 128 + signal.SIGTERM
     assert recorded_code(where, bucket) == 143
     assert "output/checkpoint-5/COMPLETE.json" in list_files(where, bucket)
 
@@ -117,7 +117,7 @@ def test_the_exit_code_of_training_passes_a_launcher_that_turns_every_code_into_
     pytest.importorskip("trl")
     launch = (sys.executable, "-m", "accelerate.commands.launch", "--quiet", "-m", "composer_hub.train")
     with job(where, bucket, tmp_path, *launch, "--config", "no-such-file.yaml") as process:
-        assert process.wait(120) == exits.USAGE
+        assert process.wait(600) == exits.USAGE
     assert recorded_code(where, bucket) == exits.USAGE
 
 

@@ -168,7 +168,7 @@ def test_several_launches_at_once_start_one_job(launcher_of: Launchers, where: H
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(600)
     assert len(jobs_of(where, name_of(options))) == 1
     assert [run.state for _, run in ends] == ["done"] * 3
 
@@ -180,7 +180,8 @@ def test_a_detached_job_is_followed_when_the_run_is_resumed(launcher_of: Launche
     assert (left.jobs[0].is_open, lines) == (True, [])
     done = again(launcher, left.spec.run)
     assert [job.state for job in done.jobs] == ["out of time", "out of time", "done"]
-    assert "saved 1" in lines
+    # On a busy machine the first job may have ended before it was followed.
+    assert {"saved 2", "saved 3"} <= set(lines)
 
 
 @pytest.fixture

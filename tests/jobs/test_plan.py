@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from composer_hub import exits
 from composer_hub.hub import HubError, HubRefused
 from composer_hub.jobs import Launcher, RunSpec, duration
 from composer_hub.jobs.launch import follow, submit
-from composer_hub.jobs.plan import find_package, find_price
+from composer_hub.jobs.plan import find_price
 from composer_hub.jobs.runs import CANCELED, DONE, FAILED, OUT_OF_TIME, end_of, seconds_of
 from composer_hub.money import MachinePrice
 from tests.jobs.answers import answering, job_answer
@@ -70,19 +69,6 @@ def test_durations_are_read(text: str, seconds: int) -> None:
 def test_other_texts_are_refused_as_durations(text: str) -> None:
     with pytest.raises(exits.UsageError, match="time limit"):
         duration(text)
-
-
-def test_a_job_installs_a_wheel_or_a_requirement_and_never_a_checkout(tmp_path: Path) -> None:
-    wheel = tmp_path / "composer_hub-1-py3-none-any.whl"
-    wheel.write_bytes(b"wheel")
-    with answering({}) as (where, _):
-        name, files = find_package(where, str(wheel))
-        assert name == f"/composer/{next(iter(files))}[train,report]"
-        assert list(files.values()) == [b"wheel"]
-        assert find_package(where, "composer-hub[train]==1.0") == ("composer-hub[train]==1.0", {})
-        for package in ("", "no-such.whl"):
-            with pytest.raises(exits.UsageError, match="pip wheel"):
-                find_package(where, package)
 
 
 # ----------------------------------------------------------------------------------------------------------- one job
