@@ -7,6 +7,7 @@ from the closest builtin. The command line prints the message and exits with `ex
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ STOPPED = 3
 REFUSED = 4
 NOTHING_TO_DO = 5
 INTERRUPTED = 130
+END_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Signals that end a command as Ctrl-C does; it exits with 128 + their number."""
 
 
 class ComposerError(Exception):
@@ -38,6 +41,12 @@ class Stopped(ComposerError):
     exit_code = STOPPED
 
 
+class Interrupted(ComposerError):
+    """A person ended the work; the same command continues it."""
+
+    exit_code = INTERRUPTED
+
+
 class Refused(ComposerError):
     """A policy (secrets, license, visibility, terms) forbids the step; nothing was written."""
 
@@ -52,21 +61,28 @@ class NothingToDo(ComposerError):
 
 CODES_FILE = "COMPOSER_EXIT_CODES"
 """Environment variable: the file that a program adds its exit code to."""
+RANKS_FILE = "COMPOSER_RANKS"
+"""Environment variable: the file that a program adds its process id to; signals go there, and not to its launcher."""
 
 
 def noted(main: Callable[[], int]) -> int:
     """Run a program and note its exit code in the file, because `accelerate launch` turns every code into 1."""
+    _note(RANKS_FILE, os.getpid())
     code: Any = FAILURE
     try:
         code = main()
     except SystemExit as error:
         code = error.code
-        raise
     finally:
-        if path := os.environ.get(CODES_FILE):
-            with open(path, "a", encoding="utf-8") as file:
-                file.write(f"{code if isinstance(code, int) else FAILURE}\n")
-    return code
+        _note(CODES_FILE, code if isinstance(code, int) else FAILURE)
+    # A launcher prints a traceback about any code but 0. The ranks end together, so it need not end the others.
+    return DONE if RANKS_FILE in os.environ and code in (STOPPED, INTERRUPTED) else code
+
+
+def _note(variable: str, number: int) -> None:
+    if path := os.environ.get(variable):
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{number}\n")
 
 
 def own_code(codes: Path, otherwise: int) -> int:

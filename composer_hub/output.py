@@ -3,6 +3,9 @@
 The formats are those of the `hf` command: `auto` is `agent` if an agent runs the command, else `human`; `json` prints
 one JSON value per command; `quiet` prints ids only. Unlike `hf`, the environment alone decides who runs the command:
 asking the Hub for its list of agents costs a call, and up to 3 s per command without a network.
+
+Names, messages and errors come from files of others, so everything printed goes through `visible`: no character turns a
+line around, moves the cursor or hides. JSON spells such characters as escapes, so its values stay exact.
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TextIO
+
+from composer_hub.local_hub.characters import spelled_out, visible
 
 FORMATS = ("auto", "human", "agent", "json", "quiet")
 AGENT_VARIABLES = (
@@ -42,45 +47,45 @@ class Output:
     def record(self, values: Mapping[str, Any], *, id_key: str) -> None:
         """Print one result: aligned `key: value` lines, a JSON object, or in quiet mode the value of `id_key`."""
         if self.mode == "json":
-            print(_json(values, indent=2))
+            _show(_json(values, indent=2))
         elif self.mode == "quiet":
-            print(values[id_key])
+            _show(values[id_key])
         elif self.mode == "agent":
-            print("\n".join(f"{key}={_cell(value)}" for key, value in values.items()))
+            _show("\n".join(f"{key}={_cell(value)}" for key, value in values.items()))
         else:
-            print(_listed(list(values), [_cell(value, TIED) for value in values.values()], self._room()))
+            _show(_listed(list(values), [_cell(value, TIED) for value in values.values()], self._room()))
 
     def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
         """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or one id per line."""
         if self.mode == "json":
-            print(_json(list(rows), indent=2))
+            _show(_json(list(rows), indent=2))
         elif self.mode == "quiet":
             for row in rows:
-                print(row[id_key])
+                _show(row[id_key])
         elif not rows:
-            print(empty)
+            _show(empty)
         else:
             head = list(rows[0])
             cells = [[_cell(row.get(key)) for key in head] for row in rows]
             if self.mode == "agent":
-                print("\n".join("\t".join(line) for line in [head, *cells]))
+                _show("\n".join("\t".join(line) for line in [head, *cells]))
             else:
                 numeric = [_all_numbers(rows, key) for key in head]
-                print(_aligned(head, cells, numeric, self._room()))
+                _show(_aligned(head, cells, numeric, self._room()))
 
     def text(self, text: str) -> None:
         """Print free text that is part of the result; JSON and quiet leave it out."""
         if self.mode in ("human", "agent"):
-            print(text)
+            _show(text)
 
     def note(self, text: str) -> None:
         """Print a note on stderr; JSON and quiet leave it out."""
         if self.mode in ("human", "agent"):
-            print(text, file=sys.stderr)
+            _show(text, file=sys.stderr)
 
     def warn(self, text: str) -> None:
         """Print a note that no format may leave out, such as a changed price, on stderr."""
-        print(text, file=sys.stderr)
+        _show(text, file=sys.stderr)
 
     def _room(self) -> int:
         return self.columns or shutil.get_terminal_size((80, 24)).columns
@@ -142,8 +147,12 @@ def _resolve(format: str) -> str:
     return "agent" if any(os.environ.get(name) for name in AGENT_VARIABLES) else "human"
 
 
+def _show(text: Any, file: TextIO | None = None) -> None:
+    print(visible(str(text)), file=file)
+
+
 def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, indent=indent, ensure_ascii=False, default=str)
+    return spelled_out(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def _cell(value: Any, space: str = " ") -> str:
@@ -156,8 +165,8 @@ def _cell(value: Any, space: str = " ") -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value) or "-"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}{space}{_cell(item)}" for key, item in value.items()) or "-"
-    return str(value)
+        return ", ".join(f"{_cell(key)}{space}{_cell(item)}" for key, item in value.items()) or "-"
+    return visible(str(value)).replace("\n", "␊").replace("\t", "␉")  # a cell is one line
 
 
 def _all_numbers(rows: Sequence[Mapping[str, Any]], key: str) -> bool:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-import subprocess
-import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, extras
+from composer_hub.local_hub import children
 
 if TYPE_CHECKING:
     from composer_hub.local_hub.server import ServerProcess
@@ -36,7 +34,10 @@ _CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNING
 def demo(keep: Path | None, open_space: bool) -> None:
     """Run the whole line on the embedded Hub: sessions, traces, replay, pairs, training, all loaded back."""
     from composer_hub.local_hub.server import start_server
+    from composer_hub.spaces import check_needed
 
+    if open_space:
+        check_needed()
     with _folder(keep) as folder, start_server(folder / "hub") as server:
         steps = DemoSteps(folder, server)
         click.echo(f"An embedded Hub serves {server.endpoint}. Everything below is an ordinary command.")
@@ -91,23 +92,24 @@ class DemoSteps:
         self.title("Turn their agreement against the student into preference pairs; publish them.")
         self.command("pairs", "build", f"{TRACES}@v1.0.0", "--run", votes, "--repo", PAIRS)
         self.title("Load the pairs with stock datasets, by tag.")
-        self._run([sys.executable, "-c", (FILES / "load_pairs.txt").read_text()])
+        self._run([str(FILES / "load_pairs.txt")])
 
     def train(self) -> bool:
         """Train a tiny model, publish it and load it back; return False without the extra [train]."""
-        if any(importlib.util.find_spec(name) is None for name in ("torch", "trl", "peft")):
-            self.title('Training needs more libraries and is left out (pip install "composer-hub[train]").')
+        if extras.missing("torch", "trl", "peft"):
+            self.title("Training needs more libraries and is left out:")
+            click.echo(f"   {extras.install('train')}")
             return False
         self.title(
             "Train a tiny model on a CPU on three channels: the environment's reward, hints at turns that went wrong, "
-            "and the pairs. (The first time also makes the model, in about 15 s.) A table of what hints do, then steps."
+            "and the pairs. A table of what hints do, then steps."
         )
         config, output = str(FILES / "training.yaml"), str(self.folder / "run")
         words = ["-m", "composer_hub.train", "--config", config, "--output_dir", output]
         click.echo(shown("python", *words))
-        self._run([sys.executable, *words], env=_CALM)
+        self._run(words, env=_CALM)
         self.title("Load the model back with stock transformers, and walk from it to the sessions.")
-        self._run([sys.executable, "-c", (FILES / "load_model.txt").read_text()], env=_CALM)
+        self._run([str(FILES / "load_model.txt")], env=_CALM)
         self.command("lineage", MODEL)
         return True
 
@@ -116,11 +118,13 @@ class DemoSteps:
 
     def command(self, *words: str, expected: int = exits.DONE) -> None:
         click.echo(shown("composer-hub", *words))
-        self._run([sys.executable, "-m", "composer_hub", *words], expected)
+        self._run(["-m", "composer_hub", *words], expected)
 
-    def _run(self, command: Sequence[str], expected: int = exits.DONE, env: Mapping[str, str] | None = None) -> None:
+    def _run(self, words: Sequence[str], expected: int = exits.DONE, env: Mapping[str, str] | None = None) -> None:
         folders = {"COMPOSER_HUB_HOME": str(self.server.root), "COMPOSER_HUB_STATE": str(self.folder / "state")}
-        code = subprocess.run(command, env=self.server.env | _BARE | folders | dict(env or {})).returncode
+        program = children.start(words, env=self.server.env | _BARE | folders | dict(env or {}))
+        with children.ending(program) as process:
+            code = process.wait()
         if code != expected:
             raise exits.ComposerError(f"The demo stopped: that command exited with {code} instead of {expected}.")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from composer_hub import __version__, exits
+from composer_hub import __version__, exits, extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.training_checks import Check, is_installed, training_checks
 from composer_hub.output import Output, size
@@ -40,7 +40,7 @@ def _here() -> Iterator[Check]:
     for extra, names in _extras().items():
         missing = [name for name in names if not is_installed(name)]
         finding = f"without {', '.join(missing)}" if missing else "installed" if names else "not for this Python"
-        advice = f"pip install 'composer-hub[{extra}]'" if missing else ""
+        advice = extras.install(extra) if missing else ""
         yield Check(f"extra [{extra}]", "warning" if missing else "ok", finding, advice)
     yield from _disk()
     yield from (_sandbox(), *_environment())
@@ -51,10 +51,10 @@ def _extras() -> dict[str, list[str]]:
     from packaging.requirements import Requirement
 
     requirements = [Requirement(text) for text in metadata.requires("composer-hub") or ()]
-    extras = metadata.metadata("composer-hub").get_all("Provides-Extra") or ()
+    names = metadata.metadata("composer-hub").get_all("Provides-Extra") or ()
     return {
         extra: [one.name for one in requirements if one.marker and one.marker.evaluate({"extra": extra})]
-        for extra in extras
+        for extra in names
         if extra != "dev"
     }
 

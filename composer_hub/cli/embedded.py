@@ -12,6 +12,7 @@ import click
 from composer_hub import exits
 from composer_hub.cli.browse import open_page
 from composer_hub.cli.main import format_option
+from composer_hub.cli.paths import FILE
 from composer_hub.cli.upkeep import check, data_option, gc
 from composer_hub.local_hub import accounts, server
 from composer_hub.local_hub.env import default_root, env_changes, shell_lines
@@ -41,7 +42,7 @@ hub.add_command(open_page)
 )
 @click.option(
     "--users-file",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=FILE,
     help="YAML or JSON file with users, organizations and roles, instead of --user and --org.",
 )
 @click.option("--no-xet", is_flag=True, help="Offer only LFS, without Xet.")

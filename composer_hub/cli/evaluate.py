@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -49,13 +50,15 @@ def evaluate(
     if has_no_gpu() and "--use_cpu" not in words:
         words += ["--use_cpu", "true", "--bf16", "false"]
     check_words(words)
-    from composer_hub.hub import destination
+    from composer_hub.hub import check_target, destination, parse_ref
     from composer_hub.train.run import evaluate as stage
     from composer_hub.train.run.main import quieten
     from composer_hub.train.run.options import parse
 
     quieten()
     where = destination(to)
+    if not dry_run and "/" in model and not Path(model).is_dir():
+        check_target(where, parse_ref(model).repo, "model", public=public, repo_type="model")
     with tempfile.TemporaryDirectory(prefix="composer-eval-") as folder:
         evaluation, inputs = stage.evaluate(parse([*words, "--output_dir", folder]), where)
     rate = evaluation.rate

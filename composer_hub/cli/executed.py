@@ -21,7 +21,7 @@ from composer_hub.records import Execution, Pair
 @click.option("--apply", is_flag=True, help="Also swap and remove pairs as the tests say.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @click.option("--workers", default=2, show_default=True, help="Traces at the same time.")
-@publish_options(repo_required=False)
+@publish_options("pairs", repo_required=False)
 @format_option
 def execute(
     ref: str,
@@ -42,10 +42,9 @@ def execute(
     from composer_hub.pairs import executed_draft, executed_numbers, executed_text
 
     publication = dataclasses.replace(publication, repo=publication.repo or parse_ref(ref).repo)
+    publication.check()
     where = publication.destination
     tasks, shelf = load(where, tasks_ref), open_shelf(tasks_ref, where)
-    if not shelf.oracles and any(task.has_oracle for task in shelf.tasks.values()):
-        out.note(f"{tasks.repo}-oracle cannot be read, so visible tests decide alone: hacks of tests may win.")
     known: dict[str, Execution] = {}
 
     def executed(source: Version) -> Draft:

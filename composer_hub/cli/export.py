@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
 from composer_hub.exports import FORMATS
@@ -48,11 +48,12 @@ def export(
     or each pair, becomes a row of `<split>.parquet`. For sft, each trace becomes a row of tokens, with a mask that
     leaves out turns that were the model's mistake.
     """
+    chosen = _tokenizer(tokenizer)
     version = load(destination(origin), ref)
     with out.progress("writing", version.num_rows(source_config(version, format_))) as bar:
         counts = write(
             version, format_, folder,
-            tokenizer=_tokenizer(tokenizer), compress=compress, max_tokens=max_tokens, on_record=bar.advance,
+            tokenizer=chosen, compress=compress, max_tokens=max_tokens, on_record=bar.advance,
         )  # fmt: skip
     out.record({"folder": str(folder), **counts, "format": format_, "revision": version.revision}, id_key="folder")
     if format_ == "sft":
@@ -63,10 +64,9 @@ def export(
 def _tokenizer(model: str | None) -> Any:
     if model is None:
         return None
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        raise exits.UsageError("--tokenizer needs transformers: pip install 'composer-hub[train]'.") from None
+    extras.need("--tokenizer", "train", "transformers")
+    from transformers import AutoTokenizer
+
     try:
         found = AutoTokenizer.from_pretrained(model)
     except (OSError, ValueError) as error:

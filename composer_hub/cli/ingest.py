@@ -23,13 +23,12 @@ from composer_hub.cli.ingest_watch import check_watch, keep_current
 from composer_hub.cli.main import format_option
 from composer_hub.cli.models import Models, model_options
 from composer_hub.cli.options import Publication, publish_options
+from composer_hub.cli.paths import FILE, FILE_OR_FOLDER
 from composer_hub.cli.review import ask, check_review, show_replaced
 from composer_hub.cli.sharding import Spread, sharding_options
+from composer_hub.hub import check_target
 from composer_hub.output import Output
-from composer_hub.redact import this_publisher
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_PATH = click.Path(exists=True, path_type=Path)
+from composer_hub.redact import need_kingfisher, this_publisher
 
 
 @click.command(short_help="Turn session files into a trace dataset.")
@@ -48,8 +47,8 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--scan/--no-scan", default=None, help="Check the result with kingfisher (default: if installed).")
 @click.option("--review", is_flag=True, help="Look at what was replaced, value by value, before publishing.")
 @click.option("--yes", is_flag=True, help="Make rows public without the review.")
-@click.option("--deny", type=_FILE, help="File of trace ids to leave out, one per line.")
-@click.option("--env-file", "env_files", multiple=True, type=_PATH, help="Folder with .env values to redact.")
+@click.option("--deny", type=FILE, help="File of trace ids to leave out, one per line.")
+@click.option("--env-file", "env_files", multiple=True, type=FILE_OR_FOLDER, help="File or folder of .env values.")
 @click.option("--writers", default="hindsight,template", show_default=True, help="Hint writers, in order.")
 @model_options
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")
@@ -64,7 +63,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 @click.option("--watch", is_flag=True, help="Publish again after each change, until Ctrl-C.")
 @click.option("--settle", default=30.0, show_default=True, help="Seconds without a change before --watch publishes.")
 @sharding_options
-@publish_options(repo_required=False)
+@publish_options("traces", repo_required=False)
 @format_option
 def ingest(
     sources: tuple[str, ...],
@@ -102,8 +101,12 @@ def ingest(
         raise exits.UsageError("Name the dataset with --repo OWNER/NAME, or add --report to only see the numbers.")
     if watch:
         check_watch(publication, sources, review=review)
-    if raw and publication.public:
-        raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
+    if raw:
+        if publication.public:
+            raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
+        check_target(publication.destination, f"{publication.repo}-sessions", "raw sessions", public=False)
+    if options["scan"]:
+        need_kingfisher()
     denied = stage.read_denied(deny) if deny else frozenset()
     options["critic"] = bool(models.critic)
     chosen = stage.Options(denied=denied, publisher=this_publisher(os.environ, Path.home()), **options)

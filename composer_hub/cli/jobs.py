@@ -6,7 +6,6 @@ import functools
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,6 +14,7 @@ from huggingface_hub import get_token
 from composer_hub import exits
 from composer_hub import jobs as stage
 from composer_hub.cli.main import format_option
+from composer_hub.cli.paths import FILE_OR_FOLDER
 from composer_hub.hub import HubDestination, destination
 from composer_hub.output import Output
 
@@ -32,8 +32,8 @@ _OPTIONS = [
     click.option("--timeout", default="6h", show_default=True, help="Time limit of one job: 45m, 6h, 1d."),
     click.option("--max-usd", type=_USD, help="Cap on the cost of all jobs of the run. Required."),
     click.option("--image", default="python:3.12", show_default=True, help="Docker image with Python and pip."),
-    click.option("--package", default="", help="Wheel or requirement (default: the release of this version)."),
-    click.option("--with", "code", multiple=True, type=click.Path(exists=True, path_type=Path),
+    click.option("--package", default="", help="Wheel, checkout or requirement (default: this package)."),
+    click.option("--with", "code", multiple=True, type=FILE_OR_FOLDER,
                  help="Python module or package to send along, for environments and rewards."),
     click.option("--secret", "names", multiple=True, metavar="NAME",
                  help="Environment variable to pass as a secret; HF_TOKEN is always passed."),

@@ -5,8 +5,8 @@ A command is imported only when it runs, so that `--help` is fast.
 
 from __future__ import annotations
 
-import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable
@@ -15,6 +15,8 @@ from typing import Any
 import click
 
 from composer_hub import __version__, exits
+from composer_hub.cli import signals
+from composer_hub.local_hub.characters import visible
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.output import FORMATS, Output
 
@@ -57,6 +59,12 @@ class LazyGroup(click.Group):
         module, attribute = self.lazy[cmd_name][0].split(":")
         return getattr(importlib.import_module(module), attribute)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.NoSuchCommand as error:  # click would suggest only commands that are imported
+            raise click.NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without importing them."""
         with formatter.section("Commands"):
@@ -98,43 +106,45 @@ def _output(format: str) -> Output:
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the command line and exit with a code of `composer_hub.exits`."""
+    """Run the command line and exit with a code of `composer_hub.exits`, or of the signal that ended it."""
+    with signals.heeded():
+        _run(argv)
+
+
+def _run(argv: list[str] | None) -> None:
     try:
         root.main(args=argv, prog_name="composer-hub", standalone_mode=False)
     except (exits.ComposerError, LocalHubError) as error:
-        click.echo(f"composer-hub: {error}", err=True)
+        _say(f"composer-hub: {error}\n")
         sys.exit(error.exit_code)
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
     except click.ClickException as error:
-        error.show()
+        # click writes the words of the command line as they are, and a shell may have filled in a file name.
+        with io.StringIO() as text:
+            error.show(text)
+            _say(text.getvalue())
         sys.exit(exits.USAGE if isinstance(error, click.UsageError) else exits.FAILURE)
     except (click.Abort, KeyboardInterrupt):
         click.echo("composer-hub: interrupted.", err=True)
         sys.exit(exits.INTERRUPTED)
     except BrokenPipeError:
-        # The reader (head, a pager) has closed the pipe, which would also fail Python's flush at exit.
+        # The reader (head) has closed the pipe, which would also fail Python's flush at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exits.DONE)
     except OSError as error:
-        # Errors that no stage explains: a full disk, a missing folder, a broken connection.
-        click.echo(f"composer-hub: {_sentence(error)}", err=True)
+        from composer_hub.cli.failures import sentence_of
+
+        _say(f"composer-hub: {sentence_of(error)}\n")
         sys.exit(exits.FAILURE)
     except Exception as error:
         if os.environ.get("HF_DEBUG"):
             raise
-        summary = f"{type(error).__name__}: {error}".strip().splitlines()[0]
-        click.echo(f"composer-hub: unexpected {summary}. This is a bug; HF_DEBUG=1 shows its traceback.", err=True)
+        from composer_hub.cli.failures import unexpected
+
+        _say(f"composer-hub: {unexpected(error)}\n")
         sys.exit(exits.FAILURE)
 
 
-def _sentence(error: OSError) -> str:
-    if error.strerror is None:
-        return f"{str(error).strip() or type(error).__name__}"
-    where = f"{error.filename}: " if error.filename else ""
-    advice = " Free some space and run the same command again." if error.errno == errno.ENOSPC else ""
-    return f"{where}{error.strerror}.{advice}"
-
-
-if __name__ == "__main__":
-    main()
+def _say(text: str) -> None:
+    click.echo(visible(text), err=True, nl=False)

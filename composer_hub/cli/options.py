@@ -21,6 +21,7 @@ from composer_hub.hub import (
     PublishOptions,
     Table,
     Version,
+    check_target,
     destination,
     dry_run,
     load,
@@ -50,9 +51,7 @@ def renamed(option: str, advice: str) -> Callable[..., Any]:
 
 def from_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command `--from`, passed as `origin`: the place that versions are read from."""
-    command = renamed("--to", "This command publishes nothing. Write --from for the place that traces are read from.")(
-        command
-    )
+    command = renamed("--to", "This command publishes nothing. Write --from for the place to read from.")(command)
     return click.option("--from", "origin", default="local", show_default=True, metavar="local|hub|FOLDER",
                         help="Place to read from: local (the embedded Hub), hub, or a folder.")(command)  # fmt: skip
 
@@ -61,6 +60,7 @@ def from_option(command: Callable[..., Any]) -> Callable[..., Any]:
 class Publication:
     """The publishing options of a command line."""
 
+    kind: str  # of what it publishes
     to: str
     repo: str
     version: str | None
@@ -79,6 +79,10 @@ class Publication:
                 "the embedded Hub with --to local. Nothing was read or sent."
             )
         return where
+
+    def check(self) -> None:
+        """Refuse a repository of another kind before the work begins."""
+        check_target(self.destination, self.repo, self.kind, public=self.public)
 
     def options(self, title: str = "") -> PublishOptions:
         """Return the options for `hub.publish`."""
@@ -118,27 +122,28 @@ class Publication:
         show_published(out, published, self.to)
 
 
-def publish_options(command: Callable[..., Any] | None = None, *, repo_required: bool = True) -> Callable[..., Any]:
-    """Give a command the publishing options and pass them as one `publication`."""
-    if command is None:
-        return functools.partial(publish_options, repo_required=repo_required)
+def publish_options(kind: str, *, repo_required: bool = True) -> Callable[..., Any]:
+    """Give a command the publishing options as one `publication`; refuse a repository that cannot take its kind."""
 
-    @functools.wraps(command)
-    def wrapped(*args: Any, to: str, repo: str | None, shard_mb: int, **kwargs: Any) -> Any:
-        named = {key: kwargs.pop(key) for key in ("version", "bump", "public", "dry_run")}
-        publication = Publication(to, repo or "", shard_bytes=shard_mb * 1_000_000, **named)
-        return command(*args, publication=publication, **kwargs)
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def wrapped(*args: Any, to: str, repo: str | None, shard_mb: int, **kwargs: Any) -> Any:
+            named = {key: kwargs.pop(key) for key in ("version", "bump", "public", "dry_run")}
+            publication = Publication(kind, to, repo or "", shard_bytes=shard_mb * 1_000_000, **named)
+            if repo:
+                publication.check()
+            return command(*args, publication=publication, **kwargs)
+
+        for option in reversed(options):
+            wrapped = option(wrapped)
+        return to_option(wrapped)
 
     options = [
         click.option("--repo", required=repo_required, metavar="OWNER/NAME", help="Dataset repository to publish to."),
         click.option("--version", metavar="vX.Y.Z", help="Version number instead of the next free one."),
-        click.option(
-            "--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version number."
-        ),
+        click.option("--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version."),
         click.option("--public", is_flag=True, help="Let everyone read it; repositories are private otherwise."),
         click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
         click.option("--shard-mb", default=1000, show_default=True, help="Largest size of a data file, in MB of rows."),
     ]
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return to_option(wrapped)
+    return decorated

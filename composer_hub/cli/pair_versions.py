@@ -10,12 +10,11 @@ import click
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.cli.paths import FILE
 from composer_hub.hub import Draft, Version, destination, load
 from composer_hub.output import Output
 from composer_hub.pairs import diff_pairs, merged_verdicts, read_verdicts, reviewed_draft
 from composer_hub.records import Pair
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command(short_help="Compare two versions of a pair set.")
@@ -42,23 +41,26 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 @click.option(
     "--verdicts",
     "path",
-    type=_FILE,
-    help="JSONL: pair_id, verdict, reviewer, note, edited_chosen. Default: the verdicts merged into the dataset.",
+    type=FILE,
+    help="JSONL: pair_id, verdict, reviewer, note, edited_chosen, taken as it is. Default: the verdicts merged into "
+    "the dataset, by their authors on the Hub.",
 )
-@publish_options
+@publish_options("pairs")
 @format_option
 def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: Output) -> None:
     """Publish the next version of a pair set, with the verdicts of its reviewers applied."""
     given = list(read_verdicts(path)) if path else None
 
     def reviewed(source: Version) -> Draft:
-        verdicts = list(merged_verdicts(source)) if given is None else given
+        verdicts, refused = merged_verdicts(source) if given is None else (given, [])
+        for file in refused:
+            out.warn(f"Not counted: {file}.")
         if not verdicts:
             raise exits.NothingToDo(
-                f"{source.repo} has no merged verdicts. Review it with `composer-hub space open {ref}`, submit, and "
-                "merge the pull request."
+                f"{source.repo} has no merged verdicts{' that count' if refused else ''}. Review it with "
+                f"`composer-hub space open {ref}`, submit, and merge the pull request."
             )
-        draft, counts = reviewed_draft(source, verdicts)
+        draft, counts = reviewed_draft(source, verdicts, refused)
         out.note(f"Verdicts on {source.tag or source.revision}: {counts_text(counts) or 'none'}")
         return draft
 

@@ -49,7 +49,7 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
 )
 @click.option("--license", "license_", default="other", show_default=True, help="License of the pair set.")
 @sharding_options
-@publish_options
+@publish_options("pairs")
 @format_option
 def build(
     traces: str,

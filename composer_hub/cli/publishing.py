@@ -39,8 +39,6 @@ def show_published(
         },
         id_key="revision",
     )
-    if published.healed:
-        out.note(f"The rows were already published; only the missing tag {published.tag} was added.")
     if published.note:
         out.note(published.note)
     out.note(_how_to_load(published, to))

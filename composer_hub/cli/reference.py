@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from composer_hub import exits
+from composer_hub import extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options
 from composer_hub.hub import Draft, PublishError, Version, fetch_model, load, newest
@@ -21,16 +21,14 @@ from composer_hub.output import Output
 )
 @click.option("--batch-size", default=4, show_default=True, help="Pairs per forward pass.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
-@publish_options
+@publish_options("pairs")
 @format_option
 def precompute_ref(
     ref: str, model: str, max_tokens: int, batch_size: int, device: str, publication: Publication, out: Output
 ) -> None:
     """Publish reference log-probs beside pairs, so that training needs no reference model."""
-    try:
-        from composer_hub.train.reference import reference_draft
-    except ImportError as error:
-        raise exits.UsageError('This needs the training libraries: pip install "composer-hub[train]".') from error
+    extras.need("A reference model", "train", "torch", "transformers")
+    from composer_hub.train.reference import reference_draft
 
     source = load(publication.destination, ref)
 

@@ -34,7 +34,7 @@ def replay() -> None:
 
 @replay.command(short_help="Print questions and cost of a run.")
 @source_options
-@teacher_options
+@teacher_options(planning=True)
 @replay_options
 @learn_option
 @click.option("--max-usd", type=float, required=True, help="Cap of the planned run.")
@@ -49,7 +49,7 @@ def plan(
     max_usd: float,
     folder: Path | None,
 ) -> None:
-    """Print what each order would cost and find, and each teacher's part. Only the price lists are requested."""
+    """Print what each order would cost and find, and each teacher's part. It needs no keys."""
     from composer_hub import replay
 
     forecast = replay.forecast(traces, teachers, options, max_usd=max_usd, folder=folder, learn_from=learn_from)

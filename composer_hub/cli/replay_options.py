@@ -11,12 +11,12 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.options import from_option, renamed
+from composer_hub.cli.paths import FILE
 from composer_hub.cli.policy import policy_options
 
 if TYPE_CHECKING:
     from composer_hub.replay import TraceSource
 
-FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 Command = Callable[..., Any]
 
 
@@ -52,8 +52,10 @@ def find_traces(ref: str | None, origin: str, file: Path | None) -> TraceSource:
     return PublishedTraces(load(destination(origin), ref), origin)
 
 
-def teacher_options(command: Command) -> Command:
-    """Pass `teachers`, with prices and terms from their endpoints."""
+def teacher_options(command: Command | None = None, *, planning: bool = False) -> Command:
+    """Pass `teachers`, with prices and terms from their endpoints; for `planning`, as far as these can be read."""
+    if command is None:
+        return functools.partial(teacher_options, planning=planning)
 
     @functools.wraps(command)
     def wrapped(
@@ -69,13 +71,9 @@ def teacher_options(command: Command) -> Command:
         from composer_hub.replay import find_teachers
 
         panel = find_teachers(
-            teachers,
-            file=teachers_file,
-            given_prices=price,
-            accepted=accept_terms,
-            max_tokens=max_tokens,
-            batch=batch,
-        )
+            teachers, file=teachers_file, given_prices=price, accepted=accept_terms,
+            max_tokens=max_tokens, batch=batch, planning=planning,
+        )  # fmt: skip
         return command(*args, teachers=panel, **kwargs)
 
     return with_options(
@@ -124,7 +122,7 @@ def replay_options(command: Command) -> Command:
     return with_options(
         wrapped,
         click.option("--order", type=click.Choice(["auto", "cascade", "sequential", "all"]), default="auto",
-                     show_default=True, help="Order in which teachers are asked (auto: chosen by the cap)."),
+                     show_default=True, help="Order in which teachers are asked (auto: the cheaper pairs)."),
         renamed("--policy", "--policy is now --order: the order in which teachers are asked."),
         policy_options,
         click.option("--audit", type=click.FloatRange(0, 1), default=0.03, show_default=True,

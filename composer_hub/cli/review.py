@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from composer_hub import exits
+from composer_hub.local_hub.characters import visible
 from composer_hub.output import Output
 from composer_hub.redact import Decisions, Sample, find_kingfisher
 
@@ -75,7 +76,7 @@ def shown(sample: Sample, width: int = 100) -> str:
 
 
 def _inert(text: str) -> str:
-    return "".join(c if c.isprintable() else "⏎" if c == "\n" else " " for c in text)
+    return visible(text.replace("\n", "⏎").replace("\t", " "))
 
 
 def show_replaced(out: Output, numbers: Mapping[str, Any], rules: Counter[str]) -> None:

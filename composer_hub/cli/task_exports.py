@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.util
 import os
 from pathlib import Path
 
 import click
 
-from composer_hub import exits
+from composer_hub import extras
 from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option
 from composer_hub.cli.publishing import show_plan, show_published
-from composer_hub.hub import NothingToPublish, destination, dry_run, newest, update
+from composer_hub.hub import Draft, NothingToPublish, Version, destination, dry_run, newest, update
 from composer_hub.output import Output
 from composer_hub.tasks.harbor import write_harbor
 
@@ -29,8 +27,7 @@ from composer_hub.tasks.harbor import write_harbor
 @format_option
 def serve(ref: str, port: int, host: str, max_sessions: int, sandbox: str, origin: str, out: Output) -> None:
     """Serve a version of tasks to OpenEnv clients until Ctrl-C; with OPENENV_TOKEN set, only to those that have it."""
-    if importlib.util.find_spec("openenv") is None:
-        raise exits.UsageError("This needs a package: pip install 'composer-hub[openenv]'.")
+    extras.need("This server", "openenv", "openenv")
     from composer_hub.environments import CodingOptions, open_shelf
     from composer_hub.environments.openenv_server import serve as serve_shelf
 
@@ -60,13 +57,18 @@ def publish(out: Output, publication: Publication, made: stage.TaskSet, num_tree
     where, repo, numbers = publication.destination, publication.repo, made.numbers()
     name = repo.split("/")[1]
     options = publication.options()
-    make_draft = functools.partial(stage.draft, made, name, repo=repo, num_trees=num_trees)
+    hidden = f"{repo}-oracle"
+
+    def make_draft(before: Version | None) -> Draft:
+        # Read for each attempt: the kept tasks of another run have their oracles in the newest version.
+        oracles = None if publication.dry_run else newest(where, hidden)
+        return stage.draft(made, name, before, repo=repo, num_trees=num_trees, hidden=oracles)
+
     if publication.dry_run:
         draft = make_draft(newest(where, repo))
         plan = dry_run(where, repo, draft.tables, draft.card, lineage=draft.lineage, options=options)
         show_plan(out, plan, where.address, numbers)
         return
-    hidden = f"{repo}-oracle"
     if made.oracles:
         try:
             update(where, hidden, lambda before: stage.oracle_draft(made, name, before))

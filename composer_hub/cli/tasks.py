@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
 from composer_hub.cli.models import Rewriting, rewrite_options
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.cli.task_exports import harbor, publish, serve
-from composer_hub.hub import destination, load
+from composer_hub.hub import check_target, destination, load
 from composer_hub.output import Output
 
 
@@ -44,7 +44,7 @@ tasks.add_command(harbor)
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @rewrite_options
 @sharding_options
-@publish_options
+@publish_options("tasks")
 @format_option
 def make(
     sources: tuple[str, ...],
@@ -63,6 +63,9 @@ def make(
     if num_trees and publication.public:
         raise exits.Refused("Harbor trees hold the oracles and solutions. Leave out --public, or --harbor.")
     rewriting.check()
+    extras.need("Making tasks", "tasks", "pip")
+    if options["with_oracle"]:
+        check_target(publication.destination, f"{publication.repo}-oracle", "oracles", public=False)
     named = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
     chosen = stage.Options(kinds=named, **options)
     with out.progress("packages", len(sources)) as bar:
@@ -124,8 +127,11 @@ def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: O
 
         checks = stage.check_version(destination(origin), ref, task_ids, sandbox=sandbox, on_task=on_task)
     wrong = [one for one in checks if not one.ok]
+    unknown = sum(one.gold is None for one in wrong)
     rows = [{"task": one.task_id, "kind": one.kind, "start": one.start, "solution": one.gold, "reason": one.reason}
             for one in wrong]  # fmt: skip
     out.table(rows, id_key="task", empty=f"All {len(checks):,} tasks reward their solution and nothing else.")
+    if unknown:
+        raise exits.ComposerError(f"{unknown} of {len(checks):,} tasks could not be checked. Check them again.")
     if wrong:
         raise exits.ComposerError(f"{len(wrong)} of {len(checks):,} tasks are wrong. Make them again or drop them.")

@@ -12,7 +12,8 @@ import click
 from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
-from composer_hub.cli.replay_options import FILE, find_traces, teacher_options
+from composer_hub.cli.paths import FILE
+from composer_hub.cli.replay_options import find_traces, teacher_options
 from composer_hub.output import Output
 
 if TYPE_CHECKING:
@@ -60,10 +61,12 @@ def serve(
 
 
 @teachers.command(name="list", short_help="Show price, context and terms.")
-@teacher_options
+@teacher_options(planning=True)
 @format_option
 def list_(out: Output, teachers: list[Teacher]) -> None:
     """Show the route, family, price, context and terms of teachers."""
+    from composer_hub.replay.teachers import unlisted_notes
+
     rows = [
         {
             "name": teacher.name,
@@ -79,6 +82,8 @@ def list_(out: Output, teachers: list[Teacher]) -> None:
         for teacher in teachers
     ]
     out.table(rows, id_key="name")
+    for note in unlisted_notes(teachers):
+        out.warn(note)
 
 
 TEACHERS_FILE = """\

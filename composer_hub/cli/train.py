@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shlex
 import signal
@@ -13,10 +12,11 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.cli.main import format_option
 from composer_hub.output import Output
 from composer_hub.train.presets import find_config, presets, summary, with_launch_file
@@ -59,6 +59,10 @@ def train(
         config, options = preset, (*((config,) if config else ()), *options)
     if config is None:
         raise exits.UsageError(f"Name a preset ({', '.join(presets())}) or a config file.")
+    if config.startswith("-"):
+        context = click.get_current_context()
+        known = [name for option in context.command.params for name in option.opts]
+        raise click.NoSuchOption(config, possibilities=known, ctx=context)
     path = find_config(config)
     if show:
         click.echo(path.read_text(encoding="utf-8"), nl=False)
@@ -66,8 +70,7 @@ def train(
     if plan or "--plan" in options:
         show_plan(path, [word for word in options if word != "--plan"], accelerate, gpu_gb, out)
         return
-    if missing := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise exits.UsageError(f"Training needs {', '.join(missing)}: pip install 'composer-hub[train]'.")
+    extras.need("Training", "train", *NEEDED)
     from composer_hub.train.run.first_look import check_words
 
     words = ["--config", str(path), *options]
@@ -96,17 +99,32 @@ def show_plan(path: Path, options: Sequence[str], accelerate: str, gpu_gb: float
 def launched(command: Sequence[str]) -> int:
     """Run a launcher and its processes to their end; return the exit code of training."""
     with tempfile.TemporaryDirectory(prefix="composer-train-") as folder:
-        codes = Path(folder) / "codes"
+        codes, ranks = Path(folder) / "codes", Path(folder) / "ranks"
         # Otherwise accelerate prints the defaults that it launches with.
         quiet = {"ACCELERATE_LOG_LEVEL": "ERROR"} | os.environ
-        # A group of its own, because `accelerate launch` does not pass a signal on to a single process.
-        process = subprocess.Popen(command, start_new_session=True, env=quiet | {exits.CODES_FILE: str(codes)})
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: _send(process.pid, number))
+        noting = {exits.CODES_FILE: str(codes), exits.RANKS_FILE: str(ranks)}
+        # A group of its own, so that a terminal's Ctrl-C does not reach it.
+        process = subprocess.Popen(command, start_new_session=True, env=quiet | noting)
+        early: list[int] = []
+
+        def pass_on(number: int, _: Any) -> None:
+            # To training alone: a launcher prints a traceback, and training needs its helpers to finish the step.
+            number = signal.SIGINT if number == signal.SIGINT else signal.SIGTERM
+            found = [int(line) for line in ranks.read_text().split()] if ranks.is_file() else []
+            for rank in found:
+                with suppress(ProcessLookupError):
+                    os.kill(rank, number)
+            if not found:
+                early.append(number)
+                _send(process.pid, signal.SIGTERM)
+
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            if signal.getsignal(getattr(signal, name)) is not signal.SIG_IGN:  # as under nohup
+                signal.signal(getattr(signal, name), pass_on)
         code = process.wait()
         while _send(process.pid, 0):
             time.sleep(0.1)
-        return exits.own_code(codes, code if code >= 0 else 128 - code)
+        return 128 + early[0] if early else exits.own_code(codes, code if code >= 0 else 128 - code)
 
 
 def _send(group: int, number: int) -> bool:

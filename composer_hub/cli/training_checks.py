@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
+from composer_hub import extras
 from composer_hub.output import size
 
 
@@ -31,7 +32,7 @@ def is_installed(name: str) -> bool:
 def training_checks() -> Iterator[Check]:
     """Check GPUs, bf16, memory and vLLM."""
     if not is_installed("torch"):
-        yield Check("GPU", "broken", "torch is not installed", "pip install 'composer-hub[train]'")
+        yield Check("GPU", "broken", "torch is not installed", extras.install("train"))
         return
     import torch
 

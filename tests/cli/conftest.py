@@ -37,7 +37,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 def composer_hub(home: dict[str, str], tmp_path: Path) -> Command:
     """Run a command in a folder of its own; no run may ever print a traceback."""
 
-    def call(*words: object, timeout_s: float = 120, **env: str) -> subprocess.CompletedProcess[str]:
+    def call(*words: object, timeout_s: float = 600, **env: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "composer_hub", *map(str, words)]
         run = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=home | env, timeout=timeout_s)
         assert "Traceback" not in run.stderr, run.stderr

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +14,16 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from composer_hub.cli.main import COMMANDS, root
+from composer_hub.cli.main import COMMANDS, main, root
 from tests.cli.conftest import Command
+from tests.hidden import HIDDEN, hidden_in
 
 ROOT = Path(__file__).parents[2]
 
 
 def composer_hub(*args: str, **options: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "composer_hub", *args]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, **options)  # type: ignore[call-overload]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600, **options)  # type: ignore[call-overload]
 
 
 def test_help_names_every_command_and_imports_no_stage() -> None:
@@ -33,8 +35,9 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(name in run.stdout for name in COMMANDS)
     assert set(run.stderr.split()) == {
-        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.exits", "composer_hub.local_hub",
-        "composer_hub.local_hub.errors", "composer_hub.output",
+        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.cli.signals", "composer_hub.exits",
+        "composer_hub.local_hub", "composer_hub.local_hub.characters", "composer_hub.local_hub.errors",
+        "composer_hub.output",
     }  # fmt: skip
 
 
@@ -83,6 +86,46 @@ def test_an_unknown_command_is_a_usage_error() -> None:
     assert "No such command" in run.stderr
 
 
+NAME = HIDDEN.replace("\0", "")  # what a file name can hold; half pairs stand for its bytes that are no UTF-8
+
+
+@pytest.mark.parametrize(
+    "words", [[NAME], ["report", f"--{NAME}"], ["report", NAME], ["replay", NAME], ["train", NAME], ["lineage", NAME]]
+)
+def test_an_error_names_hidden_characters_of_what_was_typed(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code
+    told = capsys.readouterr().err
+    assert hidden_in(told) == []
+    assert "U+202E" in told or "\\u202e" in told
+
+
+def mistyped(word: str) -> str:
+    """Leave out the last letter but one."""
+    return word[:-2] + word[-1]
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if len(name.split()[-1]) > 2])
+def test_a_mistyped_command_suggests_the_one_that_was_meant(name: str) -> None:
+    *groups, last = name.split()
+    result = CliRunner().invoke(root, [*groups, mistyped(last)])
+    assert result.exit_code == 2
+    assert repr(last) in result.output.partition("Did you mean")[2], result.output
+
+
+# Training's own options are checked with its config; test_first_look has their suggestions.
+@pytest.mark.parametrize("name", [name for name in ALL if name != "eval"])
+def test_a_mistyped_option_suggests_the_one_that_was_meant(name: str) -> None:
+    for option in (long for param in ALL[name].params for long in param.opts if long.startswith("--")):
+        if len(option) > 5:
+            result = CliRunner().invoke(root, [*name.split(), mistyped(option)])
+            assert result.exit_code == 2
+            assert repr(option) in result.output.partition("Did you mean")[2], result.output
+
+
 def test_a_bad_repository_name_is_an_error_on_one_line_with_exit_code_2(in_process: Command, tmp_path: Path) -> None:
     run = in_process("lineage", "no-owner", "--from", str(tmp_path))
     assert run.returncode == 2
@@ -109,7 +152,6 @@ def test_doctor_prints_json_and_no_secret() -> None:
 def test_doctor_names_every_extra_of_the_package_and_what_training_needs() -> None:
     run = composer_hub("doctor", "--offline", "--train", "--format", "json", env=dict(os.environ))
     names = {check["name"] for check in json.loads(run.stdout)}
-    tomllib = pytest.importorskip("tomllib")
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert {f"extra [{extra}]" for extra in extras if extra != "dev"} <= names
     assert {"GPUs", "bf16", "memory", "vLLM"} <= names

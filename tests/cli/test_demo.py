@@ -11,16 +11,16 @@ from composer_hub import exits
 from tests.cli.conftest import Command
 
 
-@pytest.mark.timeout(450)  # a minute on an idle machine, which trains a model in it
+@pytest.mark.timeout(1500)
 def test_the_demo_runs_from_sessions_to_a_model_and_needs_an_empty_folder(
     composer_hub: Command, tmp_path: Path
 ) -> None:
     kept = tmp_path / "kept"
-    run = composer_hub("demo", "--keep", kept, timeout_s=400)
+    run = composer_hub("demo", "--keep", kept, timeout_s=1000)
     assert run.returncode == exits.DONE, run.stderr
     lines = ["steps 31, traces 3", "exit code 5", "rejected:", "chosen:", "The line is whole"]
     if all(importlib.util.find_spec(name) for name in ("torch", "trl", "peft")):
-        lines += ["No writer is refused.", "step 12 of 12: loss", "parameters from me/demo-model"]
+        lines += ["sites lowered raised lifting", "step 12 of 12: loss", "parameters from me/demo-model"]
         lines += [
             "policy, hint, replay", "-step-12", "me/demo-model run-", "pairs me/demo-pairs v1.0.0", "a trained model",
         ]  # fmt: skip

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -129,23 +130,31 @@ def test_words_are_read_as_argparse_reads_them(words: str, value: object) -> Non
         assert "max_steps" not in found
 
 
-# As `accelerate launch` with one process: it waits for training, and a signal ends it alone.
-LAUNCHER = "import subprocess, sys; sys.exit(subprocess.call([sys.executable, '-c', sys.argv[1]]) and 1)"
+# As `accelerate launch`: it waits for training, a signal ends it with a traceback, and so does a code of training.
+LAUNCHER = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)"
 TRAINING = """
-import os, pathlib, signal, sys, time
-def end(*_):
+import os, signal, sys, time
+from composer_hub import exits
+def end(number, _):
     time.sleep(0.5)
     os.write(1, b"saved\\n")  # print() must not be entered twice, and the signal may come inside of it
-    open(os.environ["COMPOSER_EXIT_CODES"], "a").write("3\\n")
-    sys.exit(3)
-signal.signal(signal.SIGTERM, end)
-os.write(1, b"started\\n")
-time.sleep(60)
+    sys.exit(exits.INTERRUPTED if number == signal.SIGINT else exits.STOPPED)
+def main():
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    os.write(1, b"started\\n")
+    time.sleep(600)
+sys.exit(exits.noted(main))
 """
 WAITING = "import sys; from composer_hub.cli.train import launched; sys.exit(launched(sys.argv[1:]))"
 
 
-def test_sigterm_reaches_training_behind_its_launcher_and_its_own_code_comes_back() -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGTERM, exits.STOPPED), (signal.SIGHUP, exits.STOPPED), (signal.SIGINT, exits.INTERRUPTED)],
+    ids=["SIGTERM", "a closed terminal", "Ctrl-C"],
+)
+def test_a_signal_reaches_training_and_not_its_launcher_and_its_own_code_comes_back(number: int, code: int) -> None:
     command = [sys.executable, "-c", WAITING, sys.executable, "-c", LAUNCHER, TRAINING]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)}
@@ -153,9 +162,46 @@ def test_sigterm_reaches_training_behind_its_launcher_and_its_own_code_comes_bac
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
-        process.send_signal(signal.SIGTERM)
-        rest, errors = process.communicate(timeout=30)
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=600)
     finally:
         process.kill()
-    assert rest == "saved\n", errors
-    assert process.returncode == exits.STOPPED
+    assert (rest, errors) == ("saved\n", "")
+    assert process.returncode == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+def test_a_signal_before_training_begins_ends_its_launcher_without_a_traceback(number: int) -> None:
+    slow = "import os, time; os.write(1, b'started\\n'); time.sleep(600)"  # as accelerate, which imports torch first
+    process = subprocess.Popen(
+        [sys.executable, "-c", WAITING, sys.executable, "-c", slow], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(number)
+        assert process.communicate(timeout=600) == ("", "")
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+
+
+def test_ctrl_c_while_training_imports_its_libraries_prints_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    files = {exits.CODES_FILE: str(tmp_path / "codes"), exits.RANKS_FILE: str(tmp_path / "ranks")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "composer_hub.train", "--config", "tiny", "--output_dir", str(tmp_path / "run")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)} | files,
+    )  # fmt: skip
+    try:
+        # Its handlers are set before its id is written.
+        while not (tmp_path / "ranks").is_file() and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert errors == "train: ended before anything was begun.\n"
+    assert process.returncode == exits.DONE  # for its launcher
+    assert (tmp_path / "codes").read_text() == f"{exits.INTERRUPTED}\n"
