@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
-pytest_plugins = ("tests.plugins.sessions", "tests.plugins.votes", "tests.plugins.hub", "tests.plugins.training")
+pytest_plugins = (
+    "tests.plugins.sessions",
+    "tests.plugins.votes",
+    "tests.plugins.hub",
+    "tests.plugins.training",
+    "tests.plugins.browser",
+    "tests.plugins.load",
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -16,6 +24,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--interleavings", type=int, default=60, help="random orders of simultaneous publications to try (60)"
     )
+
+
+def pytest_configure() -> None:
+    # A shell starts background jobs with SIGINT ignored, and `nohup` ignores SIGHUP. Programs inherit what is ignored,
+    # and then the commands under test would never stop. They do not inherit a handler.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda number, frame: None)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 import composer_hub
 from composer_hub import hub, ingest
+from composer_hub.ingest.workers import MIN_PARALLEL_BYTES
 from composer_hub.replay import fake
 
 ROOT = Path(composer_hub.__file__).parents[1]
@@ -55,9 +57,10 @@ def test_an_example_of_the_page_is_five_lines_of_valid_python(block: str) -> Non
     assert len([line for line in block.splitlines() if line.strip()]) <= 5
 
 
-def test_the_whole_line_of_the_readme_runs(tmp_path: Path) -> None:
+def test_the_whole_line_of_the_readme_runs_as_a_script(tmp_path: Path) -> None:
     (block,) = [block for block in python_blocks(README) if "ingest.ingest" in block]
-    sessions = ROOT / "composer_hub" / "demo_sessions"
+    sessions = Path(shutil.copytree(ROOT / "composer_hub" / "demo_sessions", tmp_path / "sessions"))
+    (sessions / "notes.txt").write_bytes(b"x" * (MIN_PARALLEL_BYTES + 1))  # so much that worker processes read it
     oracle = fake.oracle_of(ingest.ingest([sessions], ingest.Options(workers=1)).traces())
     with fake.serving(fake.TeacherServer(oracle=oracle)) as url:
         places = {
@@ -68,7 +71,9 @@ def test_the_whole_line_of_the_readme_runs(tmp_path: Path) -> None:
         for literal, value in places.items():
             assert literal in block
             block = block.replace(literal, value)
-        subprocess.run([sys.executable, "-c", block], check=True, cwd=tmp_path, timeout=240)
+        script = tmp_path / "line.py"
+        script.write_text(block)
+        subprocess.run([sys.executable, script], check=True, cwd=tmp_path, timeout=600)
     where = hub.FolderDestination(tmp_path / "datasets")
     assert hub.load(where, "me/traces").num_rows("traces") == 3
     assert hub.load(where, "me/pairs").num_rows("default") > 0

@@ -16,7 +16,7 @@ PACKAGE = Path(composer_hub.__file__).parent
 # A room may import the rooms above it, never one below it, and none on its own line.
 LADDER: tuple[str, ...] = (
     "exits records local_hub",
-    "session families harnesses output money",
+    "session families harnesses output money named_files extras",
     "actions redact hub",
     "shards errors",
     "exports",

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from composer_hub.output import Output, size
+from composer_hub.output import FORMATS, Output, Progress, size
+from tests.hidden import HIDDEN, NO_HALVES, hidden_in
 
 ROWS: list[dict[str, Any]] = [
     {"name": "a", "count": 1234, "share": 0.5, "note": None},
@@ -126,3 +127,41 @@ def test_a_record_is_no_wider_than_the_terminal_and_keeps_a_name_with_its_number
     assert max(map(len, lines)) <= 60
     assert lines[1].startswith(" " * 16 + "kind_of_error_")
     assert ", ".join(f"{name} {number}" for name, number in kinds.items()) == " ".join(line[16:] for line in lines)
+
+
+@pytest.mark.parametrize("mode", FORMATS)
+def test_no_hidden_character_reaches_the_terminal(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out, text = Output(mode), f"a{HIDDEN}b"
+    row = {"id": text, "list": [text, {text: text}]}
+    out.record(row, id_key="id")
+    out.table([row, row], id_key="id")
+    out.table([], id_key="id", empty=text)
+    for say in (out.text, out.note, out.warn):
+        say(f"{text}\n\t{text}")
+    captured = capsys.readouterr()
+    assert hidden_in(captured.out + captured.err) == []
+    assert "U+202E" in captured.out or "\\u202e" in captured.out
+
+
+def test_the_line_of_progress_shows_a_name_and_moves_the_cursor_itself_only(capsys: pytest.CaptureFixture[str]) -> None:
+    bar, shown = Progress("reading", None, shown=True), ""
+    while not shown:
+        bar.advance(1, file=HIDDEN)
+        shown = capsys.readouterr().err
+    assert hidden_in(shown.removeprefix("\r\x1b[2K")) == []
+
+
+def test_json_holds_the_very_values(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("json").record({"id": NO_HALVES, NO_HALVES: [NO_HALVES]}, id_key="id")
+    assert json.loads(printed(capsys)) == {"id": NO_HALVES, NO_HALVES: [NO_HALVES]}
+
+
+@pytest.mark.parametrize("mode", ["human", "agent"])
+def test_a_value_adds_no_line_and_no_cell(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"id": "a\nid\t9", "note": "b\n\nc"}]
+    Output(mode).table(rows, id_key="id")
+    lines = printed(capsys).splitlines()
+    assert len(lines) == (3 if mode == "human" else 2)
+    assert lines[-1].count("\t") == (0 if mode == "human" else 1)
+    Output(mode).record(rows[0], id_key="id")
+    assert len(printed(capsys).splitlines()) == 2

@@ -23,7 +23,9 @@ def shell_lines() -> list[str]:
 
 
 COMMANDS = [
-    line.removeprefix("uvx ") for line in shell_lines() if line.startswith(("composer-hub", "uvx composer-hub"))
+    line.removeprefix("uvx --from . ")
+    for line in shell_lines()
+    if line.startswith(("composer-hub", "uvx --from . composer-hub"))
 ]
 
 
@@ -43,8 +45,39 @@ def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
         assert option in text, f"{option} is not an option of composer-hub {' '.join(names)}"
 
 
-def test_the_first_command_of_the_readme_needs_no_installation() -> None:
-    assert shell_lines()[0] == "uvx composer-hub demo"
+def test_the_first_commands_of_the_readme_work_from_a_checkout_and_need_no_installation() -> None:
+    assert shell_lines()[:3] == ["make demo", "make test", "uvx --from . composer-hub demo"]
+
+
+ASKS_AN_INDEX = re.compile(
+    r"(?:pip3? install|uvx|uv tool install|uv add|uv pip install|--with)\b[^\n]*?composer[-_]hub"
+)
+IN_A_CHECKOUT = "uvx --from . composer-hub"
+
+
+def asking_an_index(text: str) -> list[str]:
+    """Return what tells a reader to install a release."""
+    return ASKS_AN_INDEX.findall(text.replace(IN_A_CHECKOUT, ""))
+
+
+@pytest.mark.parametrize(
+    "line", ["uvx composer-hub demo", 'pip install -q "composer-hub[train]"', "uv add composer-hub"]
+)
+def test_a_line_that_needs_a_release_is_found(line: str) -> None:
+    assert asking_an_index(line)
+    assert not asking_an_index(IN_A_CHECKOUT)
+
+
+def test_only_the_installation_of_the_readme_speaks_of_a_release() -> None:
+    """There is none. With the first release, this test goes, and the README's paragraph changes."""
+    future = README.partition("There is no release yet.")[2].partition("\n\n")[0]
+    assert asking_an_index(future)
+    patterns = ("docs/**/*.md", "composer_hub/**/*.py", "composer_hub/**/*.txt", "dataset_cards/*", "space/**/*",
+                "configs/**/*.yaml", "scripts/*", "Makefile", "AGENTS.md")  # fmt: skip
+    files = [path for pattern in patterns for path in ROOT.glob(pattern) if path.is_file()]
+    texts = {str(path.relative_to(ROOT)): path.read_text(errors="replace") for path in files}
+    texts["README.md"] = README.replace(future, "")
+    assert {name: found for name, text in texts.items() if (found := asking_an_index(text))} == {}
 
 
 def test_the_two_commands_of_the_readme_are_targets_of_the_makefile() -> None:
@@ -58,3 +91,15 @@ def test_the_two_commands_of_the_readme_are_targets_of_the_makefile() -> None:
 @pytest.mark.parametrize("path", re.findall(r"\]\(((?!http)[^)]+)\)", README))
 def test_every_page_that_the_readme_names_is_there(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_every_test_that_the_page_of_attacks_names_exists() -> None:
+    page = (ROOT / "docs/results/attacks.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/]+\.py)?(?:::(\w+))?`", page)
+    path, tests = "", []
+    for file, test in named:
+        path = file or path
+        tests += [(path, test)] if path else []
+    missing = [one for one in tests if one[1] and f"def {one[1]}(" not in (ROOT / one[0]).read_text(encoding="utf-8")]
+    assert missing == []
+    assert len(tests) > 40

@@ -54,6 +54,13 @@ def test_the_card_templates_reach_a_wheel(names: set[str]) -> None:
     assert templates <= names
 
 
+def test_the_tiny_models_reach_a_wheel_byte_for_byte(wheel: zipfile.ZipFile) -> None:
+    files = [path for path in (ROOT / "composer_hub/train/small").rglob("*") if path.is_file()]
+    assert sum(path.name == "model.safetensors" for path in files) == 3
+    for path in files:
+        assert wheel.read(str(path.relative_to(ROOT))) == path.read_bytes()
+
+
 def test_the_files_of_the_demo_reach_a_wheel(names: set[str]) -> None:
     assert {
         f"composer_hub/demo_files/{name}" for name in ("training.yaml", "load_pairs.txt", "load_model.txt")

@@ -1,4 +1,4 @@
-"""The tiny world, shared by all tests of the trainer: weights are made once and kept in a cache folder."""
+"""The tiny world, shared by all tests of the trainer."""
 
 from __future__ import annotations
 
@@ -14,12 +14,6 @@ for name, value in {"TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}.ite
     os.environ.setdefault(name, value)
 
 
-def cache_folder() -> Path:
-    """Return where the weights are kept; processes that come at once make them once."""
-    chosen = os.environ.get("COMPOSER_TEST_CACHE")
-    return Path(chosen) if chosen else Path.home() / ".cache" / "composer_hub" / "tests"
-
-
 @pytest.fixture(scope="session")
 def world() -> Any:
     """Return `(model, tokenizer)`; take a copy of the model before training it."""
@@ -28,7 +22,7 @@ def world() -> Any:
     from composer_hub.train.tiny import small_model
 
     torch.set_num_threads(1)
-    return small_model(cache_folder())
+    return small_model()
 
 
 @pytest.fixture(scope="session")
