@@ -29,7 +29,7 @@ from composer_hub.local_hub.env import client_env
 from composer_hub.local_hub.server import embedded
 
 NEEDED = ("gradio", "duckdb", "rapidfuzz")
-START_SECONDS = 60.0
+START_SECONDS = 600.0  # an app whose process lives is slow on a busy machine, not broken
 
 
 def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -> list[str]:

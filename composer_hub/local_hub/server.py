@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from composer_hub.local_hub.accounts import Accounts
 
 STATE, TOKEN, LOCK, START_LOCK, LOG = "server.json", "token", "server.lock", "start.lock", "server.log"
-START_SECONDS = 30.0
+START_SECONDS = 120.0
 _GRACE_SECONDS = 5
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
