@@ -328,6 +328,7 @@ def test_a_hostile_page_fits_the_screen_passes_axe_and_runs_nothing(
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     hostile_sessions(tmp_path / "s")
     page, complaints = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme), []
+    page.set_default_timeout(600_000)
     for event in ("pageerror", "dialog", "console"):
         page.on(event, lambda what: complaints.append(str(what)))
     page.goto(report.report([tmp_path / "s"], UTC).write(tmp_path / "page.html").as_uri())

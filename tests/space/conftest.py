@@ -210,7 +210,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     def open_(address: str, **options: Any) -> Any:
         context = browser.new_context(**{"viewport": {"width": 1300, "height": 850}, **options})
         contexts.append(context)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(600_000)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on(
