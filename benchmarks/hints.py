@@ -20,8 +20,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.find import find_errors
-from composer_hub.errors.outcomes import outcomes_of
 from composer_hub.errors.rules import KINDS
 from composer_hub.hints.hindsight import steps_after
 from composer_hub.hints.writers import write_hints
@@ -115,6 +115,7 @@ def write_sample(out: Path, paths: Sequence[str], seed: int, sizes: tuple[int, i
 
 def _items(trace: Trace) -> Iterator[Item]:
     """Yield an item per error site and per result without one."""
+    actions = actions_of(trace)
     for position, step in enumerate(trace.steps):
         hints = {(hint.kind, hint.call_id): hint for hint in step.hints}
         failed = {site.call_id for site in step.error_sites}
@@ -125,9 +126,9 @@ def _items(trace: Trace) -> Iterator[Item]:
                 "stratum": stratum, "kind": site.kind, "blame": site.blame, "rule": site.rule, "source": trace.source,
                 "hint": hint.text if hint else "", "writer": f"{hint.writer}.{hint.rule}" if hint else "",
                 "session": trace.session_id, "step": position,
-                "text": _shown(trace, position, site.call_id, hint.text if hint else ""),
+                "text": _shown(trace, actions, position, site.call_id, hint.text if hint else ""),
             }  # fmt: skip
-        for outcome in outcomes_of(trace, step):
+        for outcome in actions[step.index]:
             if outcome.content is None or outcome.call.call_id in failed:
                 continue
             is_shell = outcome.family in ("shell", "poll")
@@ -137,11 +138,11 @@ def _items(trace: Trace) -> Iterator[Item]:
             yield {
                 "stratum": stratum, "kind": "", "blame": "", "rule": "", "source": trace.source, "hint": "",
                 "writer": "", "session": trace.session_id, "step": position,
-                "text": _shown(trace, position, outcome.call.call_id, ""),
+                "text": _shown(trace, actions, position, outcome.call.call_id, ""),
             }  # fmt: skip
 
 
-def _shown(trace: Trace, position: int, call_id: str, hint: str) -> str:
+def _shown(trace: Trace, actions: Actions, position: int, call_id: str, hint: str) -> str:
     """Return the raw context of a call: what came before, the call with its result, and what followed."""
     step = trace.steps[position]
     read = [index for start, stop in step.prompt for index in range(start, stop)]
@@ -150,10 +151,10 @@ def _shown(trace: Trace, position: int, call_id: str, hint: str) -> str:
     earlier = [one for one in trace.steps[:position] if one.action in set(read)][-4:]
     parts = [f"Harness: {trace.source}. Working directory at the start: {trace.cwd or 'not recorded'}."]
     parts.append(f"## The user's last words\n{_clip(asked, 300)}")
-    parts.append("## Before\n" + "\n".join(_step_text(trace, one, 250, 200) for one in earlier))
-    parts.append("## The message that is judged\n" + _step_text(trace, step, 1200, 1500, call_id))
+    parts.append("## Before\n" + "\n".join(_step_text(trace, actions, one, 250, 200) for one in earlier))
+    parts.append("## The message that is judged\n" + _step_text(trace, actions, step, 1200, 1500, call_id))
     later = [one for _, one in zip(range(4), steps_after(trace, position), strict=False)]
-    parts.append("## After\n" + "\n".join(_step_text(trace, one, 350, 250) for one in later))
+    parts.append("## After\n" + "\n".join(_step_text(trace, actions, one, 350, 250) for one in later))
     if hint:
         parts.append(f"## The hint, as if it had been given before this message\n{hint}")
     return "\n\n".join(parts)
@@ -162,11 +163,12 @@ def _shown(trace: Trace, position: int, call_id: str, hint: str) -> str:
 def _whole(trace: Trace, name: str) -> tuple[str, list[Item]]:
     """Return a session as a numbered list of its calls, and what the rules say of each."""
     lines, keys = [f"# Session {name} ({trace.source})"], []
+    actions = actions_of(trace)
     for step in trace.steps:
         sites = {site.call_id: site for site in reversed(step.error_sites)}
         if said := trace.messages[step.action].content:
             lines.append(f"[model says] {_clip(said, 160)}")
-        for outcome in outcomes_of(trace, step):
+        for outcome in actions[step.index]:
             site = sites.get(outcome.call.call_id)
             place = f"{name}.{len(keys) + 1}"
             arguments = outcome.call.arguments
@@ -177,11 +179,11 @@ def _whole(trace: Trace, name: str) -> tuple[str, list[Item]]:
     return "\n\n".join(lines), keys
 
 
-def _step_text(trace: Trace, step: Any, call_chars: int, result_chars: int, judged: str = "") -> str:
+def _step_text(trace: Trace, actions: Actions, step: Any, call_chars: int, result_chars: int, judged: str = "") -> str:
     lines = []
     if said := trace.messages[step.action].content:
         lines.append(f"[model says] {_clip(said, 200)}")
-    outcomes = outcomes_of(trace, step)
+    outcomes = actions[step.index]
     for outcome in outcomes if judged else outcomes[:3]:
         mark = " <<< THE CALL TO JUDGE" if judged and outcome.call.call_id == judged else ""
         few = 1 if mark or not judged else 10  # neighbors of the judged call matter less

@@ -452,6 +452,18 @@ def words_in(text: str) -> str:
     return "\n".join(word for word in words if isinstance(word, str) and word) or text
 
 
+_STILL_RUNS = re.compile(
+    r"(?:running with session ID|running in (?:the )?background with ID:?) ([\w.-]{1,80})"
+    r"|<status>running</status>"
+)
+
+
+def running_id(text: str) -> str | None:
+    """Return the id of a command that continues behind a result, "" if it is not named, None if it has ended."""
+    found = _STILL_RUNS.search(text[:_FIRST_CHARS])
+    return (found[1] or "").rstrip(".") if found else None
+
+
 def body_of(text: str) -> str:
     """Return the output of a command, without the header and footer of any harness."""
     text = words_in(text)

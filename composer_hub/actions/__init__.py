@@ -7,6 +7,7 @@ for step, context in actions.contexts(trace):
 actions.same(one, other, "L2")
 """
 
+from composer_hub.actions.action import Action, Actions, action_at, actions_of
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.context import contexts
@@ -17,11 +18,15 @@ from composer_hub.actions.tools import TOOLS, Tool, family_of_tool, kind_of, kno
 __all__ = [
     "LEVELS",
     "TOOLS",
+    "Action",
     "ActionContext",
+    "Actions",
     "NormalForm",
     "SimpleCommand",
     "Tool",
     "Unparsable",
+    "action_at",
+    "actions_of",
     "call_in_text",
     "close",
     "command_of",

@@ -6,7 +6,7 @@ In: a `ToolCall`, or a message that spells one out (`call_in_text`). Odd argumen
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer_hub.records import ToolCall
@@ -14,20 +14,38 @@ from composer_hub.records import ToolCall
 PATH_KEYS = (
     "file_path", "filePath", "path", "filename", "notebook_path", "target_file", "absolute_path", "file", "dir_path",
 )  # fmt: skip
+CWD_KEYS = ("workdir", "cwd", "working_directory", "directory", "dir_path", "Cwd", "cd")
 COMMAND_KEYS = ("command", "cmd", "commands", "script", "code", "input")
 
+MAX_PATCH_CHARS = 20_000
 _PATCH_FILE = re.compile(r"^\*\*\* (?:Update|Add|Delete) File: (\S[^\n]{0,400})$", re.MULTILINE)
 
 
 def path_of(call: ToolCall) -> str:
     """Return the path that a call is about, "" if it names none."""
+    return next(_named_paths(call), "")
+
+
+def paths_of(call: ToolCall) -> tuple[str, ...]:
+    """Return every path that a call is about: a patch may name many."""
+    return tuple(dict.fromkeys(_named_paths(call)))
+
+
+def _named_paths(call: ToolCall) -> Iterator[str]:
     arguments = call.arguments
     if isinstance(arguments, Mapping):
         named = (arguments[key] for key in PATH_KEYS if isinstance(arguments.get(key), str))
         if path := next(named, ""):
-            return path
-    patch = _PATCH_FILE.search(_text_of(arguments)[:20_000])
-    return patch[1].strip() if patch else ""
+            yield path
+            return
+    for patch in _PATCH_FILE.finditer(_text_of(arguments)[:MAX_PATCH_CHARS]):
+        yield patch[1].strip()
+
+
+def cwd_of(call: ToolCall) -> str:
+    """Return the directory that a shell call names for its command, "" if it names none."""
+    arguments = call.arguments if isinstance(call.arguments, Mapping) else {}
+    return next((arguments[key] for key in CWD_KEYS if isinstance(arguments.get(key), str)), "")
 
 
 def command_of(call: ToolCall) -> str:

@@ -11,32 +11,30 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from composer_hub.actions.calls import command_of, path_of
-from composer_hub.actions.commands import commands_in
-from composer_hub.actions.tools import family_of_tool
+from composer_hub.actions.action import Action, Actions, action_at, actions_of
 from composer_hub.errors.doubts import Doubts
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
-from composer_hub.errors.outcomes import CallOutcome, outcomes_of
 from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.rules import KINDS
-from composer_hub.errors.sites import FIRST_WORDS, UNNAMED, site_of, site_of_action, site_of_reply, site_without_result
-from composer_hub.records import ErrorSite, Step, ToolCall, Trace
+from composer_hub.errors.sites import UNNAMED, site_of, site_of_action, site_of_reply, site_without_result
+from composer_hub.records import ErrorSite, Step, Trace
 from composer_hub.session import ResultFlag, Session
 
 MIN_REPEATS = 3  # the third time in a row is a pattern
 
 _DISPLAY = "display_log"
-_RUNS_ON = re.compile(r"(?:running with session ID|running in (?:the )?background with ID:?) ([\w.-]{1,80})")
-_POLL_KEYS = ("session_id", "bash_id", "task_id", "shell_id", "id")
 
 
-def find_errors(session: Session, *, text_rules: bool = False) -> Trace:
+def find_errors(session: Session, actions: Actions | None = None, *, text_rules: bool = False) -> Trace:
     """Return the session's trace with the error sites of every step; earlier sites are replaced."""
+    actions = actions_of(session.trace, session.flags) if actions is None else actions
     finder = _Finder(session.trace, session.flags, text_rules)
-    steps = [_with_sites(step, finder.sites_of(step)) for step in session.trace.steps]
+    steps = [
+        _with_sites(step, finder.sites_of(step, own)) for step, own in zip(session.trace.steps, actions, strict=True)
+    ]
     for position, step in enumerate(steps):
-        sites = tuple(_blamed_if_corrected(session.trace, steps, position, site) for site in step.error_sites)
+        sites = tuple(_blamed_if_corrected(actions, steps, position, site) for site in step.error_sites)
         steps[position] = _with_sites(step, sites)
     return dataclasses.replace(session.trace, steps=tuple(steps))
 
@@ -57,16 +55,16 @@ class _Streak:
     count: int
 
 
-_Found = Sequence[tuple[CallOutcome, "ErrorSite | None"]]
+_Found = Sequence[tuple[Action, "ErrorSite | None"]]
 
 
-def _same_call(one: CallOutcome, other: CallOutcome) -> bool:
+def _same_call(one: Action, other: Action) -> bool:
     """True where name, arguments and result are equal; the call ids always differ."""
     first, second = one.call, other.call
     return (first.name, first.arguments, one.content) == (second.name, second.arguments, other.content)
 
 
-def _came_back(outcome: CallOutcome, site: ErrorSite | None) -> bool:
+def _came_back(outcome: Action, site: ErrorSite | None) -> bool:
     """Tell whether the call ended by itself: False if a person or the harness stopped it."""
     return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
 
@@ -78,31 +76,19 @@ class _Finder:
         # Files for display may hold calls only; a call without a result says nothing there.
         self.has_results = any(step.results or _DISPLAY not in step.prefix_reason for step in trace.steps)
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
-        self.repeats: dict[int, tuple[CallOutcome, int]] = {}  # action -> equal calls in a row
+        self.repeats: dict[int, tuple[Action, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
         self.programs = WrittenPrograms()
         self.doubts = Doubts(trace)
-        self.running: dict[str, str] = {}  # the id of a command in the background -> the command
 
-    def sites_of(self, step: Step) -> tuple[ErrorSite, ...]:
-        outcomes = tuple(map(self._polled, outcomes_of(self.trace, step, self.flags)))
+    def sites_of(self, step: Step, outcomes: Sequence[Action]) -> tuple[ErrorSite, ...]:
         for outcome in outcomes:
             self.programs.note(outcome.call)
         found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
         sites = [*self._of_action(step), *(site for _, site in found if site)]
         return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
 
-    def _polled(self, outcome: CallOutcome) -> CallOutcome:
-        """Name the command that a poll is about, and remember commands that continue in the background."""
-        arguments = outcome.call.arguments
-        if outcome.family == "shell" and (found := _RUNS_ON.search((outcome.content or "")[:FIRST_WORDS])):
-            self.running[found[1].rstrip(".")] = command_of(outcome.call)
-        elif outcome.family == "poll" and isinstance(arguments, Mapping):
-            asked = (self.running.get(str(arguments[key])) for key in _POLL_KEYS if key in arguments)
-            return dataclasses.replace(outcome, polled=next(filter(None, asked), ""))
-        return outcome
-
-    def _site_of(self, step: Step, outcome: CallOutcome) -> ErrorSite | None:
+    def _site_of(self, step: Step, outcome: Action) -> ErrorSite | None:
         if outcome.is_missing:
             expected = self.has_results and not self._ends_the_session(step, outcome)
             return site_without_result(outcome.call) if expected else None
@@ -115,13 +101,13 @@ class _Finder:
             return _renamed(site, "program_exception", "derived.own_program")
         return site
 
-    def _is_under_test(self, site: ErrorSite, outcome: CallOutcome) -> bool:
+    def _is_under_test(self, site: ErrorSite, outcome: Action) -> bool:
         """Tell whether the failure is what a program of the session's own was run to show."""
         if site.kind == "runtime_exception":
             return self.programs.explain(outcome.call, outcome.content or "")
         return site.rule.startswith("exit.usage") and self.programs.runs_built(outcome.call)
 
-    def _ends_the_session(self, step: Step, outcome: CallOutcome) -> bool:
+    def _ends_the_session(self, step: Step, outcome: Action) -> bool:
         """A submit or finish call is not answered: the session is over."""
         return outcome.family == "finish" and step.index == self.trace.steps[-1].index
 
@@ -146,14 +132,14 @@ class _Finder:
                 continue
             site = failed[-1]
             last = streaks.get(tool)
-            key = _way_of_failing(next(outcome for outcome, found_site in found if found_site is site).call, site)
+            key = _way_of_failing(next(outcome for outcome, found_site in found if found_site is site), site)
             streaks[tool] = _Streak(key, last.count + 1 if last and last.key == key else 1)
             if streaks[tool].count >= MIN_REPEATS and len(failed) == len(seen):
                 text = excerpt(f"{site.kind} from {tool}, {streaks[tool].count} times in a row:\n{site.message}")
                 yield _renamed(site, "repeated_failure", "derived.failures_in_a_row", text)
         self.failures[step.action] = streaks
 
-    def _repeated_calls(self, step: Step, outcomes: Sequence[CallOutcome]) -> Iterator[ErrorSite]:
+    def _repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
         """Yield a site if three steps in a row made the same call and got the same result."""
         if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
             return
@@ -177,12 +163,11 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _EXCEPTION_LINE = re.compile(r"(?:^|\n)((?:\w{1,60}\.){0,5}\w{0,60}(?:Error|Exception|panic)\b[^\n]*)")
 
 
-def _way_of_failing(call: ToolCall, site: ErrorSite) -> str:
+def _way_of_failing(action: Action, site: ErrorSite) -> str:
     """Return the kind, the target and, unless the target is a file, the harness's words without their numbers."""
-    path = path_of(call)
-    if path and family_of_tool(call.name, call.arguments) != "shell":
-        return f"{site.kind}\n{path}"
-    main = main_command(commands_in(command_of(call)))
+    if action.path and action.family != "shell":
+        return f"{site.kind}\n{action.path}"
+    main = main_command(action.commands)
     lines = _EXCEPTION_LINE.findall(site.message)
     words = lines[-1] if lines else "\n".join(site.message.split("\n")[:2])
     return f"{site.kind}\n{main.program if main else ''}\n{_NUMBERS.sub('0', words)}"
@@ -215,25 +200,23 @@ _TRANSIENT = re.compile(
 )
 
 
-def _blamed_if_corrected(trace: Trace, steps: Sequence[Step], position: int, site: ErrorSite) -> ErrorSite:
+def _blamed_if_corrected(actions: Actions, steps: Sequence[Step], position: int, site: ErrorSite) -> ErrorSite:
     """Blame the model for an unnamed failure of a tool if its own next calls show that the arguments were wrong.
 
     That is so if the tool then works with some of the same arguments and some changed ones.
     """
     if site.rule != UNNAMED.rule_id or _TRANSIENT.search(site.message):
         return site
-    failed = next(
-        (one for one in trace.messages[steps[position].action].tool_calls if one.call_id == site.call_id), None
-    )
-    before = failed.arguments if failed else None
+    failed = action_at(site, actions[position])
+    before = failed.call.arguments if failed else None
     # What refuses an edit in its own words is a hook, which judges the text and not the call.
     if not failed or not isinstance(before, Mapping) or len(before) < MIN_ARGUMENTS:
         return site
-    if family_of_tool(failed.name, before) == "edit":
+    if failed.family == "edit":
         return site
-    for step in steps[position + 1 : position + 1 + MAX_STEPS_TO_CORRECT]:
-        wrong = {other.call_id for other in step.error_sites}
-        for outcome in outcomes_of(trace, step):
+    for later in range(position + 1, min(position + 1 + MAX_STEPS_TO_CORRECT, len(steps))):
+        wrong = {other.call_id for other in steps[later].error_sites}
+        for outcome in actions[later]:
             after = outcome.call.arguments
             if outcome.call.name != site.tool and outcome.family in ("shell", "edit"):
                 return site  # something else may have made it work

@@ -1,4 +1,4 @@
-"""Name the failure of one call: a `CallOutcome` in, its `ErrorSite` or None out.
+"""Name the failure of one call: a `Action` in, its `ErrorSite` or None out.
 
 Evidence is read in this order: a typed flag of the harness, a sentence of the harness at the start of a result, an exit
 code and, if no exit code proves anything, the output of a shell tool. The first evidence is the site's `source`; the
@@ -12,21 +12,19 @@ import json
 import re
 from collections.abc import Sequence
 
+from composer_hub.actions.action import Action
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import hides_exit_code, report_rule_of, rule_of_exit, text_rule_of
-from composer_hub.errors.outcomes import CallOutcome
 from composer_hub.errors.programs import runs_a_script
 from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
 from composer_hub.harnesses import body_of, exit_code_in, words_in
 from composer_hub.records import ErrorSite, ToolCall
 from composer_hub.session import ResultFlag
 
-FIRST_WORDS = 600  # characters in which a harness says that a command continues
 MAX_STATUS_CHARS = 40
 MAX_QUIET_READ_CHARS = 1000  # an error of a read tool is a sentence; longer text is the file itself
 TEXT_CONFIDENCE = 0.88  # of a rule that no exit code supports
 
-_STILL_RUNS = re.compile(r"<status>running</status>|Process running with session ID ")
 _PROTOCOL_ERROR = "MCP error -326"
 _NO_CALL = ToolCall("", None)
 _BY_A_PERSON = re.compile(r"user|reject|declin", re.IGNORECASE)
@@ -47,10 +45,10 @@ _BROKEN_JSON = _plain_rule("flag.arguments_text", "json_decode", 0.9)
 _FOREIGN = _plain_rule("exit.foreign_exception", "nonzero_exit", 0.8)
 
 
-def site_of(outcome: CallOutcome, *, text_rules: bool = False) -> ErrorSite | None:
+def site_of(outcome: Action, *, text_rules: bool = False) -> ErrorSite | None:
     """Return the error site of one call's result, or None if it succeeded."""
     text, flag = outcome.content or "", outcome.flag
-    if outcome.family in ("shell", "poll") and _STILL_RUNS.search(text[:FIRST_WORDS]):
+    if outcome.is_running:
         return None  # a later poll has the outcome
     flagged = _flagged(outcome)
     if flagged is False and outcome.family != "shell" and text.startswith(_PROTOCOL_ERROR):
@@ -96,7 +94,7 @@ def site_without_result(call: ToolCall) -> ErrorSite:
     return _site(_NO_RESULT, "flag", call, "")
 
 
-def _flagged(outcome: CallOutcome) -> bool | None:
+def _flagged(outcome: Action) -> bool | None:
     """Return whether the typed flag marks a failure (True), a success (False), or neither (None)."""
     flag = outcome.flag
     if flag.exit_code and not flag.is_error:
@@ -110,14 +108,14 @@ def _flagged(outcome: CallOutcome) -> bool | None:
     return True if flag.status in ("error", "failed", "failure") else None
 
 
-def _exit_code(outcome: CallOutcome) -> int | None:
+def _exit_code(outcome: Action) -> int | None:
     # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
     if outcome.family not in ("shell", "poll", "other", "edit"):
         return None
     return exit_code_in(outcome.content or "")
 
 
-def _exit_site(outcome: CallOutcome, code: int, source: str) -> ErrorSite:
+def _exit_site(outcome: Action, code: int, source: str) -> ErrorSite:
     body = body_of(outcome.content or "")
     rule = rule_of_exit(outcome.command, code, body)
     if rule.kind == "runtime_exception" and not runs_a_script(outcome.command):
@@ -125,7 +123,7 @@ def _exit_site(outcome: CallOutcome, code: int, source: str) -> ErrorSite:
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
 
 
-def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
+def _unnamed_site(outcome: Action) -> ErrorSite:
     """Name a failure that no anchor explains: by its output for a shell, as an unnamed error for other tools."""
     if outcome.family == "shell":
         return _exit_site(outcome, 1, "flag")
@@ -133,7 +131,7 @@ def _unnamed_site(outcome: CallOutcome) -> ErrorSite:
     return _site(rule, "flag", outcome.call, words_in(outcome.content or "") or outcome.flag.detail)
 
 
-def _hidden_site(outcome: CallOutcome, *, text_rules: bool) -> ErrorSite | None:
+def _hidden_site(outcome: Action, *, text_rules: bool) -> ErrorSite | None:
     """Read the output of a shell if the exit code proves nothing; never read files, pages or words of subagents.
 
     By default, only reports of tests, linters and builds count, and complaints about a word of the command.

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
-from composer_hub.errors.outcomes import outcomes_of
+from composer_hub.actions.action import Actions, action_at
 from composer_hub.hints.hindsight import steps_after
 from composer_hub.hints.templates import LaterCall, SiteContext
 from composer_hub.records import ErrorSite, Step, Trace
@@ -14,18 +14,17 @@ from composer_hub.records import ErrorSite, Step, Trace
 MAX_LATER_CALLS = 8
 
 
-def context_of(trace: Trace, position: int, site: ErrorSite) -> SiteContext:
+def context_of(trace: Trace, position: int, site: ErrorSite, actions: Actions) -> SiteContext:
     """Collect the facts of a trace about one site of the step at a position."""
     step = trace.steps[position]
-    outcomes = outcomes_of(trace, step)
-    met = next((one for one in outcomes if (one.call.call_id, one.call.name) == (site.call_id, site.tool)), None)
+    met = action_at(site, actions[position])
     return SiteContext(
         site=site,
         call=met.call if met else None,
         available_tools=_tools_of(trace, position, site.tool),
         tool_schema=_schema_of(trace, site.tool),
         answer=(met.content or "") if met else "",
-        later=tuple(_later_calls(trace, position)),
+        later=tuple(_later_calls(trace, position, actions)),
         user_words=_user_words(trace, position) if site.blame == "user" else "",
         trace=trace,
         step=step,
@@ -61,11 +60,11 @@ def _schema_of(trace: Trace, name: str) -> Mapping[str, Any] | None:
     return None
 
 
-def _later_calls(trace: Trace, position: int) -> Iterator[LaterCall]:
+def _later_calls(trace: Trace, position: int, actions: Actions) -> Iterator[LaterCall]:
     count = 0
     for step in steps_after(trace, position):
         failed = {(site.call_id, site.tool) for site in step.error_sites}
-        for outcome in outcomes_of(trace, step):
+        for outcome in actions[step.index]:
             ok = outcome.content is not None and (outcome.call.call_id, outcome.call.name) not in failed
             yield LaterCall(outcome.call, ok)
             count += 1

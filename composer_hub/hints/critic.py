@@ -18,10 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.actions.calls import command_of, path_of
+from composer_hub.actions.action import Action, Actions, actions_of
 from composer_hub.actions.tools import kind_of
 from composer_hub.errors.excerpts import excerpt
-from composer_hub.errors.outcomes import CallOutcome, outcomes_of
 from composer_hub.hints.judge import CachedModel
 from composer_hub.records import ErrorSite, Hint, Step, Trace, action_text, canonical_json
 
@@ -74,7 +73,8 @@ class Finding:
 
 def criticized(trace: Trace, critic: Critic | None = None) -> Trace:
     """Return the trace with the findings of the rules and, if there is a critic with a model, of the model."""
-    found = [finding for find in FINDERS for finding in find(trace)]
+    actions = actions_of(trace)
+    found = [finding for find in FINDERS for finding in find(trace, actions)]
     if critic is not None:
         found += critic.findings(trace)
     by_step: dict[int, list[Finding]] = {}
@@ -103,39 +103,37 @@ def _with(step: Step, findings: Sequence[Finding]) -> Step:
 # -------------------------------------------------------------------------------------------------------- by rules
 
 
-def _main(trace: Trace) -> Iterator[tuple[int, Step, tuple[CallOutcome, ...]]]:
-    return (
-        (position, step, outcomes_of(trace, step)) for position, step in enumerate(trace.steps) if step.on_main_branch
-    )
+def _main(trace: Trace, actions: Actions) -> Iterator[tuple[int, Step, tuple[Action, ...]]]:
+    return ((position, step, actions[position]) for position, step in enumerate(trace.steps) if step.on_main_branch)
 
 
-def _failed(step: Step, outcome: CallOutcome) -> bool:
+def _failed(step: Step, outcome: Action) -> bool:
     return outcome.content is None or any(site.call_id == outcome.call.call_id for site in step.error_sites)
 
 
-def repeated_reads(trace: Trace) -> Iterator[Finding]:
+def repeated_reads(trace: Trace, actions: Actions) -> Iterator[Finding]:
     """Find reads that show, once more, text that is still in the prompt."""
     shown: dict[str, int] = {}  # call and result -> index of the result
-    for position, step, outcomes in _main(trace):
+    for position, step, outcomes in _main(trace, actions):
         for outcome, index in zip(outcomes, step.results, strict=False):
             text = outcome.content or ""
-            if outcome.family != "read" or not path_of(outcome.call) or len(text) < MIN_REREAD:
+            if outcome.family != "read" or not outcome.path or len(text) < MIN_REREAD:
                 continue
             key = canonical_json([outcome.call.name, outcome.call.arguments, text])
             earlier = shown.get(key, -1)
             if any(start <= earlier < stop for start, stop in step.prompt):
-                path = path_of(outcome.call)
+                path = outcome.path
                 hint = f"{path} is already in the conversation and has not changed. Use what is there."
                 yield Finding(position, "style_repeated_read", path, hint, "critic.reread", outcome.call.call_id)
             shown[key] = index
 
 
-def unread_edits(trace: Trace) -> Iterator[Finding]:
+def unread_edits(trace: Trace, actions: Actions) -> Iterator[Finding]:
     """Find edits of files that nothing before them shows or names."""
-    for position, step, outcomes in _main(trace):
+    for position, step, outcomes in _main(trace, actions):
         for outcome in outcomes:
             arguments = outcome.call.arguments if isinstance(outcome.call.arguments, dict) else {}
-            path = path_of(outcome.call)
+            path = outcome.path
             if kind_of(outcome.call.name, arguments) != "edit" or not path or _failed(step, outcome):
                 continue
             name = os.path.basename(path)
@@ -152,9 +150,9 @@ def unread_edits(trace: Trace) -> Iterator[Finding]:
 _NAMES = re.compile(r"[A-Za-z_][\w./-]{9,60}")
 
 
-def unused_outputs(trace: Trace) -> Iterator[Finding]:
+def unused_outputs(trace: Trace, actions: Actions) -> Iterator[Finding]:
     """Find large outputs of which none of the next steps uses a single name."""
-    for position, step, outcomes in _main(trace):
+    for position, step, outcomes in _main(trace, actions):
         for outcome in outcomes:
             text = outcome.content or ""
             if len(text) < MIN_LARGE or _failed(step, outcome):
@@ -165,7 +163,7 @@ def unused_outputs(trace: Trace) -> Iterator[Finding]:
             names = set(_NAMES.findall(text)) - set(_NAMES.findall(canonical_json(outcome.call.arguments)))
             said = {name for one in after for name in _NAMES.findall(action_text(trace.messages[one.action]))}
             if names.isdisjoint(said):
-                what = command_of(outcome.call) or path_of(outcome.call) or outcome.call.name
+                what = outcome.command or outcome.path or outcome.call.name
                 hint = f"This call returns {len(text):,} characters that are not needed. Ask for the part that is."
                 yield Finding(position, "style_unused_output", what, hint, "critic.unused", outcome.call.call_id)
 
@@ -174,14 +172,14 @@ def _reads(step: Step, action: int) -> bool:
     return any(start <= action < stop for start, stop in step.prompt)
 
 
-def retried_commands(trace: Trace) -> Iterator[Finding]:
+def retried_commands(trace: Trace, actions: Actions) -> Iterator[Finding]:
     """Find a command's third failure with no edit since the first."""
     failures: dict[str, int] = {}
-    for position, step, outcomes in _main(trace):
+    for position, step, outcomes in _main(trace, actions):
         for outcome in outcomes:
             if outcome.family == "edit" and not _failed(step, outcome):
                 failures.clear()
-            command = command_of(outcome.call).strip() if outcome.family == "shell" else ""
+            command = outcome.command.strip() if outcome.family == "shell" else ""
             blames = {site.blame for site in step.error_sites if site.call_id == outcome.call.call_id}
             if not command or not blames & {"model", "outcome", "env"}:
                 continue
@@ -194,7 +192,7 @@ def retried_commands(trace: Trace) -> Iterator[Finding]:
                 yield Finding(position, "style_retried_command", command, hint, "critic.retried", outcome.call.call_id)
 
 
-FINDERS: tuple[Callable[[Trace], Iterator[Finding]], ...] = (
+FINDERS: tuple[Callable[[Trace, Actions], Iterator[Finding]], ...] = (
     repeated_reads, unread_edits, unused_outputs, retried_commands,
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.excerpts import CUT, excerpt, without_colors
 from composer_hub.errors.rules import KINDS, canonical_kind
 from composer_hub.exits import UsageError
@@ -49,6 +50,7 @@ def write_hints(
     outcome: bool = False,
     user_feedback: bool = False,
     environment: bool = False,
+    actions: Actions | None = None,
 ) -> Trace:
     """Return the trace with a hint for each site that is the model's fault; earlier hints are replaced.
 
@@ -59,8 +61,10 @@ def write_hints(
     others = chosen if from_environment in chosen else (*chosen, from_environment)
     users = (*chosen, from_user) if user_feedback and from_user not in chosen else chosen
     by_blame = {"model": users, "outcome": others * outcome, "user": users * user_feedback, "env": others * environment}
+    actions = actions_of(trace) if actions is None else actions
     steps = tuple(
-        _with_hints(step, tuple(_hints_of(trace, position, by_blame))) for position, step in enumerate(trace.steps)
+        _with_hints(step, tuple(_hints_of(trace, position, by_blame, actions)))
+        for position, step in enumerate(trace.steps)
     )
     return dataclasses.replace(trace, steps=steps)
 
@@ -69,10 +73,12 @@ def _with_hints(step: Step, hints: tuple[Hint, ...]) -> Step:
     return step if step.hints == hints else dataclasses.replace(step, hints=hints)
 
 
-def _hints_of(trace: Trace, position: int, by_blame: Mapping[str, Sequence[HintWriter]]) -> Iterator[Hint]:
+def _hints_of(
+    trace: Trace, position: int, by_blame: Mapping[str, Sequence[HintWriter]], actions: Actions
+) -> Iterator[Hint]:
     for site in trace.steps[position].error_sites:
         if writers := by_blame.get(site.blame):
-            hint = write_hint(context_of(trace, position, site), writers)
+            hint = write_hint(context_of(trace, position, site, actions), writers)
             if hint:
                 yield hint
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from composer_hub.actions import actions_of
 from composer_hub.errors.find import find_errors
 from composer_hub.hints.writers import write_hints, writers_named
 from composer_hub.records import Trace
@@ -33,10 +34,14 @@ class Preparation:
     def __call__(self, session: Session) -> Session:
         """Return the session with error sites and hints, redacted if there is a redactor."""
         # A trace that was published before keeps its sites and hints, since the harness's flags are not in it.
-        trace = session.trace if session.is_prepared else find_errors(session, text_rules=self.text_rules)
-        if self.writers and not session.is_prepared:
-            writers = writers_named(self.writers)
-            trace = write_hints(trace, writers, outcome=self.outcome, user_feedback=self.user_feedback)
+        trace = session.trace
+        if not session.is_prepared:
+            actions = actions_of(trace, session.flags)
+            trace = find_errors(session, actions, text_rules=self.text_rules)
+            if self.writers:
+                writers = writers_named(self.writers)
+                feedback = {"outcome": self.outcome, "user_feedback": self.user_feedback}
+                trace = write_hints(trace, writers, actions=actions, **feedback)
         if self.redactor is None:
             return session.with_trace(trace)
         before = self.redactor.report.counts.copy()

@@ -15,10 +15,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from composer_hub.actions import SimpleCommand, command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions import Action, Actions, SimpleCommand, command_of, commands_in, family_of_tool, path_of
 from composer_hub.actions.paths import is_absolute
 from composer_hub.errors.exits import hides_exit_code
-from composer_hub.errors.outcomes import CallOutcome
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import is_other_path
@@ -60,9 +59,7 @@ class Cause:
 class Causes:
     """Everything about one trace that can prove or disprove a correction."""
 
-    def __init__(
-        self, trace: Trace, calls: Sequence[Sequence[CallOutcome]], times: Sequence[float], keys: Sequence[str]
-    ) -> None:
+    def __init__(self, trace: Trace, calls: Actions, times: Sequence[float], keys: Sequence[str]) -> None:
         self.trace, self.calls, self.times, self.keys = trace, calls, times, keys
         self.root = folded(trace.cwd)
         self.guides: list[str] = []
@@ -80,7 +77,7 @@ class Causes:
                 self.moved.add(position)
             failed = {site.call_id for site in step.error_sites}
             for outcome in self.calls[position]:
-                commands = commands_in(command_of(outcome.call)) if outcome.family == "shell" else ()
+                commands = outcome.commands if outcome.family == "shell" else ()
                 if outcome.content is not None and outcome.call.call_id not in failed:
                     self._note(outcome, commands, position)
                 moved = moved or (lasts and any(one.program in _MOVERS for one in commands))
@@ -99,7 +96,7 @@ class Causes:
             return None
         return folded(base)
 
-    def _note(self, outcome: CallOutcome, commands: Sequence[SimpleCommand], position: int) -> None:
+    def _note(self, outcome: Action, commands: Sequence[SimpleCommand], position: int) -> None:
         at = self.times[position]
         if outcome.family == "shell":
             if hides_exit_code(command_of(outcome.call)):
@@ -151,7 +148,7 @@ class Causes:
             for site in step.error_sites:
                 if site.blame not in ("model", "env") or site.kind not in _FINDERS or site.source == "critic":
                     continue
-                context = context_of(self.trace, position, site)
+                context = context_of(self.trace, position, site, self.calls)
                 if context.call is None:
                     continue
                 found = _FINDERS[site.kind](self, context, site, position)

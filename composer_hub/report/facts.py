@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from composer_hub.actions import command_of, commands_in, family_of_tool, path_of
+from composer_hub.actions import Action, actions_of
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
-from composer_hub.errors.outcomes import CallOutcome, outcomes_of
 from composer_hub.hints import write_hints
 from composer_hub.hints.hindsight import steps_after
-from composer_hub.records import Step, ToolCall, Trace
+from composer_hub.records import Step, Trace
 from composer_hub.report.causes import Cause, Causes, spelled
 from composer_hub.session import NO_USAGE, Session, Usage
 
@@ -95,9 +94,9 @@ class SessionFacts:
 def facts_of(session: Session) -> SessionFacts:
     """Reduce a session to what the report counts and shows."""
     trace = session.trace
+    calls = actions_of(trace, session.flags)
     if not session.is_prepared:
-        trace = write_hints(find_errors(session), user_feedback=True)
-    calls = [outcomes_of(trace, step) for step in trace.steps]
+        trace = write_hints(find_errors(session, calls), user_feedback=True, actions=calls)
     usages = session.usages or (NO_USAGE,) * len(trace.steps)
     keys = session.keys or ("",) * len(trace.steps)
     at = seconds_of(str(trace.provenance.get("started_at") or ""))
@@ -124,7 +123,7 @@ def facts_of(session: Session) -> SessionFacts:
 
 
 def _step(
-    trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[CallOutcome], *, tell: bool
+    trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[Action], *, tell: bool
 ) -> StepFacts:
     reasons = {hint.call_id: hint.text for hint in step.hints if hint.writer == "user"}
     by_id = {(one.call.call_id, one.call.name): one for one in outcomes}
@@ -149,14 +148,14 @@ def _step(
                      num_hints)  # fmt: skip
 
 
-def _starts_agent(outcome: CallOutcome) -> bool:
+def _starts_agent(outcome: Action) -> bool:
     return outcome.call.name.casefold() in ("task", "agent", "spawn_agent") and outcome.content is not None
 
 
 # ---------------------------------------------------------------------------------------------------------- episodes
 
 
-def _episodes(trace: Trace, calls: Sequence[Sequence[CallOutcome]]) -> Iterator[Episode]:
+def _episodes(trace: Trace, calls: Sequence[Sequence[Action]]) -> Iterator[Episode]:
     """Yield the runs that begin with a failure of the model, each failed call in one of them only."""
     used: set[tuple[int, str]] = set()
     for position, step in enumerate(trace.steps):
@@ -166,14 +165,14 @@ def _episodes(trace: Trace, calls: Sequence[Sequence[CallOutcome]]) -> Iterator[
             outcome = next((one for one in calls[position] if one.call.call_id == site.call_id), None)
             if outcome is None:
                 continue
-            purpose = purpose_of(outcome.call)
-            used.update((position, one.call.call_id) for one in calls[position] if purpose_of(one.call) == purpose)
+            purpose = purpose_of(outcome)
+            used.update((position, one.call.call_id) for one in calls[position] if purpose_of(one) == purpose)
             failed, worked = _followed(trace, calls, position, purpose, used)
             yield Episode((position, *failed), worked, site.kind, site.tool, purpose[:200])
 
 
 def _followed(
-    trace: Trace, calls: Sequence[Sequence[CallOutcome]], position: int, purpose: str, used: set[tuple[int, str]]
+    trace: Trace, calls: Sequence[Sequence[Action]], position: int, purpose: str, used: set[tuple[int, str]]
 ) -> tuple[list[int], int]:
     """Return the later steps that failed at the same purpose, and the one that worked or -1."""
     failed: list[int] = []
@@ -184,7 +183,7 @@ def _followed(
         action = later.action
         blames = {site.call_id: site.blame for site in later.error_sites if site.kind not in RUNS}
         for outcome in calls[later.index]:
-            if purpose_of(outcome.call) != purpose or outcome.content is None:
+            if purpose_of(outcome) != purpose or outcome.content is None:
                 continue
             if outcome.call.call_id not in blames:
                 return failed, later.index
@@ -206,17 +205,16 @@ def _has_prompt(trace: Trace, after: int, later: Step) -> bool:
     return False
 
 
-def purpose_of(call: ToolCall) -> str:
+def purpose_of(action: Action) -> str:
     """Name what a call is for: the tool and its file, or the program and its subcommand."""
-    family = family_of_tool(call.name, call.arguments)
-    if family == "shell":
-        main = main_command(commands_in(command_of(call)))
+    if action.family == "shell":
+        main = main_command(action.commands)
         if main is None:
-            return call.name
+            return action.call.name
         verb = next((word for word in main.words[1:2] if not word.startswith("-") and "/" not in word), "")
         return f"{main.program} {verb}".strip()
-    name = path_of(call).rstrip("/").rpartition("/")[2]
-    return f"{call.name} {name}".strip()
+    name = action.path.rstrip("/").rpartition("/")[2]
+    return f"{action.call.name} {name}".strip()
 
 
 def seconds_of(text: str) -> float:

@@ -18,6 +18,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
+from composer_hub.actions import actions_of
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, steps_after
 from composer_hub.hints.writers import (
@@ -92,7 +93,7 @@ class Hinter:
         self, rollout: Rollout, trace: Trace, step: Step, error: ErrorSite, sibling: Rollout | None
     ) -> HintSite | str:
         """Return the site of an error, or the reason why it has none."""
-        hint = write_hint(context_of(trace, step.index, error), self.writers)
+        hint = write_hint(context_of(trace, step.index, error, actions_of(trace)), self.writers)
         if hint is None and sibling is not None:
             hint = from_sibling(error, sibling.trace, step.index)
         if hint is None:
