@@ -22,7 +22,7 @@ from typing import Any
 
 from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.find import find_errors
-from composer_hub.errors.rules import KINDS
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.hints.hindsight import steps_after
 from composer_hub.hints.writers import write_hints
 from composer_hub.ingest.reading import Reading, ReadOptions

@@ -16,8 +16,8 @@ from composer_hub.errors.doubts import Doubts
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.programs import WrittenPrograms
-from composer_hub.errors.rules import KINDS
 from composer_hub.errors.sites import UNNAMED, site_of, site_of_action, site_of_reply, site_without_result
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Step, Trace
 from composer_hub.session import ResultFlag, Session
 

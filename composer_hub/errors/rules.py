@@ -1,8 +1,8 @@
-"""The error kinds with their blame, and the ordered rules over the words of harnesses.
+"""The ordered rules over the words of harnesses that name an error.
 
-`KINDS` maps a kind to who is to blame, `ALIASES` older names to kinds, `STATUSES` typed words to kinds. `ANCHORS` are
-the rules over the first or last characters of a tool result. The first match wins, so narrow rules come before wide
-ones. Rules over the output of failed commands are in `exits.py`.
+The kinds with their blame are in `vocabulary.py`. `ALIASES` maps older names to kinds, `STATUSES` typed words to kinds.
+`ANCHORS` are the rules over the first or last characters of a tool result. The first match wins, so narrow rules come
+before wide ones. Rules over the output of failed commands are in `exits.py`.
 
 A pattern is matched at the start of the head (after its wrapper, see `unwrapped`) or searched in the tail. No pattern
 has nested repetition, so matching is linear in the few hundred characters that it reads.
@@ -15,46 +15,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-KINDS: dict[str, str] = {
-    "tool_not_found": "model",
-    "json_decode": "model",
-    "schema_validation": "model",
-    "format_error": "model",
-    "edit_no_match": "model",
-    "edit_ambiguous": "model",
-    "edit_noop": "model",
-    "edit_syntax_rejected": "model",
-    "stale_read": "model",
-    "path_not_found": "model",
-    "is_directory": "model",
-    "output_limit": "model",
-    "command_not_found": "model",
-    "usage_error": "model",
-    "vcs_error": "model",
-    "timeout": "model",
-    "runtime_exception": "model",
-    "repeated_failure": "model",
-    "repeated_call": "model",
-    "permission_denied": "env",
-    "dependency_missing": "env",
-    "network_or_remote": "env",
-    "nonzero_exit": "env",
-    "nonzero_empty": "env",
-    "tool_error": "env",
-    "test_failure": "outcome",
-    "compile_or_lint": "outcome",
-    "merge_conflict": "outcome",
-    "program_exception": "outcome",
-    "user_rejected": "user",
-    "policy_denied": "harness",
-    "cancelled_sibling": "harness",
-    "interrupted": "harness",
-    "dangling_call": "harness",
-    "sandbox_unavailable": "harness",
-    "api_error": "provider",
-    "truncated_output": "provider",
-}
-"""Every kind an error site can have, and who is to blame for it."""
+from composer_hub.errors.vocabulary import KINDS
 
 ALIASES = {"type_error": "schema_validation", "runtime_error": "runtime_exception", "not_found": "path_not_found"}
 """Names that other code uses for some kinds."""

@@ -16,7 +16,8 @@ from composer_hub.actions.action import Action
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import hides_exit_code, report_rule_of, rule_of_exit, text_rule_of
 from composer_hub.errors.programs import runs_a_script
-from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, KINDS, STATUSES, ErrorRule, canonical_kind, unwrapped
+from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, STATUSES, ErrorRule, canonical_kind, unwrapped
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.harnesses import body_of, exit_code_in, words_in
 from composer_hub.records import ErrorSite, ToolCall
 from composer_hub.session import ResultFlag

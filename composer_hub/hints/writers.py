@@ -17,7 +17,8 @@ from typing import Any
 
 from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.excerpts import CUT, excerpt, without_colors
-from composer_hub.errors.rules import KINDS, canonical_kind
+from composer_hub.errors.rules import canonical_kind
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import next_success, what_worked

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from composer_hub.report.numbers import BLAMES, MIN_RATE, Group
+from composer_hub.errors.vocabulary import BLAMES
+from composer_hub.report.numbers import MIN_RATE, Group
 
 
 def bar(share: float, kind: str, label: str) -> str:

@@ -23,7 +23,6 @@ MIN_RATE = 200
 """Calls below which a rate is not shown."""
 LITTLE = 0.05
 """Share of the spend, and of the calls, below which little is lost."""
-BLAMES = ("model", "outcome", "env", "user", "harness", "provider")
 CLASSES = ("input", "write", "write_hour", "read", "output")
 _WEIGHTS = {"input": 1.0, "write": 1.25, "write_hour": 2.0, "read": 0.1, "output": 5.0}
 

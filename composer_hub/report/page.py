@@ -16,6 +16,7 @@ from html import escape
 from importlib import resources
 
 from composer_hub.errors.excerpts import excerpt
+from composer_hub.errors.vocabulary import BLAMES, blame_words, kind_words
 from composer_hub.local_hub.characters import visible
 from composer_hub.output import plural
 from composer_hub.report import words as say
@@ -24,7 +25,7 @@ from composer_hub.report.evidence import MAX_CALL, View
 from composer_hub.report.facts import SessionFacts
 from composer_hub.report.lessons import Lesson
 from composer_hub.report.lines import clean_lines, fresh_lines, title_of
-from composer_hub.report.numbers import BLAMES, CLASSES, MIN_RATE, Group, Repair
+from composer_hub.report.numbers import CLASSES, MIN_RATE, Group, Repair
 
 MAX_TOOLS, MAX_KINDS, MAX_REPAIRS, MAX_PROOF = 10, 5, 5, 3
 FIRST_NOES, MAX_NOES = 5, 40
@@ -36,6 +37,9 @@ CLASS_NAMES = {
     "output": "Output",
 }
 
+
+_WEEKLY = {"model": "agent", "outcome": "tests", "env": "environment", "user": "no"}
+"""Columns of the table of weeks."""
 
 MARK = '<meta name="generator" content="composer-hub report">'
 
@@ -229,7 +233,7 @@ def _blames(view: View) -> str:
         return _section("blame", "Whose fault it was", "No call failed.", "")
     legend = "".join(
         f'<li><svg viewBox="0 0 9 9" aria-hidden="true"><rect class="{blame}" width="9" height="9" rx="2"/></svg>'
-        f"{say.BLAME_NAMES[blame]} <b>{_link(view, say.count(by_blame[blame]), 'blame', blame)}</b></li>"
+        f"{blame_words(blame).capitalize()} <b>{_link(view, say.count(by_blame[blame]), 'blame', blame)}</b></li>"
         for blame in BLAMES
         if by_blame[blame]
     )
@@ -238,7 +242,7 @@ def _blames(view: View) -> str:
         f"{plural(total, 'call')} of {numbers.num_calls:,} did not succeed. Only the first group is the agent's own "
         "doing; a failed test is often why it was run."
     )
-    label = ", ".join(f"{say.BLAME_NAMES[blame]}: {by_blame[blame]:,}" for blame in BLAMES if by_blame[blame])
+    label = ", ".join(f"{blame_words(blame).capitalize()}: {by_blame[blame]:,}" for blame in BLAMES if by_blame[blame])
     return _section(
         "blame",
         "Whose fault it was",
@@ -252,13 +256,13 @@ def _kinds(view: View, blame: str) -> str:
     kinds = view.numbers.kinds(blame)
     most = kinds[0][1]
     rows = "".join(
-        f'<tr><td>{_e(say.kind_name(kind))}</td><td class="bars">{bar(number / most, blame, f"{number:,}")}</td>'
+        f'<tr><td>{_e(kind_words(kind))}</td><td class="bars">{bar(number / most, blame, f"{number:,}")}</td>'
         f'<td class="n">{_link(view, say.count(number), "kind", blame, kind)}</td></tr>'
         for kind, number in kinds[:MAX_KINDS]
     )
     rest = sum(number for _, number in kinds[MAX_KINDS:])
     more = f'<tr><td class="dim">{plural(len(kinds) - MAX_KINDS, "more kind")}</td><td></td><td class="n dim">{rest:,}</td></tr>'
-    return f"<div><h3>{say.BLAME_NAMES[blame]}</h3><table><tbody>{rows}{more if rest else ''}</tbody></table></div>"
+    return f"<div><h3>{blame_words(blame).capitalize()}</h3><table><tbody>{rows}{more if rest else ''}</tbody></table></div>"
 
 
 def _tools(view: View) -> str:
@@ -266,7 +270,7 @@ def _tools(view: View) -> str:
     if not numbers.num_calls:
         return ""
     kinds = [kind for kind, _ in numbers.kinds("model")[:4]]
-    head = "".join(f'<th class="n wide">{_e(say.kind_name(kind))}</th>' for kind in kinds)
+    head = "".join(f'<th class="n wide">{_e(kind_words(kind))}</th>' for kind in kinds)
     shown = [group for group in numbers.tools if group.failures["model"] or group.num_calls >= MIN_RATE][:MAX_TOOLS]
     rows = []
     for group in shown:
@@ -316,12 +320,12 @@ def _weeks(view: View) -> str:
         f'<tr><td>{names[group.name]}</td><td class="n">{group.num_calls:,}</td>'
         + "".join(
             f'<td class="n">{_link(view, say.count(group.failures[blame]), "week", group.name, blame)}</td>'
-            for blame in BLAMES[:4]
+            for blame in _WEEKLY
         )
         + "</tr>"
         for group in groups
     )
-    head = "".join(f'<th class="n">{name}</th>' for name in ("agent", "tests", "env", "no"))
+    head = "".join(f'<th class="n">{name}</th>' for name in _WEEKLY.values())
     return (
         '<div class="card"><table><caption>Failures per 100 calls by week, in the colors above. The red number is the '
         f'agent\'s own.</caption></table>{weeks(groups, names)}<details><summary>As a table</summary><div class="scroll">'
@@ -367,7 +371,7 @@ def _repair_table(view: View, title: str, repairs: Sequence[Repair], unit: str) 
     rows = []
     for repair, (purpose, _) in zip(repairs, purposes, strict=True):
         first = repair.episode.failed[0]
-        what = f"{say.kind_name(repair.episode.kind)}" + ("" if view.share else f": {_short(purpose, 60)}")
+        what = f"{kind_words(repair.episode.kind)}" + ("" if view.share else f": {_short(purpose, 60)}")
         ended = "repaired" if repair.episode.worked >= 0 else "dropped"
         site = next(
             (one for one in view.evidence.shown if one.site.session is repair.session and one.site.place == first), None
@@ -521,7 +525,7 @@ def _evidence(view: View) -> str:
                 continue
             part = f"{len(shown_here):,} of {number:,}, the newest" if len(shown_here) < number else f"{number:,}"
             parts.append(
-                f"<details><summary><b>{_e(say.kind_name(kind))}</b> · {say.BLAME_NAMES[blame]} · {part}</summary>"
+                f"<details><summary><b>{_e(kind_words(kind))}</b> · {blame_words(blame).capitalize()} · {part}</summary>"
                 f"{''.join(shown_here)}</details>"
             )
     if view.cleaner.redactor is None:

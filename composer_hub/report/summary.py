@@ -5,17 +5,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from composer_hub.errors.vocabulary import BLAMES, kind_words
 from composer_hub.output import plural
 from composer_hub.report import words as say
 from composer_hub.report.evidence import View
 from composer_hub.report.lines import fresh_lines, title_of
-from composer_hub.report.numbers import BLAMES
 
 MAX_KINDS, MAX_LINES = 3, 5
-_SHORT = {
-    "model": "agent", "outcome": "tests and builds", "env": "environment", "user": "you said no",
-    "harness": "harness", "provider": "provider",
-}  # fmt: skip
 
 
 def summary(view: View, *, width: int = 80) -> str:
@@ -33,11 +29,11 @@ def _lines(view: View, width: int) -> Iterator[str]:
     by_blame = numbers.by_blame
     if by_blame:
         yield ""
-        told = "  ".join(f"{_SHORT[blame]} {by_blame[blame]:,}" for blame in BLAMES if by_blame[blame])
-        yield from textwrap.wrap(f"Failed calls: {told}", width, subsequent_indent="  ")
+        counts = " · ".join(f"{words} {by_blame[blame]:,}" for blame, words in BLAMES.items() if by_blame[blame])
+        yield from textwrap.wrap(f"Failed calls: {counts}", width, subsequent_indent="  ")
     if kinds := numbers.kinds("model")[:MAX_KINDS]:
-        told = ", ".join(f"{say.kind_name(kind)} {number:,}" for kind, number in kinds)
-        yield from textwrap.wrap(f"The agent's own: {told}", width, subsequent_indent="  ")
+        counts = " · ".join(f"{kind_words(kind)} {number:,}" for kind, number in kinds)
+        yield from textwrap.wrap(f"The agent's own: {counts}", width, subsequent_indent="  ")
     lines = (
         [] if view.share else [pair for found in fresh_lines(view.cleaner, numbers.lessons).values() for pair in found]
     )

@@ -9,22 +9,6 @@ from composer_hub.output import plural
 from composer_hub.report.numbers import Numbers
 
 NONE = "\u2013"
-BLAME_NAMES = {
-    "model": "The agent's own fault",
-    "outcome": "Tests, linters, builds",
-    "env": "The environment",
-    "user": "You said no",
-    "harness": "The harness",
-    "provider": "The provider",
-}
-BLAME_NOTES = {
-    "model": "wrong paths, edits, flags, arguments",
-    "outcome": "work, not waste",
-    "env": "missing tools, permissions, networks",
-    "user": "calls that you stopped",
-    "harness": "interrupted, cancelled, blocked",
-    "provider": "errors and cut answers",
-}
 
 
 def count(number: float) -> str:
@@ -51,36 +35,6 @@ def rate(value: float | None) -> str:
     return NONE if value is None else f"{value:.1f}"
 
 
-def kind_name(kind: str) -> str:
-    """Return a kind of error in words that need no manual."""
-    return _KIND_NAMES.get(kind, kind.replace("_", " "))
-
-
-_KIND_NAMES = {
-    "edit_no_match": "edit: text not found",
-    "edit_ambiguous": "edit: text found twice",
-    "edit_noop": "edit: no change",
-    "edit_syntax_rejected": "edit: broken syntax",
-    "stale_read": "edit before reading",
-    "usage_error": "wrong options",
-    "vcs_error": "git refused",
-    "schema_validation": "wrong arguments",
-    "json_decode": "arguments not JSON",
-    "is_directory": "folder taken for a file",
-    "output_limit": "too much output",
-    "nonzero_exit": "other exit codes",
-    "nonzero_empty": "found nothing",
-    "compile_or_lint": "build or linter",
-    "program_exception": "own script failed",
-    "network_or_remote": "network or server",
-    "user_rejected": "stopped by you",
-    "policy_denied": "not permitted",
-    "cancelled_sibling": "cancelled with another",
-    "dangling_call": "no result recorded",
-    "sandbox_unavailable": "sandbox not there",
-    "api_error": "API error",
-    "truncated_output": "answer cut off",
-}
 _DATED = re.compile(r"-20\d{6}$")
 
 

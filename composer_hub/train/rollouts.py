@@ -22,7 +22,8 @@ from composer_hub.actions.tools import family_of_tool
 from composer_hub.environments.guard import is_lost, loss_in
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.find import find_errors
-from composer_hub.errors.rules import KINDS, canonical_kind
+from composer_hub.errors.rules import canonical_kind
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.session import ResultFlag, Session
 
@@ -146,7 +147,7 @@ class Rollout:
 
 
 ErrorFinder = Callable[[str, Any, str], "str | None"]
-"""(tool, arguments, result) -> why the call failed: a kind of `errors.rules.KINDS`, or any words; None if it worked."""
+"""(tool, arguments, result) -> why the call failed: a kind of `errors.KINDS`, or any words; None if it worked."""
 
 
 def error_finders(environment: Any, own: ErrorFinder | None = None) -> tuple[ErrorFinder, ...]:

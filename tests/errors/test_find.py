@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from composer_hub.errors.excerpts import MAX_MESSAGE_CHARS
 from composer_hub.errors.find import find_errors
-from composer_hub.errors.rules import KINDS, STATUSES
+from composer_hub.errors.rules import STATUSES
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import Message, Step, ToolCall, Trace
 from composer_hub.session import Session
 from tests.errors.examples import EXITS, HARNESS

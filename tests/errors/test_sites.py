@@ -9,7 +9,8 @@ import json
 import pytest
 
 from composer_hub.errors import exits as error_exits
-from composer_hub.errors.rules import ANCHORS, KINDS, STATUSES, canonical_kind
+from composer_hub.errors.rules import ANCHORS, STATUSES, canonical_kind
+from composer_hub.errors.vocabulary import KINDS
 from tests.errors.examples import EXITS, GO_FAIL, HARNESS, REPORTS, TABLES, TEXTS
 from tests.errors.sessions import FILE, TRACEBACK, flag, shell, sites
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.actions.forms import same
-from composer_hub.errors.rules import KINDS
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.pairs import Policy, PolicyError, build_pairs, split_of
 from composer_hub.pairs import make as make_pairs
 from composer_hub.pairs.ballots import ballots

@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 
 from composer_hub import exits, report
 from composer_hub.cli.main import root
+from composer_hub.errors.vocabulary import BLAMES
 from composer_hub.output import FORMATS
-from composer_hub.report.numbers import BLAMES, Numbers
+from composer_hub.report.numbers import Numbers
 from composer_hub.report.words import headline
 from tests.hidden import FEW, hidden_in
 from tests.report.sessions import MISSING, Log, wrong_path
