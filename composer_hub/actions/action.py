@@ -7,13 +7,16 @@ outcome.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from composer_hub.actions.calls import call_in_text, command_of, cwd_of, path_of, paths_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
-from composer_hub.actions.tools import family_of_tool
+from composer_hub.actions.script_results import CallResult, ScriptOutput, output_of, results_of
+from composer_hub.actions.scripts import Script, script_of
+from composer_hub.actions.tools import family_of_tool, is_script
 from composer_hub.harnesses import running_id
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag
@@ -27,11 +30,15 @@ Actions = tuple[tuple["Action", ...], ...]
 
 @dataclass(frozen=True)
 class Action:
-    """A call as its tool got it, the text of its result (None without a result), and the flag of the result."""
+    """A call as its tool got it, the text of its result (None without a result), and the flag of the result.
+
+    A call of a script has the id of the script, and what the script shows of its result.
+    """
 
     call: ToolCall
     content: str | None
     flag: ResultFlag = _NO_FLAG
+    index: int = -1  # of the result in `Trace.messages`
     polled: str = ""  # the command that a poll asks about
     is_running: bool = False  # the command continues, and a later poll has its outcome
 
@@ -42,7 +49,7 @@ class Action:
 
     @cached_property
     def family(self) -> str:
-        """The family of the tool: shell, edit, read, web, agent, ask, poll, finish or other."""
+        """The family of the tool: shell, edit, read, web, agent, ask, poll, finish, script or other."""
         return family_of_tool(self.call.name, self.call.arguments)
 
     @cached_property
@@ -73,49 +80,138 @@ class Action:
 
 def actions_of(trace: Trace, flags: Mapping[int, ResultFlag] | None = None) -> Actions:
     """Return the actions of every step."""
-    running: dict[str, str] = {}  # the id of a command in the background -> the command
-    return tuple(
-        tuple(_polling(action, running) for action in _answered(trace, step, flags or {})) for step in trace.steps
-    )
+    reader = _Reader(trace, flags or {})
+    return tuple(tuple(reader.actions(step)) for step in trace.steps)
 
 
 def action_at(site: ErrorSite, actions: Sequence[Action]) -> Action | None:
-    """Return the action of a step that a site is about."""
-    return next((one for one in actions if (one.call.call_id, one.call.name) == (site.call_id, site.tool)), None)
+    """Return the action of a step that a site is about: of several calls of one script, the one with its words."""
+    named = [one for one in actions if (one.call.call_id, one.call.name) == (site.call_id, site.tool)]
+    words = site.message.split("\n", 1)[0]
+    return next((one for one in named if words in (one.content or "")), named[0] if named else None)
 
 
-def _answered(trace: Trace, step: Step, flags: Mapping[int, ResultFlag]) -> Iterator[Action]:
-    """Pair the step's calls with their results by call id, or by position if the harness keeps no ids.
+class _Reader:
+    """Reads the steps of a trace in order, because a poll shows the outcome of an earlier command."""
 
-    In text protocols the message itself contains the call, and its observations are the results.
-    """
-    calls = trace.messages[step.action].tool_calls
-    if not calls and step.results:
-        spelled = call_in_text(trace.messages[step.action].content)
-        pairs: list[tuple[ToolCall, int | None]] = [(spelled, index) for index in step.results]
-    else:
-        by_id = {trace.messages[index].tool_call_id: index for index in step.results}
+    def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag]) -> None:
+        self.trace, self.flags = trace, flags
+        self.running: dict[str, str] = {}  # the id of a command in the background -> the command
+        self.cells: dict[str, tuple[Script, list[Action]]] = {}  # the id of a script in the background -> its calls
+
+    def actions(self, step: Step) -> Iterator[Action]:
+        for call, index in self._answered(step):
+            content = None if index is None else self.trace.messages[index].content
+            flag = _NO_FLAG if index is None else self.flags.get(index, _NO_FLAG)
+            action = Action(call, content, flag, -1 if index is None else index)
+            shown = output_of(content) if content is not None else None
+            if shown and is_script(call.name, call.arguments):
+                yield from self._script(action, shown)
+            elif shown and isinstance(call.arguments, Mapping) and "cell_id" in call.arguments:
+                yield from self._waited(action, shown, str(call.arguments["cell_id"]))
+            else:
+                yield self._polling(action)
+
+    def _answered(self, step: Step) -> list[tuple[ToolCall, int | None]]:
+        """Pair the step's calls with their results by call id, or by position if the harness keeps no ids.
+
+        In text protocols the message itself contains the call, and its observations are the results.
+        """
+        messages, calls = self.trace.messages, self.trace.messages[step.action].tool_calls
+        if not calls and step.results:
+            spelled = call_in_text(messages[step.action].content)
+            return [(spelled, index) for index in step.results]
+        by_id = {messages[index].tool_call_id: index for index in step.results}
         ids_known = all(call.call_id for call in calls) and any(call.call_id in by_id for call in calls)
         in_order = [*step.results, *[None] * len(calls)]
-        pairs = [
-            (call, by_id.get(call.call_id) if ids_known else index)
-            for call, index in zip(calls, in_order, strict=False)
-        ]
-    for call, index in pairs:
-        if index is None:
-            yield Action(call, None)
+        indices = [by_id.get(call.call_id) for call in calls] if ids_known else in_order[: len(calls)]
+        return list(zip(calls, indices, strict=True))
+
+    def _polling(self, action: Action) -> Action:
+        """Name the command that a poll is about, and remember commands that continue in the background."""
+        if action.family not in ("shell", "poll"):
+            return action
+        name = running_id(action.content or "")
+        if action.family == "shell" and name:
+            self.running[name] = command_of(action.call)
+        elif action.family == "poll":
+            action = self._about(action)
+        return action if name is None else replace(action, is_running=True)
+
+    def _about(self, poll: Action) -> Action:
+        arguments = poll.call.arguments if isinstance(poll.call.arguments, Mapping) else {}
+        asked = (self.running.get(str(arguments[key])) for key in _POLL_KEYS if key in arguments)
+        return replace(poll, polled=next(filter(None, asked), ""))
+
+    # ---- scripts
+
+    def _script(self, whole: Action, shown: ScriptOutput) -> Iterator[Action]:
+        """Yield an action per call of a script; the script itself if it is not plain, or failed by itself."""
+        script = script_of(str(whole.call.arguments["input"]))
+        calls = [ToolCall(name, arguments, whole.call.call_id) for name, arguments in (script.calls if script else ())]
+        inner = [replace(whole, call=call, content="") for call in calls]
+        inner = [self._about(one) if one.family == "poll" else one for one in inner]
+        if shown.is_failed:
+            # A call that its tool refused has the tool's words; a script that broke by itself has the harness's.
+            failed = _failed_in(shown.error, inner)
+            words = shown.error if failed else f"Script error:\n{shown.error}"
+            yield replace(failed or whole, content=words, flag=replace(whole.flag, is_error=True))
+        elif script is None or not inner:
+            yield replace(whole, content=shown.body)
+        elif shown.cell_id:
+            self.cells[shown.cell_id] = script, inner
+            yield from (replace(one, content=shown.body, is_running=True) for one in inner)
         else:
-            yield Action(call, trace.messages[index].content, flags.get(index, _NO_FLAG))
+            yield from self._returned(script, inner, shown)
+
+    def _waited(self, wait: Action, shown: ScriptOutput, cell_id: str) -> Iterator[Action]:
+        """Yield what a wait shows of the commands of a script that continued in the background."""
+        script, inner = self.cells.get(cell_id, (None, []))
+        commands = [one for one in inner if one.command]
+        if shown.cell_id or shown.is_failed or script is None or not commands:
+            flag = replace(wait.flag, is_error=True) if shown.is_failed else wait.flag
+            polled = "\n".join(one.command for one in commands)
+            text = shown.error or shown.body
+            yield replace(wait, content=text, flag=flag, polled=polled, is_running=bool(shown.cell_id))
+            return
+        for one in self._returned(script, inner, shown):
+            if one.command:
+                yield replace(one, call=wait.call, index=wait.index, polled=one.command)
+
+    def _returned(self, script: Script, inner: Sequence[Action], shown: ScriptOutput) -> Iterator[Action]:
+        results = results_of(script, shown.body)
+        if results is None:
+            # Nobody can tell whose output is whose: the commands are read like the lines of one.
+            results = [CallResult() for _ in inner]
+            if commands := [one for one in inner if one.command]:
+                yield replace(_as_one(commands), content=shown.body)
+                inner = [one for one in inner if not one.command]
+        for action, result in zip(inner, results, strict=False):
+            if result.session_id:
+                self.running[result.session_id] = action.command
+            flag = ResultFlag(is_error=result.is_error, exit_code=result.exit_code)
+            is_running = bool(result.session_id) and result.exit_code is None
+            yield replace(action, content=result.output, flag=flag or action.flag, is_running=is_running)
 
 
-def _polling(action: Action, running: dict[str, str]) -> Action:
-    """Name the command that a poll is about, and remember commands that continue in the background."""
-    if action.family not in ("shell", "poll"):
-        return action
-    arguments, name = action.call.arguments, running_id(action.content or "")
-    if action.family == "shell" and name:
-        running[name] = command_of(action.call)
-    elif action.family == "poll" and isinstance(arguments, Mapping):
-        asked = (running.get(str(arguments[key])) for key in _POLL_KEYS if key in arguments)
-        action = replace(action, polled=next(filter(None, asked), ""))
-    return action if name is None else replace(action, is_running=True)
+_OWN_ERROR = re.compile(r"(?:Uncaught )?\w{0,40}Error\b")
+_TOOL_ERROR = re.compile(r"(\w{1,80})(?: verification)? failed\b")
+
+
+def _failed_in(error: str, calls: Sequence[Action]) -> Action | None:
+    """Return the call that a script's error is about, None if the script itself is wrong."""
+    if _OWN_ERROR.match(error):
+        return None
+    named = _TOOL_ERROR.match(error)
+    own = [one for one in calls if not named or one.call.name == named[1]]
+    return own[0] if len(own) == 1 else None
+
+
+def _as_one(commands: Sequence[Action]) -> Action:
+    first = next((one for one in commands if one.family == "shell"), commands[0])
+    text = "\n".join(one.command for one in commands)
+    if first.family != "shell":
+        return replace(first, polled=text)
+    folders = {one.cwd for one in commands}
+    arguments = {"cmd": text, **({"workdir": first.cwd} if len(folders) == 1 and first.cwd else {})}
+    return replace(first, call=replace(first.call, arguments=arguments))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from composer_hub.actions.tools import is_script
 from composer_hub.records import ToolCall
 
 PATH_KEYS = (
@@ -53,7 +54,7 @@ def command_of(call: ToolCall) -> str:
     arguments = call.arguments
     if isinstance(arguments, str):
         return arguments
-    if not isinstance(arguments, Mapping):
+    if not isinstance(arguments, Mapping) or is_script(call.name, arguments):
         return ""
     value = next((arguments[key] for key in COMMAND_KEYS if arguments.get(key)), "")
     if isinstance(value, list):

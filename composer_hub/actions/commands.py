@@ -170,6 +170,8 @@ def _without_wrappers(words: Sequence[str]) -> tuple[str, ...]:
                 rest = rest[1:]
         elif " ".join(rest[:2]) in programs.RUNNERS:
             rest = rest[2:]
+            while rest and rest[0].startswith("-"):  # `uv run --frozen pytest` and `mise exec -- pytest` run pytest
+                rest = rest[1:]
         else:
             break
     return tuple(rest)

@@ -17,6 +17,7 @@ from composer_hub.actions.call_forms import ActionContext, replacements
 from composer_hub.actions.calls import path_of
 from composer_hub.actions.edits import inserted, replaced
 from composer_hub.actions.paths import normal_path, tidy
+from composer_hub.actions.scripts import calls_in
 from composer_hub.actions.shell_form import argv_text, shell_form
 from composer_hub.actions.tools import kind_of, known_tool, tool_named
 from composer_hub.harnesses import keeps_cwd
@@ -114,7 +115,13 @@ class _StateBefore:
             # People edit files between two turns.
             self.files.clear()
         for call in message.tool_calls:
-            self._ask(call)
+            for inner in (made := calls_in(call)):
+                self._ask(inner)
+            if made != (call,):
+                # Its result is what the script prints, and no text of a file.
+                self.asked[call.call_id] = call
+                if any(kind_of(one.name, {}) in _FILE_KINDS - {"read"} for one in made):
+                    self.files.clear()
         if message.role == "tool":
             if message.tool_call_id not in self.asked:
                 self.files.clear()

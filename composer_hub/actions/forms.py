@@ -32,6 +32,7 @@ from composer_hub.actions.edits import (
     same_changes,
 )
 from composer_hub.actions.purpose import NO_PURPOSE, Purpose, purpose_of, same_purpose, writes_words
+from composer_hub.actions.scripts import calls_in
 from composer_hub.actions.substance import Substance, differ, words_of_code
 from composer_hub.records import Message, canonical_json
 
@@ -167,21 +168,22 @@ def normalize(action: Message, context: ActionContext) -> NormalForm:
 
 
 def _called(action: Message, context: ActionContext) -> NormalForm:
-    arguments = [parsed_arguments(call) for call in action.tool_calls]
-    raw = [f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls]
+    # A script is compared by what it does: it acts like the calls that it makes.
+    made = [inner for call in action.tool_calls for inner in calls_in(call)]
+    arguments = [parsed_arguments(call) for call in made]
+    raw = [f"{call.name} {_raw(call.arguments)}" for call in made]
     canonical = [
-        [call.name, call.arguments if args is None else args]
-        for call, args in zip(action.tool_calls, arguments, strict=True)
+        [call.name, call.arguments if args is None else args] for call, args in zip(made, arguments, strict=True)
     ]
     forms = [
         CallForm({"tool": call.name, "text": call.arguments}, call.name)
         if args is None
         else call_form(call.name, args, context)
-        for call, args in zip(action.tool_calls, arguments, strict=True)
+        for call, args in zip(made, arguments, strict=True)
     ]
     targets = [[form.kind, *_targets(form, context)] for form in forms]
     levels = (
-        "\n".join([action.content, *raw]),
+        "\n".join([action.content, *(f"{call.name} {_raw(call.arguments)}" for call in action.tool_calls)]),
         canonical_json(canonical),
         canonical_json(_in_order(forms)),
         canonical_json(sorted(targets, key=canonical_json)),
@@ -191,7 +193,7 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         (text, canonical_json(call), canonical_json(form.value), canonical_json(target), form.kind)
         for text, call, form, target in zip(raw, canonical, forms, targets, strict=True)
     )
-    problem = problem_of(action.tool_calls, arguments, context.tools)
+    problem = problem_of(action.tool_calls, list(map(parsed_arguments, action.tool_calls)), context.tools)
     outline, edits = _outlined(forms)
     return NormalForm(
         levels,

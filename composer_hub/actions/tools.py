@@ -1,6 +1,7 @@
 """One table of tools: a call's name and arguments, as any harness spells them -> what the tool does.
 
-- `family_of_tool`: shell, edit, read, web, agent, ask, poll, finish or other. Hints and error rules ask for this.
+- `family_of_tool`: shell, edit, read, web, agent, ask, poll, finish, script or other. Hints and error rules ask for
+  this.
 - `kind_of`: one kind of tool that many harnesses have (`read`, `search`, `patch`, …), else the name itself.
 - `known_tool`: the kind with its canonical arguments, if every argument of the call is known. Normal forms are made of
   these; any other call is compared argument by argument.
@@ -39,7 +40,7 @@ def _arguments(**spellings: str) -> dict[str, str]:
 
 # Remarks about a call, how long to wait for it, and how much of its output to show do not change its effect.
 _REMARKS = _names("description summary justification explanation security_risk thought reason toolSummary")
-_PATIENCE = _names("timeout timeout_ms timeoutMs yield_time_ms max_output_tokens timeout_seconds")
+PATIENCE = _names("timeout timeout_ms timeoutMs yield_time_ms max_output_tokens timeout_seconds")
 _PATH = "file_path filePath path absolute_path target_file filename file AbsolutePath TargetFile relative_path"
 
 TOOLS: tuple[Tool, ...] = (
@@ -62,7 +63,7 @@ TOOLS: tuple[Tool, ...] = (
         ),
         needed=_names("command"),
         ignored=_REMARKS
-        | _PATIENCE
+        | PATIENCE
         | _names("requires_approval Blocking SafeToAutoRun WaitMsBeforeAsync blocking riskLevel riskLevelReason goal"),
         # Harnesses spell a missing flag as false or as text; a sandbox switch that is on is kept.
         defaults={"background": False, "is_input": False, "sandbox": False},
@@ -281,8 +282,15 @@ def bare_name(name: str) -> str:
     return re.sub(r"_v\d$", "", re.split(r"__|\.|/", name.casefold())[-1]) if name else ""
 
 
+def is_script(name: str, arguments: Any) -> bool:
+    """Tell a script of Codex's code mode from a shell command: its `exec` takes a text as `input` and nothing else."""
+    return name == "exec" and isinstance(arguments, Mapping) and arguments.keys() == {"input"}
+
+
 def family_of_tool(name: str, arguments: Any = None) -> str:
     """Return the family of a tool, by its name with or without a namespace; other if it is unknown."""
+    if is_script(name, arguments):
+        return "script"
     tool = _BY_NAME.get(name.casefold()) or _BY_NAME.get(bare_name(name))
     family = tool.family if tool else "other"
     if family == "edit" and isinstance(arguments, Mapping) and arguments.get("command") in _VIEWS:

@@ -141,7 +141,7 @@ class _Finder:
 
     def _repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
         """Yield a site if three steps in a row made the same call and got the same result."""
-        if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask"):
+        if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask", "script"):
             return
         if any(not _same_call(outcomes[0], other) for other in outcomes[1:]):
             return

@@ -115,7 +115,7 @@ def repeated_reads(trace: Trace, actions: Actions) -> Iterator[Finding]:
     """Find reads that show, once more, text that is still in the prompt."""
     shown: dict[str, int] = {}  # call and result -> index of the result
     for position, step, outcomes in _main(trace, actions):
-        for outcome, index in zip(outcomes, step.results, strict=False):
+        for outcome in outcomes:
             text = outcome.content or ""
             if outcome.family != "read" or not outcome.path or len(text) < MIN_REREAD:
                 continue
@@ -125,7 +125,7 @@ def repeated_reads(trace: Trace, actions: Actions) -> Iterator[Finding]:
                 path = outcome.path
                 hint = f"{path} is already in the conversation and has not changed. Use what is there."
                 yield Finding(position, "style_repeated_read", path, hint, "critic.reread", outcome.call.call_id)
-            shown[key] = index
+            shown[key] = outcome.index
 
 
 def unread_edits(trace: Trace, actions: Actions) -> Iterator[Finding]:

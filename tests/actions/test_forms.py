@@ -33,6 +33,7 @@ SAME = [
     ("Bash", {"command": "ls"}, "execute_bash", {"command": "ls", "security_risk": "LOW"}),
     ("Bash", {"command": "ls", "timeout": 5000}, "bash", {"command": "ls"}),
     ("Bash", {"command": "ls"}, "exec_command", {"cmd": "ls", "workdir": "/repo", "yield_time_ms": 1000}),
+    ("exec", {"input": "text((await tools.exec_command({cmd: 'ls src'})).output)"}, "Bash", {"command": "ls src"}),
     ("shell", {"command": ["bash", "-lc", "ls  src"]}, "shell", {"command": ["ls", "./src"]}),
     ("shell_command", {"command": "make", "workdir": "pkg"}, "shell_command", {"command": "cd pkg && make"}),
     ("Bash", {"command": "ls", "run_in_background": False}, "Bash", {"command": "ls"}),
@@ -374,3 +375,18 @@ def test_an_edit_that_failed_changed_nothing(make_trace: Callable[..., Trace]) -
 )
 def test_an_incomplete_listing_is_not_a_whole_file(listing: str) -> None:
     assert whole_file(listing) is None
+
+
+def test_a_script_is_compared_by_all_the_calls_that_it_makes():
+    script = "const rs = await Promise.all(['ls', 'pwd'].map(cmd => tools.exec_command({cmd}))); rs.forEach(text);"
+    two = Message("assistant", "", (ToolCall("Bash", {"command": "ls"}), ToolCall("Bash", {"command": "pwd"})))
+    form = act("exec", {"input": script})
+    assert same(form, normalize(two, REPO))
+    assert not same(form, act("Bash", {"command": "ls"}), "L3")
+    assert script in json.loads(form.at("L0").removeprefix("\nexec "))["input"]
+
+
+def test_scripts_that_are_not_plain_are_the_same_only_as_written():
+    one, other = (act("exec", {"input": f"await tools[{name}]({{}})"}) for name in ("a", "b"))
+    assert same(one, one)
+    assert not same(one, other)

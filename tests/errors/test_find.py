@@ -254,3 +254,56 @@ def test_huge_and_hostile_results_take_no_time_to_speak_of() -> None:
     ]
     for text in hostile:
         assert len(sites(shell(text[:300_000], text, flag(is_error=True)), text_rules=True)) == 1
+
+
+DONE = "Script completed\nWall time 0.5 seconds\nOutput:\n\n"
+
+
+def script(text: str, result: str) -> Made:
+    return ("exec", {"input": text}, DONE + result, None)
+
+
+def test_a_failed_test_in_a_script_is_found_without_an_exit_code():
+    run = "const r = await tools.exec_command({cmd: 'uv run --frozen pytest -q'}); text(r.output);"
+    (site,) = sites(
+        script(run, "F.\n=== short test summary info ===\nFAILED a.py::test - no\n1 failed, 1 passed in 0.1s")
+    )
+    assert (site.kind, site.blame, site.tool, site.call_id) == ("test_failure", "outcome", "exec_command", "call-0")
+
+
+def test_each_command_of_a_script_has_the_site_of_its_own_outcome():
+    run = "const rs = await Promise.all([tools.exec_command({cmd: 'cat x'}), tools.exec_command({cmd: 'make test'})]);"
+    shown = '{"exit_code":1,"output":"cat: x: No such file or directory"}\n{"exit_code":2,"output":"1 failed"}'
+    found = sites(script(f"{run} rs.forEach(r => text(r));", shown))
+    assert [site.kind for site in found] == ["path_not_found", "test_failure"]
+
+
+def test_polls_and_waits_are_no_repetitions():
+    poll = script("text((await tools.write_stdin({session_id: 4, chars: ''})).output);", "")
+    wait: Made = ("wait", {"cell_id": "4"}, "Script running with cell ID 4\nWall time 10.0 seconds\nOutput:\n", None)
+    loop = script("while (busy()) await tools.write_stdin({session_id: ids[0]});", "")
+    assert not sites(*[poll] * 5, *[wait] * 5, *[loop] * 5)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("TypeError: tools.lst is not a function\n    at exec_main.mjs:1:9", "tool_not_found"),
+        ("SyntaxError: Unexpected end of input", "format_error"),
+        ("TypeError: Cannot read properties of undefined (reading 'map')", "runtime_exception"),
+        ("apply_patch verification failed: Failed to find expected lines in a.py:\nx", "edit_no_match"),
+        ("write_stdin failed: Unknown process id 4", "usage_error"),
+        (
+            "exec_command failed for `/bin/bash -lc 'rm -f x\nls'`: CreateProcess "
+            '{ message: "Rejected(\\"`/bin/bash -lc \'rm -f x\nls\'` rejected: not permitted\\")" }',
+            "policy_denied",
+        ),
+    ],
+)
+def test_the_error_of_a_script_names_who_refused_it(error, kind):
+    text = (
+        "text(await tools.exec_command({cmd: 'ls'})); text(await tools.apply_patch('x')); await tools.write_stdin({});"
+    )
+    header = "Script failed\nWall time 0.0 seconds\nOutput:\n\nScript error:\n"
+    (site,) = sites(("exec", {"input": text}, header + error, None))
+    assert site.kind == kind

@@ -1,0 +1,708 @@
+"""What a script of Codex's code mode does: JavaScript in, the calls of its tools and what it prints out.
+
+In code mode the model calls one tool, `exec`, with a script that calls the others:
+
+    const r = await tools.exec_command({cmd: "make test", workdir: "/w"}); text(r.output);
+
+`script_of` reads such a script without running it. It follows constants, templates, `Promise.all`, `map`, loops over
+lists that the script writes out, and functions that it defines. A script is plain if each of its calls surely happens,
+in this order, with arguments that the script writes out. Of any other script nothing is said.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import ChainMap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from composer_hub.actions.tools import PATIENCE, is_script
+from composer_hub.records import ToolCall
+
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+MAX_SCRIPT_CHARS = 1 << 18
+MAX_CALLS = 100  # of a loop that is written out
+MAX_DEPTH = 60
+MAX_WORK = 20_000  # expressions that are read, so that loops in loops end
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A part of the result of a call, by its place among the calls; all of it without a name."""
+
+    call: int
+    name: str = ""
+
+
+class _Unknown:
+    def __repr__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = _Unknown()
+"""A value that only a run of the script would show."""
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """The JSON text of a value that holds `Field`s."""
+
+    value: Any
+    is_indented: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Print:
+    """One text that the script prints: literal text, `Field`, `Json` and UNKNOWN, in order."""
+
+    pieces: tuple[Any, ...]
+    is_certain: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A plain script: the name and arguments of each call, and the texts it prints."""
+
+    calls: tuple[tuple[str, Any], ...]
+    prints: tuple[Print, ...]
+
+
+def calls_in(call: ToolCall) -> tuple[ToolCall, ...]:
+    """Return the calls that a plain script makes, with the script's id; of anything else, the call itself."""
+    if not is_script(call.name, call.arguments):
+        return (call,)
+    script = script_of(str(call.arguments["input"]))
+    inner = script.calls if script else ()
+    return tuple(ToolCall(name, arguments, call.call_id) for name, arguments in inner) or (call,)
+
+
+def script_of(text: str) -> Script | None:
+    """Return what a script does, None if it is not plain."""
+    return _script_of(text) if len(text) <= MAX_SCRIPT_CHARS else None
+
+
+@functools.lru_cache(maxsize=256)  # the readers of errors, forms and pairs ask about the same call
+def _script_of(text: str) -> Script | None:
+    # A lone surrogate has no UTF-8 form.
+    root = _parser().parse(text.encode("utf-8", "replace")).root_node
+    if root.has_error:
+        return None
+    reader = _Reader()
+    try:
+        reader.run(root.named_children, ChainMap())
+    except (_NotPlain, RecursionError):
+        return None
+    return Script(tuple(reader.calls), tuple(reader.prints))
+
+
+@functools.cache
+def _parser() -> Parser:
+    # Most commands read no script, and the import takes 15 ms.
+    import tree_sitter_javascript
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_javascript.language()))
+
+
+class _NotPlain(Exception):
+    """The script calls a tool in a way that only a run would show."""
+
+
+@dataclass(frozen=True)
+class _Function:
+    parameters: Sequence[Node]
+    body: Node
+    scope: _Scope
+
+
+@dataclass(frozen=True)
+class _Method:
+    """A method of a value that is known, such as the `map` of a list."""
+
+    owner: Any
+    name: str
+
+
+@dataclass
+class _Return(Exception):
+    value: Any = None
+
+
+_Scope = ChainMap[str, Any]
+_TOOLS = object()
+
+
+@dataclass
+class _Reader:
+    """Reads statements in order, with the values of the names that it knows."""
+
+    calls: list[tuple[str, Any]] = field(default_factory=list)
+    prints: list[Print] = field(default_factory=list)
+    doubt: int = 0  # above 0 where a statement may not run, or may run again
+    depth: int = 0
+    work: int = 0
+
+    # ---- statements
+
+    def run(self, statements: Sequence[Node], scope: _Scope) -> None:
+        for node in statements:
+            if node.type in ("function_declaration", "generator_function_declaration"):
+                scope[_text(_part(node, "name"))] = _function(node, scope)
+        for node in statements:
+            self.statement(node, scope)
+
+    def statement(self, node: Node, scope: _Scope) -> None:
+        if handler := _STATEMENTS.get(node.type):
+            handler(self, node, scope)
+        elif node.type not in _SILENT:
+            self.opaque(node)
+
+    def block(self, node: Node, scope: _Scope) -> None:
+        self.run(node.named_children, scope.new_child())
+
+    def declaration(self, node: Node, scope: _Scope) -> None:
+        for part in node.named_children:
+            if part.type == "variable_declarator":
+                value = part.child_by_field_name("value")
+                self.bind(_part(part, "name"), self.value(value, scope) if value else None, scope)
+
+    def bind(self, target: Node, value: Any, scope: _Scope) -> None:
+        """Give names to a value or its parts."""
+        if target.type in ("identifier", "shorthand_property_identifier_pattern"):
+            scope[_text(target)] = value
+        elif target.type == "array_pattern":
+            for place, part in enumerate(target.named_children):
+                self.bind(part, value[place] if isinstance(value, list) and place < len(value) else UNKNOWN, scope)
+        elif target.type == "object_pattern":
+            for part in target.named_children:
+                if part.type == "pair_pattern":
+                    self.bind(_part(part, "value"), _member(value, _text(_part(part, "key"))), scope)
+                elif part.type == "shorthand_property_identifier_pattern":
+                    scope[_text(part)] = _member(value, _text(part))
+                elif part.type == "rest_pattern" and isinstance(value, Field):
+                    scope[_text(part.named_children[0])] = value  # prints as the rest of the result
+                else:
+                    self.forget(part, scope)
+        else:
+            self.forget(target, scope)
+
+    def forget(self, node: Node, scope: _Scope) -> None:
+        """Make every name below a node unknown, and see to it that it calls no tool."""
+        for name in _names(node):
+            scope[name] = UNKNOWN
+        self.opaque(node)
+
+    def opaque(self, node: Node) -> None:
+        """Pass over code that is not understood: it may print, but not call a tool."""
+        names = set(_names(node))
+        if "tools" in names or names & _UNSAFE:
+            raise _NotPlain
+        if "text" in names:
+            self.prints.append(Print((UNKNOWN,), is_certain=False))
+
+    def in_doubt(self, *parts: tuple[Node | None, _Scope]) -> None:
+        self.doubt += 1
+        for node, scope in parts:
+            if node is not None:
+                self.statement(node, scope)
+        self.doubt -= 1
+
+    def choice(self, node: Node, scope: _Scope) -> None:
+        condition = self.value(_part(node, "condition"), scope)
+        then, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+        if _is_plain(condition):
+            if taken := then if condition else other:
+                self.statement(taken, scope)
+        else:
+            try:
+                self.in_doubt((then, scope), (other, scope))
+            except _Return:
+                self.doubt += 1  # what follows may not run
+
+    def loop(self, node: Node, scope: _Scope) -> None:
+        inner = scope.new_child()
+        if node.type == "for_in_statement" and any(child.type == "of" for child in node.children):
+            values = self.value(_part(node, "right"), scope)
+            if isinstance(values, list):
+                for value in values[: MAX_CALLS + 1]:
+                    self.bind(_part(node, "left"), value, inner)
+                    self.in_loop(_part(node, "body"), inner)
+                return
+        for name in _assigned(node):
+            _forget(inner, name)
+        try:
+            self.in_doubt((_part(node, "body"), inner))
+        except _Return:
+            self.doubt += 1
+
+    def in_loop(self, body: Node, scope: _Scope) -> None:
+        if any(one in ("break_statement", "continue_statement") for one in _types(body)):
+            self.in_doubt((body, scope))
+        else:
+            self.statement(body, scope)
+
+    def attempt(self, node: Node, scope: _Scope) -> None:
+        self.block(_part(node, "body"), scope)
+        if handler := node.child_by_field_name("handler"):
+            inner = scope.new_child()
+            if name := handler.child_by_field_name("parameter"):
+                self.forget(name, inner)
+            self.in_doubt((_part(handler, "body"), inner))
+        if final := node.child_by_field_name("finalizer"):
+            self.statement(_part(final, "body"), scope)
+
+    def leave(self, node: Node, scope: _Scope) -> None:
+        value = self.value(node.named_children[0], scope) if node.named_children else None
+        raise _Return(UNKNOWN if self.doubt else value)
+
+    def expression(self, node: Node, scope: _Scope) -> None:
+        for part in node.named_children:
+            self.value(part, scope)
+
+    # ---- expressions
+
+    def value(self, node: Node, scope: _Scope) -> Any:
+        self.work += 1
+        if self.work > MAX_WORK or self.depth > MAX_DEPTH:
+            raise _NotPlain
+        if reader := _EXPRESSIONS.get(node.type):
+            self.depth += 1
+            found = reader(self, node, scope)
+            self.depth -= 1
+            return found
+        if node.type in _LITERALS:
+            return _LITERALS[node.type]
+        self.opaque(node)
+        return UNKNOWN
+
+    def name(self, node: Node, scope: _Scope) -> Any:
+        name = _text(node)
+        if name in _UNSAFE:
+            raise _NotPlain
+        return scope.get(name, _TOOLS if name == "tools" else UNKNOWN)
+
+    def first(self, node: Node, scope: _Scope) -> Any:
+        return self.value(node.named_children[0], scope) if node.named_children else UNKNOWN
+
+    def template(self, node: Node, scope: _Scope) -> Any:
+        return self.filled(node, scope, _unescaped)
+
+    def filled(self, node: Node, scope: _Scope, plain: Callable[[Node], str]) -> Any:
+        parts = node.named_children
+        return _joined([self.first(one, scope) if one.type == "template_substitution" else plain(one) for one in parts])
+
+    def list(self, node: Node, scope: _Scope) -> Any:
+        values: list[Any] = []
+        for part in node.named_children:
+            if part.type == "spread_element":
+                more = self.first(part, scope)
+                if not isinstance(more, list):
+                    return UNKNOWN
+                values += more
+            elif part.type != "comment":
+                values.append(self.value(part, scope))
+        return values
+
+    def object(self, node: Node, scope: _Scope) -> Any:
+        values: dict[str, Any] = {}
+        is_known = True
+        for part in node.named_children:
+            if part.type == "pair":
+                key = _part(part, "key")
+                name = _unquoted(key) if key.type == "string" else _text(key)
+                is_known = is_known and key.type in ("string", "property_identifier", "number")
+                values[name] = self.value(_part(part, "value"), scope)
+            elif part.type == "shorthand_property_identifier":
+                values[_text(part)] = self.name(part, scope)
+            elif part.type == "spread_element" and isinstance(more := self.first(part, scope), dict):
+                values |= more
+            elif part.type != "comment":
+                self.opaque(part)
+                is_known = False
+        return values if is_known else UNKNOWN
+
+    def member(self, node: Node, scope: _Scope) -> Any:
+        owner, name = self.value(_part(node, "object"), scope), _text(_part(node, "property"))
+        if name in _METHODS and isinstance(owner, (list, str, _Joined)):
+            return _Method(owner, name)
+        return _member(owner, name)
+
+    def item(self, node: Node, scope: _Scope) -> Any:
+        owner, key = self.value(_part(node, "object"), scope), self.value(_part(node, "index"), scope)
+        if owner is _TOOLS:
+            if isinstance(key, str):
+                return _Method(owner, key)
+            raise _NotPlain
+        if isinstance(owner, list):
+            return owner[int(key)] if isinstance(key, (int, float)) and 0 <= key < len(owner) else UNKNOWN
+        return _member(owner, key) if isinstance(key, str) else UNKNOWN
+
+    def call(self, node: Node, scope: _Scope) -> Any:
+        callee, given = _part(node, "function"), _part(node, "arguments")
+        name = _text(callee) if callee.type in ("identifier", "member_expression") else ""
+        if name == "String.raw" and given.type == "template_string":
+            return self.filled(given, scope, _text)
+        arguments = self.list(given, scope) if given.type == "arguments" else UNKNOWN
+        if not isinstance(arguments, list):
+            self.opaque(callee)
+            return UNKNOWN
+        if callee.type == "identifier" and name not in scope:
+            return self.built_in(name, arguments)
+        if name in ("Promise.all", "Promise.allSettled"):
+            values = arguments[0] if arguments else UNKNOWN
+            if name == "Promise.all" or not isinstance(values, list):
+                return values
+            return [{"status": "fulfilled", "value": one} for one in values]
+        if name == "JSON.stringify":
+            return _stringified(arguments)
+        function = self.value(callee, scope)
+        if isinstance(function, _Function):
+            return self.apply(function, arguments)
+        if isinstance(function, _Method):
+            return self.method(function, arguments)
+        return self.handed_over(arguments)
+
+    def handed_over(self, arguments: Sequence[Any]) -> Any:
+        """Pass over a call of an unknown function, which may call what it is given."""
+        for one in arguments:
+            if one is _TOOLS or (isinstance(one, _Method) and one.owner is _TOOLS):
+                raise _NotPlain
+            if isinstance(one, _Function):
+                self.doubt += 1
+                self.apply(one, [])
+                self.doubt -= 1
+        return UNKNOWN
+
+    def built_in(self, name: str, arguments: Sequence[Any]) -> Any:
+        if name == "text":
+            value = arguments[0] if arguments else ""
+            if isinstance(value, Field) and not value.name and self.calls[value.call][0] != "apply_patch":
+                value = _Joined((Json(value),))  # an object is printed as JSON
+            self.prints.append(Print(_pieces(value), is_certain=not self.doubt))
+        elif name in ("image", "generatedImage"):
+            self.prints.append(Print((UNKNOWN,), is_certain=False))
+        elif name == "String" and arguments:
+            return _joined(arguments[:1])
+        elif name == "exit":
+            raise _Return
+        elif name in _UNSAFE:
+            raise _NotPlain
+        return self.handed_over(arguments)
+
+    def method(self, method: _Method, arguments: Sequence[Any]) -> Any:
+        if method.owner is _TOOLS:
+            return self.tool(method.name, arguments)
+        owner, name = method.owner, method.name
+        function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
+        if isinstance(owner, list):
+            if name in ("map", "forEach", "flatMap") and function:
+                values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
+                is_flat = name == "flatMap" and all(isinstance(one, list) for one in values)
+                return [inner for one in values for inner in one] if is_flat else values
+            if name == "join" and all(isinstance(one, str) for one in arguments):
+                between = arguments[0] if arguments else ","
+                return _joined([part for one in owner for part in (between, one)][1:])
+            if name == "push":
+                if self.doubt:
+                    owner.append(UNKNOWN)
+                else:
+                    owner.extend(arguments)
+                return UNKNOWN
+            if name == "concat" and all(isinstance(one, list) for one in arguments):
+                return [inner for one in (owner, *arguments) for inner in one]
+            if name == "entries":
+                return [[place, one] for place, one in enumerate(owner)]
+        if isinstance(owner, str) and not arguments:
+            return {"trim": owner.strip, "toString": lambda: owner}.get(name, lambda: UNKNOWN)()
+        return self.handed_over(arguments)
+
+    def apply(self, function: _Function, arguments: Sequence[Any]) -> Any:
+        scope = function.scope.new_child()
+        for place, parameter in enumerate(function.parameters):
+            self.bind(parameter, arguments[place] if place < len(arguments) else UNKNOWN, scope)
+        if function.body.type != "statement_block":
+            return self.value(function.body, scope)
+        try:
+            self.statement(function.body, scope)
+        except _Return as left:
+            return left.value
+        return None
+
+    def tool(self, name: str, arguments: Sequence[Any]) -> Any:
+        given = arguments[0] if arguments else {}
+        session = given.get("session_id") if isinstance(given, dict) else None
+        if name == "write_stdin" and isinstance(session, Field) and session.name == "session_id":
+            return Field(session.call)  # the script waits for its own command
+        if isinstance(given, dict):  # how long a call may take is often computed
+            given = {key: value for key, value in given.items() if key not in PATIENCE or _is_plain(value)}
+        if self.doubt or not _is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
+            raise _NotPlain
+        self.calls.append((name, {"input": given} if name == "apply_patch" and isinstance(given, str) else given))
+        return Field(len(self.calls) - 1)
+
+    def assignment(self, node: Node, scope: _Scope) -> Any:
+        value = self.value(_part(node, "right"), scope)
+        left = _part(node, "left")
+        if left.type in ("member_expression", "subscript_expression"):
+            self.put(left, value, scope)
+            return value
+        if left.type != "identifier":
+            self.bind(left, value, scope)
+            return value
+        name = _text(left)
+        if node.type == "augmented_assignment_expression":
+            is_sum = _text(_part(node, "operator")) == "+="
+            value = _sum(scope.get(name, UNKNOWN), value) if is_sum else UNKNOWN
+        before = scope.get(name, UNKNOWN)
+        _assign(scope, name, UNKNOWN if self.doubt and value != before else value)
+        return value
+
+    def put(self, place: Node, value: Any, scope: _Scope) -> None:
+        """Set a key of an object that the script builds."""
+        owner = self.value(_part(place, "object"), scope)
+        key = place.child_by_field_name("index")
+        name = self.value(key, scope) if key else _text(_part(place, "property"))
+        is_certain = isinstance(name, str) and not self.doubt
+        if isinstance(owner, dict):
+            owner[name if is_certain else "?"] = value if is_certain else UNKNOWN
+        elif isinstance(owner, list):
+            owner.append(UNKNOWN)
+
+    def binary(self, node: Node, scope: _Scope) -> Any:
+        operator, left = _text(_part(node, "operator")), self.value(_part(node, "left"), scope)
+        if operator in ("&&", "||", "??"):
+            self.doubt += not _is_plain(left)
+            right = self.value(_part(node, "right"), scope)
+            self.doubt -= not _is_plain(left)
+            if _is_plain(left):
+                keeps = left is not None if operator == "??" else bool(left) == (operator == "||")
+                return left if keeps else right
+            return left if operator != "&&" and isinstance(left, Field) else UNKNOWN
+        right = self.value(_part(node, "right"), scope)
+        if operator in _EQUALITIES and _is_plain([left, right]):
+            return (left == right) == operator.startswith("=")
+        return _sum(left, right) if operator == "+" else UNKNOWN
+
+    def ternary(self, node: Node, scope: _Scope) -> Any:
+        condition = self.value(_part(node, "condition"), scope)
+        if _is_plain(condition):
+            return self.value(_part(node, "consequence" if condition else "alternative"), scope)
+        self.doubt += 1
+        self.value(_part(node, "consequence"), scope)
+        self.value(_part(node, "alternative"), scope)
+        self.doubt -= 1
+        return UNKNOWN
+
+    def number(self, node: Node, scope: _Scope) -> Any:
+        try:
+            value = float(_text(node).replace("_", ""))
+        except ValueError:
+            return UNKNOWN
+        return int(value) if value.is_integer() else value
+
+    def string(self, node: Node, scope: _Scope) -> Any:
+        return _unquoted(node)
+
+    def function(self, node: Node, scope: _Scope) -> Any:
+        return _function(node, scope)
+
+    def parts(self, node: Node, scope: _Scope) -> Any:
+        for part in node.named_children:
+            self.value(part, scope)
+        return UNKNOWN
+
+
+def _assign(scope: _Scope, name: str, value: Any) -> None:
+    """Change a name where it was declared."""
+    next((names for names in scope.maps if name in names), scope)[name] = value
+
+
+def _forget(scope: _Scope, name: str) -> None:
+    # A list or text that a loop builds is known up to here only; the result of a call stays that of its call.
+    if not isinstance(scope.get(name), Field):
+        _assign(scope, name, UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """A text of which parts are known."""
+
+    pieces: tuple[Any, ...]
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether the script writes a value out as a whole."""
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, dict):
+        return all(map(_is_plain, value.values()))
+    return value is None or isinstance(value, (str, int, float, bool))
+
+
+def _member(owner: Any, name: str) -> Any:
+    if owner is _TOOLS:
+        return _Method(owner, name)
+    if isinstance(owner, Field):
+        return Field(owner.call, name) if not owner.name else UNKNOWN
+    if isinstance(owner, dict):
+        return owner.get(name)
+    return len(owner) if name == "length" and isinstance(owner, (list, str)) else UNKNOWN
+
+
+def _pieces(value: Any) -> tuple[Any, ...]:
+    """Return what `text(value)` prints."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, _Joined):
+        return value.pieces
+    if isinstance(value, Field):
+        return (value,)
+    return (Json(value),) if isinstance(value, (dict, list)) else (UNKNOWN,)
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    pieces: list[Any] = []
+    for part in parts:
+        if isinstance(part, bool) or part is None:
+            part = {True: "true", False: "false", None: "undefined"}[part]
+        for piece in (str(part),) if isinstance(part, (int, float)) else _pieces(part):
+            if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
+                pieces[-1] += piece
+            else:
+                pieces.append(piece)
+    if all(isinstance(piece, str) for piece in pieces):
+        return "".join(pieces)
+    return _Joined(tuple(pieces))
+
+
+def _sum(left: Any, right: Any) -> Any:
+    if any(isinstance(one, (str, _Joined)) for one in (left, right)):
+        return _joined([left, right])
+    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
+        return left + right
+    return UNKNOWN
+
+
+def _stringified(arguments: Sequence[Any]) -> Any:
+    value = arguments[0] if arguments else UNKNOWN
+    if isinstance(value, (Field, dict, list)) and not any(isinstance(one, _Function) for one in arguments):
+        return _Joined((Json(value, is_indented=len(arguments) > 2),))
+    return UNKNOWN
+
+
+# ----------------------------------------------------------------------------------------------------- the syntax tree
+
+
+def _part(node: Node, name: str) -> Node:
+    part = node.child_by_field_name(name)
+    if part is None:
+        raise _NotPlain
+    return part
+
+
+def _text(node: Node) -> str:
+    return (node.text or b"").decode("utf-8", "replace")
+
+
+def _below(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, in their order."""
+    waiting = [node]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        waiting.extend(reversed(one.children))
+
+
+def _names(node: Node) -> Iterator[str]:
+    return (_text(one) for one in _below(node) if one.type in _NAMES)
+
+
+def _types(node: Node) -> Iterator[str]:
+    return (one.type for one in _below(node))
+
+
+def _assigned(node: Node) -> Iterator[str]:
+    """Yield the names that code assigns to."""
+    for one in _below(node):
+        if one.type in ("assignment_expression", "augmented_assignment_expression"):
+            yield _text(_part(one, "left"))
+        elif one.type == "update_expression":
+            yield _text(_part(one, "argument"))
+
+
+def _function(node: Node, scope: _Scope) -> _Function:
+    parameter, parameters = node.child_by_field_name("parameter"), node.child_by_field_name("parameters")
+    names = [parameter] if parameter else parameters.named_children if parameters else []
+    return _Function(names, _part(node, "body"), scope)
+
+
+def _unquoted(node: Node) -> str:
+    return "".join(map(_unescaped, node.named_children))
+
+
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
+
+
+def _unescaped(node: Node) -> str:
+    """Return the text of a piece of a string."""
+    text = _text(node)
+    if node.type != "escape_sequence":
+        return text
+    code = re.fullmatch(r"\\(?:x|u\{?)([0-9a-fA-F]{1,6})\}?", text)
+    if code:
+        return chr(min(int(code[1], 16), 0x10FFFF))
+    return _ESCAPES.get(text[1:], text[1:])
+
+
+_Step = Callable[[_Reader, "Node", _Scope], Any]
+_STATEMENTS: Mapping[str, _Step] = {
+    "lexical_declaration": _Reader.declaration,
+    "variable_declaration": _Reader.declaration,
+    "expression_statement": _Reader.expression,
+    "statement_block": _Reader.block,
+    "else_clause": _Reader.block,
+    "if_statement": _Reader.choice,
+    "for_in_statement": _Reader.loop,
+    "for_statement": _Reader.loop,
+    "while_statement": _Reader.loop,
+    "do_statement": _Reader.loop,
+    "try_statement": _Reader.attempt,
+    "return_statement": _Reader.leave,
+    "throw_statement": _Reader.leave,
+}
+_SILENT = frozenset((
+    "comment", "empty_statement", "function_declaration", "generator_function_declaration", "break_statement",
+    "continue_statement", "hash_bang_line",
+))  # fmt: skip
+_EXPRESSIONS: Mapping[str, _Step] = {
+    "identifier": _Reader.name,
+    "string": _Reader.string,
+    "template_string": _Reader.template,
+    "number": _Reader.number,
+    "array": _Reader.list,
+    "object": _Reader.object,
+    "member_expression": _Reader.member,
+    "subscript_expression": _Reader.item,
+    "call_expression": _Reader.call,
+    "await_expression": _Reader.first,
+    "parenthesized_expression": _Reader.first,
+    "arrow_function": _Reader.function,
+    "function_expression": _Reader.function,
+    "assignment_expression": _Reader.assignment,
+    "augmented_assignment_expression": _Reader.assignment,
+    "binary_expression": _Reader.binary,
+    "ternary_expression": _Reader.ternary,
+    "unary_expression": _Reader.parts,
+    "sequence_expression": _Reader.parts,
+}
+_EQUALITIES = ("===", "==", "!==", "!=")
+_LITERALS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "undefined": None}
+_NAMES = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
+_METHODS = frozenset(
+    "map forEach flatMap filter join push concat entries trim toString slice split replace reduce some every".split()
+)
+_UNSAFE = frozenset(("eval", "Function", "globalThis"))
