@@ -3,7 +3,7 @@
 A line can hold words that a person does not see and an agent reads, and one character can turn the order of the rest.
 `visible` shows them where text is shown: on pages, on a terminal, in a log. What is published is never changed.
 
-The Space has a copy of this file, because it runs without the package; a test compares the two.
+The Space has this file as well (`space/inspector/characters.py` is a link to it), so it imports nothing of the package.
 """
 
 from __future__ import annotations

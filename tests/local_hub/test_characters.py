@@ -4,19 +4,15 @@
 
 from __future__ import annotations
 
-import filecmp
 import json
 import unicodedata
-from pathlib import Path
 
 import pytest
 
-from composer_hub.local_hub import characters
 from composer_hub.local_hub.characters import is_plain, spelled_out, visible
 from composer_hub.local_hub.webpage import anchor, diff, e, markdown, page, table
 from tests.hidden import HIDDEN, NO_HALVES, hidden_in
 
-ROOT = Path(__file__).parents[2]
 EVERY = [chr(code) for code in range(0x110000)]
 
 
@@ -96,10 +92,6 @@ def test_a_plain_line_has_no_hidden_character_at_all() -> None:
     assert is_plain("Use `a/b.py`, not `ä 漢.py`")
     assert not any(is_plain(f"a{char}b") for char in HIDDEN + "\n\t")
     assert not is_plain(WORDS["Persian"])
-
-
-def test_the_space_has_a_copy_of_the_module() -> None:
-    assert filecmp.cmp(characters.__file__, ROOT / "space/inspector/characters.py", shallow=False)
 
 
 PLACES = {
